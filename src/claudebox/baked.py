@@ -1,0 +1,7 @@
+"""Absolute paths that a package build writes down here; empty in a checkout, where they are looked up."""
+
+from __future__ import annotations
+
+TOOLS: dict[str, str] = {}  # "bwrap" -> "/nix/store/...-bubblewrap/bin/bwrap"
+STORE_PATH: tuple[str, ...] = ()  # directories of PATH inside, where the system is a store
+LOADER: tuple[str, str] | None = None  # where programs expect the dynamic loader, and where it is

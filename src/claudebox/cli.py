@@ -1,0 +1,129 @@
+"""The edge: split argv, dispatch, map errors to exit statuses. Decides nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from claudebox import console
+from claudebox.errors import DECLINED, FAILED, ClaudeboxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.model import Plan
+    from claudebox.settings import Settings
+
+# What would make this interpreter run code of the project if it stands in the environment (E03).
+_PYTHON_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONPLATLIBDIR")
+
+
+def main() -> int:
+    """Run claudebox with the arguments of this process and return the exit status."""
+    _ensure_standard_descriptors()
+    try:
+        return _run(sys.argv[1:], dict(os.environ))
+    except ClaudeboxError as error:
+        console.report(error)
+        return error.status
+    except KeyboardInterrupt:
+        return DECLINED
+    except OSError as error:
+        where = f" `{os.fsdecode(error.filename)}`" if error.filename else ""
+        console.report(ClaudeboxError(f"{error.strerror or error}{where}"))
+        return FAILED
+
+
+def entry() -> int:
+    """Start from an installer's shim, which runs Python with the person's variables and directories."""
+    if not sys.flags.isolated and any(os.environ.get(name) for name in _PYTHON_VARIABLES):
+        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        program = f"import sys; sys.path.insert(0, {package!r}); from claudebox.cli import main; sys.exit(main())"
+        os.execv(sys.executable, [sys.executable, "-IS", "-c", program, *sys.argv[1:]])
+    return main()
+
+
+def _ensure_standard_descriptors() -> None:
+    """Fill closed standard descriptors, or the next file that we open would become one of them."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open("/dev/null", os.O_RDWR)
+
+
+def _run(argv: list[str], environ: dict[str, str]) -> int:
+    from claudebox import settings as table  # noqa: PLC0415 - everything is imported when it is needed
+
+    settings = table.read(argv, environ)
+    if settings.on("help"):
+        from claudebox.commands import reference  # noqa: PLC0415
+
+        console.write(reference.help_text(), descriptor=1)
+        return 0
+    if settings.on("version"):
+        from claudebox import __version__  # noqa: PLC0415
+
+        console.write([f"claudebox {__version__}"], descriptor=1)
+        return 0
+    if settings.on("check"):
+        from claudebox.commands import check  # noqa: PLC0415
+
+        return check.run(environ, as_json=settings.on("json"))
+    return _launch(settings, environ)
+
+
+def _launch(settings: Settings, environ: dict[str, str]) -> int:
+    from claudebox import explain, host, policy  # noqa: PLC0415
+    from claudebox import plan as planning  # noqa: PLC0415
+
+    wishes = policy.decide(settings, home=environ.get("HOME", "/"), workdir=os.getcwd())
+    plan = planning.make(wishes, host.read(wishes, environ))
+    if settings.on("dry_run"):
+        console.write(explain.dry_run(plan), descriptor=1)
+        return 0
+    if settings.on("explain"):
+        lines = [explain.as_json(plan)] if settings.on("json") else explain.tree(plan)
+        console.write(lines, descriptor=1)
+        return 0
+    from claudebox import launch  # noqa: PLC0415
+
+    prepared = launch.prepare(plan)
+    console.write(explain.audit(plan))
+    if not settings.on("yes") and not _proceed():
+        return DECLINED
+    return _start(prepared, plan)
+
+
+def _proceed() -> bool:
+    """Ask on the terminal, which is not always where standard input comes from (UX-02)."""
+    import termios  # noqa: PLC0415
+
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        raise ClaudeboxError("there is no terminal to ask on", hint="add `-y` to start without asking") from None
+    try:
+        termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
+        console.write(["Proceed? [Y/n] "], descriptor=terminal)
+        answer = os.read(terminal, 1024)
+    finally:
+        os.close(terminal)
+    return answer.strip().lower() in (b"y", b"yes") or answer == b"\n"
+
+
+def _start(prepared: launch.Prepared, plan: Plan) -> int:
+    from claudebox import launch, supervise  # noqa: PLC0415
+    from claudebox.terminal import Terminal  # noqa: PLC0415
+
+    terminal = Terminal()
+    try:
+        sandbox = launch.start(prepared)
+    except launch.Interrupted as interruption:
+        return 128 + interruption.number
+    status = supervise.wait(sandbox, terminal, detached=plan.detached)
+    terminal.restore(abnormal=status > 128)
+    return status
+
+
+if TYPE_CHECKING:
+    from claudebox import launch

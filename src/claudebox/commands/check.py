@@ -1,0 +1,188 @@
+"""`--check`: examine this machine, and tell what would stop a launch and how to put it right (UX-05)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+from claudebox import console, host, kernel, launch, plan, programs, supervise
+from claudebox.errors import ClaudeboxError
+from claudebox.files import read_small
+from claudebox.model import Policy
+from claudebox.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Status = Literal["ok", "warning", "failed"]
+_COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    name: str
+    status: Status
+    detail: str
+    remedy: str = ""
+
+
+def run(environ: dict[str, str], *, as_json: bool) -> int:
+    """Print the report; 1 if a launch would fail."""
+    findings = list(examine(environ))
+    failed = any(finding.status == "failed" for finding in findings)
+    if as_json:
+        document = {"ok": not failed, "findings": [asdict(finding) for finding in findings]}
+        console.write([json.dumps(document, indent=2)], descriptor=1)
+    else:
+        console.write(_lines(findings, failed=failed), descriptor=1)
+    return 1 if failed else 0
+
+
+def _lines(findings: list[Finding], *, failed: bool) -> Iterator[str]:
+    for finding in findings:
+        mark = console.paint(f"{finding.status:<7}", _COLOURS[finding.status], descriptor=1)
+        yield f"{mark}  {finding.name}: {console.clean(finding.detail)}"
+        for line in finding.remedy.split("\n") if finding.remedy else ():
+            yield f"         {console.clean(line)}".rstrip()
+    yield ""
+    yield "a launch would fail; see above" if failed else "a launch will work"
+
+
+def examine(environ: dict[str, str]) -> Iterator[Finding]:
+    """Look at everything that a launch rests on."""
+    path = programs.search_path(environ, os.getcwd())
+    bubblewrap = host.read_bubblewrap(path)
+    if bubblewrap.problem:
+        yield Finding("bubblewrap", "failed", bubblewrap.problem, bubblewrap.remedy)
+    else:
+        yield from _bubblewrap(bubblewrap)
+        yield from _trial(environ)
+    yield _client(environ, path)
+    yield _landlock()
+    yield _terminal()
+    yield _uplink(path)
+    yield _nix(path)
+    yield _state(environ)
+
+
+def _bubblewrap(bubblewrap: host.Bubblewrap) -> Iterator[Finding]:
+    lacking = [option for option in ("--bind-fd", "--disable-userns", "--size") if option not in bubblewrap.options]
+    if lacking:
+        yield Finding(
+            "bubblewrap", "warning", f"{bubblewrap.path} lacks {', '.join(lacking)}", "install bubblewrap 0.10 or newer"
+        )
+    else:
+        yield Finding("bubblewrap", "ok", f"{bubblewrap.path} has every option that claudebox uses")
+    if follows_links(bubblewrap.path):
+        yield Finding(
+            "bubblewrap and links",
+            "warning",
+            "this bwrap follows links to the host while it builds a sandbox (CVE-2026-87766); claudebox puts no mount "
+            "on a path that leads through a link",
+            "bubblewrap 0.12 closes it for good",
+        )
+
+
+def follows_links(bwrap: str) -> bool:
+    """Tell whether bwrap can be led to the host by a link in a directory that it binds (C01)."""
+    with tempfile.TemporaryDirectory() as directory:
+        victim, project = os.path.join(directory, "victim"), os.path.join(directory, "project")
+        os.mkdir(victim)
+        os.mkdir(project)
+        os.symlink(f"/oldroot{victim}", os.path.join(project, "link"))
+        subprocess.run(
+            [bwrap, "--unshare-user", "--bind", project, "/p", "--dir", "/p/link/reached", "/nonexistent"],
+            env={},
+            capture_output=True,
+            timeout=10,
+            check=False,
+        )
+        return os.path.exists(os.path.join(victim, "reached"))
+
+
+def _trial(environ: dict[str, str]) -> Iterator[Finding]:
+    """Start a sandbox for real: whatever cannot be installed on this machine shows here."""
+    before = os.getcwd()
+    project = tempfile.mkdtemp(prefix="claudebox-check-")
+    try:
+        os.chdir(project)
+        policy = Policy("exec", ("true",))
+        facts = host.read(policy, environ)
+        facts = facts.replace(terminal=host.Terminal())
+        prepared = launch.prepare(plan.make(policy, facts))
+        status = supervise.wait(launch.start(prepared), Terminal(), detached=True)
+    except ClaudeboxError as error:
+        yield Finding("sandbox", "failed", error.message, error.hint)
+    except OSError as error:
+        yield Finding("sandbox", "failed", str(error))
+    else:
+        if status:
+            yield Finding("sandbox", "failed", f"a program inside ended with status {status}")
+        else:
+            yield Finding("sandbox", "ok", "a program ran inside: namespaces, mounts, seccomp and the gate work")
+    finally:
+        os.chdir(before)
+        shutil.rmtree(project, ignore_errors=True)
+
+
+def _client(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
+    try:
+        client = programs.find_client(environ.get("HOME", "/"), path, os.getcwd())
+    except ClaudeboxError as error:
+        return Finding("client", "failed", error.message, error.hint)
+    return Finding("client", "ok", f"{client.found}" + ("" if client.found == client.path else f" -> {client.path}"))
+
+
+def _landlock() -> Finding:
+    abi = kernel.landlock_abi()
+    if abi >= kernel.LANDLOCK_ABI_WITH_SCOPES:
+        return Finding("Landlock", "ok", f"version {abi}: abstract sockets of the host are out of reach")
+    return Finding(
+        "Landlock",
+        "warning",
+        f"version {abi}: in tier full, abstract sockets of the host (X11, D-Bus) stay reachable",
+        "Linux 6.12 or newer closes them; or use `--network none`",
+    )
+
+
+def _terminal() -> Finding:
+    if (read_small("/proc/sys/dev/tty/legacy_tiocsti") or b"1").strip() == b"0":
+        return Finding("terminal", "ok", "the kernel forbids typing into terminals, and so does the sandbox")
+    return Finding(
+        "terminal", "ok", "the kernel permits typing into terminals (legacy_tiocsti), the sandbox does not"
+    )
+
+
+def _uplink(path: tuple[str, ...]) -> Finding:
+    found = [tool for tool in ("pasta", "slirp4netns", "nft") if programs.find_tool(tool, path)]
+    return Finding("network tools", "ok", f"{', '.join(found) or 'none'} found; tiers `full` and `none` need none")
+
+
+def _nix(path: tuple[str, ...]) -> Finding:
+    nix = programs.find_tool("nix", path)
+    if nix is None and not os.path.isdir("/nix/store"):
+        return Finding("Nix", "ok", "not on this machine, and not needed")
+    return Finding("Nix", "ok", "the store is visible inside, read-only; the daemon is not")
+
+
+def _state(environ: dict[str, str]) -> Finding:
+    directory = os.path.join(environ.get("HOME", "/"), ".claudebox")
+    try:
+        status = os.lstat(directory)
+    except OSError:
+        return Finding("state", "ok", f"{directory} does not exist yet")
+    if not stat.S_ISDIR(status.st_mode):
+        return Finding("state", "failed", f"{directory} is not a directory", "move it away")
+    if status.st_uid != os.getuid():
+        return Finding("state", "failed", f"{directory} belongs to another user", f"`sudo chown -R $USER {directory}`")
+    if status.st_mode & 0o077:
+        return Finding("state", "failed", f"{directory} is open to others", f"`chmod 700 {directory}`")
+    return Finding("state", "ok", f"{directory} is yours alone")

@@ -1,0 +1,84 @@
+"""Everything that claudebox prints goes through here, and through one sanitiser.
+
+Names and paths come from hostile repositories: an escape sequence in one of them must not reach the terminal
+(threats B12-B14). `clean` keeps what is printable and shows the rest as escapes.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from claudebox.errors import ClaudeboxError
+
+# Printable by Unicode's rules, and still able to reorder or hide what stands beside them.
+_DECEIVING = frozenset("\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+
+
+def clean(text: str) -> str:
+    """Return the text with everything that is not plainly printable shown as an escape."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if char.isprintable() and char not in _DECEIVING else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8 (surrogateescape)
+        return f"\\x{code - 0xDC00:02x}"
+    return char.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def shorten(text: str, width: int = 120) -> str:
+    """Return cleaned text of at most `width` characters."""
+    text = clean(text)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def quote(path: str) -> str:
+    """Return a path or word as it can be shown inside a sentence."""
+    return f"`{shorten(path, 300)}`"
+
+
+def paint(text: str, style: str, *, descriptor: int = 2) -> str:
+    """Return the text in a style, where the terminal has one and the person did not forbid it."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not os.isatty(descriptor):
+        return text
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+
+
+def write(lines: Iterable[str], *, descriptor: int = 2) -> None:
+    """Write lines that their renderer has already cleaned."""
+    data = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except OSError:  # the reader has gone: nobody is left to tell
+            return
+
+
+def report(error: ClaudeboxError) -> None:
+    """Print an error with its hint."""
+    lines = [f"{paint('error:', 'red')} {_lines(error.message)}"]
+    if error.hint:
+        lines += ["", f"{paint('hint:', 'bold')} {_lines(error.hint)}"]
+    write(lines)
+
+
+def warn(message: str) -> None:
+    """Print a warning."""
+    write([f"{paint('warning:', 'yellow')} {_lines(message)}"])
+
+
+def note(message: str) -> None:
+    """Print a line that is neither error nor warning."""
+    write([f"claudebox: {_lines(message)}"])
+
+
+def _lines(text: str) -> str:
+    return "\n".join(clean(line) for line in text.split("\n"))

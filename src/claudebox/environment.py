@@ -1,0 +1,88 @@
+"""Policy + Host → the variables of the sandbox: it starts empty, and a variable enters because a row names it."""
+
+from __future__ import annotations
+
+from claudebox import __version__, secrets
+from claudebox.errors import ClaudeboxError
+from claudebox.model import Variable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from claudebox.host import Host
+    from claudebox.model import Policy
+
+CA_BUNDLE_INSIDE = "/run/claudebox/ca-bundle.crt"
+CLIENT_DIRECTORY = "/run/claudebox/bin"
+
+# Passed from the host if set (SAND-03). Exact names only: a prefix would let somebody's token through (A13).
+PASSED: tuple[tuple[str, str], ...] = (
+    ("TERM", "the kind of terminal"),
+    ("COLORTERM", "colours of the terminal"),
+    ("NO_COLOR", "no colours wanted"),
+    ("EDITOR", "the editor"),
+    ("LANG", "language"),
+    ("LC_ALL", "language"),
+    ("ANTHROPIC_API_KEY", "the client's key"),
+)
+
+# These change which code programs load; they only ever act inside, but a person should know (D-03, A16).
+LOADERS = frozenset((
+    "BASH_ENV", "BROWSER", "DYLD_INSERT_LIBRARIES", "ENV", "GCONV_PATH", "GIT_EDITOR", "GIT_EXEC_PATH",
+    "GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_SSH", "GIT_SSH_COMMAND", "JAVA_TOOL_OPTIONS", "LD_AUDIT",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "LOCPATH", "NODE_OPTIONS", "NODE_PATH", "PAGER", "PERL5DB", "PERL5LIB",
+    "PERL5OPT", "PROMPT_COMMAND", "PYTHONHOME", "PYTHONINSPECT", "PYTHONPATH", "PYTHONSTARTUP", "RUBYLIB",
+    "RUBYOPT", "VISUAL", "_JAVA_OPTIONS",
+))  # fmt: skip
+
+
+def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
+    """Return every variable that enters, `made` being those that the client needs."""
+    rows = {row.name: row for row in (*_made(host), *_certificates(host), *made)}
+    for name, reason in PASSED:
+        if name in host.environ and name not in rows:
+            rows[name] = _from_host(name, host.environ[name], "host", reason)
+    for request in policy.names:
+        if request.name in rows and rows[request.name].origin == "claudebox":
+            raise ClaudeboxError(
+                f"`{request.origin}`: `{request.name}` is made by claudebox and never read from the host"
+            )
+        if request.name in host.environ:
+            value = host.environ[request.name]
+            rows[request.name] = _from_host(request.name, value, request.origin, "asked for")
+    return tuple(rows[name] for name in sorted(rows))
+
+
+def _from_host(name: str, value: str, origin: str, reason: str) -> Variable:
+    note = "changes what programs load" if name in LOADERS else ""
+    return Variable(name, value, origin, reason, secrets.looks_secret(name, value), note)
+
+
+def _made(host: Host) -> Iterable[Variable]:
+    shell = "/bin/bash" if host.bash else "/bin/sh"
+    path = (CLIENT_DIRECTORY, *(host.store_path or ("/usr/local/bin", "/usr/bin", "/bin")))
+    for name, value, reason in (
+        ("HOME", host.home, "the sandbox's own, empty home"),
+        ("PATH", ":".join(path), "programs, none in a directory that the host's user can write"),
+        ("USER", host.user, "who you are"),
+        ("LOGNAME", host.user, "who you are"),
+        ("SHELL", shell, "the shell"),
+        ("TMPDIR", "/tmp", "the sandbox's own"),
+        ("XDG_RUNTIME_DIR", f"/run/user/{host.uid}", "the sandbox's own, without the host's sockets"),
+        ("CLAUDEBOX", __version__, "tells programs that they are in this sandbox"),
+    ):
+        yield Variable(name, value, "claudebox", reason)
+
+
+def _certificates(host: Host) -> Iterable[Variable]:
+    if host.ca_bundle is not None:
+        for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE"):
+            yield Variable(name, CA_BUNDLE_INSIDE, "claudebox", "certificate authorities")
+
+
+def withheld(host: Host, entering: Iterable[Variable]) -> tuple[str, ...]:
+    """Return the names of the host's variables that stay out, those that look secret first."""
+    inside = {row.name for row in entering}
+    out = [name for name in host.environ if name not in inside]
+    return tuple(sorted(out, key=lambda name: (not secrets.looks_secret(name, host.environ[name]), name)))

@@ -1,0 +1,178 @@
+"""Plan → text: the audit before a launch, the dry run, the tree with reasons, JSON. All render the same value."""
+
+from __future__ import annotations
+
+from claudebox import bwrap, network
+from claudebox.console import clean, paint, shorten
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.model import Mount, Plan, Variable
+
+_NAMED = 8  # how many withheld variables the audit names
+_WIDTH = 100
+
+
+def audit(plan: Plan) -> Iterator[str]:
+    """Yield what a person should know before saying yes (UX-01)."""
+    yield f"{paint('claudebox', 'bold')} runs {shorten(' '.join(plan.command), _WIDTH)}"
+    yield f"  {'writable':<9} {_paths(plan)}"
+    extra = [row for row in plan.mounts if row.reason.startswith("asked for") and not row.writable]
+    if extra:
+        yield f"  {'readable':<9} {', '.join(clean(row.dest) for row in extra)}"
+    yield f"  {'network':<9} {plan.network}: {network.MEANING[plan.network]}"
+    for index, row in enumerate(plan.variables):
+        yield f"  {'variables' if not index else '':<9} {_variable(row)}"
+    yield f"  {'withheld':<9} {_withheld(plan)}"
+    for warning in plan.warnings:
+        yield f"  {paint('warning', 'yellow'):<9}   {clean(warning)}"
+
+
+def _paths(plan: Plan) -> str:
+    kept = [clean(row.dest) for row in plan.mounts if row.kind == "bind"]
+    gone = [clean(row.dest) for row in plan.mounts if row.kind == "tmpfs"]
+    return f"{', '.join(kept)}; and until the end {', '.join(gone)}"
+
+
+def _variable(row: Variable) -> str:
+    origin = "" if row.origin == "claudebox" else f"  from {row.origin}"
+    note = paint(f"  ({row.note})", "yellow") if row.note else ""
+    return f"{clean(row.name)}={shown(row)}{paint(clean(origin), 'dim')}{note}"
+
+
+def shown(row: Variable) -> str:
+    """Return a value as it may be printed: of a secret only its length (B13)."""
+    if row.secret:
+        return f"<{len(row.value)} characters, not shown>"
+    return shorten(row.value, _WIDTH)
+
+
+def _withheld(plan: Plan) -> str:
+    names = [shorten(name, 40) for name in plan.withheld[:_NAMED]]
+    more = len(plan.withheld) - len(names)
+    if not names:
+        return "no variable"
+    listed = ", ".join(names) + (f" and {more} more" if more else "")
+    return f"{len(plan.withheld)} variables: {listed}"
+
+
+def dry_run(plan: Plan) -> Iterator[str]:
+    """Yield the command, one option per line, ready to be pasted into bash (UX-04).
+
+    Contents come from here-documents of the shell. The gate is left out, since nobody would answer it.
+    """
+    secret = {row.value for row in plan.variables if row.secret}
+    contents: list[bytes] = []
+
+    def word(value: bwrap.Word) -> str:
+        if isinstance(value, bytes):
+            contents.append(value)
+            return str(9 + len(contents))
+        if isinstance(value, bwrap.Pin):
+            value = value.path
+        return "'***'" if value in secret else bash_quote(value)
+
+    yield f"env -i {bash_quote(plan.bwrap)} \\"
+    for row in bwrap.options(plan):
+        name, *rest = row
+        plain = name.replace("-bind-fd", "-bind").replace("--bind-fd", "--bind") if isinstance(name, str) else name
+        yield f"  {' '.join(word(value) for value in (plain, *rest))} \\"
+    yield f"  -- {' '.join(word(value) for value in plan.command)} \\"
+    for index, content in enumerate(contents):
+        end = " \\" if index + 1 < len(contents) else ""
+        yield f"  {10 + index}< <(printf {_bash_bytes(content)}){end}"
+
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,+@%=")
+
+
+def bash_quote(text: str) -> str:
+    """Return one word for bash, printable whatever it contains."""
+    if text and set(text) <= _PLAIN:
+        return text
+    if text.isprintable() and clean(text) == text:
+        return "'" + text.replace("'", "'\\''") + "'"
+    encoded = text.encode("utf-8", "surrogateescape")
+    return "$'" + "".join(chr(byte) if chr(byte) in _PLAIN else f"\\x{byte:02x}" for byte in encoded) + "'"
+
+
+def _bash_bytes(content: bytes) -> str:
+    """Return the argument of printf that prints these bytes."""
+    return "'" + "".join(chr(byte) if chr(byte) in _PLAIN - {"%"} else f"\\x{byte:02x}" for byte in content) + "'"
+
+
+def tree(plan: Plan) -> Iterator[str]:
+    """Yield the mount table as a tree, each row with its reason, then the variables with their origins."""
+    yield paint("mounts", "bold", descriptor=1)
+    width = max(len(_label(row)) for row in plan.mounts) if plan.mounts else 0
+    for row in plan.mounts:
+        yield f"  {_label(row):<{min(width, 60)}}  {_access(row):<9}  {clean(row.reason)}{_origin(row)}"
+    yield paint("variables", "bold", descriptor=1)
+    for variable in plan.variables:
+        note = f"; {variable.note}" if variable.note else ""
+        yield f"  {clean(variable.name)}={shown(variable)}"
+        yield f"      {variable.origin}: {clean(variable.reason)}{note}"
+    yield paint("protections", "bold", descriptor=1)
+    for line in protections(plan):
+        yield f"  {line}"
+    for warning in plan.warnings:
+        yield f"  warning: {clean(warning)}"
+
+
+def _label(row: Mount) -> str:
+    depth = row.dest.count("/") - 1 if row.dest != "/" else 0
+    return "  " * depth + clean(row.dest)
+
+
+def _access(row: Mount) -> str:
+    return {"bind": "writable", "tmpfs": "temporary", "mask": "hidden", "symlink": "link", "file": "made"}.get(
+        row.kind, "read-only"
+    )
+
+
+def _origin(row: Mount) -> str:
+    if row.kind == "symlink" or (row.source and row.source != row.dest):
+        return f"  <- {clean(row.source)}"
+    return ""
+
+
+def protections(plan: Plan) -> Iterator[str]:
+    """Yield what confines the payload besides mounts and variables."""
+    yield f"own namespaces: {', '.join(plan.namespaces)}"
+    yield f"network: {plan.network}, {network.MEANING[plan.network]}"
+    yield f"seccomp: {len(plan.seccomp) // 8} instructions"
+    yield f"Landlock: abstract sockets and signals {'kept inside' if plan.scoped else 'not restricted by this kernel'}"
+    yield f"terminal: {'none, own session' if plan.detached else 'shared; suspended as a whole on Ctrl+Z'}"
+    yield f"user namespaces inside: {'impossible' if plan.disable_userns else 'denied by seccomp only'}"
+    yield f"project bound by {'descriptor' if plan.pin else 'name'}"
+
+
+def as_json(plan: Plan) -> str:
+    """Return the plan for machines; secret values are left out here too."""
+    import json  # noqa: PLC0415 - off the launch path
+
+    document = {
+        "command": plan.command,
+        "workdir": plan.workdir,
+        "network": plan.network,
+        "mounts": [
+            {"dest": row.dest, "access": _access(row), "kind": row.kind, "source": row.source, "reason": row.reason}
+            for row in plan.mounts
+        ],
+        "variables": [
+            {
+                "name": row.name,
+                "value": None if row.secret else row.value,
+                "origin": row.origin,
+                "reason": row.reason,
+                "note": row.note,
+            }
+            for row in plan.variables
+        ],
+        "protections": list(protections(plan)),
+        "warnings": plan.warnings,
+        "withheld": plan.withheld,
+    }
+    return json.dumps(document, indent=2, ensure_ascii=True)

@@ -1,0 +1,321 @@
+"""`Host`: everything that claudebox learns about this machine, gathered once through one door.
+
+Nothing after this reads the machine again, so that what was shown is what is done; tests build a `Host` by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+
+from claudebox import baked, git, kernel, places, programs
+from claudebox.errors import ClaudeboxError
+from claudebox.files import Examiner, read_small
+from claudebox.model import Hidden, PathFact, Policy
+from claudebox.values import Value
+
+_OPTIONS = (  # of bwrap, that some version lacks
+    "--args", "--bind-fd", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro",
+    "--seccomp", "--size",
+)  # fmt: skip
+_SCAN_LIMIT = 4096  # entries of the working directory that are looked at for sockets
+_TTY_DESCRIPTORS = (0, 1, 2)
+
+
+class Terminal(Value):
+    """What of the standard descriptors is a terminal, and whether we own it."""
+
+    shared: bool = False
+    foreground: bool = True
+
+
+class Bubblewrap(Value):
+    """The bwrap program and what it can do."""
+
+    path: str = ""
+    options: frozenset[str] = frozenset()
+    problem: str = ""
+    remedy: str = ""
+
+
+class Destination(Value):
+    """What stands on the host where somebody wants a mount to appear."""
+
+    exists: bool = False
+    directory: bool = False
+    through_link: bool = False
+
+
+class Host(Value):
+    """The facts."""
+
+    uid: int
+    gid: int
+    user: str
+    home: str
+    workdir: PathFact
+    environ: dict[str, str]
+    machine: str = "x86_64"
+    memory: int = 8 << 30
+    bwrap: Bubblewrap = Bubblewrap()
+    landlock: int = 0
+    cgroup_namespace: bool = True
+    terminal: Terminal = Terminal()
+    home_fact: PathFact = PathFact("", "")
+    hidden: tuple[Hidden, ...] = ()
+    not_projects: tuple[PathFact, ...] = ()
+    not_beneath: tuple[PathFact, ...] = ()
+    beneath_after_all: tuple[PathFact, ...] = ()
+    usr: bool = True  # an ordinary /usr, as opposed to NixOS
+    roots: tuple[tuple[str, str], ...] = ()  # /bin and its like: the link's target, or nothing for a directory
+    opt: bool = False
+    etc: tuple[tuple[str, str, str], ...] = ()  # path, where it really is, reason
+    masked: tuple[tuple[str, str], ...] = ()
+    store: bool = False
+    store_path: tuple[str, ...] = ()
+    store_links: tuple[tuple[str, str], ...] = ()  # /bin/sh and its like, on a machine without /usr
+    ca_bundle: PathFact | None = None
+    resolv_conf: bytes = b""
+    bash: bool = True
+    signal_reset: tuple[str, ...] = ()
+    ignored_signals: frozenset[int] = frozenset()
+    identity: tuple[str, str] = ("", "")
+    repository: git.Repository | None = None
+    sockets: tuple[str, ...] = ()
+    client: programs.Client | None = None
+    client_problem: ClaudeboxError | None = None
+    sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
+    destinations: dict[str, Destination] = {}  # noqa: RUF012
+
+
+def read(policy: Policy, environ: dict[str, str]) -> Host:
+    """Look at the machine."""
+    uid = os.getuid()
+    try:
+        account = pwd.getpwuid(uid)
+        user, account_home = account.pw_name, account.pw_dir
+    except KeyError:
+        user, account_home = "user", ""
+    home = _home(environ, account_home)
+    examiner = Examiner()
+    workdir = _workdir(examiner)
+    path = programs.search_path(environ, workdir.real)
+    client, client_problem = _client(home, path, workdir.real)
+    usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
+    store = os.path.isdir("/nix/store")
+    homes = [home] if account_home in ("", home) else [home, account_home]
+    return Host(
+        uid=uid,
+        gid=os.getgid(),
+        user=user,
+        home=home,
+        workdir=workdir,
+        environ=environ,
+        machine=os.uname().machine,
+        memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        bwrap=read_bubblewrap(path),
+        landlock=kernel.landlock_abi(),
+        cgroup_namespace=os.path.exists("/proc/self/ns/cgroup"),
+        terminal=_terminal(),
+        home_fact=examiner.fact(home),
+        hidden=_hidden(examiner, homes, environ),
+        not_projects=_not_projects(examiner, homes),
+        not_beneath=_present(examiner, places.NOT_A_PROJECT_BENEATH),
+        beneath_after_all=_present(examiner, places.BENEATH_AFTER_ALL),
+        usr=usr,
+        roots=_roots() if usr else (),
+        opt=usr and os.path.isdir("/opt"),
+        etc=_etc(),
+        masked=tuple(row for row in places.MASKED if os.path.isfile(row[0])),
+        store=store,
+        store_path=_store_path(path) if store and not usr else (),
+        store_links=_store_links(path) if store and not usr else (),
+        ca_bundle=_ca_bundle(examiner, environ),
+        resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
+        bash=os.path.exists("/bin/bash") or not usr,
+        signal_reset=_signal_reset(path),
+        ignored_signals=frozenset(
+            number
+            for number in (kernel.signal.SIGINT, kernel.signal.SIGQUIT, kernel.signal.SIGTERM, kernel.signal.SIGHUP)
+            if kernel.signal.getsignal(number) is kernel.signal.SIG_IGN
+        ),
+        identity=git.read_identity(home, environ),
+        repository=git.find(workdir.real, uid),
+        sockets=_sockets(workdir.real),
+        client=client,
+        client_problem=client_problem,
+        sources={request.source: examiner.fact(request.source) for request in policy.mounts},
+        destinations={request.dest: _destination(request.dest) for request in policy.mounts},
+    )
+
+
+def _home(environ: dict[str, str], account_home: str) -> str:
+    for candidate in (environ.get("HOME", ""), account_home):
+        if candidate.startswith("/") and candidate.strip("/") and os.path.isdir(candidate):
+            return os.path.normpath(candidate)
+    raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
+
+
+def _workdir(examiner: Examiner) -> PathFact:
+    try:
+        path = os.getcwd()
+    except OSError:
+        raise ClaudeboxError("the working directory no longer exists", hint="change to a project directory") from None
+    fact = examiner.fact(path)
+    if fact.kind != "directory":
+        raise ClaudeboxError(f"the working directory `{path}` cannot be read")
+    return fact
+
+
+def _client(home: str, path: tuple[str, ...], workdir: str) -> tuple[programs.Client | None, ClaudeboxError | None]:
+    try:
+        return programs.find_client(home, path, workdir), None
+    except ClaudeboxError as problem:
+        return None, problem
+
+
+def read_bubblewrap(path: tuple[str, ...]) -> Bubblewrap:
+    """Find bwrap and read off its own help text, which lies in the binary, what it can do (threat E09)."""
+    found = programs.find_tool("bwrap", path)
+    if found is None:
+        return Bubblewrap(
+            problem="bubblewrap is not installed",
+            remedy="install the package `bubblewrap` (apt, dnf, pacman), or `nix profile install nixpkgs#bubblewrap`",
+        )
+    status = os.stat(found)
+    if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
+        return Bubblewrap(
+            found,
+            problem=f"`{found}` is setuid: it would set the sandbox up with root's powers",
+            remedy=f"use user namespaces instead: `sudo chmod u-s {found}`",
+        )
+    if status.st_uid not in (0, os.getuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return Bubblewrap(
+            found,
+            problem=f"`{found}` can be replaced by other users",
+            remedy=f"`sudo chown root:root {found}; sudo chmod 755 {found}`",
+        )
+    binary = read_small(found, limit=16 << 20, follow=True) or b""
+    return Bubblewrap(found, frozenset(option for option in _OPTIONS if f" {option} ".encode() in binary))
+
+
+def _terminal() -> Terminal:
+    shared = False
+    foreground = True
+    for descriptor in _TTY_DESCRIPTORS:
+        if not os.isatty(descriptor):
+            continue
+        shared = True
+        try:
+            foreground = foreground and os.tcgetpgrp(descriptor) == os.getpgrp()
+        except OSError:  # not our controlling terminal: nobody types commands there
+            continue
+    return Terminal(shared, foreground)
+
+
+def _hidden(examiner: Examiner, homes: list[str], environ: dict[str, str]) -> tuple[Hidden, ...]:
+    rows = [(os.path.join(home, place), why) for home in homes for place, why in places.HIDDEN]
+    for name, why in places.AGENT_SOCKETS:
+        value = environ.get(name, "")
+        socket = value[value.find("/") :].split(",")[0] if "/" in value else ""
+        if socket:
+            rows.append((socket, why))
+    facts = ((examiner.fact(path), why) for path, why in dict(rows).items())
+    return tuple(Hidden(fact, why) for fact, why in facts if fact.kind != "missing")
+
+
+def _not_projects(examiner: Examiner, homes: list[str]) -> tuple[PathFact, ...]:
+    in_homes = [os.path.join(home, place).rstrip("/") for home in homes for place in places.NOT_A_PROJECT_IN_HOME]
+    return _present(examiner, (*places.NOT_A_PROJECT, *in_homes))
+
+
+def _present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]:
+    facts = (examiner.fact(path, alone=True) for path in paths)
+    return tuple(fact for fact in facts if fact.kind != "missing")
+
+
+def _roots() -> tuple[tuple[str, str], ...]:
+    rows = []
+    for root in places.SYSTEM_ROOTS:
+        if os.path.islink(root):
+            rows.append((root, os.readlink(root)))
+        elif os.path.isdir(root):
+            rows.append((root, ""))
+    return tuple(rows)
+
+
+def _etc() -> tuple[tuple[str, str, str], ...]:
+    rows = []
+    names: list[str] | None = None
+    for pattern, reason in places.ETC:
+        paths = [pattern]
+        if pattern.endswith("*"):
+            names = os.listdir("/etc") if names is None else names
+            paths = sorted(f"/etc/{name}" for name in names if f"/etc/{name}".startswith(pattern[:-1]))
+        rows += [(path, os.path.realpath(path), reason) for path in paths if os.path.exists(path)]
+    return tuple(rows)
+
+
+def _store_path(path: tuple[str, ...]) -> tuple[str, ...]:
+    if baked.STORE_PATH:
+        return baked.STORE_PATH
+    found = (programs.find_tool(tool, path) for tool in places.STORE_TOOLS)
+    directories = (os.path.dirname(os.path.realpath(tool)) for tool in found if tool)
+    return tuple(dict.fromkeys(directory for directory in directories if directory.startswith("/nix/store/")))
+
+
+def _store_links(path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    wanted = (("/bin/sh", "bash"), ("/bin/bash", "bash"), ("/usr/bin/env", "env"))
+    found = ((dest, programs.find_tool(tool, path)) for dest, tool in wanted)
+    rows = tuple((dest, os.path.realpath(tool)) for dest, tool in found if tool)
+    return (*rows, baked.LOADER) if baked.LOADER else rows
+
+
+def _ca_bundle(examiner: Examiner, environ: dict[str, str]) -> PathFact | None:
+    named = (environ.get(name, "") for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE"))
+    for path in (*named, *places.CA_BUNDLES):
+        if path.startswith("/"):
+            fact = examiner.fact(os.path.normpath(path))
+            if fact.kind == "file":
+                return fact
+    return None
+
+
+def _signal_reset(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Find a program that gives the payload its default signals back: no shell can do that."""
+    env = programs.find_tool("env", path)
+    if env and b"default-signal" in (read_small(env, limit=64 << 20, follow=True) or b""):
+        return ("/usr/bin/env",)
+    if os.path.exists("/usr/bin/perl"):
+        return ("/usr/bin/perl",)
+    return ()
+
+
+def _sockets(workdir: str) -> tuple[str, ...]:
+    """Return the sockets in the top of the project: a host's tmux or agent may listen there (C19)."""
+    found = []
+    try:
+        with os.scandir(workdir) as entries:
+            for _, entry in zip(range(_SCAN_LIMIT), entries, strict=False):
+                if entry.is_symlink() or entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False):
+                    continue
+                if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+                    found.append(entry.path)
+    except OSError:
+        return ()
+    return tuple(sorted(found))
+
+
+def _destination(dest: str) -> Destination:
+    """Walk to a destination without following a link: bwrap would follow it, even out of the sandbox (C01)."""
+    current = ""
+    for part in dest.strip("/").split("/"):
+        current = f"{current}/{part}"
+        try:
+            mode = os.lstat(current).st_mode
+        except OSError:
+            return Destination()
+        if stat.S_ISLNK(mode):
+            return Destination(through_link=True)
+    return Destination(exists=True, directory=stat.S_ISDIR(os.stat(dest).st_mode))

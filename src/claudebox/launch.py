@@ -1,0 +1,224 @@
+"""Plan → a running sandbox: descriptors, the gate, and the checks before the first instruction of the payload.
+
+Acts and decides nothing. `prepare` opens everything before the person is asked, so that what was shown is what is
+started (E07); `start` goes on from there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+
+from claudebox import bwrap, kernel
+from claudebox.errors import ClaudeboxError
+from claudebox.files import read_small
+from claudebox.kernel import signal, socket
+from claudebox.plan import GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from claudebox.model import Plan
+
+FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
+
+_FIRST_OWN_DESCRIPTOR = 10  # below are the standard ones and those of the gate
+_READY_TIMEOUT = 30.0
+_MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
+_MESSAGE_LIMIT = 8192
+_SPARE_DESCRIPTORS = 64
+
+
+class Prepared(Value):
+    """Everything that bwrap will be handed, already open."""
+
+    plan: Plan
+    argv: tuple[str, ...]
+    descriptors: tuple[int, ...]
+    open_files: tuple[int, int]  # the limit that the person's shell gave us
+
+
+class Sandbox(Value):
+    """A sandbox that has been let go."""
+
+    monitor: int  # bwrap outside, our child
+    init: int  # bwrap inside, the first process there
+    payload: int  # the program inside, as a process of the host
+    payload_descriptor: int
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """A signal came while the sandbox was being set up."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def prepare(plan: Plan) -> Prepared:
+    """Open every descriptor that the plan needs."""
+    rows = list(bwrap.options(plan))
+    words = sum(len(row) for row in rows)
+    if words > bwrap.MAX_WORDS - len(plan.gate) - len(plan.command):
+        raise ClaudeboxError(f"the sandbox needs {words} words of options, and bwrap takes {bwrap.MAX_WORDS}")
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = sum(not isinstance(word, str) for row in rows for word in row) + _SPARE_DESCRIPTORS
+    if limit[0] != resource.RLIM_INFINITY and needed > limit[0]:
+        _raise_limit(needed, limit)
+    descriptors: list[int] = []
+    arguments: list[bytes] = []
+    for row in rows:
+        for word in row:
+            if isinstance(word, str):
+                arguments.append(os.fsencode(word))
+            else:
+                descriptors.append(_pin(word) if isinstance(word, bwrap.Pin) else _own(kernel.memory_file(word)))
+                arguments.append(b"%d" % descriptors[-1])
+    descriptors.append(_own(kernel.memory_file(b"".join(argument + b"\0" for argument in arguments))))
+    argv = ("bwrap", "--args", str(descriptors[-1]), "--", *plan.gate, *plan.command)
+    return Prepared(plan, argv, tuple(descriptors), limit)
+
+
+def _raise_limit(needed: int, limit: tuple[int, int]) -> None:
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, limit[1]))
+    except (OSError, ValueError):
+        raise ClaudeboxError(
+            f"the sandbox needs {needed} open files, and the limit is {limit[1]}", hint="raise it with `ulimit -n`"
+        ) from None
+
+
+def _own(descriptor: int) -> int:
+    """Move a descriptor out of the way of those that the gate gets."""
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_OWN_DESCRIPTOR)
+    os.close(descriptor)
+    return moved
+
+
+def _pin(pin: bwrap.Pin) -> int:
+    """Open the very thing that was checked; its name may mean something else by now (C10)."""
+    try:
+        descriptor = _own(os.open(pin.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
+    except OSError as error:
+        raise ClaudeboxError(f"`{pin.path}` cannot be opened: {error.strerror}") from None
+    status = os.fstat(descriptor)
+    if (status.st_dev, status.st_ino) != pin.identity:
+        raise ClaudeboxError(f"`{pin.path}` was replaced by something else while it was being examined")
+    return descriptor
+
+
+def start(prepared: Prepared) -> Sandbox:
+    """Start bwrap, make sure that every protection is in force, and let the payload go."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    gate = _own(theirs.detach())
+    messages, message_end = os.pipe()
+    message_end = _own(message_end)
+    handlers = {number: signal.signal(number, _interrupt) for number in IGNORED_SIGNALS}
+    monitor = os.fork()
+    if monitor == 0:
+        _become_bwrap(prepared, gate, message_end)
+    try:
+        os.close(gate)
+        os.close(message_end)
+        for descriptor in prepared.descriptors:
+            os.close(descriptor)
+        payload = _await_ready(ours, monitor, messages)
+        init = _check(payload, prepared)
+        # From here on signals are taken one at a time by `supervise`.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP])
+        ours.send(b"go\n")
+        return Sandbox(monitor, init, payload, os.pidfd_open(payload))
+    except BaseException:
+        os.kill(monitor, signal.SIGKILL)
+        os.waitpid(monitor, 0)
+        raise
+    finally:
+        ours.close()
+        os.close(messages)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, _frame: object) -> NoReturn:
+    raise Interrupted(number)
+
+
+def _become_bwrap(prepared: Prepared, gate: int, messages: int) -> NoReturn:
+    """In the child: put on every restriction that comes before bwrap, and become it."""
+    try:
+        os.dup2(2, STDERR_DESCRIPTOR)
+        os.dup2(gate, GATE_DESCRIPTOR)
+        os.dup2(messages, 2)
+        for number in IGNORED_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, programs expect them
+            signal.signal(number, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core for the host's handler to parse (A19)
+        kernel.join_new_keyring()
+        if prepared.plan.scoped and not kernel.restrict_scope():
+            raise OSError("Landlock did not take the restriction of abstract sockets")
+        last = STDERR_DESCRIPTOR
+        for descriptor in sorted(prepared.descriptors):  # everything else that the shell left open goes (A04)
+            os.closerange(last + 1, descriptor)
+            os.set_inheritable(descriptor, True)  # noqa: FBT003
+            last = descriptor
+        os.closerange(last + 1, 1 << 20)
+        os.execve(prepared.plan.bwrap, prepared.argv, {})
+    except BaseException as error:  # noqa: BLE001 - nothing may return from here
+        os.write(2, f"claudebox: {error}\n".encode("utf-8", "backslashreplace"))
+    os._exit(125)
+
+
+def _await_ready(gate: socket.socket, monitor: int, messages: int) -> int:
+    """Wait for the gate inside and return its process, as the kernel vouches for it."""
+    gate.settimeout(_READY_TIMEOUT)
+    try:
+        word, ancillary, _, _ = gate.recvmsg(16, 64)
+    except TimeoutError:
+        raise ClaudeboxError(f"bwrap did not set up the sandbox within {_READY_TIMEOUT:.0f} seconds") from None
+    if word != b"ready\n":
+        os.waitpid(monitor, os.WNOHANG)
+        from claudebox import diagnosis  # noqa: PLC0415 - only when something went wrong
+
+        raise diagnosis.explain(_drain(messages))
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            return int.from_bytes(data[:4], "little")
+    raise ClaudeboxError("the kernel did not tell which process is in the sandbox")
+
+
+def _drain(messages: int) -> str:
+    text = b""
+    while len(text) < _MESSAGE_LIMIT:
+        piece = os.read(messages, _MESSAGE_LIMIT)
+        if not piece:
+            break
+        text += piece
+    return os.fsdecode(text)
+
+
+def _check(payload: int, prepared: Prepared) -> int:
+    """See from outside that the process at the gate is confined as planned, limit it, and return its parent (E08)."""
+    text = os.fsdecode(read_small(f"/proc/{payload}/status") or b"")
+    status = dict(line.split(":\t", 1) for line in text.split("\n") if ":\t" in line)
+    for field, wanted, protection in (
+        ("Seccomp", "2", "the seccomp filter"),
+        ("NoNewPrivs", "1", "no_new_privs"),
+        ("CapEff", "0" * 16, "the drop of capabilities"),
+        ("CapBnd", "0" * 16, "the drop of capabilities"),
+    ):
+        if status.get(field, "").strip() != wanted:
+            raise ClaudeboxError(
+                f"{protection} is not in force inside; nothing was started",
+                hint="run `claudebox --check`; bwrap may be a wrapper that drops options",
+            )
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    ceiling = _MAX_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, _MAX_PROCESSES)
+    resource.prlimit(payload, resource.RLIMIT_NPROC, (ceiling, ceiling))
+    if resource.getrlimit(resource.RLIMIT_NOFILE) != prepared.open_files:
+        resource.prlimit(payload, resource.RLIMIT_NOFILE, prepared.open_files)
+    return int(status["PPid"])

@@ -1,0 +1,116 @@
+"""The plain values that the rooms of claudebox hand to one another."""
+
+from __future__ import annotations
+
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Kind = Literal["bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask"]
+    Program = Literal["client", "exec", "shell"]
+    Tier = Literal["full", "none"]
+
+Identity = tuple[int, int]  # device and inode: what a path is, however it is spelled
+
+
+class PathFact(Value):
+    """What a host path is, by identity."""
+
+    path: str  # absolute, as it was asked for
+    real: str  # with every link resolved
+    kind: Literal["directory", "file", "socket", "other", "missing"] = "missing"
+    lineage: tuple[Identity, ...] = ()  # the thing itself, then its parents up to the root
+    owner: int = -1
+
+    @property
+    def identity(self) -> Identity | None:
+        """Return device and inode, if it exists."""
+        return self.lineage[0] if self.lineage else None
+
+
+class Hidden(Value):
+    """A place of the host that must never be visible inside."""
+
+    fact: PathFact
+    why: str
+
+
+class Mount(Value):
+    """One row of the mount table; `dest` is its key."""
+
+    dest: str
+    kind: Kind
+    reason: str
+    source: str = ""  # a host path, or what a link points at
+    content: bytes = b""
+    mode: int = 0o755
+    size: int = 0
+    pinned: Identity | None = None  # the source must still be this when it is opened
+
+    @property
+    def writable(self) -> bool:
+        """Tell whether the agent can change what is there."""
+        return self.kind in ("bind", "tmpfs")
+
+
+class Variable(Value):
+    """One variable of the sandbox."""
+
+    name: str
+    value: str
+    origin: str  # "host", "claudebox", or what asked for it
+    reason: str
+    secret: bool = False  # looks like one: its value is never printed
+    note: str = ""
+
+
+class MountRequest(Value):
+    """A mount that a person asked for."""
+
+    source: str
+    dest: str
+    writable: bool
+    origin: str
+
+
+class NameRequest(Value):
+    """A variable that a person asked for."""
+
+    name: str
+    origin: str
+
+
+class Policy(Value):
+    """What a person wants, checked as far as that goes without looking at the machine."""
+
+    program: Program
+    words: tuple[str, ...] = ()
+    network: Tier = "full"
+    network_origin: str = "default"
+    names: tuple[NameRequest, ...] = ()
+    mounts: tuple[MountRequest, ...] = ()
+    unsafe_mounts: bool = False
+    allow_userns: bool = False
+
+
+class Plan(Value):
+    """Everything about one sandbox: audit, dry run, explanation and launch all render this value."""
+
+    bwrap: str
+    mounts: tuple[Mount, ...]
+    variables: tuple[Variable, ...]
+    namespaces: tuple[str, ...]
+    workdir: str
+    command: tuple[str, ...]
+    gate: tuple[str, ...]  # the program inside that waits for the launcher's word, then runs the command
+    seccomp: bytes
+    scoped: bool  # Landlock keeps abstract sockets and signals in
+    detached: bool  # no terminal is handed in, so the payload gets a session of its own
+    pin: bool  # bwrap can bind by descriptor
+    disable_userns: bool
+    sizes: bool  # bwrap can limit a tmpfs
+    network: Tier
+    warnings: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()

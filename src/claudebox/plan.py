@@ -1,0 +1,170 @@
+"""Composes the parts into one `Plan` and checks what must hold of every plan."""
+
+from __future__ import annotations
+
+from claudebox import client, environment, exposure, mounts, network, seccomp
+from claudebox.errors import ClaudeboxError
+from claudebox.model import Mount, Plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from claudebox.host import Host
+    from claudebox.model import Policy
+
+# Descriptors of the gate inside. One digit, because a shell can redirect no others.
+GATE_DESCRIPTOR = 3
+STDERR_DESCRIPTOR = 4
+# It reports, waits for the word of a living launcher, and becomes the program. End of file is not that word: a
+# launcher that was killed must leave nothing behind (E15).
+_GATE = (
+    f"exec 2>&{STDERR_DESCRIPTOR} {STDERR_DESCRIPTOR}>&-; echo ready >&{GATE_DESCRIPTOR}; "
+    f'IFS= read -r word <&{GATE_DESCRIPTOR} && [ "$word" = go ] || exit 125; '
+    f'exec {GATE_DESCRIPTOR}>&-; exec "$@"'
+)
+# bwrap's monitor must survive what the terminal sends to everybody; the payload must not be born deaf to it.
+IGNORED_SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 15: "TERM"}
+_PERL = '$SIG{$_} = "DEFAULT" for split /,/, shift; exec { $ARGV[0] } @ARGV; exit 126'
+
+_NEEDED = ("--args", "--perms", "--seccomp", "--cap-drop", "--die-with-parent", "--remount-ro")
+_RANK = {"mask": 2, "bind": 1, "tmpfs": 1}  # hide > write > read, where two rows want the same place
+
+
+def make(policy: Policy, host: Host) -> Plan:
+    """Return the plan, or say what stands in its way."""
+    _check_bwrap(host)
+    exposure.check_workdir(host)
+    _check_terminal(host)
+    made = tuple(client.plan_variables(host))
+    variables = environment.plan_variables(policy, host, made)
+    rows = arrange(
+        (
+            *mounts.plan_mounts(policy, host),
+            *client.plan_mounts(host),
+            *exposure.plan_mounts(policy, host),
+        )
+    )
+    program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
+    if program is None:
+        raise ClaudeboxError(
+            f"there is no seccomp filter for {host.machine}",
+            hint="claudebox protects x86_64 and aarch64; elsewhere it does not start",
+        )
+    detached = not host.terminal.shared
+    return Plan(
+        bwrap=host.bwrap.path,
+        mounts=rows,
+        variables=variables,
+        namespaces=_namespaces(policy, host),
+        workdir=host.workdir.real,
+        command=_command(policy, host),
+        gate=_gate(host),
+        seccomp=program,
+        scoped=host.landlock >= 6,
+        detached=detached,
+        pin="--bind-fd" in host.bwrap.options,
+        disable_userns="--disable-userns" in host.bwrap.options and not policy.allow_userns,
+        sizes="--size" in host.bwrap.options,
+        network=policy.network,
+        warnings=tuple(_warnings(policy, host)),
+        withheld=environment.withheld(host, variables),
+    )
+
+
+def arrange(rows: Iterable[Mount]) -> tuple[Mount, ...]:
+    """Return one row per destination, parents before children, whatever the order was."""
+    table: dict[str, Mount] = {}
+    for row in rows:
+        if not row.reason or not row.dest.startswith("/") or "\0" in row.dest + row.source:
+            raise ClaudeboxError(f"a mount at `{row.dest}` is malformed")
+        other = table.get(row.dest)
+        if other is None or _rank(row) > _rank(other):
+            table[row.dest] = row
+        elif _rank(row) == _rank(other) and row != other:
+            raise ClaudeboxError(
+                f"two mounts want to be at `{row.dest}`: {other.reason} and {row.reason}",
+                hint="give one of them another destination with `SRC:DEST`",
+            )
+    return tuple(table[dest] for dest in sorted(table, key=lambda dest: dest.split("/")))
+
+
+def _rank(row: Mount) -> int:
+    return _RANK.get(row.kind, 0)
+
+
+def _check_bwrap(host: Host) -> None:
+    if host.bwrap.problem:
+        raise ClaudeboxError(host.bwrap.problem, hint=host.bwrap.remedy)
+    missing = [option for option in _NEEDED if option not in host.bwrap.options]
+    if missing:
+        raise ClaudeboxError(
+            f"`{host.bwrap.path}` does not know {', '.join(f'`{option}`' for option in missing)}",
+            hint="install bubblewrap 0.5 or newer",
+        )
+    if not host.signal_reset:
+        raise ClaudeboxError(
+            "no program was found that can give programs inside their default signals",
+            hint="install GNU coreutils 8.31 or newer (for `env --default-signal`), or perl",
+        )
+
+
+def _check_terminal(host: Host) -> None:
+    if host.terminal.shared and not host.terminal.foreground:
+        raise ClaudeboxError(
+            "claudebox was started in the background of a terminal: what runs inside could read what you type (B06)",
+            hint="start it in the foreground, or redirect all of its input and output: `</dev/null >FILE 2>&1`",
+        )
+
+
+def _namespaces(policy: Policy, host: Host) -> tuple[str, ...]:
+    names = ["user", "pid", "ipc", "uts"]
+    names += ["cgroup"] if host.cgroup_namespace else []
+    names += ["net"] if network.own_namespace(policy) else []
+    return tuple(names)
+
+
+def _command(policy: Policy, host: Host) -> tuple[str, ...]:
+    if policy.program == "exec":
+        return policy.words
+    if policy.program == "shell":
+        return ("/bin/bash" if host.bash else "/bin/sh", *policy.words)
+    if host.client is None:
+        raise host.client_problem or ClaudeboxError("`claude` was not found")
+    return (client.PROGRAM, *client.ALWAYS, *policy.words)
+
+
+def _gate(host: Host) -> tuple[str, ...]:
+    # What was ignored when we were started stays ignored: `nohup` means it.
+    names = ",".join(name for number, name in IGNORED_SIGNALS.items() if number not in host.ignored_signals)
+    program = host.signal_reset[0]
+    shell = ("/bin/sh", "-c", _GATE, "claudebox")
+    if not names:
+        return shell
+    if program.endswith("/perl"):
+        return (program, "-e", _PERL, names, *shell)
+    return (program, f"--default-signal={names}", *shell)
+
+
+def _warnings(policy: Policy, host: Host) -> Iterable[str]:
+    if host.landlock < 6 and policy.network == "full":
+        yield "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier full"
+    if "--bind-fd" not in host.bwrap.options:
+        yield "this bwrap binds by name only: do not let others rename the project while it starts"
+    if policy.allow_userns:
+        yield "user namespaces are allowed inside: more of the kernel can be attacked"
+    if policy.unsafe_mounts and policy.mounts:
+        yield "--unsafe-mounts: mounts were not checked for what they expose"
+    repository = host.repository
+    if repository is not None:
+        if repository.problem:
+            yield f"git does not work inside: {repository.problem}"
+        elif repository.root != host.workdir.real:
+            yield f"git does not work inside: the repository starts above, at {repository.root}"
+        elif repository.linked and not repository.writable:
+            yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
+    for path in host.sockets:
+        yield f"{path} is a socket in the project; it is masked inside"
+    for request in policy.names:
+        if request.name not in host.environ and request.origin.startswith("--"):
+            yield f"{request.origin}: {request.name} is not set on the host"

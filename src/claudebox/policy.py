@@ -1,0 +1,92 @@
+"""Settings → `Policy`: what a person wants, with everything checked that needs no look at the machine."""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.errors import ClaudeboxError
+from claudebox.model import MountRequest, NameRequest, Policy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.model import Program
+    from claudebox.settings import Given, Settings
+
+
+def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
+    """Return what the settings ask for."""
+    program: Program = "exec" if settings.on("exec") else "shell" if settings.on("shell") else "client"
+    if program == "exec" and not settings.words:
+        raise ClaudeboxError("`--exec` needs a command", hint="write it after `--`: `claudebox --exec -- make test`")
+    if program == "exec" and settings.words[0].startswith("-"):
+        raise ClaudeboxError(
+            f"`--exec`: `{settings.words[0]}` is not the name of a program",
+            hint="write `./-name` for a file of the project",
+        )
+    network = settings.one("network")
+    return Policy(
+        program=program,
+        words=settings.words,
+        network=network.value,  # type: ignore[arg-type]  # the table has checked it
+        network_origin=network.origin,
+        names=tuple(NameRequest(_name(given), given.origin) for given in settings.all("env")),
+        mounts=tuple(
+            _mount(given, writable=key == "mount_rw", home=home, workdir=workdir)
+            for key in ("mount_ro", "mount_rw")
+            for given in settings.all(key)
+        ),
+        unsafe_mounts=settings.on("unsafe_mounts"),
+        allow_userns=settings.on("allow_userns"),
+    )
+
+
+def valid_name(name: str) -> bool:
+    """Tell whether every program agrees that this is the name of a variable (A14)."""
+    return name.isascii() and name.replace("_", "a").isalnum() and not name[:1].isdigit()
+
+
+def _name(given: Given) -> str:
+    if not valid_name(given.value):
+        raise ClaudeboxError(
+            f"`{given.origin}`: `{given.value}` is not the name of a variable",
+            hint="letters, digits and `_`, and no value: claudebox takes the value from the environment",
+        )
+    return given.value
+
+
+def _mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountRequest:
+    r"""Read SRC[:DEST]; `\:` is a colon of a path."""
+    source, dest = _split(given.value)
+
+    def absolute(path: str) -> str:
+        if path == "~" or path.startswith("~/"):
+            path = home + path[1:]
+        return os.path.normpath(os.path.join(workdir, path))
+
+    if not source:
+        raise ClaudeboxError(f"`{given.origin} {given.value}` names no source", hint=f"`{given.origin} SRC[:DEST]`")
+    if dest is not None and not dest.startswith(("/", "~/")):
+        raise ClaudeboxError(
+            f"`{given.origin}`: the destination `{dest}` is not an absolute path",
+            hint="write a colon that belongs to a path as `\\:`",
+        )
+    if dest is not None and ".." in dest.split("/"):
+        raise ClaudeboxError(f"`{given.origin}`: the destination `{dest}` contains `..`")
+    return MountRequest(absolute(source), absolute(source if dest is None else dest), writable, given.origin)
+
+
+def _split(value: str) -> tuple[str, str | None]:
+    parts = [""]
+    escaped = False
+    for char in value:
+        if escaped:
+            parts[-1] += char if char == ":" else "\\" + char
+            escaped = False
+        elif char == "\\":
+            escaped = True
+        elif char == ":" and len(parts) == 1:
+            parts.append("")
+        else:
+            parts[-1] += char
+    parts[-1] += "\\" if escaped else ""
+    return parts[0], parts[1] if len(parts) > 1 else None

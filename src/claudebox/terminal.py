@@ -1,0 +1,69 @@
+"""The person's terminal: remembered before the sandbox starts, put back in order after it ends (B08)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import termios
+
+from claudebox.kernel import signal
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# Leave the alternate screen; show the cursor; end mouse, focus and paste reporting, keyboard modes, colours.
+_RESET = (
+    b"\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[>4;0m\x1b[<u\x1b[0m"
+)
+
+
+class Remembered(Value):
+    """State of one standard descriptor."""
+
+    descriptor: int
+    flags: int
+    modes: list[Any] | None = None  # None: not a terminal
+
+
+class Terminal:
+    """What the standard descriptors were like."""
+
+    def __init__(self) -> None:
+        self._states = [
+            Remembered(
+                descriptor,
+                fcntl.fcntl(descriptor, fcntl.F_GETFL),
+                termios.tcgetattr(descriptor) if os.isatty(descriptor) else None,
+            )
+            for descriptor in (0, 1, 2)
+        ]
+
+    def foreground(self) -> bool:
+        """Tell whether the terminal, if there is one, is ours at the moment."""
+        for state in self._states:
+            if state.modes is not None:
+                try:
+                    return os.tcgetpgrp(state.descriptor) == os.getpgrp()
+                except OSError:
+                    continue
+        return True
+
+    def restore(self, *, abnormal: bool) -> None:
+        """Undo what a program left behind; after an abnormal end also what it could not take back itself."""
+        for state in self._states:
+            fcntl.fcntl(state.descriptor, fcntl.F_SETFL, state.flags)
+        if not self.foreground():
+            return
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
+        for state in self._states:
+            if state.modes is None:
+                continue
+            try:
+                if abnormal:
+                    os.write(state.descriptor, _RESET)
+                    abnormal = False
+                termios.tcsetattr(state.descriptor, termios.TCSADRAIN, state.modes)
+            except (OSError, termios.error):
+                continue

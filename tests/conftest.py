@@ -1,0 +1,168 @@
+"""What the tests share: accounts to run as, and a box with a project, a home and canaries of its own."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+ORDINARY_USER = "claudebox-test"
+IN_CI = os.environ.get("CI") == "true"
+
+
+def need(condition: object, what: str) -> None:
+    """Fail in CI, skip elsewhere, where this machine lacks something that a test needs."""
+    if not condition:
+        (pytest.fail if IN_CI else pytest.skip)(f"this machine has no {what}")
+
+
+@dataclass(frozen=True)
+class Account:
+    """Somebody who runs claudebox."""
+
+    name: str
+    uid: int
+    gid: int
+
+    @property
+    def demotion(self) -> dict[str, object]:
+        """Return what `subprocess` needs to run as this account."""
+        if os.getuid() == self.uid:
+            return {}
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+
+def _accounts() -> list[str]:
+    return ["root", "user"] if os.getuid() == 0 else ["self"]
+
+
+@pytest.fixture(scope="session")
+def ordinary_account() -> Account:
+    """An account without privileges; made if the tests run as root."""
+    if os.getuid() != 0:
+        return Account("self", os.getuid(), os.getgid())
+    try:
+        entry = pwd.getpwnam(ORDINARY_USER)
+    except KeyError:
+        subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", ORDINARY_USER], check=True)
+        entry = pwd.getpwnam(ORDINARY_USER)
+    return Account("user", entry.pw_uid, entry.pw_gid)
+
+
+@pytest.fixture(params=_accounts())
+def account(request: pytest.FixtureRequest, ordinary_account: Account) -> Account:
+    """Run the test as root and as an ordinary user, or as whoever runs the tests."""
+    return Account("root", 0, 0) if request.param == "root" else ordinary_account
+
+
+@pytest.fixture(scope="session")
+def checkout() -> str:
+    """Return a copy of claudebox that every account can read, with its bytecode beside it."""
+    base = tempfile.mkdtemp(prefix="claudebox-checkout-")
+    os.chmod(base, 0o755)
+    for part in ("src", "bin"):
+        shutil.copytree(REPOSITORY / part, f"{base}/{part}", ignore=shutil.ignore_patterns("__pycache__"))
+    python = "/usr/bin/python3"
+    subprocess.run([python, "-m", "compileall", "-q", f"{base}/src"], check=True)
+    yield base
+    shutil.rmtree(base, ignore_errors=True)
+
+
+@dataclass
+class Box:
+    """A project and a home of an account, and claudebox to start in them."""
+
+    account: Account
+    program: str
+    base: str
+    home: str
+    project: str
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def write(self, path: str, content: str | bytes = "", *, mode: int = 0o644) -> str:
+        """Write a file of the account; a relative path is one of the project."""
+        target = os.path.join(self.project, path)
+        self.mkdir(os.path.dirname(target))
+        Path(target).write_bytes(content.encode() if isinstance(content, str) else content)
+        os.chmod(target, mode)
+        os.chown(target, self.account.uid, self.account.gid)
+        return target
+
+    def mkdir(self, path: str) -> str:
+        """Make a directory of the account and those above it."""
+        target = os.path.join(self.project, path)
+        missing = []
+        current = target
+        while not os.path.isdir(current):
+            missing.append(current)
+            current = os.path.dirname(current)
+        for directory in reversed(missing):
+            os.mkdir(directory)
+            os.chown(directory, self.account.uid, self.account.gid)
+        return target
+
+    def variables(self, extra: dict[str, str] | None = None) -> dict[str, str]:
+        """Return the environment of the host for this box."""
+        return {"HOME": self.home, "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm", **self.environ, **(extra or {})}
+
+    def host(self, *argv: str, **options: object) -> subprocess.CompletedProcess[str]:
+        """Run a program outside of any sandbox, as the account: the positive control."""
+        env = self.variables(options.pop("env", None))  # type: ignore[arg-type]
+        settings: dict[str, object] = {
+            "cwd": self.project, "env": env, "capture_output": True, "timeout": 60, "stdin": subprocess.DEVNULL,
+            "encoding": "utf-8", "errors": "surrogateescape", **self.account.demotion, **options,
+        }  # fmt: skip
+        if "input" in settings:
+            del settings["stdin"]
+        return subprocess.run(argv, check=False, **settings)  # type: ignore[call-overload, no-any-return]
+
+    def claudebox(self, *argv: str, **options: object) -> subprocess.CompletedProcess[str]:
+        """Run claudebox in the project."""
+        return self.host(self.program, *argv, **options)
+
+    def run(self, *argv: str, flags: tuple[str, ...] = (), **options: object) -> subprocess.CompletedProcess[str]:
+        """Run a command in the sandbox."""
+        return self.claudebox("-y", *flags, "--exec", "--", *argv, **options)
+
+    def sh(self, script: str, *, flags: tuple[str, ...] = (), **options: object) -> subprocess.CompletedProcess[str]:
+        """Run a shell script in the sandbox."""
+        return self.run("sh", "-c", script, flags=flags, **options)
+
+
+def make_box(account: Account, checkout: str) -> Box:
+    base = tempfile.mkdtemp(prefix="claudebox-test-")
+    os.chmod(base, 0o755)
+    box = Box(account, f"{checkout}/bin/claudebox", base, f"{base}/home", f"{base}/project")
+    for directory in (box.home, box.project):
+        os.mkdir(directory, 0o755)
+        os.chown(directory, account.uid, account.gid)
+    return box
+
+
+@pytest.fixture
+def box(account: Account, checkout: str) -> Box:
+    """Return a fresh box, as root and as an ordinary user."""
+    need(shutil.which("bwrap"), "bubblewrap")
+    made = make_box(account, checkout)
+    yield made
+    shutil.rmtree(made.base, ignore_errors=True)
+
+
+@pytest.fixture
+def user_box(ordinary_account: Account, checkout: str) -> Box:
+    """Return a fresh box of an ordinary user, for what does not depend on the account."""
+    need(shutil.which("bwrap"), "bubblewrap")
+    made = make_box(ordinary_account, checkout)
+    yield made
+    shutil.rmtree(made.base, ignore_errors=True)
+
+
+assert sys.version_info >= (3, 11)
