@@ -93,6 +93,8 @@ class Policy(Value):
     mounts: tuple[MountRequest, ...] = ()
     unsafe_mounts: bool = False
     allow_userns: bool = False
+    inherit: tuple[NameRequest, ...] = ()
+    shared_home: bool = False
 
 
 class Plan(Value):
@@ -114,3 +116,5 @@ class Plan(Value):
     network: Tier
     warnings: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()  # directories that the launcher makes before it starts
+    mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on

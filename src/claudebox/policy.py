@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from claudebox import client
 from claudebox.errors import ClaudeboxError
 from claudebox.model import MountRequest, NameRequest, Policy
 
@@ -37,6 +38,8 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         ),
         unsafe_mounts=settings.on("unsafe_mounts"),
         allow_userns=settings.on("allow_userns"),
+        inherit=tuple(NameRequest(_part(given), given.origin) for given in settings.all("inherit")),
+        shared_home=settings.one("claude_home").value == "shared",
     )
 
 
@@ -51,6 +54,14 @@ def _name(given: Given) -> str:
             f"`{given.origin}`: `{given.value}` is not the name of a variable",
             hint="letters, digits and `_`, and no value: claudebox takes the value from the environment",
         )
+    return given.value
+
+
+def _part(given: Given) -> str:
+    if "/" in given.value or given.value in (".", ".."):
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not a name in ~/.claude", hint="one name, no `/`")
+    if given.value in client.NOT_INHERITED:
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is state of the host's client and stays there")
     return given.value
 
 
