@@ -10,7 +10,7 @@ from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.model import Plan
+    from claudebox.host import Host
     from claudebox.settings import Settings
 
 # What would make this interpreter run code of the project if it stands in the environment (E03).
@@ -48,7 +48,7 @@ def _ensure_standard_descriptors() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open("/dev/null", os.O_RDWR)
+            os.set_inheritable(os.open("/dev/null", os.O_RDWR), True)  # noqa: FBT003 - what runs inside needs it too
 
 
 def _run(argv: list[str], environ: dict[str, str]) -> int:
@@ -90,29 +90,36 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
         lines = [explain.as_json(plan)] if settings.on("json") else explain.tree(plan)
         console.write(lines, descriptor=1)
         return 0
-    from claudebox import client, instance, launch  # noqa: PLC0415
+    from claudebox import client, instance, launch, supervise  # noqa: PLC0415
+    from claudebox.login import Freshness  # noqa: PLC0415
+    from claudebox.terminal import Terminal  # noqa: PLC0415
 
     prepared = launch.prepare(plan)
     console.write(explain.audit(plan))
     if not settings.on("yes") and not console.confirm("Proceed? [Y/n] ", default=True):
         return DECLINED
-    instance.create(facts.instance, workdir=plan.workdir, key=client.key_tail(facts), mountpoints=plan.mountpoints)
-    return _start(prepared, plan)
-
-
-def _start(prepared: launch.Prepared, plan: Plan) -> int:
-    from claudebox import launch, supervise  # noqa: PLC0415
-    from claudebox.terminal import Terminal  # noqa: PLC0415
-
+    key = client.key_tail(facts)
+    instance.create(facts.instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints)
+    chore = None
+    if facts.login.known:
+        freshness = Freshness(facts.login, facts.instance, environ)
+        freshness.bring()
+        chore = freshness.look
     terminal = Terminal()
     try:
         sandbox = launch.start(prepared)
     except launch.Interrupted as interruption:
         return 128 + interruption.number
-    status = supervise.wait(sandbox, terminal, detached=plan.detached)
+    status = supervise.wait(sandbox, terminal, detached=plan.detached, chore=chore)
     terminal.restore(abnormal=status > 128)
+    if wishes.program == "client":
+        _after(facts)
     return status
 
 
-if TYPE_CHECKING:
-    from claudebox import launch
+def _after(facts: Host) -> None:
+    """Do what a session leaves to be done."""
+    if not facts.login.known and os.path.lexists(f"{facts.instance.own_login}/store/.credentials.json"):
+        from claudebox.commands import adoption  # noqa: PLC0415
+
+        adoption.offer(facts.instance)

@@ -22,6 +22,9 @@ PROGRAM = f"{CLIENT_DIRECTORY}/claude"
 ALWAYS = ("--dangerously-skip-permissions",)  # the sandbox is the permission layer (UX-06)
 
 LOGIN_INSIDE = "/run/claudebox/login"  # a directory around the store, because the client locks it from outside
+TOKENS = "claudeAiOauth"  # the part of the client's credentials that is its own login
+OAUTH_TOKEN_URL = "https://platform.claude.com/v1/oauth/token"  # noqa: S105 - an address
+OAUTH_CLIENT = "9d1c250a-e61b-44d9-88ed-5944d1962f5e"  # the client's public name at that address
 MANAGED = "/etc/claude-code"  # settings of the machine's administrator; read first, changed by nobody
 _ANSWERS = b'{"skipDangerousModePermissionPrompt": true}\n'  # the sandbox is what that warning asks for
 
@@ -41,7 +44,13 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     yield from _program(host)
     home = f"{host.home}/.claude"
     yield Mount(home, "bind", "conversations and settings of this project", host.instance.claude)
-    yield Mount(LOGIN_INSIDE, "bind", "the login that all projects share", host.instance.login)
+    if host.login.known:
+        store = f"{host.instance.login}/store"
+        yield Mount(
+            f"{LOGIN_INSIDE}/store", "ro-bind", f"a short-lived token of the login of {host.login.source}", store
+        )
+    else:
+        yield Mount(LOGIN_INSIDE, "bind", "for a login made inside", host.instance.own_login)
     for name, real in _inherited(policy, host):
         yield Mount(f"{home}/{name}", "ro-bind", "yours, from the host's ~/.claude", real)
     for path, real in host.managed:
@@ -85,7 +94,7 @@ def plan_variables(host: Host) -> Iterable[Variable]:
     """Return the variables that make the client feel at home."""
     rows = [
         ("CLAUDE_CONFIG_DIR", f"{host.home}/.claude", "keeps all of the client's state in one directory"),
-        ("CLAUDE_SECURESTORAGE_CONFIG_DIR", f"{LOGIN_INSIDE}/store", "keeps the login apart, shared by all projects"),
+        ("CLAUDE_SECURESTORAGE_CONFIG_DIR", f"{LOGIN_INSIDE}/store", "keeps the login apart from the state"),
         ("DISABLE_AUTOUPDATER", "1", "the client is read-only inside"),
         ("DISABLE_INSTALLATION_CHECKS", "1", "the client is not where its installer put it"),
     ]

@@ -66,7 +66,7 @@ def write(lines: Iterable[str], *, descriptor: int = 2) -> None:
 
 def report(error: ClaudeboxError) -> None:
     """Print an error with its hint."""
-    lines = [f"{paint('error:', 'red')} {_lines(error.message)}"]
+    lines = [f"{paint('error:', 'red')} {clean(error.message)}"]  # one line, whatever a name in it contains
     if error.hint:
         lines += ["", f"{paint('hint:', 'bold')} {_lines(error.hint)}"]
     write(lines)

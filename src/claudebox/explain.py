@@ -148,7 +148,8 @@ def protections(plan: Plan) -> Iterator[str]:
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"
     yield f"Landlock: abstract sockets and signals {'kept inside' if plan.scoped else 'not restricted by this kernel'}"
     yield f"terminal: {'none, own session' if plan.detached else 'shared; suspended as a whole on Ctrl+Z'}"
-    yield f"user namespaces inside: {'impossible' if plan.disable_userns else 'denied by seccomp only'}"
+    nested = "impossible" if plan.disable_userns else "allowed" if plan.allow_userns else "denied by seccomp only"
+    yield f"user namespaces inside: {nested}"
     yield f"project bound by {'descriptor' if plan.pin else 'name'}"
 
 

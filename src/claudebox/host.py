@@ -11,6 +11,7 @@ import stat
 
 from claudebox import git, kernel, layout, places, programs
 from claudebox import instance as instances
+from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Examiner, read_small
 from claudebox.model import Hidden, PathFact, Policy
@@ -89,6 +90,7 @@ class Host(Value):
     sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
     destinations: dict[str, Destination] = {}  # noqa: RUF012
     instance: instances.Instance = instances.Instance("", "", "")
+    login: logins.Login = logins.Login()
     claude_parts: tuple[tuple[str, str, bool], ...] = ()  # entries of the host's ~/.claude: name, place, directory?
     managed: tuple[tuple[str, str], ...] = ()  # entries of /etc/claude-code and where they really are
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the person's
@@ -108,6 +110,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     path = programs.search_path(environ, workdir.real)
     client, client_problem = _client(home, path, workdir.real)
     repository = git.find(workdir.real, uid)
+    instance = instances.locate(home, repository.main if repository else workdir.real)
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
@@ -153,7 +156,8 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         client_problem=client_problem,
         sources={request.source: examiner.fact(request.source) for request in policy.mounts},
         destinations={request.dest: _destination(request.dest) for request in policy.mounts},
-        instance=instances.locate(home, repository.main if repository else workdir.real),
+        instance=instance,
+        login=logins.find(home, instance),
         claude_parts=_claude_parts(home) if policy.inherit or policy.shared_home else (),
         managed=layout.managed(),
         memory_files=(
@@ -166,7 +170,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
 def _home(environ: dict[str, str], account_home: str) -> str:
     for candidate in (environ.get("HOME", ""), account_home):
         if candidate.startswith("/") and candidate.strip("/") and os.path.isdir(candidate):
-            return os.path.normpath(candidate)
+            return "/" + os.path.normpath(candidate).lstrip("/")
     raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
 
 

@@ -56,6 +56,11 @@ class Instance(Value):
         """Return the directory of the login that all projects share."""
         return f"{self.state}/login"
 
+    @property
+    def own_login(self) -> str:
+        """Return the directory in which somebody can log in inside, while there is no other login."""
+        return f"{self.directory}/login"
+
 
 def locate(home: str, root: str) -> Instance:
     """Return the instance of a project (INST-01)."""
@@ -81,6 +86,7 @@ def create(instance: Instance, *, workdir: str, key: str, mountpoints: tuple[tup
         enter(enter(state, "login"), "store")
         own = enter(enter(state, "instances"), instance.name)
         _claim(own, instance)
+        enter(enter(own, "login"), "store")
         claude = enter(own, "claude")
         for name, directory in mountpoints:
             _stand(claude, name, directory=directory)

@@ -112,6 +112,7 @@ class Plan(Value):
     detached: bool  # no terminal is handed in, so the payload gets a session of its own
     pin: bool  # bwrap can bind by descriptor
     disable_userns: bool
+    allow_userns: bool
     sizes: bool  # bwrap can limit a tmpfs
     network: Tier
     warnings: tuple[str, ...] = ()

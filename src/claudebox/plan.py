@@ -59,23 +59,26 @@ def make(policy: Policy, host: Host) -> Plan:
         detached=detached,
         pin="--bind-fd" in host.bwrap.options,
         disable_userns="--disable-userns" in host.bwrap.options and not policy.allow_userns,
+        allow_userns=policy.allow_userns,
         sizes="--size" in host.bwrap.options,
         network=policy.network,
         warnings=tuple(_warnings(policy, host)),
         withheld=environment.withheld(host, variables),
-        state=(host.instance.claude, f"{host.instance.login}/store"),
+        state=(host.instance.claude, f"{host.instance.login}/store", f"{host.instance.own_login}/store"),
         mountpoints=client.mountpoints(policy, host),
     )
 
 
 def _rows(policy: Policy, host: Host) -> tuple[Mount, ...]:
-    rows = arrange(
-        (
-            *mounts.plan_mounts(policy, host),
-            *client.plan_mounts(policy, host),
-            *exposure.plan_mounts(policy, host),
-        )
-    )
+    own = arrange((*mounts.plan_mounts(policy, host), *client.plan_mounts(policy, host)))
+    asked = tuple(exposure.plan_mounts(policy, host))
+    taken = {row.dest for row in own}
+    for row in asked:
+        if row.dest in taken:  # a writable one would win over /etc/passwd or ~/.gitconfig (C27)
+            raise ClaudeboxError(
+                f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
+            )
+    rows = arrange((*own, *asked))
     text = awareness.describe(policy, rows)
     memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)
     return arrange(

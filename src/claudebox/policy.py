@@ -72,7 +72,7 @@ def _mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountReq
     def absolute(path: str) -> str:
         if path == "~" or path.startswith("~/"):
             path = home + path[1:]
-        return os.path.normpath(os.path.join(workdir, path))
+        return "/" + os.path.normpath(os.path.join(workdir, path)).lstrip("/")  # normpath keeps two slashes in front
 
     if not source:
         raise ClaudeboxError(f"`{given.origin} {given.value}` names no source", hint=f"`{given.origin} SRC[:DEST]`")
