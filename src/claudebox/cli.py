@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from claudebox import console
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.host import Host
     from claudebox.settings import Settings
 
 # What would make this interpreter run code of the project if it stands in the environment (E03).
@@ -106,6 +106,7 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
         freshness.bring()
         chore = freshness.look
     terminal = Terminal()
+    started = time.time()
     try:
         sandbox = launch.start(prepared)
     except launch.Interrupted as interruption:
@@ -113,13 +114,7 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
     status = supervise.wait(sandbox, terminal, detached=plan.detached, chore=chore)
     terminal.restore(abnormal=status > 128)
     if wishes.program == "client":
-        _after(facts)
+        from claudebox.commands import farewell  # noqa: PLC0415
+
+        farewell.say(facts.instance, started, login_known=facts.login.known)
     return status
-
-
-def _after(facts: Host) -> None:
-    """Do what a session leaves to be done."""
-    if not facts.login.known and os.path.lexists(f"{facts.instance.own_login}/store/.credentials.json"):
-        from claudebox.commands import adoption  # noqa: PLC0415
-
-        adoption.offer(facts.instance)

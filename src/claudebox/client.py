@@ -25,6 +25,7 @@ LOGIN_INSIDE = "/run/claudebox/login"  # a directory around the store, because t
 TOKENS = "claudeAiOauth"  # the part of the client's credentials that is its own login
 OAUTH_TOKEN_URL = "https://platform.claude.com/v1/oauth/token"  # noqa: S105 - an address
 OAUTH_CLIENT = "9d1c250a-e61b-44d9-88ed-5944d1962f5e"  # the client's public name at that address
+TRANSCRIPTS = "projects"  # in the client's directory: one directory per working directory, one file per conversation
 MANAGED = "/etc/claude-code"  # settings of the machine's administrator; read first, changed by nobody
 _ANSWERS = b'{"skipDangerousModePermissionPrompt": true}\n'  # the sandbox is what that warning asks for
 

@@ -1,8 +1,7 @@
-"""After a session in which a person logged in inside: keep that login for all projects, if they say so."""
+"""After a session of the client: how to resume it, and what to do with a login that was made inside."""
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
@@ -11,8 +10,37 @@ from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.instance import replace
 
+_IDENTIFIER = frozenset("0123456789abcdef-")
+
 if TYPE_CHECKING:
     from claudebox.instance import Instance
+
+
+def say(instance: Instance, started: float, *, login_known: bool) -> None:
+    """Say what is left to say on the terminal."""
+    if os.isatty(1) and os.isatty(2):
+        session = _newest_session(instance, started)
+        if session:
+            console.note(f"resume this session with `claudebox --resume {session}`")
+    if not login_known:
+        offer(instance)
+
+
+def _newest_session(instance: Instance, started: float) -> str:
+    """Return the conversation that was written to last since the start; names come from inside and are checked."""
+    newest, session = started, ""
+    for base, _, names in os.walk(f"{instance.claude}/{client.TRANSCRIPTS}"):
+        for name in names:
+            identifier, dot, suffix = name.partition(".")
+            if (dot, suffix) != (".", "jsonl") or not identifier or not set(identifier) <= _IDENTIFIER:
+                continue
+            try:
+                written = os.lstat(os.path.join(base, name)).st_mtime
+            except OSError:
+                continue
+            if written >= newest:
+                newest, session = written, identifier
+    return session
 
 
 def offer(instance: Instance) -> None:
@@ -38,6 +66,8 @@ def offer(instance: Instance) -> None:
 
 
 def _is_login(content: bytes) -> bool:
+    import json  # noqa: PLC0415 - hardly ever needed
+
     try:
         document = json.loads(content)
     except ValueError:
