@@ -51,6 +51,8 @@ def find(workdir: str, uid: int) -> Repository | None:
         return _linked(workdir, dot, uid)
     except (OSError, ValueError) as error:
         return Repository(workdir, linked=True, main=workdir, problem=str(error))
+    except RecursionError:  # of realpath, which counts no links
+        return Repository(workdir, linked=True, main=workdir, problem="`.git` leads through too many links")
 
 
 def _above(workdir: str) -> Repository | None:
@@ -148,7 +150,7 @@ def parse_config(content: bytes) -> list[tuple[str, str, str]]:
     """Return (section, key, value) of a git configuration file; what does not parse is passed over."""
     rows: list[tuple[str, str, str]] = []
     section = ""
-    lines = iter(os.fsdecode(content).split("\n"))
+    lines = iter(os.fsdecode(content).removeprefix("\ufeff").split("\n"))
     for raw in lines:
         line = raw.strip()
         if line.startswith("["):
@@ -158,9 +160,11 @@ def parse_config(content: bytes) -> list[tuple[str, str, str]]:
         if not line or line[0] in "#;":
             continue
         key, _, value = line.partition("=")
-        while _continues(value):
-            value = value[:-1] + next(lines, "")
-        rows.append((section, key.strip().lower(), _unquote(value.strip())))
+        pieces = [value]
+        while _continues(pieces[-1]):
+            pieces[-1] = pieces[-1][:-1]
+            pieces.append(next(lines, ""))
+        rows.append((section, key.strip().lower(), _unquote("".join(pieces).strip())))
     return rows
 
 
@@ -171,6 +175,7 @@ def _continues(value: str) -> bool:
 def _unquote(value: str) -> str:
     """Undo git's quoting; a comment ends an unquoted part."""
     out: list[str] = []
+    kept = 0  # blanks at the end count only in quotes
     quoted = False
     chars = iter(value)
     for char in chars:
@@ -179,11 +184,15 @@ def _unquote(value: str) -> str:
             out.append({"n": "\n", "t": "\t", "b": "\b"}.get(follower, follower))
         elif char == '"':
             quoted = not quoted
+            continue
         elif char in "#;" and not quoted:
             break
         else:
             out.append(char)
-    return "".join(out).strip() if not value.startswith('"') else "".join(out)
+            if char.isspace() and not quoted:
+                continue
+        kept = len(out)
+    return "".join(out[:kept])
 
 
 def render_config(name: str, email: str) -> bytes:
