@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 
     from claudebox.model import Mount, Plan, Variable
 
+_MAKING = {
+    "directory": "mkdir {}",
+    "socket": "python3 -c 'import os, stat, sys; os.mknod(sys.argv[1], stat.S_IFSOCK | 0o600)' {}",
+    "dot": "echo . >{}",
+    "file": ": >{}",
+}
 _NAMED = 8  # how many withheld variables the audit names
 _WIDTH = 100
 
@@ -75,6 +81,8 @@ def dry_run(plan: Plan) -> Iterator[str]:
         return bash_quote(value.path if isinstance(value, bwrap.Pin) else value)
 
     yield f"mkdir -p -m 700 {' '.join(bash_quote(directory) for directory in plan.state)}"
+    for stub in plan.stubs:
+        yield f"{_MAKING[stub.kind].format(bash_quote(stub.path))}"
     yield f"env -i {bash_quote(plan.bwrap)} \\"
     for row in bwrap.options(plan):
         name, *rest = row

@@ -30,6 +30,10 @@ class Repository(Value):
     frozen: tuple[str, ...] = ()  # files there that say which repository it is
     problem: str = ""  # why it was not believed; then git does not work inside
     main: str = ""  # what stands for the project in all of its worktrees
+    git_dir: str = ""  # a git directory that is writable as a whole, so that its parts need protection
+    identity: tuple[int, int] | None = None
+    per_worktree: bool = False  # git also reads config.worktree
+    obeyed: tuple[str, ...] = ()  # where the configuration says that hooks or more configuration are
 
 
 def find(workdir: str, uid: int) -> Repository | None:
@@ -40,11 +44,12 @@ def find(workdir: str, uid: int) -> Repository | None:
     except OSError:
         return _above(workdir)
     if stat.S_ISDIR(mode):
-        if os.path.lexists(os.path.join(dot, "commondir")):
+        commondir = os.path.join(dot, "commondir")
+        if os.path.lexists(commondir) and (read_small(commondir) or b"").strip() != b".":
             return Repository(
                 workdir, main=workdir, problem="`.git/commondir` in a main repository redirects its configuration"
             )
-        return Repository(workdir, dot, main=workdir)
+        return _writable(Repository(workdir, dot, main=workdir), dot)
     if not stat.S_ISREG(mode):
         return Repository(workdir, main=workdir, problem="`.git` is neither a directory nor a file")
     try:
@@ -53,6 +58,25 @@ def find(workdir: str, uid: int) -> Repository | None:
         return Repository(workdir, linked=True, main=workdir, problem=str(error))
     except RecursionError:  # of realpath, which counts no links
         return Repository(workdir, linked=True, main=workdir, problem="`.git` leads through too many links")
+
+
+def _writable(repository: Repository, git_dir: str) -> Repository:
+    """Add what is needed to know about a git directory that the agent can write to."""
+    status = os.lstat(git_dir)
+    rows = parse_config(read_small(os.path.join(git_dir, "config"), limit=1 << 20) or b"")
+    obeyed = []
+    for section, key, value in rows:
+        if (section, key) == ("core", "hookspath"):
+            obeyed.append(os.path.normpath(os.path.join(repository.root, value)))
+        elif (section == "include" or section.startswith("includeIf")) and key == "path":
+            obeyed.append(os.path.normpath(os.path.join(git_dir, value)))
+    inside = repository.root.rstrip("/") + "/"
+    return repository.replace(
+        git_dir=git_dir,
+        identity=(status.st_dev, status.st_ino),
+        per_worktree=any((section, key) == ("extensions", "worktreeconfig") for section, key, _ in rows),
+        obeyed=tuple(path for path in obeyed if path.startswith(inside)),
+    )
 
 
 def _above(workdir: str) -> Repository | None:
@@ -113,7 +137,7 @@ def _submodule(workdir: str, git_dir: str) -> Repository:
     config = read_small(os.path.join(git_dir, "config"), limit=1 << 20)
     for section, key, value in parse_config(config or b""):
         if (section, key) == ("core", "worktree") and os.path.realpath(os.path.join(git_dir, value)) == workdir:
-            return Repository(workdir, git_dir, linked=True, main=workdir)
+            return _writable(Repository(workdir, git_dir, linked=True, main=workdir), git_dir)
     raise ValueError("the repository that `.git` names does not know this checkout")
 
 

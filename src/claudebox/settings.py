@@ -95,6 +95,12 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="TIER", choices=("full", "none"), default="full",
     ),
     Setting(
+        "allow", ("--allow",), "list", "Restrictions",
+        "let the agent change this protected path for once: `git-config`, `.claude`, `.mcp.json`, `.vscode`, ...; "
+        "repeatable",
+        metavar="PROTECTED",
+    ),
+    Setting(
         "allow_userns", ("--allow-userns",), "switch", "Restrictions",
         "permit user namespaces inside, for programs that bring a sandbox of their own",
     ),
