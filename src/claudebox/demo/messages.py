@@ -16,7 +16,7 @@ _PIECE = 24  # characters of a text or of the input of a tool in one event
 
 def compose(answer: Answer, seen: Seen, model: str, *, size: int, stop: str = "") -> dict[str, Any]:
     """Return the whole message; `size` is that of the request, in bytes."""
-    text = seen.fill(answer.say)
+    text = seen.fill(answer.say, answer.if_result)
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text or not answer.tools else []
     content += [
         {"type": "tool_use", "id": f"toolu_{secrets.token_hex(12)}", "name": tool.name, "input": tool.input}

@@ -9,7 +9,8 @@ what the tools returned selects one of the answers of that step.
 An ANSWER has any of: `if_result`, `unless_result` (regular expressions searched in what the tools returned), `say`,
 `tools` (each `name` and `input`), `error` (`status`, `type`, `message`, `times`), `pause` (seconds between pieces of a
 stream), `cut` (break the connection in the middle), `note` (told to whoever started the model). In `say`, `{prompt}`,
-`{result}`, `{first}` (first line) and `{lines}` (their number) stand for what was seen.
+`{result}`, `{first}` (its first line), `{lines}` (their number) and `{match}` (what `if_result` found) stand for what
+was seen.
 """
 
 from __future__ import annotations
@@ -85,16 +86,18 @@ class Seen:
         """Return what the tools of the last step returned."""
         return "\n".join(self.results)
 
-    def fill(self, text: str) -> str:
+    def fill(self, text: str, pattern: str = "") -> str:
         """Put what was seen in the place of its names."""
+        found = re.search(pattern, self.result)
         lines = [line for line in self.result.splitlines() if line.strip()]
         values = {
             "prompt": self.prompt,
             "result": self.result[:_RESULT_LIMIT],
             "first": lines[0].strip() if lines else "nothing",
             "lines": str(len(lines)),
+            "match": found[0] if found else "",
         }
-        return re.sub(r"\{(prompt|result|first|lines)\}", lambda match: values[match[1]], text)
+        return re.sub(r"\{(prompt|result|first|lines|match)\}", lambda match: values[match[1]], text)
 
 
 @dataclass(frozen=True)
