@@ -140,8 +140,11 @@ def _work(project: str) -> Iterator[Act]:
     )  # fmt: skip
 
 
-def script(acts: tuple[Act, ...]) -> dict[str, Any]:
-    """Return the script: each step says what came of the act before it, and goes on with the next."""
+def script(acts: tuple[Act, ...], *, pause: float = 0.0) -> dict[str, Any]:
+    """Return the script: each step says what came of the act before it, and goes on with the next.
+
+    `pause` is the time between pieces of a text, for somebody who reads along.
+    """
     steps: list[list[dict[str, Any]]] = []
     before: Act | None = None
     for act in (*acts, None):
@@ -150,7 +153,7 @@ def script(acts: tuple[Act, ...]) -> dict[str, Any]:
         outcomes = [*before.outcomes, ("", "unclear", "That did not work: `{first}`.")] if before else [("", "", "")]
         steps.append(
             [
-                {"if_result": pattern, "say": f"{says}\n\n{intro}".strip(), **following}
+                {"if_result": pattern, "say": f"{says}\n\n{intro}".strip(), "pause": pause, **following}
                 | ({"note": {"key": before.key, "seen": seen}} if before else {})
                 for pattern, seen, says in outcomes
             ]

@@ -17,7 +17,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 # An answer that no script gave.
 ENDED = "The script has nothing more to say."
@@ -151,27 +154,30 @@ def _only(document: object, known: set[str], what: str) -> None:
         raise ValueError(f"{what} has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}")
 
 
-def look(messages: list[dict[str, Any]]) -> Seen:
+def look(messages: Sequence[Mapping[str, Any]]) -> Seen:
     """Find the last prompt, the answers since then, and what the last tools returned.
 
     Besides `user` and `assistant` the client sends messages of role `system` in any place, also as the last one, and
     puts reminders of its own into those of the person.
     """
     prompt, step, before = "", 0, ""
-    results: tuple[str, ...] = ()
+    called: list[str] = []
+    returned: dict[str, str] = {}
     for message in messages:
         role, blocks = message.get("role"), _blocks(message.get("content"))
         if role == "user":
-            returned = tuple(_text(block.get("content")) for block in blocks if block.get("type") == "tool_result")
+            results = [block for block in blocks if block.get("type") == "tool_result"]
+            returned.update({str(block.get("tool_use_id")): _text(block.get("content")) for block in results})
             text = _REMINDER.sub("", _text([block for block in blocks if block.get("type") == "text"])).strip()
-            if returned:
-                results = returned
-            elif text:
-                prompt, step, results = text, 0, ()
-        elif role == "assistant" and before != "assistant":
-            step += 1
+            if text and not results:
+                prompt, step, called, returned = text, 0, [], {}
+        elif role == "assistant":
+            if before != "assistant":
+                step, called, returned = step + 1, [], {}
+            called += [str(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
         before = role or ""
-    return Seen(prompt, step, results)
+    # Tools run side by side and return in any order: the script knows the order in which it called them.
+    return Seen(prompt, step, tuple(returned[name] for name in called if name in returned))
 
 
 def _blocks(content: object) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _PROGRAM = f"import sys; sys.path.insert(0, {PACKAGE!r}); from claudebox.cli import main; sys.exit(main())"
 _OWN_FAILURES = (125, 126, 127)
+_PACE = 0.05  # seconds between pieces of a text, so that a person can follow
 _SHOWN = 6  # lines of what a tool returned
 _INTRODUCTION = (
     "A scripted model plays an agent that has been turned against you, in a project and a home made for it.",
@@ -42,7 +43,7 @@ def run(environ: Mapping[str, str], words: Sequence[str] = (), *, interactive: b
         console.write(_INTRODUCTION, descriptor=1)
         tier = network or "none"
         model = Model(
-            scenario.script(acts),
+            scenario.script(acts, pause=_PACE if interactive else 0.0),
             socket=f"{stage.base}/model.sock",
             canaries=stage.canaries,
             listener=None if interactive else _show,

@@ -67,7 +67,7 @@ def _judge_secret(act: Act, stage: Stage, tier: str, seen: str, *, leaked: bool)
 def _judge_effect(act: Act, stage: Stage, seen: str) -> Row:
     if act.key == "hook":
         if os.path.lexists(f"{stage.project}/{scenario.HOOK}"):
-            return Row(act.title, "open", "written: not protected yet, look at the hooks before you run git outside")
+            return Row(act.title, "open", "written: not protected yet; look before you run git outside")
         return Row(
             act.title, "held", "could not be written" if seen == "refused" else "written inside, not on the host"
         )
