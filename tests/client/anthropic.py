@@ -1,6 +1,6 @@
 """Anthropic's hosts, for tests of the login: a CONNECT proxy that ends TLS itself and answers for them.
 
-It behaves as a strict server does: a refresh token can be spent once, and an access token that was not issued is refused.
+It behaves as a strict server does: a refresh token can be spent once, and only an access token that was issued is taken.
 """
 
 from __future__ import annotations

@@ -59,7 +59,10 @@ def test_a_valid_login_of_the_host_is_used_and_only_its_access_token_enters(box,
     before = Path(path).read_bytes()
 
     answer = box.claudebox("-y", *flags, "-p", "hello", timeout=120)
-    search = "grep -rlE 'refresh-host|token-of-an-mcp' /run ~ /proc/*/environ /etc 2>/dev/null; cat /run/claudebox/login/store/.c*"
+    search = (
+        "grep -rlE 'refresh-host|token-of-an-mcp' /run ~ /proc/*/environ /etc 2>/dev/null; "
+        "cat /run/claudebox/login/store/.c*"
+    )
     inside = box.sh(search, flags=flags)
 
     assert (answer.returncode, answer.stdout.strip()) == (0, "hello from the hosts")
@@ -89,9 +92,7 @@ def test_an_expired_login_is_renewed_once_and_the_hosts_own_client_stays_logged_
     assert "mcpOAuth" in json.loads(Path(path).read_text(encoding="utf-8"))
     assert os.stat(path).st_mode & 0o777 == 0o600
     assert "refreshToken" not in read(copy_inside(box))
-    assert sorted(os.listdir(f"{box.home}/.claude")) == sorted(
-        set(os.listdir(f"{box.home}/.claude")) - {".oauth_refresh.lock"}
-    )
+    assert not [name for name in os.listdir(f"{box.home}/.claude") if "lock" in name]
 
 
 def test_an_agent_cannot_put_another_account_in_place(box, hosts, real_client):
@@ -138,7 +139,10 @@ def test_a_token_that_the_host_renews_meanwhile_reaches_a_running_sandbox(user_b
         f"import sys; sys.path.insert(0, {checkout + '/src'!r}); from claudebox import cli, login; login._POLL = 0.2; "
         "sys.exit(cli.main())"
     )
-    wait = "echo started; for i in $(seq 100); do grep -q access-second /run/claudebox/login/store/.c* && echo arrived && exit; sleep 0.1; done"
+    wait = (
+        "echo started; for i in $(seq 100); do "
+        "grep -q access-second /run/claudebox/login/store/.c* && echo arrived && exit; sleep 0.1; done"
+    )
     process = subprocess.Popen(
         ["/usr/bin/python3", "-IS", "-c", wrapper, "-y", "--exec", "--", "sh", "-c", wait],
         cwd=user_box.project, env=user_box.variables(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

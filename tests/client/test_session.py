@@ -120,12 +120,10 @@ def test_the_agent_edits_runs_and_commits(box, model, claude):
     assert box.host("git", "status", "--porcelain").stdout == ""
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"), [(("-p",), 1), (("--no-such-flag",), 1), (("-p", "--resume", "x", "y"), 1)]
-)
-def test_failures_of_the_client_keep_their_status(user_box, model, claude, words, expected):
+@pytest.mark.parametrize("words", [("-p",), ("--no-such-flag",), ("-p", "--resume", "x", "y")])
+def test_failures_of_the_client_keep_their_status(user_box, model, claude, words):
     # proves SAND-14
-    assert claude(user_box, model(), *words).returncode == expected
+    assert claude(user_box, model(), *words).returncode == 1
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 0)])
@@ -147,7 +145,9 @@ def test_a_signal_to_claudebox_ends_the_client_as_it_would_without(user_box, mod
     process.communicate(timeout=30)
 
     assert process.returncode == expected
-    survivors = subprocess.run(["pgrep", "-u", str(user_box.account.uid), "-f", nap], check=False, capture_output=True)
+    survivors = subprocess.run(
+        ["pgrep", "-u", str(user_box.account.uid), "-f", nap], check=False, stdout=subprocess.PIPE
+    )
     assert survivors.stdout == b""
 
 
@@ -161,5 +161,4 @@ def test_the_sandbox_costs_the_client_little_time(user_box, model, claude, bare)
             times.append(time.perf_counter() - begun)
 
     ratio = statistics.median(inside) / statistics.median(outside)
-    print(f"claudebox -p hello takes {ratio:.2f} times as long as claude -p hello")
-    assert ratio <= 1.35  # the target is 1.15; a busy machine must not fail the suite
+    assert ratio <= 1.35, f"{ratio:.2f}"  # the target is 1.15; a busy machine must not fail the suite

@@ -1,4 +1,4 @@
-"""State of the client per project: kept, apart, and handled with care (INST-01, INST-02, INST-03, C04, C05, C28, C29)."""
+"""State of the client per project: kept, apart, and handled with care (INST-01 to INST-03, C04, C05, C28, C29)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,10 @@ def test_parts_of_the_hosts_claude_directory_come_in_read_only(user_box):
     home = f"{user_box.home}/.claude"
     for name in ("CLAUDE.md", "commands/mine.md", "settings.json", "history.jsonl", "projects/x/y.jsonl"):
         user_box.write(f"{home}/{name}", f"host's {name}")
-    look = "cd ~/.claude; cat CLAUDE.md commands/mine.md settings.json history.jsonl projects/x/y.jsonl 2>/dev/null; echo x >> CLAUDE.md"
+    look = (
+        "cd ~/.claude; cat CLAUDE.md commands/mine.md settings.json history.jsonl projects/x/y.jsonl 2>/dev/null; "
+        "echo x >> CLAUDE.md"
+    )
 
     nothing = user_box.sh(look)
     chosen = user_box.sh(look, flags=("--inherit", "CLAUDE.md", "--inherit", "commands"))
@@ -195,7 +198,7 @@ def test_a_home_that_cannot_be_written_is_one_clear_line(user_box, problem):
 def test_twenty_sessions_of_one_project_and_of_many_lose_nothing(user_box):
     # proves INST-02
     script = (
-        'for i in $(seq 20); do (cd "$1"; "$2" -y --exec -- sh -c "echo $i >> ~/.claude/together; echo $i > ~/.claude/$i") & '
+        'for i in $(seq 20); do (cd "$1"; "$2" -y --exec -- sh -c "echo $i >> ~/.claude/together") & '
         'mkdir -p ~/many/$i; (cd ~/many/$i; "$2" -y --exec -- sh -c "echo $i > ~/.claude/alone") & done; wait'
     )
 
@@ -230,9 +233,7 @@ def test_instances_are_listed_and_those_of_lost_projects_pruned_after_asking(use
     assert user_box.project in listed.stdout
     assert "(gone)" in listed.stdout
     assert "\x1b" not in listed.stdout
-    assert sorted((entry["project"], entry["gone"]) for entry in machine) == sorted(
-        [(lost, True), (user_box.project, False)]
-    )
+    assert {(entry["project"], entry["gone"]) for entry in machine} == {(lost, True), (user_box.project, False)}
     assert wrong.returncode == 125
     assert silent.returncode == 125
     assert (declined, kept) == (130, 2)
