@@ -228,7 +228,11 @@ def test_messages_of_the_system_and_reminders_are_not_taken_for_the_person():
         {"role": "system", "content": [{"type": "text", "text": "date"}]},
     ]
 
+    interrupted = [result, {"type": "text", "text": "[Request interrupted by user for tool use]"}]
+    again = [*messages[:3], {"role": "user", "content": [*interrupted, {"type": "text", "text": "second"}]}]
+
     assert scripts.look(messages) == scripts.Seen("first", 1, ("output",))
+    assert scripts.look(again) == scripts.Seen("second", 0, ())
 
 
 @pytest.mark.parametrize(

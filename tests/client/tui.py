@@ -78,7 +78,8 @@ class Tui:
         self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
     def status(self) -> int:
-        """Return the exit status of the last program of the shell."""
+        """Return the exit status of the last program of the shell, once the shell is back."""
+        self._wait(lambda screen: screen.rstrip().endswith(f"\n{SHELL_PROMPT}"), "the shell did not come back", 30.0)
         marker = f"status-{uuid.uuid4().hex[:6]}"
         self._tmux("send-keys", "-l", f"echo {marker}=$?")
         self.key("Enter")
