@@ -38,7 +38,7 @@ def run(environ: Mapping[str, str], words: Sequence[str] = (), *, interactive: b
     `network` is the tier, `none` unless the person chose one: the model is reached through a socket in any of them.
     """
     with staging.make(environ) as stage:
-        acts = scenario.acts(stage.project, stage.port)
+        acts = scenario.acts(stage.project, stage.port, staging.find_python())
         staging.try_on_host(stage, acts)
         console.write(_INTRODUCTION, descriptor=1)
         tier = network or "none"
