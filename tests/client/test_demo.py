@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
 
 import pytest
 from tests.client.conftest import equip
@@ -27,18 +29,23 @@ sys.exit(status)
 
 
 @pytest.fixture
-def demo(checkout, real_client):
-    """Return a function that plays the demonstration."""
+def demo_command(checkout, real_client):
+    """Return a function that prepares a box for the demonstration and returns the command."""
 
-    def play(box, *words, network="", **options):
+    def prepare(box, *words, network=""):
         need(shutil.which("git"), "git")
         if "PATH" not in box.environ:
             equip(box, real_client)
         box.environ["TMPDIR"] = box.mkdir(f"{box.base}/tmp")
-        argv = (PYTHON, "-IS", "-c", PROGRAM, f"{checkout}/src", "no", network, *words)
-        return box.host(*argv, timeout=120, **options)
+        return (PYTHON, "-IS", "-c", PROGRAM, f"{checkout}/src", "no", network, *words)
 
-    return play
+    return prepare
+
+
+@pytest.fixture
+def demo(demo_command):
+    """Return a function that plays the demonstration."""
+    return lambda box, *words, **options: box.host(*demo_command(box, *words, **options), timeout=120)
 
 
 def verdicts(output: str) -> dict[str, str]:
@@ -101,6 +108,23 @@ def test_the_demonstration_without_a_client_ends_with_127(user_box, demo):
     assert os.listdir(f"{user_box.base}/tmp") == []
 
 
+def test_a_demonstration_that_is_terminated_leaves_nothing_behind(user_box, demo_command):
+    child = subprocess.Popen(
+        demo_command(user_box), cwd=user_box.project, env=user_box.variables(), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **user_box.account.demotion,
+    )  # fmt: skip
+    assert child.stdout is not None
+    with child.stdout as output:
+        while b"Next, the SSH key" not in output.readline():
+            assert child.poll() is None
+        child.send_signal(signal.SIGTERM)
+        rest = output.read()
+
+    assert child.wait(timeout=30) == 1
+    assert b"was not tried" in rest
+    assert os.listdir(f"{user_box.base}/tmp") == []
+
+
 def test_an_attempt_that_did_not_happen_is_not_taken_for_safety(user_box, demo):
     # `--version` makes the client answer at once and end: nothing is tried.
     result = demo(user_box, "--", "--version")
@@ -109,7 +133,7 @@ def test_an_attempt_that_did_not_happen_is_not_taken_for_safety(user_box, demo):
     assert set(verdicts(result.stdout).values()) == {"failed"}
 
 
-def test_a_person_can_watch_the_demonstration_in_the_tui(user_box, checkout, real_client, terminal):
+def test_a_person_can_watch_the_demonstration_in_the_tui_and_suspend_it(user_box, checkout, real_client, terminal):
     equip(user_box, real_client)
     screen = terminal(user_box, {"TMPDIR": user_box.mkdir(f"{user_box.base}/tmp")}, columns=120, rows=50)
     user_box.write("demo.py", PROGRAM)
@@ -117,6 +141,10 @@ def test_a_person_can_watch_the_demonstration_in_the_tui(user_box, checkout, rea
     screen.shell(PYTHON, "-IS", "demo.py", f"{checkout}/src", "yes", "")
     screen.expect("Proceed? [Y/n]")
     screen.key("Enter")
+    screen.expect("Next, the SSH key.")
+    screen.key("C-z")
+    screen.expect("Stopped")
+    screen.type("fg")
     screen.expect("That was all that I had in mind.", timeout=120)
     screen.type("/exit")
     table = verdicts(screen.expect("done    commit"))

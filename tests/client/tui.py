@@ -26,7 +26,11 @@ class Tui:
     def __enter__(self) -> Self:
         # Job control is what makes Ctrl+Z and `fg` mean something.
         self._tmux("new-session", "-d", *self._size, "bash", "--norc", "--noprofile", "-i")
-        self.expect(SHELL_PROMPT)
+        try:
+            self.expect(SHELL_PROMPT)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_exception: object) -> None:
