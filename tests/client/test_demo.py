@@ -56,12 +56,11 @@ def verdicts(output: str) -> dict[str, str]:
 
 
 def test_the_demonstration_holds_what_is_promised_and_leaves_nothing_behind(box, demo):
-    # proves SAND-02, SAND-05, SAND-09, SAND-15
+    # proves SAND-02, SAND-05, SAND-09, SAND-15, SEC-04
     result = demo(box)
 
     table = verdicts(result.stdout)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert table.pop(".git/hooks of the host") in ("held", "open")  # as the host has found it
     assert table == {
         "a token in the environment": "held",
         "~/.ssh/id_ed25519": "held",
@@ -70,6 +69,7 @@ def test_the_demonstration_holds_what_is_promised_and_leaves_nothing_behind(box,
         "a file that the shell left open": "held",
         "a service of the host's network": "held",
         "~/.bashrc of the host": "held",
+        ".git/hooks of the host": "held",
         "run the tests": "done",
         "edit a file": "done",
         "run the tests again": "done",
@@ -80,13 +80,14 @@ def test_the_demonstration_holds_what_is_promised_and_leaves_nothing_behind(box,
     assert os.listdir(box.home) == []
 
 
-def test_the_demonstration_says_so_where_a_secret_is_let_in(user_box, demo):
-    result = demo(user_box, "--env", "DEPLOY_TOKEN")
+def test_the_demonstration_says_so_where_a_secret_or_a_hook_is_let_in(user_box, demo):
+    result = demo(user_box, "--env", "DEPLOY_TOKEN", "--allow", "git-config")
 
     table = verdicts(result.stdout)
     assert result.returncode == 1
     assert table["a token in the environment"] == "broken", result.stdout + result.stderr
     assert table["environments of other processes"] == "broken", result.stdout
+    assert table[".git/hooks of the host"] == "broken", result.stdout
     assert table["~/.ssh/id_ed25519"] == "held"
     assert "I can read a secret: `canary-env-" in result.stdout
 

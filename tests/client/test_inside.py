@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import tempfile
-from pathlib import Path
 
 from tests.client.conftest import bash, conversation, equip, flags, variables
 
@@ -75,29 +74,6 @@ def test_an_agent_that_looks_everywhere_finds_no_canary(box, model, claude, bare
     assert inside.leaks == []
 
 
-def test_ordinary_work_reaches_the_host(box, model, claude):
-    # proves SAND-05, GIT-01
-    box.write(f"{box.home}/.gitconfig", "[user]\n\tname = Ada\n\temail = ada@example.org\n")
-    box.write("sum.py", "print(1 - 1)\n")
-    box.host("git", "init", "-q", "-b", "main")
-    edit = {"file_path": f"{box.project}/sum.py", "old_string": "-", "new_string": "+"}
-    served = model(
-        conversation(
-            "work",
-            {"tools": [{"name": "Edit", "input": edit}]},
-            {"tools": [bash("python3 sum.py && git add -A && git commit -q -m Mend && git log --format='%an %s'")]},
-            {"say": "{result}"},
-        )
-    )
-
-    result = claude(box, served, "-p", "work")
-
-    assert result.stdout.split("\n")[:2] == ["2", "Ada Mend"]
-    assert Path(box.project, "sum.py").read_text(encoding="utf-8") == "print(1 + 1)\n"
-    assert os.stat(f"{box.project}/sum.py").st_uid == box.account.uid
-    assert box.host("git", "log", "--format=%an %s").stdout == "Ada Mend\n"
-
-
 MCP_SERVER = """
 import json, os, sys
 
@@ -135,8 +111,8 @@ def test_an_mcp_server_of_the_project_runs_inside_too(user_box, model, claude, b
     assert json.loads(inside.stdout) == {"claudebox": True, "token": False}
 
 
-def test_the_tui_comes_up_without_a_question_and_takes_all_that_a_terminal_does(user_box, model, real_client, terminal):
-    # proves UX-06, SAND-15
+def test_ctrl_c_interrupts_a_tool_and_the_session_goes_on(user_box, model, real_client, terminal):
+    # proves SAND-15
     busy = {"tools": [bash("tail -f /dev/null")]}
     served = model(
         {
@@ -149,34 +125,17 @@ def test_the_tui_comes_up_without_a_question_and_takes_all_that_a_terminal_does(
     screen = terminal(user_box, env)
 
     screen.shell(user_box.program, "-y", *flags(env))
-    first = screen.expect("bypass permissions on")
-    screen.type("hello out there")
-    screen.expect("You said: hello out there")
-
-    screen.resize(70, 24)
-    narrow = screen.expect("─" * 70)
-    screen.resize(120, 30)
-    screen.expect("─" * 120)
-
+    screen.expect("bypass permissions on")
     screen.type("be busy")
     screen.expect("tail -f")
     screen.key("C-c")
     screen.expect("Interrupted")
-
-    screen.key("C-z")
-    screen.expect("Stopped")
-    screen.type("echo $((40+2)) at the shell")
-    screen.expect("42 at the shell")
-    screen.type("fg")
-    screen.expect("bypass permissions on")
+    screen.resize(120, 30)
+    screen.expect("─" * 120)
     screen.type("are you still there")
     screen.expect("You said: are you still there")
-
     screen.type("/exit")
     screen.expect("--resume")
+
     assert screen.status() == 0
-    assert screen.modes()["alternate_on"] == "0"
-    assert screen.modes()["cursor_flag"] == "1"
-    assert "─" * 71 not in narrow
-    for question in ("trust", "Yes, I accept", "Choose the text style", "login method"):
-        assert question not in first
+    assert (screen.modes()["alternate_on"], screen.modes()["cursor_flag"]) == ("0", "1")

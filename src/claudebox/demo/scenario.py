@@ -32,7 +32,7 @@ EDITED = "sums/__init__.py"
 WRONG, RIGHT = "values[1:]", "values"
 BRANCH = ".git/refs/heads/main"  # read as a file: after the session, git is not run in the project
 HOOK = ".git/hooks/post-checkout"
-STARTUP = ".bashrc"
+STARTUP, STARTED_WITH = ".bashrc", "# yours\n"
 
 
 @dataclass(frozen=True)

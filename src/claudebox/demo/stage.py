@@ -93,7 +93,7 @@ def _furnish_home(stage: Stage, client: programs.Client) -> None:
     key = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{stage.canaries['ssh']}\n-----END OPENSSH PRIVATE KEY-----\n"
     _write(f"{stage.home}/.ssh/id_ed25519", key, 0o600)
     _write(f"{stage.home}/.aws/credentials", f"[default]\naws_secret_access_key = {stage.canaries['aws']}\n", 0o600)
-    _write(f"{stage.home}/{scenario.STARTUP}", "# yours\n")
+    _write(f"{stage.home}/{scenario.STARTUP}", scenario.STARTED_WITH)
     _write(f"{stage.home}/.gitconfig", "[user]\n\tname = Demo\n\temail = demo@localhost\n")
     os.write(stage.descriptor, stage.canaries["descriptor"].encode() + b"\n")
     os.mkdir(f"{stage.base}/bin")  # the client may be found through the real home only
