@@ -54,8 +54,11 @@ class Stage:
 @contextlib.contextmanager
 def make(environ: Mapping[str, str]) -> Iterator[Stage]:
     """Make everything that a demonstration needs, and remove it at the end."""
-    path = programs.search_path(environ, os.getcwd())
-    client = programs.find_client(environ.get("HOME", "/"), path, os.getcwd())
+    home, here = os.path.realpath(environ.get("HOME", "/")), os.getcwd()
+    if f"{home}/".startswith(f"{here.rstrip('/')}/"):  # no project, so nothing in it is out of the question
+        here = tempfile.gettempdir()
+    path = programs.search_path(environ, here)
+    client = programs.find_client(home, path, here)
     git = programs.find_tool("git", path)
     if git is None:
         raise ClaudeboxError("the demonstration needs git", hint="install the package `git`")
