@@ -56,7 +56,7 @@ def make(environ: Mapping[str, str]) -> Iterator[Stage]:
     """Make everything that a demonstration needs, and remove it at the end."""
     home, here = os.path.realpath(environ.get("HOME", "/")), os.getcwd()
     if f"{home}/".startswith(f"{here.rstrip('/')}/"):  # no project, so nothing in it is out of the question
-        here = tempfile.gettempdir()
+        here = os.devnull
     path = programs.search_path(environ, here)
     client = programs.find_client(home, path, here)
     git = programs.find_tool("git", path)
