@@ -75,6 +75,16 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         from claudebox.commands import instances  # noqa: PLC0415
 
         return instances.run(environ, settings)
+    if settings.on("demo"):
+        from claudebox.demo import session  # noqa: PLC0415
+
+        tier = settings.one("network")
+        return session.run(
+            environ,
+            settings.words,
+            interactive=os.isatty(0) and os.isatty(1) and not settings.on("yes"),
+            network="" if tier.origin == "default" else tier.value,
+        )
     return _launch(settings, environ)
 
 

@@ -58,6 +58,11 @@ SETTINGS: tuple[Setting, ...] = (
         "list the projects that have conversations here; `--instances prune` removes those whose project is gone",
         verb=True,
     ),
+    Setting(
+        "demo", ("--demo",), "switch", "Showing",
+        "watch a scripted model attack the sandbox and then work in it, offline and with fake secrets, and stop",
+        verb=True,
+    ),
     Setting("help", ("-h", "--help"), "switch", "Showing", "print this help, and stop", verb=True),
     Setting("version", ("--version",), "switch", "Showing", "print the version of claudebox, and stop", verb=True),
     Setting(
