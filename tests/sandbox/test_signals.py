@@ -152,7 +152,8 @@ def test_a_signal_during_the_start_ends_it_with_nothing_left(user_box, backgroun
         process = background(user_box, user_box.program, "-y", "--exec", "--", "sleep", "1000", user_box.project)
         time.sleep(delay / 1000)
         process.send_signal(number)
-        assert process.wait(20) in (128 + number, -number)
+        # 1 is what the interpreter makes of SIGINT before it runs anything of ours
+        assert process.wait(20) in (128 + number, -number, *([1] if name == "INT" else []))
     wait_until(lambda: not marked(user_box.project), "the end of everything")
 
 

@@ -168,6 +168,22 @@ def test_a_program_that_suspends_itself_and_its_group_is_suspended(box):
         assert terminal.prompt() == 3
 
 
+def test_a_script_that_started_claudebox_is_suspended_with_it(user_box):
+    # proves SAND-15
+    with Terminal(user_box) as terminal:
+        program = user_box.write("program.py", CLIENT)
+        script = user_box.write("script.sh", f"{command(user_box, 'python3', program)}\necho the script goes on\n")
+        terminal.type(f"sh {script}")
+        terminal.expect(r"\nready\n")
+        for _ in range(2):
+            terminal.press(CTRL_Z)
+            assert terminal.prompt() == 128 + signal.SIGTSTP
+            terminal.type("fg")
+            terminal.expect("back again\n")
+        terminal.press("q")
+        terminal.expect("the script goes on\n")
+
+
 # It takes its time to put the terminal in order, and then stops nobody but itself.
 SLOW = """\
 import os, signal, time

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from claudebox import secrets
 
 SECRET_NAMES = [
