@@ -122,6 +122,8 @@ def _start(prepared: launch.Prepared, plan: Plan) -> int:
         return 128 + interruption.number
     status = supervise.wait(sandbox, terminal, detached=plan.detached)
     terminal.restore(abnormal=status > 128)
+    for note in sandbox.link.finish() if sandbox.link is not None else ():
+        console.note(note)
     return status
 
 

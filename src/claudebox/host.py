@@ -15,6 +15,10 @@ from claudebox.files import Examiner, read_small
 from claudebox.model import Hidden, PathFact, Policy
 from claudebox.values import Value
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.uplink.candidates import Candidate
+
 _OPTIONS = (  # of bwrap, that some version lacks
     "--args", "--bind-fd", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro",
     "--seccomp", "--size",
@@ -77,6 +81,7 @@ class Host(Value):
     store_links: tuple[tuple[str, str], ...] = ()  # /bin/sh and its like, on a machine without /usr
     ca_bundle: PathFact | None = None
     resolv_conf: bytes = b""
+    uplinks: tuple[Candidate, ...] = ()  # looked for in tier `inet` only
     bash: bool = True
     signal_reset: tuple[str, ...] = ()
     ignored_signals: frozenset[int] = frozenset()
@@ -133,6 +138,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         store_links=_store_links(path) if store and not usr else (),
         ca_bundle=_ca_bundle(examiner, environ),
         resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
+        uplinks=_uplinks(policy, path),
         bash=os.path.exists("/bin/bash") or not usr,
         signal_reset=_signal_reset(path),
         ignored_signals=frozenset(
@@ -198,6 +204,14 @@ def read_bubblewrap(path: tuple[str, ...]) -> Bubblewrap:
         )
     binary = read_small(found, limit=16 << 20, follow=True) or b""
     return Bubblewrap(found, frozenset(option for option in _OPTIONS if f" {option} ".encode() in binary))
+
+
+def _uplinks(policy: Policy, path: tuple[str, ...]) -> tuple[Candidate, ...]:
+    if policy.network != "inet":
+        return ()
+    from claudebox.uplink import candidates  # noqa: PLC0415 - other tiers need nothing of it
+
+    return candidates.find(path, policy.uplink)
 
 
 def _terminal() -> Terminal:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from claudebox.model import Plan
+    from claudebox.uplink.attachment import Attachment
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -39,6 +40,7 @@ class Prepared(Value):
     argv: tuple[str, ...]
     descriptors: tuple[int, ...]
     open_files: tuple[int, int]  # the limit that the person's shell gave us
+    link: Attachment | None = None
 
 
 class Sandbox(Value):
@@ -48,6 +50,7 @@ class Sandbox(Value):
     init: int  # bwrap inside, the first process there
     payload: int  # the program inside, as a process of the host
     payload_descriptor: int
+    link: Attachment | None = None
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
@@ -79,7 +82,15 @@ def prepare(plan: Plan) -> Prepared:
                 arguments.append(b"%d" % descriptors[-1])
     descriptors.append(_own(kernel.memory_file(b"".join(argument + b"\0" for argument in arguments))))
     argv = ("bwrap", "--args", str(descriptors[-1]), "--", *plan.gate, *plan.command)
-    return Prepared(plan, argv, tuple(descriptors), limit)
+    return Prepared(plan, argv, tuple(descriptors), limit, _prepare_link(plan))
+
+
+def _prepare_link(plan: Plan) -> Attachment | None:
+    if plan.link is None:
+        return None
+    from claudebox.uplink.attachment import Attachment  # noqa: PLC0415 - most sandboxes need none
+
+    return Attachment(plan.link)
 
 
 def _raise_limit(needed: int, limit: tuple[int, int]) -> None:
@@ -128,11 +139,15 @@ def start(prepared: Prepared) -> Sandbox:
             os.close(descriptor)
         payload = _await_ready(ours, monitor, messages)
         init = _check(payload, prepared)
+        if prepared.link is not None:  # the sandbox is complete, and nothing of the payload has run
+            prepared.link.attach(payload)
         # From here on signals are taken one at a time by `supervise`.
         signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP])
         ours.send(b"go\n")
-        return Sandbox(monitor, init, payload, os.pidfd_open(payload))
+        return Sandbox(monitor, init, payload, os.pidfd_open(payload), prepared.link)
     except BaseException:
+        if prepared.link is not None:
+            prepared.link.finish()
         os.kill(monitor, signal.SIGKILL)
         os.waitpid(monitor, 0)
         raise

@@ -67,6 +67,7 @@ def make(policy: Policy, host: Host) -> Plan:
         disable_userns="--disable-userns" in host.bwrap.options and not policy.allow_userns,
         sizes="--size" in host.bwrap.options,
         network=policy.network,
+        link=network.plan_link(policy, host),
         warnings=tuple(_warnings(policy, host)),
         withheld=environment.withheld(host, variables),
     )
