@@ -135,6 +135,8 @@ def start(prepared: Prepared) -> Sandbox:
     try:
         os.close(gate)
         os.close(message_end)
+        if prepared.link is not None:
+            prepared.link.begin()
         for descriptor in prepared.descriptors:
             os.close(descriptor)
         payload = _await_ready(ours, monitor, messages)
@@ -143,8 +145,9 @@ def start(prepared: Prepared) -> Sandbox:
             prepared.link.attach(payload)
         # From here on signals are taken one at a time by `supervise`.
         signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP])
+        payload_descriptor = os.pidfd_open(payload)  # before it can end
         ours.send(b"go\n")
-        return Sandbox(monitor, init, payload, os.pidfd_open(payload), prepared.link)
+        return Sandbox(monitor, init, payload, payload_descriptor, prepared.link)
     except BaseException:
         if prepared.link is not None:
             prepared.link.finish()

@@ -34,45 +34,46 @@ class Attachment:
         self._published = [(listener, port) for port in link.published for listener in _listen(port)]
         self._control: socket.socket | None = None
         self._children: list[int] = []
-        self._uplink = 0
-        self._words = -1
+        self._guard = self._uplink = 0
+        self._life = self._words = -1
 
-    def attach(self, payload: int) -> None:
-        """Connect the sandbox whose gate is this process; raise if anything is not as it should be."""
-        try:
-            self._attach(payload)
-        except BaseException:
-            self.finish()
-            raise
-
-    def _attach(self, payload: int) -> None:
+    def begin(self) -> None:
+        """Start the keeper, which gathers what it needs while bwrap builds the sandbox."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        life, held = os.pipe2(os.O_CLOEXEC)  # its other end is the keeper's alone: it closes when the keeper ends
+        self._life, held = os.pipe2(os.O_CLOEXEC)  # the other end is the keeper's alone: it closes when the keeper ends
         listeners = [(listener.fileno(), port) for listener, port in self._published]
-        guard = process.fork(
-            lambda: keeper.keep(self._link, payload, theirs, listeners),
+        self._guard = process.fork(
+            lambda: keeper.keep(self._link, theirs, listeners),
             (theirs.fileno(), held, *(number for number, _ in listeners)),
         )
-        self._children.append(guard)
+        self._children.append(self._guard)
         theirs.close()
         os.close(held)
         for listener, _ in self._published:
             listener.close()
-        try:
-            word, descriptors = self._hear(keeper.READY)
-            self._relay(descriptors)
-            if self._link.program:
-                self._start(guard, life, ipv6=word.endswith(b" 6"))
-            self._control.send(keeper.ATTACHED)
-            self._hear(keeper.BARRED)
-        finally:
-            os.close(life)
+
+    def attach(self, payload: int) -> None:
+        """Connect the sandbox whose gate is this process; raise if anything is not as it should be."""
+        self._tell(str(payload).encode())
+        word, descriptors = self._hear(keeper.READY)
+        self._relay(descriptors)
+        if self._link.program:
+            self._start(ipv6=word.endswith(b" 6"))
+        self._tell(keeper.ATTACHED)
+        self._hear(keeper.BARRED)
         if self._uplink and os.waitid(os.P_PID, self._uplink, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             raise self._broken("ended at once")
 
+    def _tell(self, word: bytes) -> None:
+        assert self._control is not None  # noqa: S101 - for the type checker
+        try:
+            self._control.send(word)
+        except OSError:  # it has ended; what it said before tells why
+            return
+
     def _hear(self, wanted: bytes) -> tuple[bytes, list[int]]:
         """Return the keeper's word and the listeners that came with it."""
-        assert self._control is not None  # noqa: S101 - for the type checker
+        assert self._control is not None  # noqa: S101
         self._control.settimeout(_KEEPER_PATIENCE)
         try:
             word, ancillary, _, _ = self._control.recvmsg(4096, 4096)
@@ -111,17 +112,17 @@ class Attachment:
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _start(self, guard: int, life: int, *, ipv6: bool) -> None:
+    def _start(self, *, ipv6: bool) -> None:
         link = self._link
         # What it complains about is kept without being read: it must neither block on it nor fill the memory.
         self._words, words = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             if link.program == "pasta":
-                self._start_pasta(guard, words)
+                self._start_pasta(words)
             else:
                 ready, told = os.pipe2(os.O_CLOEXEC)
-                words_for = arguments.slirp4netns(link.path, guard, told, life, ipv6=ipv6)
-                self._uplink = process.spawn(words_for, {2: words, told: told, life: life})
+                command = arguments.slirp4netns(link.path, self._guard, told, self._life, ipv6=ipv6)
+                self._uplink = process.spawn(command, {2: words, told: told, self._life: self._life})
                 self._children.append(self._uplink)
                 os.close(told)
                 self._await(ready, lambda: bool(os.read(ready, 1)))
@@ -129,14 +130,15 @@ class Attachment:
         finally:
             os.close(words)
 
-    def _start_pasta(self, guard: int, words: int) -> None:
+    def _start_pasta(self, words: int) -> None:
         directory = _private_directory()
         path = f"{directory}/ready"
         try:
             os.mkfifo(path, 0o600)
             ready = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-            arguments_for = arguments.pasta(self._link.path, self._link.forwarder, guard, path, root=os.getuid() == 0)
-            self._uplink = process.spawn(arguments_for, {2: words})
+            root = os.getuid() == 0
+            command = arguments.pasta(self._link.path, self._link.forwarder, self._guard, path, root=root)
+            self._uplink = process.spawn(command, {2: words})
             self._children.append(self._uplink)
             self._await(ready, lambda: bool(os.read(ready, 16).strip()))
             os.close(ready)
@@ -179,9 +181,10 @@ class Attachment:
             listener.close()
         if self._control is not None:
             self._control.close()
-        if self._words >= 0:
-            os.close(self._words)
-            self._words = -1
+        for descriptor in (self._life, self._words):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._life = self._words = -1
         return notes
 
 

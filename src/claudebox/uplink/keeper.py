@@ -43,18 +43,19 @@ class Failure(Exception):  # noqa: N818 - it is reported as a word of the protoc
     """Something that a person has to put right."""
 
 
-def keep(link: Link, payload: int, control: socket.socket, published: list[tuple[int, int]]) -> None:
+def keep(link: Link, control: socket.socket, published: list[tuple[int, int]]) -> None:
     """Set the network of the sandbox up, and stay until it ends; `published` are listeners of the host's."""
     parent = os.getppid()
     try:
+        watch = _Watch(link.forwarder) if link.program else None  # while bwrap is still at work
+        payload = int(control.recv(32))
         target = os.pidfd_open(payload)
-        watch = _Watch() if link.program else None
         _join(payload, target)
         process.end_with(parent)  # joining a user namespace may have made the kernel forget
         if watch is not None:
-            watch.install(link.forwarder)
+            watch.install()
         listeners = [listener for port in link.host_ports for listener in _listen(port)]
-    except (OSError, Failure) as error:
+    except (OSError, ValueError, Failure) as error:
         control.send(FAILED + f" {error}".encode())
         return
     descriptors = b"".join(listener.fileno().to_bytes(4, "little") for listener in listeners)
@@ -97,15 +98,22 @@ def _ended(target: int) -> bool:
 class _Watch:
     """The host's addresses, followed from the host's network, barred in the sandbox's."""
 
-    def __init__(self) -> None:
+    def __init__(self, forwarder: str) -> None:
         # A socket stays in the network where it was made, wherever its process goes.
         self.changes = netlink.connect(netlink.ROUTE, netlink.CHANGES)
         self._tables = netlink.connect(netlink.ROUTE)
         self._known: set[Prefix] = set()
         messages = self._read()
         self.ipv6 = addresses.leads_out(messages, socket.AF_INET6)
-        self._first = barred.wanting(addresses.surroundings(messages), self._known)
-        self._families: tuple[int, ...] = rules.FAMILIES
+        self._known.update(barred.wanting(addresses.surroundings(messages), self._known))
+        # A kernel without IPv6 has no rules for it, nor needs them.
+        self._families = rules.FAMILIES if os.path.exists("/proc/self/net/if_inet6") else (socket.AF_INET,)
+        self._rules = [
+            *rules.fixed(forwarder, self._families),
+            *rules.machine(sorted(self._known), self._families),
+        ]
+        self._chains = rules.chains(self._families)
+        self._batch = rules.batch(self._families, self._chains, self._rules)
         self._filter: socket.socket | None = None
 
     def _read(self) -> list[tuple[int, bytes]]:
@@ -114,29 +122,23 @@ class _Watch:
             *netlink.dump(self._tables, addresses.GET_ROUTES, addresses.ROUTE_QUESTION),
         ]
 
-    def install(self, forwarder: str) -> None:
-        """Put every rule in force and read it back."""
-        if not os.path.exists("/proc/self/net/if_inet6"):  # a kernel without IPv6 has no rules for it, nor needs them
-            self._families = (socket.AF_INET,)
+    def install(self) -> None:
+        """Put every rule in force and read it back; from here on we are in the sandbox's network."""
         for name, value in _SETTINGS:
             _set(name, value)
         _set("ipv4/ping_group_range", f"{os.getgid()} {os.getgid()}")  # the rules hold for ping too
-        chains = rules.chains(self._families)
-        wanted = [*rules.fixed(forwarder, self._families), *rules.machine(self._first, self._families)]
         try:
             self._filter = netlink.connect(netlink.NETFILTER)
-            netlink.transact(self._filter, *rules.batch(self._families, chains, wanted))
+            netlink.transact(self._filter, *self._batch)
         except OSError as error:
             raise Failure(f"the kernel did not take the rules of nf_tables: {error.strerror or error}") from None
-        self._known.update(self._first)
-        self._verify(chains, wanted)
+        self._verify(self._filter)
 
-    def _verify(self, chains: tuple[rules.Chain, ...], wanted: list[rules.Rule]) -> None:
-        assert self._filter is not None  # noqa: S101 - for the type checker
+    def _verify(self, channel: socket.socket) -> None:
         for family in self._families:
-            found_chains, found_rules = netlink.installed(self._filter, family)
-            hooked = [chain for chain in chains if chain.family == family]
-            sent = [rule for rule in wanted if rule.family == family]
+            found_chains, found_rules = netlink.installed(channel, family)
+            hooked = [chain for chain in self._chains if chain.family == family]
+            sent = [rule for rule in self._rules if rule.family == family]
             for name in (rules.REFUSE, rules.MACHINE, rules.OUT):
                 ours = [rules.expressions(rule) for rule in sent if rule.chain == name]
                 theirs = [body for body in found_rules if rules.chain_of(body) == name]
