@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from claudebox import console
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.model import Plan
     from claudebox.settings import Settings
 
 # What would make this interpreter run code of the project if it stands in the environment (E03).
@@ -48,7 +48,7 @@ def _ensure_standard_descriptors() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open("/dev/null", os.O_RDWR)
+            os.set_inheritable(os.open("/dev/null", os.O_RDWR), True)  # noqa: FBT003 - what runs inside needs it too
 
 
 def _run(argv: list[str], environ: dict[str, str]) -> int:
@@ -69,6 +69,10 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         from claudebox.commands import check  # noqa: PLC0415
 
         return check.run(environ, as_json=settings.on("json"))
+    if settings.on("instances"):
+        from claudebox.commands import instances  # noqa: PLC0415
+
+        return instances.run(environ, settings)
     return _launch(settings, environ)
 
 
@@ -77,7 +81,8 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
     from claudebox import plan as planning  # noqa: PLC0415
 
     wishes = policy.decide(settings, home=environ.get("HOME", "/"), workdir=os.getcwd())
-    plan = planning.make(wishes, host.read(wishes, environ))
+    facts = host.read(wishes, environ)
+    plan = planning.make(wishes, facts)
     if settings.on("dry_run"):
         console.write(explain.dry_run(plan), descriptor=1)
         return 0
@@ -85,47 +90,33 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
         lines = [explain.as_json(plan)] if settings.on("json") else explain.tree(plan)
         console.write(lines, descriptor=1)
         return 0
-    from claudebox import launch  # noqa: PLC0415
+    from claudebox import client, instance, launch, supervise  # noqa: PLC0415
+    from claudebox.login import Freshness  # noqa: PLC0415
+    from claudebox.terminal import Terminal  # noqa: PLC0415
 
     prepared = launch.prepare(plan)
     console.write(explain.audit(plan))
-    if not settings.on("yes") and not _proceed():
+    if not settings.on("yes") and not console.confirm("Proceed? [Y/n] ", default=True):
         return DECLINED
-    return _start(prepared, plan)
-
-
-def _proceed() -> bool:
-    """Ask on the terminal, which is not always where standard input comes from (UX-02)."""
-    import termios  # noqa: PLC0415
-
-    try:
-        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        raise ClaudeboxError("there is no terminal to ask on", hint="add `-y` to start without asking") from None
-    try:
-        termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
-        console.write(["Proceed? [Y/n] "], descriptor=terminal)
-        answer = os.read(terminal, 1024)
-    finally:
-        os.close(terminal)
-    return answer.strip().lower() in (b"y", b"yes") or answer == b"\n"
-
-
-def _start(prepared: launch.Prepared, plan: Plan) -> int:
-    from claudebox import launch, supervise  # noqa: PLC0415
-    from claudebox.terminal import Terminal  # noqa: PLC0415
-
+    key = client.key_tail(facts)
+    instance.create(facts.instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints)
+    chore = None
+    if facts.login.known:
+        freshness = Freshness(facts.login, facts.instance, environ)
+        freshness.bring()
+        chore = freshness.look
     terminal = Terminal()
+    started = time.time()
     try:
         sandbox = launch.start(prepared)
     except launch.Interrupted as interruption:
         return 128 + interruption.number
-    status = supervise.wait(sandbox, terminal, detached=plan.detached)
+    status = supervise.wait(sandbox, terminal, detached=plan.detached, chore=chore)
     terminal.restore(abnormal=status > 128)
     for note in sandbox.link.finish() if sandbox.link is not None else ():
         console.note(note)
+    if wishes.program == "client":
+        from claudebox.commands import farewell  # noqa: PLC0415
+
+        farewell.say(facts.instance, started, login_known=facts.login.known)
     return status
-
-
-if TYPE_CHECKING:
-    from claudebox import launch

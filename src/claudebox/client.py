@@ -1,25 +1,66 @@
-"""What Claude Code needs: its program, its variables, its arguments.
+"""What Claude Code needs: its program, its variables, its arguments, its state.
 
-Everything that rests on undocumented behaviour of the client stands in this file.
+Everything that rests on undocumented behaviour of the client stands in this file, named; `tests/client` says what
+changed when a new version breaks one of these.
 """
 
 from __future__ import annotations
 
 from claudebox.environment import CLIENT_DIRECTORY
+from claudebox.errors import ClaudeboxError
 from claudebox.model import Mount, Variable
+from claudebox.secrets import looks_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.host import Host
+    from claudebox.model import Policy
 
 PROGRAM = f"{CLIENT_DIRECTORY}/claude"
 ALWAYS = ("--dangerously-skip-permissions",)  # the sandbox is the permission layer (UX-06)
 
+LOGIN_INSIDE = "/run/claudebox/login"  # a directory around the store, because the client locks it from outside
+TOKENS = "claudeAiOauth"  # the part of the client's credentials that is its own login
+OAUTH_TOKEN_URL = "https://platform.claude.com/v1/oauth/token"  # noqa: S105 - an address
+OAUTH_CLIENT = "9d1c250a-e61b-44d9-88ed-5944d1962f5e"  # the client's public name at that address
+TRANSCRIPTS = "projects"  # in the client's directory: one directory per working directory, one file per conversation
+MANAGED = "/etc/claude-code"  # settings of the machine's administrator; read first, changed by nobody
+_ANSWERS = b'{"skipDangerousModePermissionPrompt": true}\n'  # the sandbox is what that warning asks for
 
-def plan_mounts(host: Host) -> Iterable[Mount]:
-    """Bind the client alone, at a place that no host has."""
+# State, caches and logins of the host's client: never brought in, whatever is inherited.
+NOT_INHERITED = frozenset((
+    ".claude.json", ".config.json", ".credentials.json", ".credentials", "backups", "cache", "debug", "downloads",
+    "file-history", "history.jsonl", "ide", "local", "paste-cache", "plans", "projects", "remote-settings.json",
+    "session-env", "sessions", "shell-snapshots", "shell_snapshots", "statsig", "stats-cache.json", "tasks",
+    "telemetry", "todos", "usage-data",
+))  # fmt: skip
+
+_KEY_TAIL = 20  # how much of a key the client remembers to know it again
+
+
+def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
+    """Bind the client alone, at a place that no host has, with the state of this project and the login."""
+    yield from _program(host)
+    home = f"{host.home}/.claude"
+    yield Mount(home, "bind", "conversations and settings of this project", host.instance.claude)
+    if host.login.known:
+        store = f"{host.instance.login}/store"
+        yield Mount(
+            f"{LOGIN_INSIDE}/store", "ro-bind", f"a short-lived token of the login of {host.login.source}", store
+        )
+    else:
+        yield Mount(LOGIN_INSIDE, "bind", "for a login made inside", host.instance.own_login)
+    for name, real in _inherited(policy, host):
+        yield Mount(f"{home}/{name}", "ro-bind", "yours, from the host's ~/.claude", real)
+    for path, real in host.managed:
+        yield Mount(path, "ro-bind", "settings that the machine's administrator manages", real)
+    path = f"{MANAGED}/managed-settings.d/claudebox.json"
+    yield Mount(path, "file", "answers the client's warning about permissions", content=_ANSWERS, mode=0o644)
+
+
+def _program(host: Host) -> Iterable[Mount]:
     client = host.client
     if client is None:
         return
@@ -33,9 +74,28 @@ def plan_mounts(host: Host) -> Iterable[Mount]:
         yield Mount(PROGRAM, "ro-bind", "the client", client.path)
 
 
+def mountpoints(policy: Policy, host: Host) -> tuple[tuple[str, bool], ...]:
+    """Return the names that must exist in the client's directory, and whether each is a directory."""
+    kinds = {name: directory for name, _, directory in host.claude_parts}
+    return tuple((name, kinds[name]) for name, _ in _inherited(policy, host))
+
+
+def _inherited(policy: Policy, host: Host) -> Iterable[tuple[str, str]]:
+    present = {name: real for name, real, _ in host.claude_parts if name not in NOT_INHERITED}
+    if policy.shared_home:
+        yield from sorted(present.items())
+        return
+    for request in policy.inherit:
+        if request.name not in present:
+            raise ClaudeboxError(f"`{request.origin}`: there is no `{request.name}` in the host's ~/.claude")
+        yield request.name, present[request.name]
+
+
 def plan_variables(host: Host) -> Iterable[Variable]:
     """Return the variables that make the client feel at home."""
     rows = [
+        ("CLAUDE_CONFIG_DIR", f"{host.home}/.claude", "keeps all of the client's state in one directory"),
+        ("CLAUDE_SECURESTORAGE_CONFIG_DIR", f"{LOGIN_INSIDE}/store", "keeps the login apart from the state"),
         ("DISABLE_AUTOUPDATER", "1", "the client is read-only inside"),
         ("DISABLE_INSTALLATION_CHECKS", "1", "the client is not where its installer put it"),
     ]
@@ -43,3 +103,38 @@ def plan_variables(host: Host) -> Iterable[Variable]:
         rows.append(("IS_SANDBOX", "1", "the client refuses root outside of a sandbox"))
     for name, value, reason in rows:
         yield Variable(name, value, "claudebox", reason)
+    for name in ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"):
+        if name in host.environ:
+            value = host.environ[name]
+            yield Variable(name, value, "host", "the client's key", looks_secret(name, value))
+
+
+def key_tail(host: Host) -> str:
+    """Return the part of the key by which the client knows that its use was approved."""
+    return host.environ.get("ANTHROPIC_API_KEY", "")[-_KEY_TAIL:]
+
+
+def answer_questions(content: bytes | None, workdir: str, key: str) -> bytes:
+    """Return `.claude.json` with the answers that a first start would ask for."""
+    import json  # noqa: PLC0415 - once per project
+
+    try:
+        document = json.loads(content) if content else {}
+    except ValueError as error:
+        document = None
+        problem = str(error)
+    else:
+        problem = "it is not an object"
+    if not isinstance(document, dict):
+        raise ClaudeboxError(
+            f"the client's `.claude.json` of this project is damaged: {problem}",
+            hint="move it away, or put back a copy from `backups` beside it (`claudebox --instances` tells where)",
+        )
+    document["hasCompletedOnboarding"] = True
+    projects = document.setdefault("projects", {})
+    projects.setdefault(workdir, {})["hasTrustDialogAccepted"] = True
+    if key:
+        approved = document.setdefault("customApiKeyResponses", {}).setdefault("approved", [])
+        if key not in approved:
+            approved.append(key)
+    return json.dumps(document, indent=2).encode()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from claudebox import errors
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,7 +66,7 @@ def write(lines: Iterable[str], *, descriptor: int = 2) -> None:
 
 def report(error: ClaudeboxError) -> None:
     """Print an error with its hint."""
-    lines = [f"{paint('error:', 'red')} {_lines(error.message)}"]
+    lines = [f"{paint('error:', 'red')} {clean(error.message)}"]  # one line, whatever a name in it contains
     if error.hint:
         lines += ["", f"{paint('hint:', 'bold')} {_lines(error.hint)}"]
     write(lines)
@@ -82,3 +84,20 @@ def note(message: str) -> None:
 
 def _lines(text: str) -> str:
     return "\n".join(clean(line) for line in text.split("\n"))
+
+
+def confirm(question: str, *, default: bool) -> bool:
+    """Ask on the terminal, which is not always where standard input comes from (UX-02)."""
+    import termios  # noqa: PLC0415 - only where somebody is asked
+
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        raise errors.ClaudeboxError("there is no terminal to ask on", hint="add `-y` to go on without asking") from None
+    try:
+        termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
+        os.write(terminal, question.encode())
+        answer = os.read(terminal, 1024)
+    finally:
+        os.close(terminal)
+    return answer.strip().lower() in (b"y", b"yes") or (default and answer == b"\n")

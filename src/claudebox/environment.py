@@ -24,7 +24,6 @@ PASSED: tuple[tuple[str, str], ...] = (
     ("EDITOR", "the editor"),
     ("LANG", "language"),
     ("LC_ALL", "language"),
-    ("ANTHROPIC_API_KEY", "the client's key"),
 )
 
 # These change which code programs load; they only ever act inside, but a person should know (D-03, A16).

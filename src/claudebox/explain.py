@@ -24,8 +24,11 @@ def audit(plan: Plan) -> Iterator[str]:
         yield f"  {'readable':<9} {', '.join(clean(row.dest) for row in extra)}"
     for index, line in enumerate(network.described(plan)):
         yield f"  {'' if index else 'network':<9} {line}"
-    for index, row in enumerate(plan.variables):
-        yield f"  {'variables' if not index else '':<9} {_variable(row)}"
+    made = [clean(row.name) for row in plan.variables if row.origin == "claudebox"]
+    yield f"  {'variables':<9} made here: {' '.join(made)}"
+    for row in plan.variables:
+        if row.origin != "claudebox":
+            yield f"  {'':<9} {_variable(row)}"
     yield f"  {'withheld':<9} {_withheld(plan)}"
     for warning in plan.warnings:
         yield f"  {paint('warning', 'yellow'):<9}   {clean(warning)}"
@@ -38,9 +41,8 @@ def _paths(plan: Plan) -> str:
 
 
 def _variable(row: Variable) -> str:
-    origin = "" if row.origin == "claudebox" else f"  from {row.origin}"
-    note = paint(f"  ({row.note})", "yellow") if row.note else ""
-    return f"{clean(row.name)}={shown(row)}{paint(clean(origin), 'dim')}{note}"
+    note = paint(f", {row.note}", "yellow") if row.note else ""
+    return f"from {clean(row.origin)}: {clean(row.name)}={shown(row)}{note}"
 
 
 def shown(row: Variable) -> str:
@@ -75,6 +77,7 @@ def dry_run(plan: Plan) -> Iterator[str]:
             value = value.path
         return "'***'" if value in secret else bash_quote(value)
 
+    yield f"mkdir -p -m 700 {' '.join(bash_quote(directory) for directory in plan.state)}"
     yield f"env -i {bash_quote(plan.bwrap)} \\"
     for row in bwrap.options(plan):
         name, *rest = row
@@ -148,7 +151,8 @@ def protections(plan: Plan) -> Iterator[str]:
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"
     yield f"Landlock: abstract sockets and signals {'kept inside' if plan.scoped else 'not restricted by this kernel'}"
     yield f"terminal: {'none, own session' if plan.detached else 'shared; suspended as a whole on Ctrl+Z'}"
-    yield f"user namespaces inside: {'impossible' if plan.disable_userns else 'denied by seccomp only'}"
+    nested = "impossible" if plan.disable_userns else "allowed" if plan.allow_userns else "denied by seccomp only"
+    yield f"user namespaces inside: {nested}"
     yield f"project bound by {'descriptor' if plan.pin else 'name'}"
 
 

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.host import Host
+    from claudebox.host import Destination, Host
     from claudebox.model import Hidden, MountRequest, PathFact, Policy
 
 # Destinations that are claudebox's own: nothing may stand there, above or beneath (C27).
@@ -57,7 +57,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
             raise ClaudeboxError(f"{name}: only files, directories and sockets can be mounted")
         if not policy.unsafe_mounts:
             _check_source(name, fact, host)
-        _check_dest(request, fact, host)
+        _check_dest(request, fact, policy, host)
         kind = "bind" if request.writable else "ro-bind"
         reason = f"asked for with {request.origin}"
         yield Mount(request.dest, kind, reason, fact.real, pinned=fact.identity)  # type: ignore[arg-type]
@@ -78,30 +78,35 @@ def _check_source(name: str, fact: PathFact, host: Host) -> None:
             raise ClaudeboxError(f"{name} would expose `{place.path}`", hint=hint)
 
 
-def _check_dest(request: MountRequest, fact: PathFact, host: Host) -> None:
+def _check_dest(request: MountRequest, fact: PathFact, policy: Policy, host: Host) -> None:
     dest = request.dest
     name = f"`{request.origin}`: the destination `{dest}`"
-    for reserved in (*_RESERVED, f"{host.home}/.claude"):
+    elsewhere = host.repository.common_dir if host.repository and host.repository.linked else ""
+    for reserved in (*_RESERVED, f"{host.home}/.claude", *([elsewhere] if elsewhere else [])):
         if covers(dest, reserved) or covers(reserved, dest):
             raise ClaudeboxError(f"{name} is claudebox's own", hint="choose another with `SRC:DEST`")
     for own, what in ((host.home, "home"), (host.workdir.real, "project"), ("/etc", "/etc"), ("/tmp", "/tmp")):
         if covers(dest, own):
             raise ClaudeboxError(f"{name} would cover the {what} of the sandbox", hint="choose another with `SRC:DEST`")
-    on_host = host.destinations[dest]
     if covers(host.workdir.real, dest):
-        if on_host.through_link:
-            raise ClaudeboxError(f"{name} leads through a link of the project")
-        _check_stand(name, "the project", fact, exists=on_host.exists, directory=on_host.directory)
+        _check_stand(name, "the project", fact, host.destinations[dest])
     elif host.opt and covers("/opt", dest):
-        _check_stand(name, "/opt", fact, exists=on_host.exists, directory=on_host.directory)
+        _check_stand(name, "/opt", fact, host.destinations[dest])
+    for other in policy.mounts:
+        if other.dest != dest and covers(other.dest, dest):
+            if other.dest != other.source:  # what stands there on the host is under another name
+                raise ClaudeboxError(f"{name} lies in `{other.dest}`, which is another mount", hint="choose another")
+            _check_stand(name, f"`{other.dest}`", fact, host.destinations[dest])
 
 
-def _check_stand(name: str, where: str, fact: PathFact, *, exists: bool, directory: bool) -> None:
-    """Require what lies under a mount of the host to exist there: claudebox creates nothing on the host."""
-    if not exists:
+def _check_stand(name: str, where: str, fact: PathFact, on_host: Destination) -> None:
+    """Require what lies under a mount of the host to exist there: bwrap would create it, even behind a link (C01)."""
+    if on_host.through_link:
+        raise ClaudeboxError(f"{name} leads through a link in {where}")
+    if not on_host.exists:
         raise ClaudeboxError(f"{name} would have to be created in {where}", hint="create it first")
-    if directory != (fact.kind == "directory"):
-        kind = "a directory" if directory else "a file"
+    if on_host.directory != (fact.kind == "directory"):
+        kind = "a directory" if on_host.directory else "a file"
         raise ClaudeboxError(f"{name} is {kind} and the source is not")
 
 

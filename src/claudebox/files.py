@@ -14,16 +14,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.model import Identity
 
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}
 
 
 def read_small(path: str, *, limit: int = 65536, follow: bool = False) -> bytes | None:
     """Return the content of a regular file of at most `limit` bytes, or None for anything else."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
     try:
-        descriptor = os.open(path, flags)
+        return _read(os.open(path, _READ | (0 if follow else os.O_NOFOLLOW)), limit)
     except (OSError, ValueError):
         return None
+
+
+def read_at(directory: int, name: str, *, limit: int = 65536) -> bytes | None:
+    """Return the content of a regular file in an open directory, or None for anything else."""
+    try:
+        return _read(os.open(name, _READ | os.O_NOFOLLOW, dir_fd=directory), limit)
+    except OSError:
+        return None
+
+
+def _read(descriptor: int, limit: int) -> bytes | None:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
@@ -34,11 +45,9 @@ def read_small(path: str, *, limit: int = 65536, follow: bool = False) -> bytes 
             if not piece:
                 return content
             content += piece
-    except OSError:
         return None
     finally:
         os.close(descriptor)
-    return None
 
 
 class Examiner:

@@ -29,6 +29,7 @@ class Repository(Value):
     writable: tuple[tuple[str, tuple[int, int]], ...] = ()  # what a commit in a linked worktree writes
     frozen: tuple[str, ...] = ()  # files there that say which repository it is
     problem: str = ""  # why it was not believed; then git does not work inside
+    main: str = ""  # what stands for the project in all of its worktrees
 
 
 def find(workdir: str, uid: int) -> Repository | None:
@@ -40,21 +41,24 @@ def find(workdir: str, uid: int) -> Repository | None:
         return _above(workdir)
     if stat.S_ISDIR(mode):
         if os.path.lexists(os.path.join(dot, "commondir")):
-            return Repository(workdir, problem="`.git/commondir` in a main repository redirects its configuration")
-        return Repository(workdir, dot)
+            return Repository(
+                workdir, main=workdir, problem="`.git/commondir` in a main repository redirects its configuration"
+            )
+        return Repository(workdir, dot, main=workdir)
     if not stat.S_ISREG(mode):
-        return Repository(workdir, problem="`.git` is neither a directory nor a file")
+        return Repository(workdir, main=workdir, problem="`.git` is neither a directory nor a file")
     try:
         return _linked(workdir, dot, uid)
     except (OSError, ValueError) as error:
-        return Repository(workdir, linked=True, problem=str(error))
+        return Repository(workdir, linked=True, main=workdir, problem=str(error))
 
 
 def _above(workdir: str) -> Repository | None:
+    started = workdir
     parent = os.path.dirname(workdir)
     while parent != workdir:
         if os.path.lexists(os.path.join(parent, ".git")):
-            return Repository(parent)
+            return Repository(parent, main=started)
         workdir, parent = parent, os.path.dirname(parent)
     return None
 
@@ -80,12 +84,15 @@ def _linked(workdir: str, dot: str, uid: int) -> Repository:
         raise ValueError("the git directory is not a worktree of the repository that it names")
     if os.stat(parent).st_uid != uid:
         raise ValueError("the repository that `.git` names belongs to another user")
+    main = os.path.dirname(parent) if os.path.basename(parent) == ".git" else parent
     config = read_small(os.path.join(parent, "config"), limit=1 << 20)
     if config is None or b"worktreeconfig" in config.lower():
-        return Repository(workdir, parent, linked=True)  # a missing config.worktree could be planted: read-only
+        return Repository(
+            workdir, parent, linked=True, main=main
+        )  # a missing config.worktree could be planted: read-only
     written = (git_dir, *(os.path.join(parent, part) for part in ("objects", "refs", "logs")))
     frozen = (os.path.join(git_dir, "commondir"), os.path.join(git_dir, "gitdir"))
-    return Repository(workdir, parent, linked=True, writable=tuple(_directories(written)), frozen=frozen)
+    return Repository(workdir, parent, True, tuple(_directories(written)), frozen, main=main)  # noqa: FBT003
 
 
 def _directories(paths: tuple[str, ...]) -> Iterable[tuple[str, tuple[int, int]]]:
@@ -104,7 +111,7 @@ def _submodule(workdir: str, git_dir: str) -> Repository:
     config = read_small(os.path.join(git_dir, "config"), limit=1 << 20)
     for section, key, value in parse_config(config or b""):
         if (section, key) == ("core", "worktree") and os.path.realpath(os.path.join(git_dir, value)) == workdir:
-            return Repository(workdir, git_dir, linked=True)
+            return Repository(workdir, git_dir, linked=True, main=workdir)
     raise ValueError("the repository that `.git` names does not know this checkout")
 
 

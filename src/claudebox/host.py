@@ -9,7 +9,9 @@ import os
 import pwd
 import stat
 
-from claudebox import baked, git, kernel, places, programs
+from claudebox import git, kernel, layout, places, programs
+from claudebox import instance as instances
+from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Examiner, read_small
 from claudebox.model import Hidden, PathFact, Policy
@@ -92,6 +94,11 @@ class Host(Value):
     client_problem: ClaudeboxError | None = None
     sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
     destinations: dict[str, Destination] = {}  # noqa: RUF012
+    instance: instances.Instance = instances.Instance("", "", "")
+    login: logins.Login = logins.Login()
+    claude_parts: tuple[tuple[str, str, bool], ...] = ()  # entries of the host's ~/.claude: name, place, directory?
+    managed: tuple[tuple[str, str], ...] = ()  # entries of /etc/claude-code and where they really are
+    memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the person's
 
 
 def read(policy: Policy, environ: dict[str, str]) -> Host:
@@ -107,6 +114,8 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     workdir = _workdir(examiner)
     path = programs.search_path(environ, workdir.real)
     client, client_problem = _client(home, path, workdir.real)
+    repository = git.find(workdir.real, uid)
+    instance = instances.locate(home, repository.main if repository else workdir.real)
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
@@ -129,37 +138,45 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         not_beneath=_present(examiner, places.NOT_A_PROJECT_BENEATH),
         beneath_after_all=_present(examiner, places.BENEATH_AFTER_ALL),
         usr=usr,
-        roots=_roots() if usr else (),
+        roots=layout.roots() if usr else (),
         opt=usr and os.path.isdir("/opt"),
-        etc=_etc(),
+        etc=layout.etc(),
         masked=tuple(row for row in places.MASKED if os.path.isfile(row[0])),
         store=store,
-        store_path=_store_path(path) if store and not usr else (),
-        store_links=_store_links(path) if store and not usr else (),
-        ca_bundle=_ca_bundle(examiner, environ),
+        store_path=layout.store_path(path) if store and not usr else (),
+        store_links=layout.store_links(path) if store and not usr else (),
+        ca_bundle=layout.ca_bundle(examiner, environ),
         resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
         uplinks=_uplinks(policy, path),
         bash=os.path.exists("/bin/bash") or not usr,
-        signal_reset=_signal_reset(path),
+        signal_reset=layout.signal_reset(path),
         ignored_signals=frozenset(
             number
             for number in (kernel.signal.SIGINT, kernel.signal.SIGQUIT, kernel.signal.SIGTERM, kernel.signal.SIGHUP)
             if kernel.signal.getsignal(number) is kernel.signal.SIG_IGN
         ),
         identity=git.read_identity(home, environ),
-        repository=git.find(workdir.real, uid),
+        repository=repository,
         sockets=_sockets(workdir.real),
         client=client,
         client_problem=client_problem,
         sources={request.source: examiner.fact(request.source) for request in policy.mounts},
         destinations={request.dest: _destination(request.dest) for request in policy.mounts},
+        instance=instance,
+        login=logins.find(home, instance),
+        claude_parts=_claude_parts(home) if policy.inherit or policy.shared_home else (),
+        managed=layout.managed(),
+        memory_files=(
+            read_small("/etc/claude-code/CLAUDE.md", follow=True) or b"",
+            read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
+        ),
     )
 
 
 def _home(environ: dict[str, str], account_home: str) -> str:
     for candidate in (environ.get("HOME", ""), account_home):
         if candidate.startswith("/") and candidate.strip("/") and os.path.isdir(candidate):
-            return os.path.normpath(candidate)
+            return "/" + os.path.normpath(candidate).lstrip("/")
     raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
 
 
@@ -249,63 +266,6 @@ def _present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]
     return tuple(fact for fact in facts if fact.kind != "missing")
 
 
-def _roots() -> tuple[tuple[str, str], ...]:
-    rows = []
-    for root in places.SYSTEM_ROOTS:
-        if os.path.islink(root):
-            rows.append((root, os.readlink(root)))
-        elif os.path.isdir(root):
-            rows.append((root, ""))
-    return tuple(rows)
-
-
-def _etc() -> tuple[tuple[str, str, str], ...]:
-    rows = []
-    names: list[str] | None = None
-    for pattern, reason in places.ETC:
-        paths = [pattern]
-        if pattern.endswith("*"):
-            names = os.listdir("/etc") if names is None else names
-            paths = sorted(f"/etc/{name}" for name in names if f"/etc/{name}".startswith(pattern[:-1]))
-        rows += [(path, os.path.realpath(path), reason) for path in paths if os.path.exists(path)]
-    return tuple(rows)
-
-
-def _store_path(path: tuple[str, ...]) -> tuple[str, ...]:
-    if baked.STORE_PATH:
-        return baked.STORE_PATH
-    found = (programs.find_tool(tool, path) for tool in places.STORE_TOOLS)
-    directories = (os.path.dirname(os.path.realpath(tool)) for tool in found if tool)
-    return tuple(dict.fromkeys(directory for directory in directories if directory.startswith("/nix/store/")))
-
-
-def _store_links(path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    wanted = (("/bin/sh", "bash"), ("/bin/bash", "bash"), ("/usr/bin/env", "env"))
-    found = ((dest, programs.find_tool(tool, path)) for dest, tool in wanted)
-    rows = tuple((dest, os.path.realpath(tool)) for dest, tool in found if tool)
-    return (*rows, baked.LOADER) if baked.LOADER else rows
-
-
-def _ca_bundle(examiner: Examiner, environ: dict[str, str]) -> PathFact | None:
-    named = (environ.get(name, "") for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE"))
-    for path in (*named, *places.CA_BUNDLES):
-        if path.startswith("/"):
-            fact = examiner.fact(os.path.normpath(path))
-            if fact.kind == "file":
-                return fact
-    return None
-
-
-def _signal_reset(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Find a program that gives the payload its default signals back: no shell can do that."""
-    env = programs.find_tool("env", path)
-    if env and b"default-signal" in (read_small(env, limit=64 << 20, follow=True) or b""):
-        return ("/usr/bin/env",)
-    if os.path.exists("/usr/bin/perl"):
-        return ("/usr/bin/perl",)
-    return ()
-
-
 def _sockets(workdir: str) -> tuple[str, ...]:
     """Return the sockets in the top of the project: a host's tmux or agent may listen there (C19)."""
     found = []
@@ -333,3 +293,13 @@ def _destination(dest: str) -> Destination:
         if stat.S_ISLNK(mode):
             return Destination(through_link=True)
     return Destination(exists=True, directory=stat.S_ISDIR(os.stat(dest).st_mode))
+
+
+def _claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
+    directory = f"{home}/.claude"
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return ()
+    places_of = ((name, os.path.realpath(f"{directory}/{name}")) for name in names)
+    return tuple((name, real, os.path.isdir(real)) for name, real in places_of if os.path.exists(real))

@@ -14,12 +14,18 @@ if TYPE_CHECKING:
     import _ctypes
     import signal
     import socket
+    from hashlib import sha256 as _sha256
 else:
     import _ctypes
     import _signal as signal
     import _socket as socket
 
-__all__ = ["call", "join_new_keyring", "landlock_abi", "memory_file", "restrict_scope", "signal", "socket"]
+    try:
+        from _sha2 import sha256 as _sha256
+    except ImportError:  # before Python 3.12
+        from _sha256 import sha256 as _sha256
+
+__all__ = ["call", "join_new_keyring", "landlock_abi", "memory_file", "restrict_scope", "sha256", "signal", "socket"]
 
 # The same on every architecture since Linux 5.0.
 _LANDLOCK_CREATE_RULESET = 444
@@ -66,6 +72,11 @@ def join_new_keyring() -> None:
     number = _KEYCTL.get(os.uname().machine)
     if number is not None:
         call("syscall", number, _JOIN_SESSION_KEYRING, None)
+
+
+def sha256(content: bytes) -> str:
+    """Return the digest in hexadecimal."""
+    return _sha256(content).hexdigest()
 
 
 def memory_file(content: bytes) -> int:

@@ -115,6 +115,8 @@ class Policy(Value):
     mounts: tuple[MountRequest, ...] = ()
     unsafe_mounts: bool = False
     allow_userns: bool = False
+    inherit: tuple[NameRequest, ...] = ()
+    shared_home: bool = False
 
 
 class Plan(Value):
@@ -132,8 +134,11 @@ class Plan(Value):
     detached: bool  # no terminal is handed in, so the payload gets a session of its own
     pin: bool  # bwrap can bind by descriptor
     disable_userns: bool
+    allow_userns: bool
     sizes: bool  # bwrap can limit a tmpfs
     network: Tier
     link: Link | None = None
     warnings: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()  # directories that the launcher makes before it starts
+    mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on

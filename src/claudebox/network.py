@@ -102,20 +102,21 @@ def as_document(link: Link) -> dict[str, object]:
     }
 
 
-def advice(plan: Plan) -> Iterator[str]:
-    """Yield what the model should know, in sentences for SANDBOX.md."""
-    link = plan.link
-    if plan.network == "full":
-        yield "The network is the host's."
-    elif plan.network == "none":
-        yield "There is no network: only loopback of this sandbox. Downloads and package installation cannot work."
+def advice(policy: Policy) -> Iterator[str]:
+    """Yield what the agent should know, in sentences for SANDBOX.md."""
+    if policy.network == "full":
+        yield "You have the network of the host: internet, LAN and the host's loopback services."
+    elif policy.network == "none":
+        yield (
+            "There is no network, only loopback inside the sandbox. Do not retry downloads; say what you would need."
+        )
     else:
         yield (
-            "The internet is reachable. Private networks (the LAN, VPNs), metadata services of clouds, and the host "
-            "itself are not, also under public names that resolve to them: connections there are refused at once. "
-            "That is intended and cannot be changed from inside; ask the person instead of trying other ways."
+            "You have the internet and names. Private networks (the LAN, VPNs), metadata services of clouds and the "
+            "host itself are out of reach, under every address and name: connections there are refused at once. That "
+            "is intended and cannot be changed from inside; say what you would need instead of trying other ways."
         )
-    for port in link.host_ports if link is not None else ():
-        yield f"Port {port} of 127.0.0.1 and ::1 is that of the host, a service which the person opened for you."
-    for port in link.published if link is not None else ():
-        yield f"A server that listens on port {port} of 127.0.0.1 is reachable for the person at localhost:{port}."
+    for port in policy.host_ports:
+        yield f"Port {port} at 127.0.0.1 and ::1 is the host's: a service that the person opened for you."
+    for port in policy.published:
+        yield f"A server that you start on port {port} of 127.0.0.1 can be seen by the person at localhost:{port}."

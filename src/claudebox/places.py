@@ -134,7 +134,6 @@ ETC: tuple[tuple[str, str], ...] = (
     ("/etc/pki/tls/openssl.cnf", "OpenSSL (Fedora)"),
     ("/etc/crypto-policies", "TLS policy (Fedora)"),
     ("/var/lib/ca-certificates", "certificate authorities (openSUSE)"),
-    ("/etc/claude-code", "settings that the machine's administrator manages"),
 )
 CA_BUNDLES: tuple[str, ...] = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, NixOS

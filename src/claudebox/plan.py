@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox import client, environment, exposure, mounts, network, seccomp
+from claudebox import awareness, client, environment, exposure, mounts, network, seccomp
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Mount, Plan
 
@@ -38,13 +38,7 @@ def make(policy: Policy, host: Host) -> Plan:
     _check_terminal(host)
     made = tuple(client.plan_variables(host))
     variables = environment.plan_variables(policy, host, made)
-    rows = arrange(
-        (
-            *mounts.plan_mounts(policy, host),
-            *client.plan_mounts(host),
-            *exposure.plan_mounts(policy, host),
-        )
-    )
+    rows = _rows(policy, host)
     program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
     if program is None:
         raise ClaudeboxError(
@@ -65,11 +59,35 @@ def make(policy: Policy, host: Host) -> Plan:
         detached=detached,
         pin="--bind-fd" in host.bwrap.options,
         disable_userns="--disable-userns" in host.bwrap.options and not policy.allow_userns,
+        allow_userns=policy.allow_userns,
         sizes="--size" in host.bwrap.options,
         network=policy.network,
         link=network.plan_link(policy, host),
         warnings=tuple(_warnings(policy, host)),
         withheld=environment.withheld(host, variables),
+        state=(host.instance.claude, f"{host.instance.login}/store", f"{host.instance.own_login}/store"),
+        mountpoints=client.mountpoints(policy, host),
+    )
+
+
+def _rows(policy: Policy, host: Host) -> tuple[Mount, ...]:
+    own = arrange((*mounts.plan_mounts(policy, host), *client.plan_mounts(policy, host)))
+    asked = tuple(exposure.plan_mounts(policy, host))
+    taken = {row.dest for row in own}
+    for row in asked:
+        if row.dest in taken:  # a writable one would win over /etc/passwd or ~/.gitconfig (C27)
+            raise ClaudeboxError(
+                f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
+            )
+    rows = arrange((*own, *asked))
+    text = awareness.describe(policy, rows)
+    memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)
+    return arrange(
+        (
+            *rows,
+            Mount(awareness.PATH, "file", "tells the agent where it is", content=text, mode=0o644),
+            Mount(f"{client.MANAGED}/CLAUDE.md", "file", "tells the agent where it is", content=memory, mode=0o644),
+        )
     )
 
 

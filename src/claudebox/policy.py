@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from claudebox import client
 from claudebox.errors import ClaudeboxError
 from claudebox.model import MountRequest, NameRequest, Policy
 
@@ -48,6 +49,8 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         ),
         unsafe_mounts=settings.on("unsafe_mounts"),
         allow_userns=settings.on("allow_userns"),
+        inherit=tuple(NameRequest(_part(given), given.origin) for given in settings.all("inherit")),
+        shared_home=settings.one("claude_home").value == "shared",
     )
 
 
@@ -79,6 +82,14 @@ def _ports(wishes: Iterable[Given], network: Given) -> tuple[int, ...]:
     return tuple(dict.fromkeys(ports))
 
 
+def _part(given: Given) -> str:
+    if "/" in given.value or given.value in (".", ".."):
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not a name in ~/.claude", hint="one name, no `/`")
+    if given.value in client.NOT_INHERITED:
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is state of the host's client and stays there")
+    return given.value
+
+
 def _mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountRequest:
     r"""Read SRC[:DEST]; `\:` is a colon of a path."""
     source, dest = _split(given.value)
@@ -86,7 +97,7 @@ def _mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountReq
     def absolute(path: str) -> str:
         if path == "~" or path.startswith("~/"):
             path = home + path[1:]
-        return os.path.normpath(os.path.join(workdir, path))
+        return "/" + os.path.normpath(os.path.join(workdir, path)).lstrip("/")  # normpath keeps two slashes in front
 
     if not source:
         raise ClaudeboxError(f"`{given.origin} {given.value}` names no source", hint=f"`{given.origin} SRC[:DEST]`")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 _NAME_PARTS = (
     "KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH", "COOKIE", "SESSION",
-    "PRIVATE", "SIGNATURE", "WEBHOOK", "_PAT", "_DSN", "CONNECTION_STRING", "DATABASE_URL",
+    "PRIVATE", "SIGNATURE", "WEBHOOK", "_PAT_", "_DSN", "CONNECTION_STRING", "DATABASE_URL",
 )  # fmt: skip
 _INNOCENT_NAMES = frozenset(("SSH_AUTH_SOCK", "XAUTHORITY", "DESKTOP_SESSION", "XDG_SESSION_TYPE", "XDG_SESSION_ID",
                              "XDG_SESSION_CLASS", "XDG_SESSION_DESKTOP", "SESSION_MANAGER", "GIT_AUTHOR_NAME",
@@ -27,7 +27,7 @@ def looks_secret(name: str, value: str) -> bool:
 def name_looks_secret(name: str) -> bool:
     """Tell whether the name alone says so."""
     upper = name.upper()
-    return upper not in _INNOCENT_NAMES and any(part in upper for part in _NAME_PARTS)
+    return upper not in _INNOCENT_NAMES and any(part in f"{upper}_" for part in _NAME_PARTS)
 
 
 def value_looks_secret(value: str) -> bool:

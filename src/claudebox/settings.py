@@ -52,7 +52,12 @@ SETTINGS: tuple[Setting, ...] = (
         "check", ("--check",), "switch", "Showing",
         "examine this machine and tell what would stop a launch, and stop", verb=True,
     ),
-    Setting("json", ("--json",), "switch", "Showing", "with --check or --explain: print JSON"),
+    Setting("json", ("--json",), "switch", "Showing", "with --check, --explain or --instances: print JSON"),
+    Setting(
+        "instances", ("--instances",), "switch", "Showing",
+        "list the projects that have conversations here; `--instances prune` removes those whose project is gone",
+        verb=True,
+    ),
     Setting("help", ("-h", "--help"), "switch", "Showing", "print this help, and stop", verb=True),
     Setting("version", ("--version",), "switch", "Showing", "print the version of claudebox, and stop", verb=True),
     Setting(
@@ -71,6 +76,18 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "unsafe_mounts", ("--unsafe-mounts",), "switch", "What enters",
         "permit mounts that expose what the sandbox otherwise hides (keys, sockets, the home)",
+    ),
+    Setting(
+        "inherit", ("--inherit",), "list", "What enters",
+        "bring this part of the host's ~/.claude in, read-only: `CLAUDE.md`, `agents`, `commands`, `skills`, "
+        "`output-styles`, `rules`, ...; repeatable",
+        metavar="NAME",
+    ),
+    Setting(
+        "claude_home", ("--claude-home",), "choice", "What enters",
+        "`own`: the client has a home per project; `shared`: also everything of the host's ~/.claude, read-only, "
+        "except conversations and logins",
+        metavar="HOME", choices=("own", "shared"), default="own",
     ),
     Setting(
         "network", ("--network",), "choice", "Restrictions",
@@ -178,5 +195,5 @@ def _check_verbs(given: Mapping[str, tuple[Given, ...]]) -> None:
         return
     if len(verbs) > 1 and not (len(verbs) == 2 and set(verbs) & running and set(verbs) & showing):
         raise ClaudeboxError(f"`{verbs[0]}` and `{verbs[1]}` exclude each other", hint="give one of them")
-    if "json" in given and not {"--check", "--explain"} & set(verbs):
-        raise ClaudeboxError("`--json` goes with `--check` or `--explain`")
+    if "json" in given and not {"--check", "--explain", "--instances"} & set(verbs):
+        raise ClaudeboxError("`--json` goes with `--check`, `--explain` or `--instances`")

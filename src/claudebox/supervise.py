@@ -16,30 +16,34 @@ from claudebox.plan import IGNORED_SIGNALS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from claudebox.launch import Sandbox
     from claudebox.terminal import Terminal
 
 _GRACE = 10.0  # seconds between a polite end and a forced one
+_FOREVER = 3600.0
 _FROM_KERNEL = 0x80  # si_code of what a terminal sends to its whole foreground group
 _FREEZE_ROUNDS = 200
 _STOP_POLLS, _STOP_POLL = 20, 0.005
 
 
-def wait(sandbox: Sandbox, terminal: Terminal, *, detached: bool) -> int:
-    """Wait for the end and return the exit status, as a shell would show it."""
+def wait(sandbox: Sandbox, terminal: Terminal, *, detached: bool, chore: Callable[[], float] | None = None) -> int:
+    """Wait for the end and return the exit status, as a shell would show it.
+
+    `chore` is done now and then, and returns in how many seconds it wants to be done again.
+    """
     watched = [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP]
     deadline: float | None = None
     while True:
-        information = (
-            signal.sigwaitinfo(watched)
-            if deadline is None
-            else signal.sigtimedwait(watched, max(0.0, deadline - time.monotonic()))
-        )
+        timeout = chore() if chore else _FOREVER
+        if deadline is not None:
+            timeout = min(timeout, max(0.0, deadline - time.monotonic()))
+        information = signal.sigtimedwait(watched, timeout)
         if information is None:
-            os.kill(sandbox.monitor, signal.SIGKILL)
-            deadline = None
+            if deadline is not None and time.monotonic() >= deadline:
+                os.kill(sandbox.monitor, signal.SIGKILL)
+                deadline = None
             continue
         number = information.si_signo
         if number == signal.SIGCHLD:

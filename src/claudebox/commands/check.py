@@ -156,9 +156,7 @@ def _landlock() -> Finding:
 def _terminal() -> Finding:
     if (read_small("/proc/sys/dev/tty/legacy_tiocsti") or b"1").strip() == b"0":
         return Finding("terminal", "ok", "the kernel forbids typing into terminals, and so does the sandbox")
-    return Finding(
-        "terminal", "ok", "the kernel permits typing into terminals (legacy_tiocsti), the sandbox does not"
-    )
+    return Finding("terminal", "ok", "the kernel permits typing into terminals (legacy_tiocsti), the sandbox does not")
 
 
 def _uplink(path: tuple[str, ...]) -> Finding:

@@ -6,11 +6,11 @@ DEVICE = "tap0"
 _MTU = 65520
 
 
-def pasta(path: str, forwarder: str, keeper: int, ready: str, *, root: bool) -> tuple[str, ...]:
+def pasta(path: str, forwarder: str, warden: int, ready: str, *, root: bool) -> tuple[str, ...]:
     """Return the words for pasta in the foreground; it writes its number to `ready` when packets flow.
 
     Every mapping is switched off by name: by default pasta splices the sandbox's loopback to the host's, and opens
-    on the host what listens inside (F11, F12). It polls the keeper's namespace and ends with it.
+    on the host what listens inside (F11, F12). It polls the warden's namespace and ends with it.
     """
     return (
         path, "--foreground", "--quiet", "--config-net", "--ns-ifname", DEVICE,
@@ -18,15 +18,15 @@ def pasta(path: str, forwarder: str, keeper: int, ready: str, *, root: bool) -> 
         "--no-map-gw", "--map-guest-addr", "none", "--dns-forward", forwarder,
         "--no-dhcp", "--no-dhcpv6", "--no-ra", "--pid", ready,
         *(("--runas", "0:0") if root else ()),
-        "--userns", f"/proc/{keeper}/ns/user", "--netns", f"/proc/{keeper}/ns/net",
+        "--userns", f"/proc/{warden}/ns/user", "--netns", f"/proc/{warden}/ns/net",
     )  # fmt: skip
 
 
-def slirp4netns(path: str, keeper: int, ready: int, end: int, *, ipv6: bool) -> tuple[str, ...]:
+def slirp4netns(path: str, warden: int, ready: int, end: int, *, ipv6: bool) -> tuple[str, ...]:
     """Return the words for slirp4netns; it writes to one descriptor when packets flow, and ends when another closes."""
     return (
         path, "--configure", f"--mtu={_MTU}", "--disable-host-loopback", "--enable-seccomp",
         *(("--enable-ipv6",) if ipv6 else ()),
-        f"--ready-fd={ready}", f"--exit-fd={end}", f"--userns-path=/proc/{keeper}/ns/user",
-        "--netns-type=path", f"/proc/{keeper}/ns/net", DEVICE,
+        f"--ready-fd={ready}", f"--exit-fd={end}", f"--userns-path=/proc/{warden}/ns/user",
+        "--netns-type=path", f"/proc/{warden}/ns/net", DEVICE,
     )  # fmt: skip

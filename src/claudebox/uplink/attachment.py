@@ -1,6 +1,6 @@
 """From the gate's "ready" to the launcher's "go": rules first, then the uplink, then the relays; and their end.
 
-Everything here either works or raises; whatever was started by then is ended again. See `keeper` for who holds whom.
+Everything here either works or raises; whatever was started by then is ended again. See `warden` for who holds whom.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import select
 
 from claudebox.errors import ClaudeboxError
 from claudebox.kernel import socket
-from claudebox.uplink import arguments, candidates, keeper, process
+from claudebox.uplink import arguments, candidates, process, warden
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from claudebox.model import Link
 
 _PATIENCE = 10.0  # seconds for an uplink to get ready
-_KEEPER_PATIENCE = 10.0
+_WARDEN_PATIENCE = 10.0
 _BACKLOG = 128
 _LAST_WORDS = 2048
 _HINT = "run `claudebox --check`; or try the other program with `--uplink`"
@@ -38,12 +38,12 @@ class Attachment:
         self._life = self._words = -1
 
     def begin(self) -> None:
-        """Start the keeper, which gathers what it needs while bwrap builds the sandbox."""
+        """Start the warden, which gathers what it needs while bwrap builds the sandbox."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        self._life, held = os.pipe2(os.O_CLOEXEC)  # the other end is the keeper's alone: it closes when the keeper ends
+        self._life, held = os.pipe2(os.O_CLOEXEC)  # the other end is the warden's alone: it closes when the warden ends
         listeners = [(listener.fileno(), port) for listener, port in self._published]
         self._guard = process.fork(
-            lambda: keeper.keep(self._link, theirs, listeners),
+            lambda: warden.watch_over(self._link, theirs, listeners),
             (theirs.fileno(), held, *(number for number, _ in listeners)),
         )
         self._children.append(self._guard)
@@ -55,12 +55,12 @@ class Attachment:
     def attach(self, payload: int) -> None:
         """Connect the sandbox whose gate is this process; raise if anything is not as it should be."""
         self._tell(str(payload).encode())
-        word, descriptors = self._hear(keeper.READY)
+        word, descriptors = self._hear(warden.READY)
         self._relay(descriptors)
         if self._link.program:
             self._start(ipv6=word.endswith(b" 6"))
-        self._tell(keeper.ATTACHED)
-        self._hear(keeper.BARRED)
+        self._tell(warden.ATTACHED)
+        self._hear(warden.BARRED)
         if self._uplink and os.waitid(os.P_PID, self._uplink, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             raise self._broken("ended at once")
 
@@ -72,17 +72,17 @@ class Attachment:
             return
 
     def _hear(self, wanted: bytes) -> tuple[bytes, list[int]]:
-        """Return the keeper's word and the listeners that came with it."""
+        """Return the warden's word and the listeners that came with it."""
         assert self._control is not None  # noqa: S101
-        self._control.settimeout(_KEEPER_PATIENCE)
+        self._control.settimeout(_WARDEN_PATIENCE)
         try:
             word, ancillary, _, _ = self._control.recvmsg(4096, 4096)
         except TimeoutError:
             raise ClaudeboxError("the network of the sandbox could not be set up in time", hint=_HINT) from None
         if not word.startswith(wanted):
-            said = word.removeprefix(keeper.FAILED).decode("utf-8", "replace").strip()
+            said = word.removeprefix(warden.FAILED).decode("utf-8", "replace").strip()
             raise ClaudeboxError(
-                f"the network of the sandbox could not be set up: {said or 'its keeper ended'}", hint=_hint(said)
+                f"the network of the sandbox could not be set up: {said or 'its warden ended'}", hint=_hint(said)
             )
         found: list[int] = []
         for level, kind, data in ancillary:

@@ -1,4 +1,4 @@
-"""The keeper: one process in the sandbox's network, outside of everything else of the sandbox.
+"""The warden: one process in the sandbox's network, outside of everything else of the sandbox.
 
 It installs the rules and sees that they are there, opens the sockets that must belong to that network, and adds the
 host's new addresses for as long as the sandbox runs. Uplink and relays end with it, so that no packet ever leaves
@@ -43,7 +43,7 @@ class Failure(Exception):  # noqa: N818 - it is reported as a word of the protoc
     """Something that a person has to put right."""
 
 
-def keep(link: Link, control: socket.socket, published: list[tuple[int, int]]) -> None:
+def watch_over(link: Link, control: socket.socket, published: list[tuple[int, int]]) -> None:
     """Set the network of the sandbox up, and stay until it ends; `published` are listeners of the host's."""
     parent = os.getppid()
     try:

@@ -1,0 +1,117 @@
+"""`--instances`: the projects that have state here, and removing those whose project is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from claudebox import console
+from claudebox.errors import ClaudeboxError
+from claudebox.files import read_small
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.settings import Settings
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One instance directory."""
+
+    directory: str
+    project: str
+    size: int
+    used: float
+
+    @property
+    def gone(self) -> bool:
+        """Tell whether the project no longer exists."""
+        return not os.path.isdir(self.project)
+
+
+def run(environ: dict[str, str], settings: Settings) -> int:
+    """List, or prune after asking."""
+    state = os.path.join(environ.get("HOME", "/"), ".claudebox", "instances")
+    entries = sorted(_entries(state), key=lambda entry: -entry.used)
+    if not settings.words:
+        return _list(entries, as_json=settings.on("json"))
+    if settings.words != ("prune",):
+        unknown = " ".join(settings.words)
+        raise ClaudeboxError(f"`--instances` does not know `{unknown}`", hint="`--instances` or `--instances prune`")
+    return _prune([entry for entry in entries if entry.gone], asked=settings.on("yes"))
+
+
+def _entries(state: str) -> Iterator[Entry]:
+    try:
+        names = os.listdir(state)
+    except OSError:
+        return
+    for name in names:
+        directory = os.path.join(state, name)
+        manifest = os.path.join(directory, "project")
+        project = read_small(manifest)
+        if project is not None:
+            yield Entry(directory, os.fsdecode(project), _size(directory), os.lstat(manifest).st_mtime)
+
+
+def _size(directory: str) -> int:
+    total = 0
+    for base, _, files in os.walk(directory):  # does not follow links
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(base, name)).st_blocks * 512
+            except OSError:
+                continue
+    return total
+
+
+def _list(entries: list[Entry], *, as_json: bool) -> int:
+    if as_json:
+        rows = [
+            {"project": e.project, "directory": e.directory, "bytes": e.size, "used": int(e.used), "gone": e.gone}
+            for e in entries
+        ]
+        console.write([json.dumps(rows, indent=2)], descriptor=1)
+    elif not entries:
+        console.write(["no project has been opened with claudebox yet"], descriptor=1)
+    else:
+        console.write((_line(entry) for entry in entries), descriptor=1)
+    return 0
+
+
+def _line(entry: Entry) -> str:
+    used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
+    gone = console.paint("  (gone)", "yellow", descriptor=1) if entry.gone else ""
+    return f"{_human(entry.size):>9}  {used}  {os.path.basename(entry.directory)}  {console.clean(entry.project)}{gone}"
+
+
+def _human(size: int) -> str:
+    value = float(size)
+    for unit in _UNITS[:-1]:
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} {_UNITS[-1]}"
+
+
+def _prune(gone: list[Entry], *, asked: bool) -> int:
+    if not gone:
+        console.write(["nothing to remove: every project still exists"], descriptor=1)
+        return 0
+    console.write((_line(entry) for entry in gone), descriptor=1)
+    if not asked and not console.confirm(f"Remove the conversations of {len(gone)} projects? [y/N] ", default=False):
+        return 130
+    for entry in gone:
+        if not stat.S_ISDIR(os.lstat(entry.directory).st_mode):
+            continue
+        shutil.rmtree(entry.directory)
+        console.write([f"removed {entry.directory}"], descriptor=1)
+    return 0
