@@ -4,9 +4,12 @@ from __future__ import annotations
 
 DEVICE = "tap0"
 _MTU = 65520
+# What slirp4netns gives the sandbox by itself. pasta would give it the host's own addresses, which are not its business.
+_ADDRESS4, _LENGTH4, _GATEWAY4 = "10.0.2.100", "24", "10.0.2.2"
+_ADDRESS6, _GATEWAY6 = "fd00::100", "fe80::2"
 
 
-def pasta(path: str, forwarder: str, warden: int, ready: str, *, root: bool) -> tuple[str, ...]:
+def pasta(path: str, forwarder: str, warden: int, ready: str, *, ipv6: bool, root: bool) -> tuple[str, ...]:
     """Return the words for pasta in the foreground; it writes its number to `ready` when packets flow.
 
     Every mapping is switched off by name: by default pasta splices the sandbox's loopback to the host's, and opens
@@ -17,6 +20,8 @@ def pasta(path: str, forwarder: str, warden: int, ready: str, *, root: bool) -> 
         "--tcp-ports", "none", "--udp-ports", "none", "--tcp-ns", "none", "--udp-ns", "none",
         "--no-map-gw", "--map-guest-addr", "none", "--dns-forward", forwarder,
         "--no-dhcp", "--no-dhcpv6", "--no-ra", "--pid", ready,
+        "--address", _ADDRESS4, "--netmask", _LENGTH4, "--gateway", _GATEWAY4,
+        *(("--address", _ADDRESS6, "--gateway", _GATEWAY6) if ipv6 else ("--ipv4-only",)),
         *(("--runas", "0:0") if root else ()),
         "--userns", f"/proc/{warden}/ns/user", "--netns", f"/proc/{warden}/ns/net",
     )  # fmt: skip

@@ -118,7 +118,7 @@ class Attachment:
         self._words, words = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             if link.program == "pasta":
-                self._start_pasta(words)
+                self._start_pasta(words, ipv6=ipv6)
             else:
                 ready, told = os.pipe2(os.O_CLOEXEC)
                 command = arguments.slirp4netns(link.path, self._guard, told, self._life, ipv6=ipv6)
@@ -130,14 +130,14 @@ class Attachment:
         finally:
             os.close(words)
 
-    def _start_pasta(self, words: int) -> None:
+    def _start_pasta(self, words: int, *, ipv6: bool) -> None:
         directory = _private_directory()
         path = f"{directory}/ready"
         try:
             os.mkfifo(path, 0o600)
             ready = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
             root = os.getuid() == 0
-            command = arguments.pasta(self._link.path, self._link.forwarder, self._guard, path, root=root)
+            command = arguments.pasta(self._link.path, self._link.forwarder, self._guard, path, ipv6=ipv6, root=root)
             self._uplink = process.spawn(command, {2: words})
             self._children.append(self._uplink)
             self._await(ready, lambda: bool(os.read(ready, 16).strip()))
