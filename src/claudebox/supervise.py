@@ -52,6 +52,8 @@ def wait(sandbox: Sandbox, terminal: Terminal, *, detached: bool, chore: Callabl
                 return _shell_status(status)
             if process:
                 _follow_suspension(sandbox, terminal)
+            elif sandbox.link is not None:
+                sandbox.link.tend()
             continue
         if detached or information.si_code != _FROM_KERNEL:  # the terminal has told the payload itself
             _send(sandbox, number)

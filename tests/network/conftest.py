@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -45,12 +46,17 @@ class NetBox(Box):
         identity = ("--reuid", str(self.account.uid), "--regid", str(self.account.gid), "--clear-groups")
         return (*self.world.within("host"), "setpriv", *identity, "--", *argv)
 
-    def start(self, *argv: str, flags: tuple[str, ...] = (), **options: object) -> subprocess.Popen[str]:
-        """Start a command in the sandbox and do not wait for it."""
+    @contextlib.contextmanager
+    def start(self, *argv: str, flags: tuple[str, ...] = (), **options: object) -> Iterator[subprocess.Popen[str]]:
+        """Start a command in the sandbox and do not wait for it; whatever the test finds, it ends with the test."""
         words = self.outside(self.program, "-y", *flags, "--exec", "--", *argv)
         settings: dict[str, object] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         settings |= {"cwd": self.project, "env": self.variables(), "text": True, **options}
-        return subprocess.Popen(words, **settings)  # type: ignore[call-overload, no-any-return]
+        with subprocess.Popen(words, **settings) as process:  # type: ignore[call-overload]
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def probe(self, targets: list[list[object]], *, flags: tuple[str, ...] | None, wait: bool = True) -> list[list[str]]:
         """Try targets inside, or on the host where no flags are given; return answer and seconds of each."""

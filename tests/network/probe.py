@@ -123,6 +123,10 @@ def wait_for_ipv6() -> None:
 if __name__ == "__main__":
     if "--wait" in sys.argv:
         wait_for_ipv6()
+    if "--follow" in sys.argv:  # one target per line, for as long as somebody asks
+        for line in sys.stdin:
+            print(json.dumps(attempt(json.loads(line))), flush=True)
+        sys.exit(0)
     targets = json.loads(sys.argv[1])
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         results = list(pool.map(attempt, targets))

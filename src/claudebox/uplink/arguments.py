@@ -4,7 +4,7 @@ from __future__ import annotations
 
 DEVICE = "tap0"
 _MTU = 65520
-# What slirp4netns gives the sandbox by itself. pasta would give it the host's own addresses, which are not its business.
+# What slirp4netns gives the sandbox by itself; pasta would give it the host's own addresses, which tell who it is.
 _ADDRESS4, _LENGTH4, _GATEWAY4 = "10.0.2.100", "24", "10.0.2.2"
 _ADDRESS6, _GATEWAY6 = "fd00::100", "fe80::2"
 

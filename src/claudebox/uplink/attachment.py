@@ -9,7 +9,7 @@ import os
 import select
 
 from claudebox.errors import ClaudeboxError
-from claudebox.kernel import socket
+from claudebox.kernel import signal, socket
 from claudebox.uplink import arguments, candidates, process, warden
 
 TYPE_CHECKING = False
@@ -35,6 +35,7 @@ class Attachment:
         self._control: socket.socket | None = None
         self._children: list[int] = []
         self._guard = self._uplink = 0
+        self._lost = False
         self._life = self._words = -1
 
     def begin(self) -> None:
@@ -61,7 +62,7 @@ class Attachment:
             self._start(ipv6=word.endswith(b" 6"))
         self._tell(warden.ATTACHED)
         self._hear(warden.BARRED)
-        if self._uplink and os.waitid(os.P_PID, self._uplink, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        if self._uplink and _ended(self._uplink):
             raise self._broken("ended at once")
 
     def _tell(self, word: bytes) -> None:
@@ -167,15 +168,29 @@ class Attachment:
             f"the uplink `{self._link.path}` {what}" + (f": {detail}" if detail else ""), hint=remedy or _HINT
         )
 
+    def tend(self) -> None:
+        """Look after the processes, since one of ours may have ended: nothing carries packets without the warden."""
+        if not self._children:
+            return
+        if _ended(self._guard):
+            for child in self._children:
+                if child != self._guard:
+                    os.kill(child, signal.SIGKILL)
+        elif self._uplink and _ended(self._uplink):
+            self._lost = True
+
     def finish(self) -> tuple[str, ...]:
         """End every process that was started, and return what the person should know."""
+        self.tend()
         notes: tuple[str, ...] = ()
         for child in reversed(self._children):
             status = process.end(child)
-            if child == self._uplink and status is not None:
+            if child == self._uplink and self._lost:
                 said = _last_words(self._words)
                 end = f"status {status}, {said}" if said else f"status {status}"
                 notes = (f"the uplink ended during the session ({end}); from then on the sandbox had no network",)
+            if child == self._guard and status not in (None, 0):
+                notes = (f"the process that watches over the network ended (status {status}), and the uplink with it",)
         self._children.clear()
         for listener, _ in self._published:
             listener.close()
@@ -186,6 +201,10 @@ class Attachment:
                 os.close(descriptor)
         self._life = self._words = -1
         return notes
+
+
+def _ended(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _listen(port: int) -> list[socket.socket]:

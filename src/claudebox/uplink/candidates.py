@@ -49,7 +49,7 @@ def tunnel_problem() -> tuple[str, str]:
 
 
 def _examine(name: str, path: str | None) -> Candidate:
-    if path is None:
+    if path is None or not os.access(path, os.X_OK):
         return Candidate(name, problem=f"`{name}` is not installed", remedy=_INSTALL)
     problem, remedy = tunnel_problem()
     if problem:

@@ -32,6 +32,7 @@ def fork(body: Callable[[], object], keep: Iterable[int]) -> int:
 def _become(parent: int, keep: Iterable[int], body: Callable[[], object]) -> None:
     status = 1
     try:
+        os.chdir("/")
         os.setsid()  # the terminal's signals are meant for the sandbox
         defaults()
         null = os.open("/dev/null", os.O_RDWR)
@@ -82,7 +83,6 @@ def spawn(words: tuple[str, ...], inherited: dict[int, int]) -> int:
                 os.set_inheritable(here, True)  # noqa: FBT003
             else:
                 os.dup2(here, there)
-        os.chdir("/")
         end_with(parent)
         os.execve(words[0], words, {"PATH": "/usr/bin:/bin"})
 
