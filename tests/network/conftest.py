@@ -136,6 +136,12 @@ def plain_netbox(ordinary_account: Account, world: World, request: pytest.Fixtur
     yield from _netbox(ordinary_account, "slirp4netns", world, request)
 
 
+@pytest.fixture
+def box_in_world(account: Account, world: World, request: pytest.FixtureRequest) -> Iterator[NetBox]:
+    """Return a box for each account, for what does not depend on the uplink."""
+    yield from _netbox(account, "slirp4netns", world, request)
+
+
 def _netbox(account: Account, uplink: str, world: World, request: pytest.FixtureRequest) -> Iterator[NetBox]:
     need(shutil.which("bwrap"), "bubblewrap")
     need(uplink != "slirp4netns" or shutil.which("slirp4netns"), "slirp4netns")
