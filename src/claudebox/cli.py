@@ -91,6 +91,7 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
         console.write(lines, descriptor=1)
         return 0
     from claudebox import client, instance, launch, supervise  # noqa: PLC0415
+    from claudebox.journal import Session  # noqa: PLC0415
     from claudebox.login import Freshness  # noqa: PLC0415
     from claudebox.terminal import Terminal  # noqa: PLC0415
 
@@ -107,11 +108,15 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
         chore = freshness.look
     terminal = Terminal()
     started = time.time()
+    session = Session(facts.instance)
     try:
+        session.begin(plan.stubs)
         sandbox = launch.start(prepared)
+        status = supervise.wait(sandbox, terminal, detached=plan.detached, chore=chore)
     except launch.Interrupted as interruption:
         return 128 + interruption.number
-    status = supervise.wait(sandbox, terminal, detached=plan.detached, chore=chore)
+    finally:
+        session.end()
     terminal.restore(abnormal=status > 128)
     for note in sandbox.link.finish() if sandbox.link is not None else ():
         console.note(note)

@@ -30,6 +30,10 @@ class Repository(Value):
     frozen: tuple[str, ...] = ()  # files there that say which repository it is
     problem: str = ""  # why it was not believed; then git does not work inside
     main: str = ""  # what stands for the project in all of its worktrees
+    git_dir: str = ""  # a git directory that is writable as a whole, so that its parts need protection
+    identity: tuple[int, int] | None = None
+    per_worktree: bool = False  # git also reads config.worktree
+    obeyed: tuple[str, ...] = ()  # where the configuration says that hooks or more configuration are
 
 
 def find(workdir: str, uid: int) -> Repository | None:
@@ -40,17 +44,39 @@ def find(workdir: str, uid: int) -> Repository | None:
     except OSError:
         return _above(workdir)
     if stat.S_ISDIR(mode):
-        if os.path.lexists(os.path.join(dot, "commondir")):
+        commondir = os.path.join(dot, "commondir")
+        if os.path.lexists(commondir) and (read_small(commondir) or b"").strip() != b".":
             return Repository(
                 workdir, main=workdir, problem="`.git/commondir` in a main repository redirects its configuration"
             )
-        return Repository(workdir, dot, main=workdir)
+        return _writable(Repository(workdir, dot, main=workdir), dot)
     if not stat.S_ISREG(mode):
         return Repository(workdir, main=workdir, problem="`.git` is neither a directory nor a file")
     try:
         return _linked(workdir, dot, uid)
     except (OSError, ValueError) as error:
         return Repository(workdir, linked=True, main=workdir, problem=str(error))
+    except RecursionError:  # of realpath, which counts no links
+        return Repository(workdir, linked=True, main=workdir, problem="`.git` leads through too many links")
+
+
+def _writable(repository: Repository, git_dir: str) -> Repository:
+    """Add what is needed to know about a git directory that the agent can write to."""
+    status = os.lstat(git_dir)
+    rows = parse_config(read_small(os.path.join(git_dir, "config"), limit=1 << 20) or b"")
+    obeyed = []
+    for section, key, value in rows:
+        if (section, key) == ("core", "hookspath"):
+            obeyed.append(os.path.normpath(os.path.join(repository.root, value)))
+        elif (section == "include" or section.startswith("includeIf")) and key == "path":
+            obeyed.append(os.path.normpath(os.path.join(git_dir, value)))
+    inside = repository.root.rstrip("/") + "/"
+    return repository.replace(
+        git_dir=git_dir,
+        identity=(status.st_dev, status.st_ino),
+        per_worktree=any((section, key) == ("extensions", "worktreeconfig") for section, key, _ in rows),
+        obeyed=tuple(path for path in obeyed if path.startswith(inside)),
+    )
 
 
 def _above(workdir: str) -> Repository | None:
@@ -111,7 +137,7 @@ def _submodule(workdir: str, git_dir: str) -> Repository:
     config = read_small(os.path.join(git_dir, "config"), limit=1 << 20)
     for section, key, value in parse_config(config or b""):
         if (section, key) == ("core", "worktree") and os.path.realpath(os.path.join(git_dir, value)) == workdir:
-            return Repository(workdir, git_dir, linked=True, main=workdir)
+            return _writable(Repository(workdir, git_dir, linked=True, main=workdir), git_dir)
     raise ValueError("the repository that `.git` names does not know this checkout")
 
 
@@ -148,7 +174,7 @@ def parse_config(content: bytes) -> list[tuple[str, str, str]]:
     """Return (section, key, value) of a git configuration file; what does not parse is passed over."""
     rows: list[tuple[str, str, str]] = []
     section = ""
-    lines = iter(os.fsdecode(content).split("\n"))
+    lines = iter(os.fsdecode(content).removeprefix("\ufeff").split("\n"))
     for raw in lines:
         line = raw.strip()
         if line.startswith("["):
@@ -158,9 +184,11 @@ def parse_config(content: bytes) -> list[tuple[str, str, str]]:
         if not line or line[0] in "#;":
             continue
         key, _, value = line.partition("=")
-        while _continues(value):
-            value = value[:-1] + next(lines, "")
-        rows.append((section, key.strip().lower(), _unquote(value.strip())))
+        pieces = [value]
+        while _continues(pieces[-1]):
+            pieces[-1] = pieces[-1][:-1]
+            pieces.append(next(lines, ""))
+        rows.append((section, key.strip().lower(), _unquote("".join(pieces).strip())))
     return rows
 
 
@@ -171,6 +199,7 @@ def _continues(value: str) -> bool:
 def _unquote(value: str) -> str:
     """Undo git's quoting; a comment ends an unquoted part."""
     out: list[str] = []
+    kept = 0  # blanks at the end count only in quotes
     quoted = False
     chars = iter(value)
     for char in chars:
@@ -179,11 +208,15 @@ def _unquote(value: str) -> str:
             out.append({"n": "\n", "t": "\t", "b": "\b"}.get(follower, follower))
         elif char == '"':
             quoted = not quoted
+            continue
         elif char in "#;" and not quoted:
             break
         else:
             out.append(char)
-    return "".join(out).strip() if not value.startswith('"') else "".join(out)
+            if char.isspace() and not quoted:
+                continue
+        kept = len(out)
+    return "".join(out[:kept])
 
 
 def render_config(name: str, email: str) -> bytes:

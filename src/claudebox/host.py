@@ -9,16 +9,17 @@ import os
 import pwd
 import stat
 
-from claudebox import git, kernel, layout, places, programs
+from claudebox import git, guard, kernel, layout, places, programs
 from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Examiner, read_small
-from claudebox.model import Hidden, PathFact, Policy
+from claudebox.model import Guarded, Hidden, PathFact, Policy
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from claudebox.model import StubKind
     from claudebox.uplink.candidates import Candidate
 
 _OPTIONS = (  # of bwrap, that some version lacks
@@ -90,6 +91,7 @@ class Host(Value):
     identity: tuple[str, str] = ("", "")
     repository: git.Repository | None = None
     sockets: tuple[str, ...] = ()
+    guarded: tuple[Guarded, ...] = ()
     client: programs.Client | None = None
     client_problem: ClaudeboxError | None = None
     sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
@@ -158,6 +160,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         identity=git.read_identity(home, environ),
         repository=repository,
         sockets=_sockets(workdir.real),
+        guarded=_guarded(workdir.real, repository, read_small(f"{instance.directory}/stand-ins") or b""),
         client=client,
         client_problem=client_problem,
         sources={request.source: examiner.fact(request.source) for request in policy.mounts},
@@ -274,7 +277,8 @@ def _sockets(workdir: str) -> tuple[str, ...]:
             for _, entry in zip(range(_SCAN_LIMIT), entries, strict=False):
                 if entry.is_symlink() or entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False):
                     continue
-                if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+                ours = any(entry.name == name for name, _, _ in guard.PROTECTED)
+                if not ours and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
                     found.append(entry.path)
     except OSError:
         return ()
@@ -303,3 +307,35 @@ def _claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
         return ()
     places_of = ((name, os.path.realpath(f"{directory}/{name}")) for name in names)
     return tuple((name, real, os.path.isdir(real)) for name, real in places_of if os.path.exists(real))
+
+
+def _guarded(workdir: str, repository: git.Repository | None, journal: bytes) -> tuple[Guarded, ...]:
+    """Look at everything in the project that the host's tools obey; a stand-in of another session counts as missing."""
+    rows = [_look(name, workdir, name, stub, reason) for name, stub, reason in guard.PROTECTED]
+    if repository is not None and repository.git_dir:
+        for name, stub, reason in guard.PROTECTED_IN_GIT:
+            inert = name == "config.worktree" and not repository.per_worktree
+            rows.append(_look(guard.GIT, repository.git_dir, name, "none" if inert else stub, reason))
+        for path in repository.obeyed:
+            reason = "the configuration of git points here"
+            rows.append(_look(guard.GIT, workdir, path[len(workdir) + 1 :], "directory", reason))
+    return tuple(
+        row.replace(kind="missing", identity=None) if os.fsencode(f"{row.stub} {row.path}\0") in journal else row
+        for row in rows
+    )
+
+
+def _look(name: str, base: str, relative: str, stub: StubKind, reason: str) -> Guarded:
+    """Walk to a path without following a link."""
+    whole = f"{base}/{relative}"
+    path, identity = base, None
+    for part in relative.split("/"):
+        path = f"{path}/{part}"
+        try:
+            status = os.lstat(path)
+        except OSError:
+            return Guarded(name, whole, reason, stub if path == whole else "none")
+        if stat.S_ISLNK(status.st_mode):
+            return Guarded(name, whole, reason, stub, "link")
+        identity = (status.st_dev, status.st_ino)
+    return Guarded(name, whole, reason, stub, "present", identity)

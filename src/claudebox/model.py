@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     Program = Literal["client", "exec", "shell"]
     Tier = Literal["full", "inet", "none"]
     Uplink = Literal["", "pasta", "slirp4netns"]
+    StubKind = Literal["directory", "socket", "dot", "file", "none"]
 
 Identity = tuple[int, int]  # device and inode: what a path is, however it is spelled
 
@@ -67,6 +68,24 @@ class Variable(Value):
     note: str = ""
 
 
+class Guarded(Value):
+    """A path of the project that the host's tools obey."""
+
+    name: str  # what `--allow` calls it
+    path: str
+    reason: str
+    stub: StubKind  # what stands in for it where it is missing
+    kind: Literal["missing", "present", "link"] = "missing"
+    identity: Identity | None = None
+
+
+class Stub(Value):
+    """Something harmless that stands in for a protected path while a session runs."""
+
+    path: str
+    kind: StubKind
+
+
 class MountRequest(Value):
     """A mount that a person asked for."""
 
@@ -116,6 +135,7 @@ class Policy(Value):
     unsafe_mounts: bool = False
     allow_userns: bool = False
     inherit: tuple[NameRequest, ...] = ()
+    allow: tuple[NameRequest, ...] = ()
     shared_home: bool = False
 
 
@@ -141,4 +161,5 @@ class Plan(Value):
     warnings: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     state: tuple[str, ...] = ()  # directories that the launcher makes before it starts
+    stubs: tuple[Stub, ...] = ()  # stand-ins that the launcher makes, and takes away at the end
     mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on

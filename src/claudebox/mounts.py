@@ -117,7 +117,7 @@ def _project(host: Host) -> Iterable[Mount]:
     if repository is None or not repository.linked:
         return
     yield Mount(f"{project.real}/.git", "ro-bind", "names the repository; may not name another", f"{project.real}/.git")
-    if not repository.problem:
+    if not repository.problem and not repository.git_dir:
         yield from _repository_elsewhere(repository)
 
 

@@ -60,7 +60,7 @@ def plan_link(policy: Policy, host: Host) -> Link | None:
         return Link(host_ports=policy.host_ports, published=policy.published)
     usable = [candidate for candidate in host.uplinks if not candidate.problem]
     if not usable:
-        problems = "; ".join(candidate.problem for candidate in host.uplinks) or "none was looked for"
+        problems = "; ".join(dict.fromkeys(candidate.problem for candidate in host.uplinks)) or "none was looked for"
         remedies = dict.fromkeys(candidate.remedy for candidate in host.uplinks if candidate.remedy)
         raise ClaudeboxError(f"there is no usable uplink for `--network inet`: {problems}", hint="; ".join(remedies))
     from claudebox.uplink.barred import TABLE  # noqa: PLC0415 - other tiers need nothing of it

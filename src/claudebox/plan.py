@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox import awareness, client, environment, exposure, mounts, network, seccomp
+from claudebox import awareness, client, environment, exposure, guard, mounts, network, seccomp
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Mount, Plan
 
@@ -66,12 +66,15 @@ def make(policy: Policy, host: Host) -> Plan:
         warnings=tuple(_warnings(policy, host)),
         withheld=environment.withheld(host, variables),
         state=(host.instance.claude, f"{host.instance.login}/store", f"{host.instance.own_login}/store"),
+        stubs=guard.stubs(policy, host),
         mountpoints=client.mountpoints(policy, host),
     )
 
 
 def _rows(policy: Policy, host: Host) -> tuple[Mount, ...]:
-    own = arrange((*mounts.plan_mounts(policy, host), *client.plan_mounts(policy, host)))
+    own = arrange(
+        (*mounts.plan_mounts(policy, host), *client.plan_mounts(policy, host), *guard.plan_mounts(policy, host))
+    )
     asked = tuple(exposure.plan_mounts(policy, host))
     taken = {row.dest for row in own}
     for row in asked:
@@ -180,8 +183,9 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
             yield f"git does not work inside: {repository.problem}"
         elif repository.root != host.workdir.real:
             yield f"git does not work inside: the repository starts above, at {repository.root}"
-        elif repository.linked and not repository.writable:
+        elif repository.linked and not repository.writable and not repository.git_dir:
             yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
+    yield from guard.warnings(policy, host)
     for path in host.sockets:
         yield f"{path} is a socket in the project; it is masked inside"
     for request in policy.names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from claudebox import client
+from claudebox import client, guard
 from claudebox.errors import ClaudeboxError
 from claudebox.model import MountRequest, NameRequest, Policy
 
@@ -50,6 +50,7 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         unsafe_mounts=settings.on("unsafe_mounts"),
         allow_userns=settings.on("allow_userns"),
         inherit=tuple(NameRequest(_part(given), given.origin) for given in settings.all("inherit")),
+        allow=tuple(NameRequest(_protected(given), given.origin) for given in settings.all("allow")),
         shared_home=settings.one("claude_home").value == "shared",
     )
 
@@ -87,6 +88,14 @@ def _part(given: Given) -> str:
         raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not a name in ~/.claude", hint="one name, no `/`")
     if given.value in client.NOT_INHERITED:
         raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is state of the host's client and stays there")
+    return given.value
+
+
+def _protected(given: Given) -> str:
+    names = (guard.GIT, *(name for name, _, _ in guard.PROTECTED))
+    if given.value not in names:
+        known = ", ".join(f"`{name}`" for name in names)
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not protected", hint=f"protected are {known}")
     return given.value
 
 

@@ -110,6 +110,12 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto",
     ),
     Setting(
+        "allow", ("--allow",), "list", "Restrictions",
+        "let the agent change this protected path for once: `git-config`, `.claude`, `.mcp.json`, `.vscode`, ...; "
+        "repeatable",
+        metavar="PROTECTED",
+    ),
+    Setting(
         "allow_userns", ("--allow-userns",), "switch", "Restrictions",
         "permit user namespaces inside, for programs that bring a sandbox of their own",
     ),

@@ -1,0 +1,111 @@
+"""What in the project the host's own tools obey, and how it is kept from the agent (SEC-04).
+
+A file that git, an editor or the host's own client executes or obeys is a weapon in the hands of whoever writes it.
+*Protected* ones cannot change from inside; *reported* ones may, and the person is told at the end. A protected path
+that does not exist cannot be created either: something harmless that git does not see stands in its place while a
+session runs, an empty directory or a socket that nobody answers.
+"""
+
+from __future__ import annotations
+
+from claudebox.model import Mount, Stub
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.host import Host
+    from claudebox.model import Guarded, Policy, StubKind
+
+GIT = "git-config"  # the name that opens the git directory for a launch
+
+# In the project: path, what stands in if it is missing, why. The name is also what `--allow` takes.
+PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
+    (".claude", "directory", "the host's own claude runs hooks and commands from here"),
+    (".mcp.json", "socket", "the host's own claude starts these servers"),
+    (".vscode", "directory", "the editor runs tasks and programs named here"),
+    (".idea", "directory", "the editor runs programs named here"),
+    (".devcontainer", "directory", "the editor runs commands named here"),
+    (".devcontainer.json", "socket", "the editor runs commands named here"),
+    (".claudebox.toml", "socket", "claudebox reads it"),
+)
+
+# In a git directory. `commondir` would redirect all the others (D06); git takes `.` for "here".
+PROTECTED_IN_GIT: tuple[tuple[str, StubKind, str], ...] = (
+    ("config", "file", "git runs programs named here"),
+    ("hooks", "directory", "git runs these"),
+    ("commondir", "dot", "git would look elsewhere for its configuration"),
+    ("config.worktree", "file", "git runs programs named here"),
+    ("modules", "none", "repositories of submodules, with hooks of their own"),
+    ("worktrees", "none", "git directories of other checkouts"),
+    ("info/attributes", "none", "chooses programs that git runs"),
+)
+
+# May change; told at the end (D19, D22).
+REPORTED: tuple[tuple[str, str], ...] = (
+    (".envrc", "direnv runs it"),
+    ("mise.toml", "mise runs what it names"),
+    (".mise.toml", "mise runs what it names"),
+    (".tool-versions", "chooses programs"),
+    ("flake.nix", "nix evaluates it"),
+    ("shell.nix", "nix evaluates it"),
+    ("default.nix", "nix evaluates it"),
+    ("package.json", "npm runs its scripts"),
+    (".npmrc", "npm obeys it"),
+    (".yarnrc.yml", "yarn runs the program that it names"),
+    ("Makefile", "make runs it"),
+    ("justfile", "just runs it"),
+    ("Taskfile.yml", "task runs it"),
+    ("conftest.py", "pytest runs it"),
+    ("setup.py", "pip runs it"),
+    ("noxfile.py", "nox runs it"),
+    ("tox.ini", "tox runs what it names"),
+    ("build.rs", "cargo runs it"),
+    (".cargo/config.toml", "cargo runs programs named here"),
+    (".pre-commit-config.yaml", "pre-commit runs what it names"),
+    ("CLAUDE.md", "the host's own claude follows it"),
+    (".git/index", "git checks out what it names"),
+    (".git/objects/info/alternates", "git borrows objects from there"),
+    (".venv/bin/python", "tools take it for Python"),
+)
+REPORTED_TREES: tuple[tuple[str, str], ...] = (
+    (".github/workflows", "runs on the forge"),
+    (".husky", "git runs these if hooks are kept here"),
+)
+
+
+def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
+    """Return the rows that keep what exists from changing, and stand-ins from being replaced."""
+    for guarded in _closed(policy, host):
+        reason = f"protected: {guarded.reason}"
+        yield Mount(guarded.path, "ro-bind", reason, guarded.path, pinned=guarded.identity)
+    repository = host.repository
+    if repository is not None and repository.git_dir and GIT not in _opened(policy):
+        # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
+        yield Mount(repository.git_dir, "bind", "the git directory", repository.git_dir, pinned=repository.identity)
+
+
+def stubs(policy: Policy, host: Host) -> tuple[Stub, ...]:
+    """Return what stands in for missing protected paths."""
+    missing = (guarded for guarded in _closed(policy, host) if guarded.kind == "missing")
+    return tuple(Stub(guarded.path, guarded.stub) for guarded in missing)
+
+
+def warnings(policy: Policy, host: Host) -> Iterator[str]:
+    """Say what is open, and what cannot be closed."""
+    for request in policy.allow:
+        yield f"{request.origin} {request.name}: the agent can change it, and the host's tools obey it"
+    for guarded in host.guarded:
+        if guarded.kind == "link" and guarded.name not in _opened(policy):
+            yield f"{guarded.path} is a link and cannot be protected: look at it before the host's tools do"
+
+
+def _closed(policy: Policy, host: Host) -> Iterator[Guarded]:
+    for guarded in host.guarded:
+        inert = guarded.kind == "link" or (guarded.kind == "missing" and guarded.stub == "none")
+        if not inert and guarded.name not in _opened(policy):
+            yield guarded
+
+
+def _opened(policy: Policy) -> set[str]:
+    return {request.name for request in policy.allow}

@@ -1,0 +1,126 @@
+"""Stand-ins in the project: made before a session, taken away after the last one, whatever happened in between.
+
+Each is written down before it is made. A lock that all sessions of a project share tells whether one of them is still
+alive; the first that finds nobody clears away what a killed one has left (C21).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+
+from claudebox.errors import ClaudeboxError
+from claudebox.files import read_at
+from claudebox.instance import replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from claudebox.instance import Instance
+    from claudebox.model import Stub
+
+_JOURNAL = "stand-ins"
+_CONTENT = {"dot": b".\n", "file": b""}
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Session:
+    """A session of a project, counted among those that are alive."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._directory = os.open(instance.directory, _DIRECTORY)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._lock = os.open("sessions", flags, 0o600, dir_fd=self._directory)
+
+    def begin(self, stubs: Iterable[Stub]) -> None:
+        """Join the sessions that are alive, and make sure that every stand-in is there."""
+        if self._alone():
+            self._clear()
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        wanted = list(stubs)
+        recorded = read_at(self._directory, _JOURNAL) or b""
+        new = [_entry(stub) for stub in wanted if _entry(stub) not in recorded]
+        if new:
+            replace(self._directory, _JOURNAL, recorded + b"".join(new))
+        for stub in wanted:
+            _make(stub)
+
+    def end(self) -> None:
+        """Leave, and clear away if nobody is left."""
+        if self._alone():
+            self._clear()
+        os.close(self._lock)
+        os.close(self._directory)
+
+    def _alone(self) -> bool:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _clear(self) -> None:
+        entries = (read_at(self._directory, _JOURNAL) or b"").split(b"\0")
+        for entry in entries:
+            kind, _, path = os.fsdecode(entry).partition(" ")
+            if path:
+                _remove(kind, path)
+        try:
+            os.unlink(_JOURNAL, dir_fd=self._directory)
+        except FileNotFoundError:
+            pass
+
+
+def _entry(stub: Stub) -> bytes:
+    return os.fsencode(f"{stub.kind} {stub.path}\0")
+
+
+def _make(stub: Stub) -> None:
+    parent, name = os.path.split(stub.path)
+    try:
+        directory = os.open(parent, _DIRECTORY)
+    except OSError as error:
+        raise ClaudeboxError(f"`{stub.path}` cannot be protected: {error.strerror}") from None
+    try:
+        if stub.kind == "directory":
+            os.mkdir(name, 0o755, dir_fd=directory)
+        elif stub.kind == "socket":
+            os.mknod(name, stat.S_IFSOCK | 0o600, dir_fd=directory)
+        else:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(name, flags, 0o644, dir_fd=directory)
+            os.write(descriptor, _CONTENT[stub.kind])
+            os.close(descriptor)
+    except FileExistsError:
+        if stat.S_ISLNK(os.lstat(name, dir_fd=directory).st_mode):
+            raise ClaudeboxError(f"`{stub.path}` became a link while it was being protected") from None
+    except OSError as error:
+        raise ClaudeboxError(
+            f"`{stub.path}` does not exist and cannot be kept from being created: {error.strerror}",
+            hint=f"create it, or open it with `--allow {name}`",
+        ) from None
+    finally:
+        os.close(directory)
+
+
+def _remove(kind: str, path: str) -> None:
+    """Take a stand-in away if it is still just that."""
+    parent, name = os.path.split(path)
+    try:
+        directory = os.open(parent, _DIRECTORY)
+    except OSError:
+        return
+    try:
+        mode = os.lstat(name, dir_fd=directory).st_mode
+        if kind == "directory" and stat.S_ISDIR(mode):
+            os.rmdir(name, dir_fd=directory)
+        elif (kind == "socket" and stat.S_ISSOCK(mode)) or (
+            kind in _CONTENT and read_at(directory, name) == _CONTENT[kind]
+        ):
+            os.unlink(name, dir_fd=directory)
+    except OSError:  # somebody has put something into it: it is theirs now
+        return
+    finally:
+        os.close(directory)
