@@ -20,6 +20,7 @@ from claudebox.values import Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.model import StubKind
+    from claudebox.uplink.candidates import Candidate
 
 _TTY_DESCRIPTORS = (0, 1, 2)
 
@@ -70,6 +71,7 @@ class Host(Value):
     store_links: tuple[tuple[str, str], ...] = ()  # /bin/sh and its like, on a machine without /usr
     ca_bundle: PathFact | None = None
     resolv_conf: bytes = b""
+    uplinks: tuple[Candidate, ...] = ()  # looked for in tier `inet` only
     bash: bool = True
     signal_reset: tuple[str, ...] = ()
     ignored_signals: frozenset[int] = frozenset()
@@ -136,6 +138,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         store_links=layout.store_links(path) if store and not usr else (),
         ca_bundle=layout.ca_bundle(examiner, environ),
         resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
+        uplinks=_uplinks(policy, path),
         bash=os.path.exists("/bin/bash") or not usr,
         signal_reset=layout.signal_reset(path),
         ignored_signals=frozenset(
@@ -192,6 +195,14 @@ def _client(home: str, path: tuple[str, ...], workdir: str) -> tuple[programs.Cl
         return programs.find_client(home, path, workdir), None
     except ClaudeboxError as problem:
         return None, problem
+
+
+def _uplinks(policy: Policy, path: tuple[str, ...]) -> tuple[Candidate, ...]:
+    if policy.network != "inet":
+        return ()
+    from claudebox.uplink import candidates  # noqa: PLC0415 - other tiers need nothing of it
+
+    return candidates.find(path, policy.uplink)
 
 
 def _terminal() -> Terminal:

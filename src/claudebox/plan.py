@@ -62,6 +62,7 @@ def make(policy: Policy, host: Host) -> Plan:
         allow_userns=policy.allow_userns,
         sizes="--size" in host.bwrap.options,
         network=policy.network,
+        link=network.plan_link(policy, host),
         warnings=tuple(_warnings(policy, host)),
         withheld=environment.withheld(host, variables),
         state=(host.instance.claude, f"{host.instance.login}/store", f"{host.instance.own_login}/store"),

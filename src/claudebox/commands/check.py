@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from claudebox import bubblewrap, console, host, instance, kernel, launch, plan, programs, supervise
+from claudebox import bubblewrap, console, host, kernel, programs
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
-from claudebox.journal import Session
-from claudebox.model import Policy
-from claudebox.terminal import Terminal
+from claudebox.uplink import candidates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Status = Literal["ok", "warning", "failed"]
+_PATIENCE = 60
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 
@@ -65,11 +64,11 @@ def examine(environ: dict[str, str]) -> Iterator[Finding]:
         yield Finding("bubblewrap", "failed", bwrap.problem, bwrap.remedy)
     else:
         yield from _bubblewrap(bwrap)
-        yield from _trial(environ)
+        yield _trial(environ)
     yield _client(environ, path)
     yield _landlock()
     yield _terminal()
-    yield _uplink(path)
+    yield _uplink(environ, path)
     yield _nix(path)
     yield _state(environ)
 
@@ -109,43 +108,34 @@ def follows_links(bwrap: str) -> bool:
         return os.path.exists(os.path.join(victim, "reached"))
 
 
-def _trial(environ: dict[str, str]) -> Iterator[Finding]:
+def _trial(environ: dict[str, str]) -> Finding:
     """Start a sandbox for real: whatever cannot be installed on this machine shows here."""
-    before = host.current_directory()
-    base = tempfile.mkdtemp(prefix="claudebox-check-")
-    home, project = f"{base}/home", f"{base}/project"
-    try:
-        os.mkdir(home, 0o700)
-        os.mkdir(project, 0o700)
-        os.chdir(project)
-        status = _try({**environ, "HOME": home})
-    except ClaudeboxError as error:
-        yield Finding("sandbox", "failed", error.message, error.hint)
-    except OSError as error:
-        yield Finding("sandbox", "failed", str(error))
-    else:
-        if status:
-            yield Finding("sandbox", "failed", f"a program inside ended with status {status}")
-        else:
-            yield Finding("sandbox", "ok", "a program ran inside: namespaces, mounts, seccomp and the gate work")
-    finally:
-        os.chdir(before)
-        shutil.rmtree(base, ignore_errors=True)
+    problem = _try(environ, "--network", "none")
+    if problem is not None:
+        return Finding("sandbox", "failed", problem.message, problem.hint)
+    return Finding("sandbox", "ok", "a program ran inside: namespaces, mounts, seccomp and the gate work")
 
 
-def _try(environ: dict[str, str]) -> int:
-    """Launch as `cli` does, with a home and a project that are thrown away."""
-    policy = Policy("exec", ("true",))
-    facts = host.read(policy, environ).replace(terminal=host.Terminal())
-    made = plan.make(policy, facts)
-    prepared = launch.prepare(made)
-    instance.create(facts.instance, workdir=made.workdir, key="", mountpoints=made.mountpoints)
-    session = Session(facts.instance)
-    try:
-        session.begin(made.stubs)
-        return supervise.wait(launch.start(prepared), Terminal(), detached=True)
-    finally:
-        session.end()
+def _try(environ: dict[str, str], *flags: str) -> ClaudeboxError | None:
+    """Run a whole launch in an empty project with an empty home, and return what it complained about."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    program = f"import sys; sys.path.insert(0, {package!r}); from claudebox.cli import main; sys.exit(main())"
+    with tempfile.TemporaryDirectory(prefix="claudebox-check-", ignore_cleanup_errors=True) as base:
+        home, project = os.path.join(base, "home"), os.path.join(base, "project")
+        for directory in (home, project):
+            os.mkdir(directory)
+        words = [sys.executable, "-IS", "-c", program, "-y", *flags, "--exec", "--", "true"]
+        try:
+            result = subprocess.run(
+                words, cwd=project, env={**environ, "HOME": home, "NO_COLOR": "1"}, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return ClaudeboxError(f"a launch did not end within {_PATIENCE} seconds")
+    if result.returncode == 0:
+        return None
+    message, _, hint = result.stderr.rpartition("error: ")[2].strip().partition("\n\nhint: ")
+    return ClaudeboxError(message or f"a program inside ended with status {result.returncode}", hint=hint)
 
 
 def _client(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
@@ -174,9 +164,19 @@ def _terminal() -> Finding:
     return Finding("terminal", "ok", "the kernel permits typing into terminals (legacy_tiocsti), the sandbox does not")
 
 
-def _uplink(path: tuple[str, ...]) -> Finding:
-    found = [tool for tool in ("pasta", "slirp4netns", "nft") if programs.find_tool(tool, path)]
-    return Finding("network tools", "ok", f"{', '.join(found) or 'none'} found; tiers `full` and `none` need none")
+def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
+    """Tell which program connects the tier `inet` and why, after doing it; other tiers need none."""
+    found = candidates.find(path)
+    usable = next((candidate for candidate in found if not candidate.problem), None)
+    problems = "; ".join(dict.fromkeys(candidate.problem for candidate in found if candidate.problem))
+    if usable is None:
+        remedy = "; ".join(dict.fromkeys(candidate.remedy for candidate in found))
+        return Finding("network inet", "warning", f"cannot be used: {problems}", remedy)
+    problem = _try(environ, "--network", "inet")
+    if problem is not None:
+        return Finding("network inet", "warning", f"cannot be used: {problem.message}", problem.hint)
+    why = f"; {problems}" if problems else ""
+    return Finding("network inet", "ok", f"a sandbox was connected by {usable.path}, behind its rules{why}")
 
 
 def _nix(path: tuple[str, ...]) -> Finding:
