@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox import bwrap, network
+from claudebox import bwrap, guard, network
 from claudebox.console import clean, paint, shorten
 
 TYPE_CHECKING = False
@@ -40,7 +40,7 @@ def audit(plan: Plan) -> Iterator[str]:
 
 
 def _paths(plan: Plan) -> str:
-    kept = [clean(row.dest) for row in plan.mounts if row.kind == "bind"]
+    kept = [clean(row.dest) for row in plan.mounts if row.kind == "bind" and row.reason != guard.PIN]
     gone = [clean(row.dest) for row in plan.mounts if row.kind == "tmpfs"]
     return f"{', '.join(kept)}; and until the end {', '.join(gone)}"
 

@@ -9,17 +9,13 @@ import os
 import pwd
 import stat
 
-from claudebox import git, guard, kernel, layout, places, programs
+from claudebox import git, guard, kernel, layout, places, programs, watched
 from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Examiner, read_small
 from claudebox.model import Guarded, Hidden, PathFact, Policy
 from claudebox.values import Value
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from claudebox.model import StubKind
 
 _OPTIONS = (  # of bwrap, that some version lacks
     "--args", "--bind-fd", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro",
@@ -114,7 +110,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     workdir = _workdir(examiner)
     path = programs.search_path(environ, workdir.real)
     client, client_problem = _client(home, path, workdir.real)
-    repository = git.find(workdir.real, uid)
+    repository = git.find(workdir.real, uid, home, environ)
     instance = instances.locate(home, repository.main if repository else workdir.real)
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     store = os.path.isdir("/nix/store")
@@ -157,7 +153,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         identity=git.read_identity(home, environ),
         repository=repository,
         sockets=_sockets(workdir.real),
-        guarded=_guarded(workdir.real, repository, read_small(f"{instance.directory}/stand-ins") or b""),
+        guarded=watched.look(workdir.real, repository, instance),
         client=client,
         client_problem=client_problem,
         sources={request.source: examiner.fact(request.source) for request in policy.mounts},
@@ -296,35 +292,3 @@ def _claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
         return ()
     places_of = ((name, os.path.realpath(f"{directory}/{name}")) for name in names)
     return tuple((name, real, os.path.isdir(real)) for name, real in places_of if os.path.exists(real))
-
-
-def _guarded(workdir: str, repository: git.Repository | None, journal: bytes) -> tuple[Guarded, ...]:
-    """Look at everything in the project that the host's tools obey; a stand-in of another session counts as missing."""
-    rows = [_look(name, workdir, name, stub, reason) for name, stub, reason in guard.PROTECTED]
-    if repository is not None and repository.git_dir:
-        for name, stub, reason in guard.PROTECTED_IN_GIT:
-            inert = name == "config.worktree" and not repository.per_worktree
-            rows.append(_look(guard.GIT, repository.git_dir, name, "none" if inert else stub, reason))
-        for path in repository.obeyed:
-            reason = "the configuration of git points here"
-            rows.append(_look(guard.GIT, workdir, path[len(workdir) + 1 :], "directory", reason))
-    return tuple(
-        row.replace(kind="missing", identity=None) if os.fsencode(f"{row.stub} {row.path}\0") in journal else row
-        for row in rows
-    )
-
-
-def _look(name: str, base: str, relative: str, stub: StubKind, reason: str) -> Guarded:
-    """Walk to a path without following a link."""
-    whole = f"{base}/{relative}"
-    path, identity = base, None
-    for part in relative.split("/"):
-        path = f"{path}/{part}"
-        try:
-            status = os.lstat(path)
-        except OSError:
-            return Guarded(name, whole, reason, stub if path == whole else "none")
-        if stat.S_ISLNK(status.st_mode):
-            return Guarded(name, whole, reason, stub, "link")
-        identity = (status.st_dev, status.st_ino)
-    return Guarded(name, whole, reason, stub, "present", identity)

@@ -74,8 +74,9 @@ class Guarded(Value):
     path: str
     reason: str
     stub: StubKind  # what stands in for it where it is missing
-    kind: Literal["missing", "present", "link"] = "missing"
+    kind: Literal["missing", "present", "link", "whole"] = "missing"  # whole: it is the project itself
     identity: Identity | None = None
+    parents: tuple[tuple[str, Identity], ...] = ()  # directories between the project and it
 
 
 class Stub(Value):
