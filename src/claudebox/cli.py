@@ -69,6 +69,10 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         from claudebox.commands import check  # noqa: PLC0415
 
         return check.run(environ, as_json=settings.on("json"))
+    if settings.on("verify"):
+        from claudebox.commands import verify  # noqa: PLC0415
+
+        return verify.run(environ, settings)
     if settings.on("instances"):
         from claudebox.commands import instances  # noqa: PLC0415
 
