@@ -11,6 +11,7 @@ from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from claudebox.host import Host
     from claudebox.settings import Settings
 
 # What would make this interpreter run code of the project if it stands in the environment (E03).
@@ -80,6 +81,15 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
     return _launch(settings, environ)
 
 
+def _sweep(facts: Host, started: float) -> None:
+    """Tell what changed that the host could execute."""
+    from claudebox import journal, sweep  # noqa: PLC0415
+
+    standing = frozenset(path for _, path in journal.recorded(facts.instance))
+    git_dir = facts.repository.git_dir if facts.repository else ""
+    console.write(sweep.Sweep(facts.workdir.real, started).run(facts.guarded, git_dir, standing).lines())
+
+
 def _launch(settings: Settings, environ: dict[str, str]) -> int:
     from claudebox import explain, host, policy  # noqa: PLC0415
     from claudebox import plan as planning  # noqa: PLC0415
@@ -122,6 +132,7 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
     finally:
         session.end()
     terminal.restore(abnormal=status > 128)
+    _sweep(facts, started)
     if wishes.program == "client":
         from claudebox.commands import farewell  # noqa: PLC0415
 

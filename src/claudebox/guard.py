@@ -65,8 +65,6 @@ REPORTED: tuple[tuple[str, str], ...] = (
     (".cargo/config.toml", "cargo runs programs named here"),
     (".pre-commit-config.yaml", "pre-commit runs what it names"),
     ("CLAUDE.md", "the host's own claude follows it"),
-    (".git/index", "git checks out what it names"),
-    (".git/objects/info/alternates", "git borrows objects from there"),
     (".venv/bin/python", "tools take it for Python"),
 )
 REPORTED_TREES: tuple[tuple[str, str], ...] = (

@@ -13,9 +13,9 @@ from tests.sandbox import repositories
 from tests.sandbox.test_stand_ins import entries, journal
 
 PROMISES = [
-    "environment", "arguments", "memory", "descriptors", "keyrings", "hidden", "secrets", "login", "sockets", "abstract",
-    "listeners", "processes", "shared_memory", "terminal", "user_namespaces", "kernel_surface", "privileges", "limits",
-    "names", "read_only", "project", "protected", "survivors",
+    "environment", "arguments", "memory", "descriptors", "keyrings", "hidden", "secrets", "login", "sockets",
+    "abstract", "listeners", "processes", "shared_memory", "terminal", "user_namespaces", "kernel_surface",
+    "privileges", "limits", "names", "read_only", "project", "protected", "survivors",
 ]  # fmt: skip
 DRIVER = """
 import json, os, sys
