@@ -138,9 +138,14 @@ def _label(row: Mount) -> str:
 
 
 def _access(row: Mount) -> str:
-    return {"bind": "writable", "tmpfs": "temporary", "mask": "hidden", "symlink": "link", "file": "made"}.get(
-        row.kind, "read-only"
-    )
+    return {
+        "bind": "writable",
+        "tmpfs": "temporary",
+        "mask": "hidden",
+        "shadow": "shadow",
+        "symlink": "link",
+        "file": "made",
+    }.get(row.kind, "read-only")
 
 
 def _origin(row: Mount) -> str:

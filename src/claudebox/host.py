@@ -9,19 +9,18 @@ import os
 import pwd
 import stat
 
-from claudebox import git, guard, kernel, layout, places, programs, watched
+from claudebox import git, kernel, layout, places, programs, survey, watched
 from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Examiner, read_small
-from claudebox.model import Guarded, Hidden, PathFact, Policy
+from claudebox.model import Guarded, Hidden, Leak, PathFact, Policy
 from claudebox.values import Value
 
 _OPTIONS = (  # of bwrap, that some version lacks
     "--args", "--bind-fd", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro",
     "--seccomp", "--size",
 )  # fmt: skip
-_SCAN_LIMIT = 4096  # entries of the working directory that are looked at for sockets
 _TTY_DESCRIPTORS = (0, 1, 2)
 
 
@@ -86,6 +85,8 @@ class Host(Value):
     repository: git.Repository | None = None
     sockets: tuple[str, ...] = ()
     guarded: tuple[Guarded, ...] = ()
+    leaks: tuple[Leak, ...] = ()  # files of the project that hold secrets
+    leaks_note: str = ""  # how far they could be recognised
     client: programs.Client | None = None
     client_problem: ClaudeboxError | None = None
     sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
@@ -112,6 +113,8 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     client, client_problem = _client(home, path, workdir.real)
     repository = git.find(workdir.real, uid, home, environ)
     instance = instances.locate(home, repository.main if repository else workdir.real)
+    sockets, suspects = survey.look(workdir.real, for_secrets=policy.project_secrets != "allow")
+    leaks, leaks_note = survey.leaks(policy, suspects, repository, instance)
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
@@ -152,7 +155,9 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         ),
         identity=git.read_identity(home, environ),
         repository=repository,
-        sockets=_sockets(workdir.real),
+        sockets=sockets,
+        leaks=leaks,
+        leaks_note=leaks_note,
         guarded=watched.look(workdir.real, repository, instance),
         client=client,
         client_problem=client_problem,
@@ -252,22 +257,6 @@ def _not_projects(examiner: Examiner, homes: list[str]) -> tuple[PathFact, ...]:
 def _present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]:
     facts = (examiner.fact(path, alone=True) for path in paths)
     return tuple(fact for fact in facts if fact.kind != "missing")
-
-
-def _sockets(workdir: str) -> tuple[str, ...]:
-    """Return the sockets in the top of the project: a host's tmux or agent may listen there (C19)."""
-    found = []
-    try:
-        with os.scandir(workdir) as entries:
-            for _, entry in zip(range(_SCAN_LIMIT), entries, strict=False):
-                if entry.is_symlink() or entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False):
-                    continue
-                ours = any(entry.name == name for name, _, _ in guard.PROTECTED)
-                if not ours and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
-                    found.append(entry.path)
-    except OSError:
-        return ()
-    return tuple(sorted(found))
 
 
 def _destination(dest: str) -> Destination:

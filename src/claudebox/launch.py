@@ -130,8 +130,9 @@ def start(prepared: Prepared) -> Sandbox:
         init = _check(payload, prepared)
         # From here on signals are taken one at a time by `supervise`.
         signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP])
+        payload_descriptor = os.pidfd_open(payload)  # before it can end
         ours.send(b"go\n")
-        return Sandbox(monitor, init, payload, os.pidfd_open(payload))
+        return Sandbox(monitor, init, payload, payload_descriptor)
     except BaseException:
         os.kill(monitor, signal.SIGKILL)
         os.waitpid(monitor, 0)

@@ -8,9 +8,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    Kind = Literal["bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask"]
+    Kind = Literal["bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow"]
     Program = Literal["client", "exec", "shell"]
     Tier = Literal["full", "none"]
+    ProjectSecrets = Literal["warn", "mask", "allow"]
     StubKind = Literal["directory", "socket", "dot", "file", "none"]
 
 Identity = tuple[int, int]  # device and inode: what a path is, however it is spelled
@@ -86,6 +87,14 @@ class Stub(Value):
     kind: StubKind
 
 
+class Leak(Value):
+    """A file of the project that holds secrets."""
+
+    path: str
+    lines: tuple[int, ...]  # where, if it has lines
+    shadow: bytes  # the same without them
+
+
 class MountRequest(Value):
     """A mount that a person asked for."""
 
@@ -116,6 +125,8 @@ class Policy(Value):
     inherit: tuple[NameRequest, ...] = ()
     allow: tuple[NameRequest, ...] = ()
     shared_home: bool = False
+    project_secrets: ProjectSecrets = "warn"
+    record: bool = True  # findings may be remembered in claudebox's state
 
 
 class Plan(Value):

@@ -105,6 +105,12 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="PROTECTED",
     ),
     Setting(
+        "project_secrets", ("--project-secrets",), "choice", "Restrictions",
+        "secrets in files of the project: `warn` names them, `mask` shows the agent the same files with harmless "
+        "values, `allow` says nothing",
+        metavar="WHAT", choices=("warn", "mask", "allow"), default="warn",
+    ),
+    Setting(
         "allow_userns", ("--allow-userns",), "switch", "Restrictions",
         "permit user namespaces inside, for programs that bring a sandbox of their own",
     ),

@@ -13,6 +13,7 @@ import time
 
 from claudebox import guard
 from claudebox.console import clean, shorten
+from claudebox.secrets import file_looks_secret
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -44,6 +45,7 @@ _KINDS = (  # in the order of their danger
     ("privilege", "files that run with somebody else's rights"),
     ("socket", "sockets and pipes"),
     ("link", "links that lead out of the project"),
+    ("secret", "files that are named like secrets"),
     ("obeyed", "files that tools of the host obey"),
     ("program", "programs and scripts"),
 )
@@ -201,6 +203,8 @@ class Sweep:
             self._add("socket", entry.path)
         elif mode & (stat.S_ISUID | stat.S_ISGID):
             self._add("privilege", entry.path)
+        elif file_looks_secret(entry.name) and entry.name not in self._names:
+            self._add("secret", entry.path)
         elif entry.name in self._names:
             self._add("obeyed", entry.path, self._names[entry.name])
         elif any(entry.path.startswith(f"{self._workdir}/{tree}/") for tree, _ in guard.REPORTED_TREES):
