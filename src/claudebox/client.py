@@ -120,21 +120,16 @@ def answer_questions(content: bytes | None, workdir: str, key: str) -> bytes:
 
     try:
         document = json.loads(content) if content else {}
-    except ValueError as error:
-        document = None
-        problem = str(error)
-    else:
-        problem = "it is not an object"
-    if not isinstance(document, dict):
+        document["hasCompletedOnboarding"] = True
+        document.setdefault("projects", {}).setdefault(workdir, {})["hasTrustDialogAccepted"] = True
+        if key:
+            approved = document.setdefault("customApiKeyResponses", {}).setdefault("approved", [])
+            if key not in approved:
+                approved.append(key)
+        return json.dumps(document, indent=2).encode()
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:  # the agent can write it as it likes
+        problem = str(error) if isinstance(error, ValueError) else "it does not have the client's shape"
         raise ClaudeboxError(
             f"the client's `.claude.json` of this project is damaged: {problem}",
             hint="move it away, or put back a copy from `backups` beside it (`claudebox --instances` tells where)",
-        )
-    document["hasCompletedOnboarding"] = True
-    projects = document.setdefault("projects", {})
-    projects.setdefault(workdir, {})["hasTrustDialogAccepted"] = True
-    if key:
-        approved = document.setdefault("customApiKeyResponses", {}).setdefault("approved", [])
-        if key not in approved:
-            approved.append(key)
-    return json.dumps(document, indent=2).encode()
+        ) from None

@@ -71,16 +71,14 @@ def dry_run(plan: Plan) -> Iterator[str]:
 
     Contents come from here-documents of the shell. The gate is left out, since nobody would answer it.
     """
-    secret = {row.value for row in plan.variables if row.secret}
+    secret = {row.name for row in plan.variables if row.secret}
     contents: list[bytes] = []
 
     def word(value: bwrap.Word) -> str:
         if isinstance(value, bytes):
             contents.append(value)
             return str(9 + len(contents))
-        if isinstance(value, bwrap.Pin):
-            value = value.path
-        return "'***'" if value in secret else bash_quote(value)
+        return bash_quote(value.path if isinstance(value, bwrap.Pin) else value)
 
     yield f"mkdir -p -m 700 {' '.join(bash_quote(directory) for directory in plan.state)}"
     for stub in plan.stubs:
@@ -88,12 +86,20 @@ def dry_run(plan: Plan) -> Iterator[str]:
     yield f"env -i {bash_quote(plan.bwrap)} \\"
     for row in bwrap.options(plan):
         name, *rest = row
+        if name == "--setenv" and rest[0] in secret:
+            yield f"  --setenv {word(rest[0])} '***' \\"
+            continue
         plain = name.replace("-bind-fd", "-bind").replace("--bind-fd", "--bind") if isinstance(name, str) else name
         yield f"  {' '.join(word(value) for value in (plain, *rest))} \\"
     yield f"  -- {' '.join(word(value) for value in plan.command)} \\"
     for index, content in enumerate(contents):
         end = " \\" if index + 1 < len(contents) else ""
-        yield f"  {10 + index}< <(printf {_bash_bytes(content)}){end}"
+        yield f"  {10 + index}< <(printf -- {_bash_bytes(content)}){end}"
+    if plan.stubs:
+        yield "status=$?"
+        for stub in reversed(plan.stubs):
+            yield f"{'rmdir' if stub.kind == 'directory' else 'rm'} {bash_quote(stub.path)}"
+        yield "(exit $status)"
 
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,+@%=")

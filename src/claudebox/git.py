@@ -29,6 +29,7 @@ class Repository(Value):
     linked: bool = False  # a worktree or submodule: the git directory lies outside of the checkout
     writable: tuple[tuple[str, tuple[int, int]], ...] = ()  # what a commit in a linked worktree writes
     frozen: tuple[str, ...] = ()  # files there that say which repository it is
+    pins: tuple[tuple[str, tuple[int, int]], ...] = ()  # what of a linked one was looked at, by identity
     problem: str = ""  # why it was not believed; then git does not work inside
     main: str = ""  # what stands for the project in all of its worktrees
     git_dir: str = ""  # a git directory that is writable as a whole, so that its parts need protection
@@ -67,22 +68,36 @@ def _configuration(found: Repository) -> tuple[str, ...]:
 def _find(workdir: str, uid: int) -> Repository | None:
     dot = os.path.join(workdir, ".git")
     try:
-        mode = os.lstat(dot).st_mode
+        status = os.lstat(dot)
     except OSError:
         return _above(workdir)
-    if stat.S_ISDIR(mode):
+    if stat.S_ISDIR(status.st_mode):
         commondir = os.path.join(dot, "commondir")
         if os.path.lexists(commondir) and (read_small(commondir) or b"").strip() != b".":
             return Repository(
                 workdir, main=workdir, problem="`.git/commondir` in a main repository redirects its configuration"
             )
         return _writable(Repository(workdir, dot, main=workdir), dot)
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(status.st_mode):
         return Repository(workdir, main=workdir, problem="`.git` is neither a directory nor a file")
+    pin = (dot, (status.st_dev, status.st_ino))
     try:
-        return _linked(workdir, dot, uid)
+        repository = _linked(workdir, dot, uid)
+        return repository.replace(pins=(pin, *_pins(repository)))
     except (OSError, ValueError) as error:
-        return Repository(workdir, linked=True, main=workdir, problem=str(error))
+        return Repository(workdir, linked=True, main=workdir, problem=str(error), pins=(pin,))
+    except RecursionError:  # of realpath, which counts no links
+        problem = "`.git` leads through too many links"
+        return Repository(workdir, linked=True, main=workdir, problem=problem, pins=(pin,))
+
+
+def _pins(repository: Repository) -> Iterable[tuple[str, tuple[int, int]]]:
+    """Yield what the paths are that are mounted as they stand, or raise ValueError for a link (C04, C10)."""
+    for path in (repository.common_dir, *repository.frozen):
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            raise ValueError(f"`{path}` became a link while it was being read")
+        yield path, (status.st_dev, status.st_ino)
 
 
 def _writable(repository: Repository, git_dir: str) -> Repository:
@@ -186,7 +201,7 @@ def parse_config(content: bytes) -> list[tuple[str, str, str]]:
     """Return (section, key, value) of a git configuration file; what does not parse is passed over."""
     rows: list[tuple[str, str, str]] = []
     section = ""
-    lines = iter(os.fsdecode(content).split("\n"))
+    lines = iter(os.fsdecode(content).removeprefix("\ufeff").split("\n"))
     for raw in lines:
         line = raw.strip()
         if line.startswith("["):
@@ -196,9 +211,11 @@ def parse_config(content: bytes) -> list[tuple[str, str, str]]:
         if not line or line[0] in "#;":
             continue
         key, _, value = line.partition("=")
-        while _continues(value):
-            value = value[:-1] + next(lines, "")
-        rows.append((section, key.strip().lower(), _unquote(value.strip())))
+        pieces = [value]
+        while _continues(pieces[-1]):
+            pieces[-1] = pieces[-1][:-1]
+            pieces.append(next(lines, ""))
+        rows.append((section, key.strip().lower(), _unquote("".join(pieces).strip())))
     return rows
 
 
@@ -209,6 +226,7 @@ def _continues(value: str) -> bool:
 def _unquote(value: str) -> str:
     """Undo git's quoting; a comment ends an unquoted part."""
     out: list[str] = []
+    kept = 0  # blanks at the end count only in quotes
     quoted = False
     chars = iter(value)
     for char in chars:
@@ -217,11 +235,15 @@ def _unquote(value: str) -> str:
             out.append({"n": "\n", "t": "\t", "b": "\b"}.get(follower, follower))
         elif char == '"':
             quoted = not quoted
+            continue
         elif char in "#;" and not quoted:
             break
         else:
             out.append(char)
-    return "".join(out).strip() if not value.startswith('"') else "".join(out)
+            if char.isspace() and not quoted:
+                continue
+        kept = len(out)
+    return "".join(out[:kept])
 
 
 def render_config(name: str, email: str) -> bytes:

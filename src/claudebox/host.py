@@ -9,7 +9,7 @@ import os
 import pwd
 import stat
 
-from claudebox import git, kernel, layout, places, programs, survey, watched
+from claudebox import git, guard, kernel, layout, places, programs, sockets, survey, watched
 from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
@@ -73,6 +73,7 @@ class Host(Value):
     opt: bool = False
     etc: tuple[tuple[str, str, str], ...] = ()  # path, where it really is, reason
     masked: tuple[tuple[str, str], ...] = ()
+    kernel_settings: tuple[str, ...] = ()  # parts of /proc that this user could write
     store: bool = False
     store_path: tuple[str, ...] = ()
     store_links: tuple[tuple[str, str], ...] = ()  # /bin/sh and its like, on a machine without /usr
@@ -83,7 +84,7 @@ class Host(Value):
     ignored_signals: frozenset[int] = frozenset()
     identity: tuple[str, str] = ("", "")
     repository: git.Repository | None = None
-    sockets: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()  # in the project and in what is mounted besides
     guarded: tuple[Guarded, ...] = ()
     leaks: tuple[Leak, ...] = ()  # files of the project that hold secrets
     leaks_note: str = ""  # how far they could be recognised
@@ -113,11 +114,11 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     client, client_problem = _client(home, path, workdir.real)
     repository = git.find(workdir.real, uid, home, environ)
     instance = instances.locate(home, repository.main if repository else workdir.real)
-    sockets, suspects = survey.look(workdir.real, for_secrets=policy.project_secrets != "allow")
-    leaks, leaks_note = survey.leaks(policy, suspects, repository, instance)
+    leaks, leaks_note = survey.leaks(policy, workdir.real, repository, instance)
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
+    sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     return Host(
         uid=uid,
         gid=os.getgid(),
@@ -141,6 +142,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         opt=usr and os.path.isdir("/opt"),
         etc=layout.etc(),
         masked=tuple(row for row in places.MASKED if os.path.isfile(row[0])),
+        kernel_settings=tuple(path for path in places.KERNEL_SETTINGS if uid == 0 and os.path.exists(path)),
         store=store,
         store_path=layout.store_path(path) if store and not usr else (),
         store_links=layout.store_links(path) if store and not usr else (),
@@ -155,13 +157,15 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         ),
         identity=git.read_identity(home, environ),
         repository=repository,
-        sockets=sockets,
+        sockets=sockets.find(
+            workdir.real, [fact.real for fact in sources.values()], [name for name, _, _ in guard.PROTECTED]
+        ),
+        guarded=watched.look(workdir.real, repository, instance),
         leaks=leaks,
         leaks_note=leaks_note,
-        guarded=watched.look(workdir.real, repository, instance),
         client=client,
         client_problem=client_problem,
-        sources={request.source: examiner.fact(request.source) for request in policy.mounts},
+        sources=sources,
         destinations={request.dest: _destination(request.dest) for request in policy.mounts},
         instance=instance,
         login=logins.find(home, instance),
@@ -181,11 +185,16 @@ def _home(environ: dict[str, str], account_home: str) -> str:
     raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
 
 
-def _workdir(examiner: Examiner) -> PathFact:
+def current_directory() -> str:
+    """Return the working directory as the kernel names it."""
     try:
-        path = os.getcwd()
+        return os.getcwd()
     except OSError:
         raise ClaudeboxError("the working directory no longer exists", hint="change to a project directory") from None
+
+
+def _workdir(examiner: Examiner) -> PathFact:
+    path = current_directory()
     fact = examiner.fact(path)
     if fact.kind != "directory":
         raise ClaudeboxError(f"the working directory `{path}` cannot be read")
