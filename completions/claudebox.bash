@@ -14,6 +14,6 @@ _claudebox() {
     --network) mapfile -t COMPREPLY < <(compgen -W "full none" -- "$word"); return ;;
     --allow) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --exec --shell --dry-run --explain --check --json --instances -h --help --version --env --mount-ro --mount-rw --unsafe-mounts --inherit --claude-home --network --allow --allow-userns" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --exec --shell --dry-run --explain --check --json --instances --demo -h --help --version --env --mount-ro --mount-rw --unsafe-mounts --inherit --claude-home --network --allow --allow-userns" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

@@ -7,6 +7,7 @@ complete -c claudebox -l explain -d 'print every mount with its reason and every
 complete -c claudebox -l check -d 'examine this machine and tell what would stop a launch, and stop'
 complete -c claudebox -l json -d 'with --check, --explain or --instances: print JSON'
 complete -c claudebox -l instances -d 'list the projects that have conversations here; --instances prune removes those whose project is gone'
+complete -c claudebox -l demo -d 'watch a scripted model attack the sandbox and then work in it, offline and with fake secrets, and stop'
 complete -c claudebox -s h -l help -d 'print this help, and stop'
 complete -c claudebox -l version -d 'print the version of claudebox, and stop'
 complete -c claudebox -l env -x -a '(set -nx)' -d 'let this variable of the host into the sandbox; repeatable'

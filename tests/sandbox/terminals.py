@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Box
 
-PATIENCE = 5.0  # seconds; only a hang needs them
+PATIENCE = 4.0  # seconds; only a hang needs them
 CTRL_C, CTRL_Z, CTRL_BACKSLASH = "\x03", "\x1a", "\x1c"
 _PROMPT = "<$?>host$ "  # shows the status of the last command
 _AT_PROMPT = r"<(\d+)>host\$ "
@@ -140,6 +140,11 @@ class Terminal:
     def claudebox(self, *words: str) -> None:
         """Type a command line that runs these words in the sandbox."""
         self.type(command(self.box, *words))
+
+    def python(self, program: str) -> None:
+        """Run a Python program in the sandbox, and wait until it has said that it is ready."""
+        self.claudebox("python3", self.box.write("program.py", program))
+        self.expect("\nready\n")
 
     def resume(self) -> None:
         """Continue the job that was suspended, and wait until it has the terminal and runs."""

@@ -99,20 +99,23 @@ def test_a_killed_program_leaves_no_alternate_screen_no_mouse_and_a_cursor(user_
 
 def test_putting_the_terminal_in_order_does_not_move_the_cursor_of_a_plain_one(user_box):
     # proves B08
+    editor = r"printf '\033[?1049h\033[?1049l'; seq 10"  # tmux remembers where the cursor stood then
     with Multiplexer(user_box) as window:
-        # An editor was here: tmux remembers where the cursor stood then.
-        window.type(r"printf '\033[?1049h\033[?1049l'; seq 10")
+        window.type(editor)
         window.expect("(?m)^10$")
-        program = user_box.write("program.sh", "echo ready; exec sleep 1000")
-        window.claudebox("sh", program)
+        row, last = prompt_row(window)
+        window.type(r"printf '\033[?1049l'")  # what a careless reset does
+        wait_until(lambda: prompt_row(window)[0] < row, "the cursor moves if nobody takes care")
+
+    with Multiplexer(user_box) as window:
+        window.type(editor)
+        window.expect("(?m)^10$")
+        window.claudebox("sh", user_box.write("program.sh", "echo ready; exec sleep 1000"))
         window.expect("(?m)^ready$")
         window.press("C-c")
         window.expect(r"<130>host\$")
         row, last = prompt_row(window)
         assert row == last
-
-        window.type(r"printf '\033[?1049l'")  # what a careless reset does
-        wait_until(lambda: prompt_row(window)[0] < row, "the cursor moves if nobody takes care")
 
 
 def test_closing_a_window_with_nothing_but_claudebox_in_it_ends_the_sandbox(user_box):
