@@ -80,8 +80,8 @@ BREAKS = {
     ),
     "abstract sockets are not scoped": Break("alter=lambda p: p.replace(scoped=False)", "abstract"),
     "the network is shared": Break("alter=lambda p: without(p, 'net')", "listeners", ("--network", "none")),
-    "processes are shared": Break(
-        "alter=lambda p: without(p, 'pid')", "arguments processes privileges survivors"
+    "processes of the host are listed": Break(
+        "alter=lambda p: changed(p, '/proc', kind='bind', source='/proc')", "arguments privileges"
     ),
     "shared memory is shared": Break("alter=lambda p: without(p, 'ipc')", "shared_memory"),
     "nothing is masked": Break("alter=lambda p: rows(p, lambda row: row.kind != 'mask')", "names keyrings sockets"),
@@ -108,6 +108,7 @@ def prepare(box):
     login = {"claudeAiOauth": {"accessToken": "a", "refreshToken": "r", "expiresAt": 1}}
     box.write(f"{box.home}/.claude/.credentials.json", json.dumps(login))
     box.environ["EXTRA"] = box.mkdir(f"{box.base}/extra")
+    box.environ["TMPDIR"] = box.mkdir(f"{box.base}/t")
 
 
 @pytest.mark.parametrize("tier", ["full", "none"])
@@ -127,7 +128,6 @@ def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
     assert all(row["proves"] for row in rows.values())
     assert entries(box.base) == before
     assert journal(box) == []
-    assert not [name for name in os.listdir("/tmp") if name.startswith("claudebox-verify-")]
 
 
 def test_the_report_is_one_line_per_promise_with_a_summary(user_box):
@@ -154,15 +154,37 @@ def test_a_broken_protection_is_reported_as_broken(box, name):
     assert broken == set(case.broken.split()), found
 
 
-def test_the_probe_outside_of_a_sandbox_finds_everything_broken(box):
+def test_processes_that_are_shared_start_nothing(box):
+    # proves E08, A06
+    prepare(box)
+    source = f"{os.path.dirname(os.path.dirname(box.program))}/src"
+    code = DRIVER.format(source=source, flags=(), seam="alter=lambda p: without(p, 'pid')")
+    code = f"import claudebox.launch; claudebox.launch._READY_TIMEOUT = 1\n{code}"
+    result = box.host("/usr/bin/python3", "-ISc", f"import sys; sys.path.insert(0, {source!r})\n{code}")
+    assert result.returncode == 1
+    assert "nothing was started" in result.stderr
+
+
+def test_a_process_that_outlives_its_sandbox_is_found_and_ended(user_box, background):
+    # proves SAND-15, E12
+    from claudebox.commands import verify
+
+    assert not verify._survives("leftover-none")
+    left = background(user_box, "/bin/sh", "-c", "sleep 60; :", "leftover-found")
+    assert verify._survives("leftover-found")
+    assert left.wait(timeout=5) == -9
+
+
+def test_the_probe_outside_of_a_sandbox_finds_everything_broken(box, background):
     # proves SEC-05
     probe = f"{os.path.dirname(os.path.dirname(box.program))}/src/claudebox/commands/probe.py"
     spec = {"token": "nekot", "leftover": "x", "names": [], "hidden": [], "read_only": [box.home], "writable": [],
-            "workdir": "/nonexistent", "protected": [box.write("protected")]}  # fmt: skip
+            "workdir": "/nonexistent", "protected": [box.write("protected")],
+            "process": background(box, "sleep", "60").pid}  # fmt: skip
     result = box.host("/usr/bin/python3", "-IS", probe, box.write("spec", json.dumps(spec)), env={"A": "token"})
     rows = {row["promise"]: row["status"] for row in map(json.loads, result.stdout.splitlines())}
     for promise in ("environment", "keyrings", "terminal", "kernel_surface", "privileges", "limits", "names",
-                    "read_only", "project", "protected"):  # fmt: skip
+                    "processes", "read_only", "project", "protected"):  # fmt: skip
         assert rows[promise] == "broken", promise
 
 
