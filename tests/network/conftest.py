@@ -35,6 +35,14 @@ class NetBox(Box):
     """A box whose host is a namespace of the test."""
 
     world: World | None = None
+    uplink: str = ""  # claudebox chooses by itself
+
+    def run(self, *argv: str, flags: tuple[str, ...] = (), **options: object) -> subprocess.CompletedProcess[str]:
+        return super().run(*argv, flags=(*self.choice, *flags), **options)
+
+    @property
+    def choice(self) -> tuple[str, ...]:
+        return ("--uplink", self.uplink) if self.uplink else ()
 
     def host(self, *argv: str, **options: object) -> subprocess.CompletedProcess[str]:
         as_root: dict[str, object] = {"user": None, "group": None, "extra_groups": None}  # `outside` gives it up again
@@ -49,7 +57,7 @@ class NetBox(Box):
     @contextlib.contextmanager
     def start(self, *argv: str, flags: tuple[str, ...] = (), **options: object) -> Iterator[subprocess.Popen[str]]:
         """Start a command in the sandbox and do not wait for it; whatever the test finds, it ends with the test."""
-        words = self.outside(self.program, "-y", *flags, "--exec", "--", *argv)
+        words = self.outside(self.program, "-y", *self.choice, *flags, "--exec", "--", *argv)
         settings: dict[str, object] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         settings |= {"cwd": self.project, "env": self.variables(), "text": True, **options}
         with subprocess.Popen(words, **settings) as process:  # type: ignore[call-overload]
@@ -147,7 +155,7 @@ def _netbox(account: Account, uplink: str, world: World, request: pytest.Fixture
     need(uplink != "slirp4netns" or shutil.which("slirp4netns"), "slirp4netns")
     checkout = request.getfixturevalue("pasta_checkout" if uplink == "pasta" else "checkout")
     made = make_box(account, checkout)
-    box = NetBox(**vars(made), world=world)
+    box = NetBox(**vars(made), world=world, uplink=uplink if uplink == "pasta" else "")
     yield box
     shutil.rmtree(box.base, ignore_errors=True)
 

@@ -268,3 +268,21 @@ def _read_until(descriptor: int, wanted: bytes) -> None:
     while wanted not in seen:
         assert select.select([descriptor], [], [], 10)[0], seen
         seen += os.read(descriptor, 4096)
+
+
+@pytest.mark.parametrize(("options", "chosen"), [
+    (("--map-host-loopback", "--splice-only"), "through pasta"),
+    (("--map-host-loopback",), "through slirp4netns"),
+    ((), "through slirp4netns"),
+])  # fmt: skip
+def test_the_uplink_is_chosen_by_what_it_can_do(plain_netbox, checkout, options, chosen):
+    """Which versions know which options was looked up; here only the choice is of interest."""
+    # proves NET-02
+    known = " ".join(f"{option}) ;;" for option in options)
+    program = f"#!/bin/sh\nfor word; do case $word in {known} none) ;; --version) exit 0;; *) exit 1;; esac; done\n"
+    path = plain_netbox.write("pasta", program, mode=0o755)
+    plain_netbox.program = bake(checkout, {"pasta": path}) + "/bin/claudebox"
+
+    shown = plain_netbox.claudebox("--explain", *INET, "--exec", "--", "true").stdout
+
+    assert chosen in shown
