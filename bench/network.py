@@ -15,13 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "src")]
 
-from claudebox.uplink import arguments  # noqa: E402
 from tests.network.topology import INTERNET4, World  # noqa: E402
+
+from claudebox.uplink import arguments  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
 TRAFFIC = str(REPOSITORY / "bench/traffic.py")
@@ -128,8 +130,10 @@ class Bench:
         else:
             reading, sign = told, ""
             words = arguments.slirp4netns(path, inside.pid, tell, end, ipv6=True)
-        carrier = subprocess.Popen([*self.world.within("host"), *words], pass_fds=(tell, end), stderr=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL)  # fmt: skip
+        quiet = subprocess.DEVNULL
+        carrier = subprocess.Popen(
+            [*self.world.within("host"), *words], pass_fds=(tell, end), stderr=quiet, stdout=quiet
+        )
         os.read(reading, 1)
         Path(ready).write_text("go\n")
         output = inside.communicate(timeout=40)[0]
@@ -175,48 +179,67 @@ def median(rows: list[dict[str, float]], key: str) -> float:
 
 def verdict(name: str, value: float, target: float, *, at_least: bool, unit: str = "") -> bool:
     good = value >= target if at_least else value <= target
-    print(f"  {'ok    ' if good else 'missed'} {name:<58} {value:8.2f}{unit}  target {'>=' if at_least else '<='} {target}{unit}")
+    wanted = f"target {'>=' if at_least else '<='} {target}{unit}"
+    print(f"  {'ok    ' if good else 'missed'} {name:<58} {value:8.2f}{unit}  {wanted}")
     return good
 
 
 def report(bench: Bench, rounds: int) -> bool:
     good = True
-    paths = {"host": lambda: bench.direct(INTERNET4, SIZE, CONNECTS), "socat": lambda: bench.relayed(INTERNET4, SIZE, CONNECTS)}
+    wanted = (INTERNET4, SIZE, CONNECTS)
+    paths = {"host": partial(bench.direct, *wanted), "socat": partial(bench.relayed, *wanted)}
     for name in bench.uplinks:
-        paths[f"bare {name}"] = lambda name=name: bench.bare(name, INTERNET4, SIZE, CONNECTS)  # type: ignore[misc]
-        paths[f"inet {name}"] = lambda name=name: bench.ours(name, INTERNET4, SIZE, CONNECTS)  # type: ignore[misc]
+        paths[f"bare {name}"] = partial(bench.bare, name, *wanted)
+        paths[f"inet {name}"] = partial(bench.ours, name, *wanted)
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in paths}
     for _ in range(rounds):
         for name, path in paths.items():
             rows[name].append(path())
     print(f"one router away, median of {rounds}: {'down Mbit/s':>12} {'up Mbit/s':>12} {'connect and a byte, us':>24}")
     for name, found in rows.items():
-        print(f"  {name:<28} {median(found, 'down'):14.0f} {median(found, 'up'):12.0f} {median(found, 'connect'):24.0f}")
+        print(
+            f"  {name:<28} {median(found, 'down'):14.0f} {median(found, 'up'):12.0f} {median(found, 'connect'):24.0f}"
+        )
 
     bench.wan_only(on=True)
-    far: dict[str, list[float]] = {"host": []} | {name: [] for name in bench.uplinks}
+    far: dict[str, list[float]] = {name: [] for name in ("host", *bench.uplinks)}
     for _ in range(rounds):
         far["host"].append(bench.direct(WAN4, WAN_SIZE, 0)["up"])
         for name in bench.uplinks:
             far[name].append(bench.ours(name, WAN4, WAN_SIZE, 0)["up"])
     bench.wan_only(on=False)
-    print("upload over 50 ms and 100 Mbit/s: " + ", ".join(f"{name} {statistics.median(found):.1f} Mbit/s" for name, found in far.items()))
+    print(
+        "upload over 50 ms and 100 Mbit/s: "
+        + ", ".join(f"{name} {statistics.median(found):.1f} Mbit/s" for name, found in far.items())
+    )
 
     times: dict[str, list[float]] = {}
     for _ in range(rounds * 5):
         for name in bench.uplinks:
             for tier in ("full", "none", "inet"):
                 times.setdefault(f"{tier} {name}", []).append(bench.launch(name, tier))
-    print("launch to end of `true`, ms: " + ", ".join(f"{name} {statistics.median(found):.0f}" for name, found in times.items()))
+    print(
+        "launch to end of `true`, ms: "
+        + ", ".join(f"{name} {statistics.median(found):.0f}" for name, found in times.items())
+    )
 
     for name in bench.uplinks:
         print(name)
         ours, bare, socat = rows[f"inet {name}"], rows[f"bare {name}"], rows["socat"]
         for key in ("down", "up"):
-            good &= verdict(f"{key}, share of the bare uplink", median(ours, key) / median(bare, key), 0.95, at_least=True)
+            good &= verdict(
+                f"{key}, share of the bare uplink", median(ours, key) / median(bare, key), 0.95, at_least=True
+            )
             good &= verdict(f"{key}, against socat", median(ours, key) / median(socat, key), 1.5, at_least=True)
-        good &= verdict("connect, bare uplink's share of ours", median(bare, "connect") / median(ours, "connect"), 0.95, at_least=True)
-        good &= verdict("connect, socat against ours", median(socat, "connect") / median(ours, "connect"), 2, at_least=True)
+        good &= verdict(
+            "connect, bare uplink's share of ours",
+            median(bare, "connect") / median(ours, "connect"),
+            0.95,
+            at_least=True,
+        )
+        good &= verdict(
+            "connect, socat against ours", median(socat, "connect") / median(ours, "connect"), 2, at_least=True
+        )
         good &= verdict("upload over the far path, share of direct",
                         statistics.median(far[name]) / statistics.median(far["host"]), 0.85, at_least=True)  # fmt: skip
         more = statistics.median(times[f"inet {name}"]) - statistics.median(times[f"none {name}"])

@@ -1,4 +1,4 @@
-"""A path across the world for the network benchmark: two tunnel devices, and a wait of 25 ms at 100 Mbit/s between them."""
+"""A path across the world for the network benchmark: two devices, and between them 25 ms at 100 Mbit/s."""
 
 from __future__ import annotations
 

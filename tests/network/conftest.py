@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.conftest import Account, Box, make_box, need
 from tests.network import topology
 
@@ -58,7 +57,11 @@ class NetBox(Box):
     def start(self, *argv: str, flags: tuple[str, ...] = (), **options: object) -> Iterator[subprocess.Popen[str]]:
         """Start a command in the sandbox and do not wait for it; whatever the test finds, it ends with the test."""
         words = self.outside(self.program, "-y", *self.choice, *flags, "--exec", "--", *argv)
-        settings: dict[str, object] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        settings: dict[str, object] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
         settings |= {"cwd": self.project, "env": self.variables(), "text": True, **options}
         with subprocess.Popen(words, **settings) as process:  # type: ignore[call-overload]
             try:
@@ -66,7 +69,9 @@ class NetBox(Box):
             finally:
                 process.kill()
 
-    def probe(self, targets: list[list[object]], *, flags: tuple[str, ...] | None, wait: bool = True) -> list[list[str]]:
+    def probe(
+        self, targets: list[list[object]], *, flags: tuple[str, ...] | None, wait: bool = True
+    ) -> list[list[str]]:
         """Try targets inside, or on the host where no flags are given; return answer and seconds of each."""
         script = self.write("probe.py", Path(__file__).with_name("probe.py").read_text())
         words = (PYTHON, script, json.dumps(targets), *(("--wait",) if wait else ()))
@@ -133,7 +138,9 @@ def netbox(account: Account, uplink: str, world: World, request: pytest.FixtureR
 
 
 @pytest.fixture
-def user_netbox(ordinary_account: Account, uplink: str, world: World, request: pytest.FixtureRequest) -> Iterator[NetBox]:
+def user_netbox(
+    ordinary_account: Account, uplink: str, world: World, request: pytest.FixtureRequest
+) -> Iterator[NetBox]:
     """Return a box of an ordinary user, for each uplink."""
     yield from _netbox(ordinary_account, uplink, world, request)
 

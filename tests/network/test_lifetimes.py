@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -9,12 +10,12 @@ import select
 import shutil
 import signal
 import subprocess
+import termios
 import time
 import uuid
 from pathlib import Path
 
 import pytest
-
 from tests.network import processes, topology
 from tests.network.conftest import PYTHON, bake
 from tests.network.topology import PORT, wait_until
@@ -28,10 +29,10 @@ while time.monotonic() < end:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family) as channel:
             channel.settimeout(0.3)
-            if channel.connect_ex((address, %d)) == 0:
+            if channel.connect_ex((address, PORT)) == 0:
                 reached.add(address)
 print(*sorted(reached))
-""" % PORT  # noqa: UP031 - braces are Python's here
+""".replace("PORT", str(PORT))
 
 
 def helpers(process: subprocess.Popen[str], uplink: str) -> dict[int, str]:
@@ -239,7 +240,9 @@ def test_status_and_signals_are_as_in_full(netbox):
         flags = ("--network", tier)
         assert netbox.sh("exit 7", flags=flags).returncode == 7
         assert netbox.sh("kill -TERM $$", flags=flags).returncode == 128 + signal.SIGTERM
-        with netbox.start("sh", "-c", "trap 'exit 42' TERM; echo up; while :; do sleep 0.05; done", flags=flags) as process:
+        with netbox.start(
+            "sh", "-c", "trap 'exit 42' TERM; echo up; while :; do sleep 0.05; done", flags=flags
+        ) as process:
             assert process.stdout.readline() == "up\n"
             process.terminate()
             assert process.wait(10) == 42
@@ -253,7 +256,7 @@ def test_the_terminal_is_as_in_full(user_netbox):
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             words, cwd=user_netbox.project, env=user_netbox.variables(), stdin=theirs, stdout=theirs, stderr=theirs,
-            start_new_session=True, preexec_fn=lambda: __import__("fcntl").ioctl(0, 0x540E, 0),
+            start_new_session=True, preexec_fn=_take_terminal,  # noqa: PLW1509 - one thread
         )  # fmt: skip
         os.close(theirs)
         _read_until(ours, b"up\r\n")
@@ -261,6 +264,10 @@ def test_the_terminal_is_as_in_full(user_netbox):
         _read_until(ours, b"interrupted")
         assert process.wait(10) == 9
         os.close(ours)
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _read_until(descriptor: int, wanted: bytes) -> None:
