@@ -109,13 +109,17 @@ class Bench:
         return json.loads(self.run(*words, *self.client(address, PORT, size, connects)))  # type: ignore[no-any-return]
 
     def bare(self, uplink: str, address: str, size: int, connects: int) -> dict[str, float]:
-        """Measure the same uplink with the same options and no rules."""
+        """Measure the same uplink with the same options and no rules.
+
+        Each process has a session of its own, as with us and with everybody who makes a daemon of an uplink: the
+        kernel shares its time out by sessions.
+        """
         ready = f"{self.base}/ready"
         os.mkfifo(ready)
         inside = subprocess.Popen(
             [*self.world.within("host"), "unshare", "--user", "--map-root-user", "--net", "sh", "-c",
              f'{LIMIT} ip link set lo up; echo up; read word < {ready}; exec "$@"', "bare",
-             *self.client(address, PORT, size, connects)], stdout=subprocess.PIPE, text=True,
+             *self.client(address, PORT, size, connects)], stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         assert inside.stdout is not None
         inside.stdout.readline()
@@ -132,7 +136,11 @@ class Bench:
             words = arguments.slirp4netns(path, inside.pid, tell, end, ipv6=True)
         quiet = subprocess.DEVNULL
         carrier = subprocess.Popen(
-            [*self.world.within("host"), *words], pass_fds=(tell, end), stderr=quiet, stdout=quiet
+            [*self.world.within("host"), *words],
+            pass_fds=(tell, end),
+            stderr=quiet,
+            stdout=quiet,
+            start_new_session=True,
         )
         os.read(reading, 1)
         Path(ready).write_text("go\n")
