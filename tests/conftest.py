@@ -10,8 +10,12 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ORDINARY_USER = "claudebox-test"
@@ -64,7 +68,7 @@ def account(request: pytest.FixtureRequest, ordinary_account: Account) -> Accoun
 
 
 @pytest.fixture(scope="session")
-def checkout() -> str:
+def checkout() -> Iterator[str]:
     """Return a copy of claudebox that every account can read, with its bytecode beside it."""
     base = tempfile.mkdtemp(prefix="claudebox-checkout-")
     os.chmod(base, 0o755)
@@ -111,7 +115,8 @@ class Box:
 
     def variables(self, extra: dict[str, str] | None = None) -> dict[str, str]:
         """Return the environment of the host for this box."""
-        return {"HOME": self.home, "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm", **self.environ, **(extra or {})}
+        basic = {"HOME": self.home, "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm"}
+        return {**basic, **self.environ, **(extra or {})}
 
     def host(self, *argv: str, **options: object) -> subprocess.CompletedProcess[str]:
         """Run a program outside of any sandbox, as the account: the positive control."""
@@ -148,7 +153,7 @@ def make_box(account: Account, checkout: str) -> Box:
 
 
 @pytest.fixture
-def box(account: Account, checkout: str) -> Box:
+def box(account: Account, checkout: str) -> Iterator[Box]:
     """Return a fresh box, as root and as an ordinary user."""
     need(shutil.which("bwrap"), "bubblewrap")
     made = make_box(account, checkout)
@@ -157,7 +162,7 @@ def box(account: Account, checkout: str) -> Box:
 
 
 @pytest.fixture
-def user_box(ordinary_account: Account, checkout: str) -> Box:
+def user_box(ordinary_account: Account, checkout: str) -> Iterator[Box]:
     """Return a fresh box of an ordinary user, for what does not depend on the account."""
     need(shutil.which("bwrap"), "bubblewrap")
     made = make_box(ordinary_account, checkout)

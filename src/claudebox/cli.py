@@ -11,6 +11,8 @@ from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from claudebox.settings import Settings
 
 # What would make this interpreter run code of the project if it stands in the environment (E03).
@@ -33,13 +35,13 @@ def main() -> int:
         return FAILED
 
 
-def entry() -> int:
+def entry() -> NoReturn:
     """Start from an installer's shim, which runs Python with the person's variables and directories."""
     if not sys.flags.isolated and any(os.environ.get(name) for name in _PYTHON_VARIABLES):
         package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         program = f"import sys; sys.path.insert(0, {package!r}); from claudebox.cli import main; sys.exit(main())"
         os.execv(sys.executable, [sys.executable, "-IS", "-c", program, *sys.argv[1:]])
-    return main()
+    os._exit(main())  # everything is written, and taking the interpreter apart would cost 3 ms
 
 
 def _ensure_standard_descriptors() -> None:
@@ -73,6 +75,16 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         from claudebox.commands import instances  # noqa: PLC0415
 
         return instances.run(environ, settings)
+    if settings.on("demo"):
+        from claudebox.demo import session  # noqa: PLC0415
+
+        tier = settings.one("network")
+        return session.run(
+            environ,
+            settings.words,
+            interactive=os.isatty(0) and os.isatty(1) and not settings.on("yes"),
+            network="" if tier.origin == "default" else tier.value,
+        )
     return _launch(settings, environ)
 
 
@@ -80,7 +92,7 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
     from claudebox import explain, host, policy  # noqa: PLC0415
     from claudebox import plan as planning  # noqa: PLC0415
 
-    wishes = policy.decide(settings, home=environ.get("HOME", "/"), workdir=os.getcwd())
+    wishes = policy.decide(settings, home=environ.get("HOME", "/"), workdir=host.current_directory())
     facts = host.read(wishes, environ)
     plan = planning.make(wishes, facts)
     if settings.on("dry_run"):
@@ -99,6 +111,7 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
     console.write(explain.audit(plan))
     if not settings.on("yes") and not console.confirm("Proceed? [Y/n] ", default=True):
         return DECLINED
+    launch.check_project(prepared)
     key = client.key_tail(facts)
     instance.create(facts.instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints)
     chore = None

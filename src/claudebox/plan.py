@@ -76,9 +76,11 @@ def _rows(policy: Policy, host: Host) -> tuple[Mount, ...]:
         (*mounts.plan_mounts(policy, host), *client.plan_mounts(policy, host), *guard.plan_mounts(policy, host))
     )
     asked = tuple(exposure.plan_mounts(policy, host))
-    taken = {row.dest for row in own}
+    taken = _upward(row.dest for row in own)
     for row in asked:
-        if row.dest in taken:  # a writable one would win over /etc/passwd or ~/.gitconfig (C27)
+        # A writable one would win over /etc/passwd or ~/.gitconfig, and bwrap would create on the host what lies
+        # beneath (C27).
+        if row.dest in taken and row.kind != "mask":
             raise ClaudeboxError(
                 f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
             )
@@ -94,16 +96,24 @@ def _rows(policy: Policy, host: Host) -> tuple[Mount, ...]:
     )
 
 
+def _upward(paths: Iterable[str]) -> set[str]:
+    """Return the paths and every path above them."""
+    found: set[str] = set()
+    for path in paths:
+        while path not in found:
+            found.add(path)
+            path = path[: path.rfind("/")] or "/"  # noqa: PLW2901 - climbing is the point
+    return found
+
+
 def arrange(rows: Iterable[Mount]) -> tuple[Mount, ...]:
     """Return one row per destination, parents before children, whatever the order was."""
     table: dict[str, Mount] = {}
-    for row in rows:
+    for row in sorted(rows, key=_rank, reverse=True):
         if not row.reason or not row.dest.startswith("/") or "\0" in row.dest + row.source:
             raise ClaudeboxError(f"a mount at `{row.dest}` is malformed")
-        other = table.get(row.dest)
-        if other is None or _rank(row) > _rank(other):
-            table[row.dest] = row
-        elif _rank(row) == _rank(other) and row != other:
+        other = table.setdefault(row.dest, row)
+        if _rank(row) == _rank(other) and row != other:
             raise ClaudeboxError(
                 f"two mounts want to be at `{row.dest}`: {other.reason} and {row.reason}",
                 hint="give one of them another destination with `SRC:DEST`",
@@ -174,7 +184,8 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
     if "--bind-fd" not in host.bwrap.options:
         yield "this bwrap binds by name only: do not let others rename the project while it starts"
     if policy.allow_userns:
-        yield "user namespaces are allowed inside: more of the kernel can be attacked"
+        useless = ", and root cannot even make one: the kernel wants capabilities for that" if host.uid == 0 else ""
+        yield f"user namespaces are allowed inside: more of the kernel can be attacked{useless}"
     if policy.unsafe_mounts and policy.mounts:
         yield "--unsafe-mounts: mounts were not checked for what they expose"
     repository = host.repository
@@ -187,7 +198,7 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
             yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
     yield from guard.warnings(policy, host)
     for path in host.sockets:
-        yield f"{path} is a socket in the project; it is masked inside"
+        yield f"{path} is a socket of the host; it is masked inside"
     for request in policy.names:
         if request.name not in host.environ and request.origin.startswith("--"):
             yield f"{request.origin}: {request.name} is not set on the host"

@@ -58,6 +58,11 @@ SETTINGS: tuple[Setting, ...] = (
         "list the projects that have conversations here; `--instances prune` removes those whose project is gone",
         verb=True,
     ),
+    Setting(
+        "demo", ("--demo",), "switch", "Showing",
+        "watch a scripted model attack the sandbox and then work in it, offline and with fake secrets, and stop",
+        verb=True,
+    ),
     Setting("help", ("-h", "--help"), "switch", "Showing", "print this help, and stop", verb=True),
     Setting("version", ("--version",), "switch", "Showing", "print the version of claudebox, and stop", verb=True),
     Setting(
@@ -81,7 +86,7 @@ SETTINGS: tuple[Setting, ...] = (
         "inherit", ("--inherit",), "list", "What enters",
         "bring this part of the host's ~/.claude in, read-only: `CLAUDE.md`, `agents`, `commands`, `skills`, "
         "`output-styles`, `rules`, ...; repeatable",
-        metavar="NAME",
+        metavar="PART",
     ),
     Setting(
         "claude_home", ("--claude-home",), "choice", "What enters",
@@ -152,13 +157,13 @@ class Settings(Value):
 
 def read(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     """Merge the layers: defaults, then the environment, then the flags."""
-    given: dict[str, tuple[Given, ...]] = {}
+    given: dict[str, list[Given]] = {}
     for row in SETTINGS:
         if row.shape == "choice":
-            given[row.key] = (Given(row.default, "default"),)
+            given[row.key] = [Given(row.default, "default")]
         if row.variable and (value := environ.get(row.variable)):
             names = (name.strip() for name in value.split(","))
-            given[row.key] = tuple(Given(name, row.variable) for name in names if name)
+            given[row.key] = [Given(name, row.variable) for name in names if name]
     words: list[str] = []
     rest = list(reversed(argv))
     while rest:
@@ -173,15 +178,16 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
         elif own.shape == "switch":
             if assigned:
                 raise ClaudeboxError(f"`{flag}` takes no value", hint=f"write `{flag}` alone")
-            given[own.key] = (Given("yes", flag),)
+            given[own.key] = [Given("yes", flag)]
         else:
             if not assigned:
                 if not rest:
                     raise ClaudeboxError(f"`{flag}` needs a value: `{flag} {own.metavar}`")
                 value = rest.pop()
-            given[own.key] = (*given.get(own.key, ()), _checked(own, Given(value, flag)))
-    _check_verbs(given)
-    return Settings(given, tuple(words))
+            given.setdefault(own.key, []).append(_checked(own, Given(value, flag)))
+    merged = {key: tuple(values) for key, values in given.items()}
+    _check_verbs(merged)
+    return Settings(merged, tuple(words))
 
 
 def _checked(row: Setting, given: Given) -> Given:
