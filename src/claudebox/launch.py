@@ -160,19 +160,19 @@ def start(prepared: Prepared) -> Sandbox:
             os.close(descriptor)
         payload = _await_ready(ours, messages)
         init = _check(payload, prepared)
-        # Before the word: afterwards they may have ended already.
-        descriptors = os.pidfd_open(init), os.pidfd_open(payload)
         if prepared.link is not None:  # the sandbox is complete, and nothing of the payload has run
             prepared.link.attach(payload)
+        # Before the word: afterwards they may have ended already.
+        descriptors = os.pidfd_open(init), os.pidfd_open(payload)
         # From here on signals are taken one at a time by `supervise`.
         signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP])
         custody.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
         ours.send(b"go\n")
         return Sandbox(monitor, init, payload, *descriptors, prepared.link)
     except BaseException:
+        ours.close()  # the gate ends everything when it hears no more of us
         if prepared.link is not None:
             prepared.link.finish()
-        ours.close()  # the gate ends everything when it hears no more of us
         _await_end(monitor)
         raise
     finally:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.conftest import Account, Box, make_box, need
 from tests.network import topology
 
@@ -35,6 +34,14 @@ class NetBox(Box):
     """A box whose host is a namespace of the test."""
 
     world: World | None = None
+    uplink: str = ""  # claudebox chooses by itself
+
+    def run(self, *argv: str, flags: tuple[str, ...] = (), **options: object) -> subprocess.CompletedProcess[str]:
+        return super().run(*argv, flags=(*self.choice, *flags), **options)
+
+    @property
+    def choice(self) -> tuple[str, ...]:
+        return ("--uplink", self.uplink) if self.uplink else ()
 
     def host(self, *argv: str, **options: object) -> subprocess.CompletedProcess[str]:
         as_root: dict[str, object] = {"user": None, "group": None, "extra_groups": None}  # `outside` gives it up again
@@ -49,8 +56,12 @@ class NetBox(Box):
     @contextlib.contextmanager
     def start(self, *argv: str, flags: tuple[str, ...] = (), **options: object) -> Iterator[subprocess.Popen[str]]:
         """Start a command in the sandbox and do not wait for it; whatever the test finds, it ends with the test."""
-        words = self.outside(self.program, "-y", *flags, "--exec", "--", *argv)
-        settings: dict[str, object] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        words = self.outside(self.program, "-y", *self.choice, *flags, "--exec", "--", *argv)
+        settings: dict[str, object] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
         settings |= {"cwd": self.project, "env": self.variables(), "text": True, **options}
         with subprocess.Popen(words, **settings) as process:  # type: ignore[call-overload]
             try:
@@ -58,7 +69,9 @@ class NetBox(Box):
             finally:
                 process.kill()
 
-    def probe(self, targets: list[list[object]], *, flags: tuple[str, ...] | None, wait: bool = True) -> list[list[str]]:
+    def probe(
+        self, targets: list[list[object]], *, flags: tuple[str, ...] | None, wait: bool = True
+    ) -> list[list[str]]:
         """Try targets inside, or on the host where no flags are given; return answer and seconds of each."""
         script = self.write("probe.py", Path(__file__).with_name("probe.py").read_text())
         words = (PYTHON, script, json.dumps(targets), *(("--wait",) if wait else ()))
@@ -125,7 +138,9 @@ def netbox(account: Account, uplink: str, world: World, request: pytest.FixtureR
 
 
 @pytest.fixture
-def user_netbox(ordinary_account: Account, uplink: str, world: World, request: pytest.FixtureRequest) -> Iterator[NetBox]:
+def user_netbox(
+    ordinary_account: Account, uplink: str, world: World, request: pytest.FixtureRequest
+) -> Iterator[NetBox]:
     """Return a box of an ordinary user, for each uplink."""
     yield from _netbox(ordinary_account, uplink, world, request)
 
@@ -147,7 +162,7 @@ def _netbox(account: Account, uplink: str, world: World, request: pytest.Fixture
     need(uplink != "slirp4netns" or shutil.which("slirp4netns"), "slirp4netns")
     checkout = request.getfixturevalue("pasta_checkout" if uplink == "pasta" else "checkout")
     made = make_box(account, checkout)
-    box = NetBox(**vars(made), world=world)
+    box = NetBox(**vars(made), world=world, uplink=uplink if uplink == "pasta" else "")
     yield box
     shutil.rmtree(box.base, ignore_errors=True)
 

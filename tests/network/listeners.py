@@ -27,7 +27,9 @@ def answer(query: bytes) -> bytes:
     found = NAMES.get(".".join(labels).lower())
     record = b""
     if found and kind in (1, 28):
-        packed = socket.inet_pton(socket.AF_INET, found[0]) if kind == 1 else socket.inet_pton(socket.AF_INET6, found[1])
+        packed = (
+            socket.inet_pton(socket.AF_INET, found[0]) if kind == 1 else socket.inet_pton(socket.AF_INET6, found[1])
+        )
         record = b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 0, len(packed)) + packed
     return query[:2] + struct.pack(">HHHHH", 0x8180 if found else 0x8183, 1, bool(record), 0, 0) + question + record
 

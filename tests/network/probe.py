@@ -125,11 +125,11 @@ if __name__ == "__main__":
         wait_for_ipv6()
     if "--follow" in sys.argv:  # one target per line, for as long as somebody asks
         for line in sys.stdin:
-            print(json.dumps(attempt(json.loads(line))), flush=True)
+            print(json.dumps(attempt(json.loads(line))), flush=True)  # noqa: T201
         sys.exit(0)
     targets = json.loads(sys.argv[1])
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         results = list(pool.map(attempt, targets))
-    print(json.dumps(results))
+    print(json.dumps(results))  # noqa: T201
     sys.stdout.flush()
     os._exit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -9,12 +10,12 @@ import select
 import shutil
 import signal
 import subprocess
+import termios
 import time
 import uuid
 from pathlib import Path
 
 import pytest
-
 from tests.network import processes, topology
 from tests.network.conftest import PYTHON, bake
 from tests.network.topology import PORT, wait_until
@@ -28,10 +29,10 @@ while time.monotonic() < end:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family) as channel:
             channel.settimeout(0.3)
-            if channel.connect_ex((address, %d)) == 0:
+            if channel.connect_ex((address, PORT)) == 0:
                 reached.add(address)
 print(*sorted(reached))
-""" % PORT  # noqa: UP031 - braces are Python's here
+""".replace("PORT", str(PORT))
 
 
 def helpers(process: subprocess.Popen[str], uplink: str) -> dict[int, str]:
@@ -239,7 +240,9 @@ def test_status_and_signals_are_as_in_full(netbox):
         flags = ("--network", tier)
         assert netbox.sh("exit 7", flags=flags).returncode == 7
         assert netbox.sh("kill -TERM $$", flags=flags).returncode == 128 + signal.SIGTERM
-        with netbox.start("sh", "-c", "trap 'exit 42' TERM; echo up; while :; do sleep 0.05; done", flags=flags) as process:
+        with netbox.start(
+            "sh", "-c", "trap 'exit 42' TERM; echo up; while :; do sleep 0.05; done", flags=flags
+        ) as process:
             assert process.stdout.readline() == "up\n"
             process.terminate()
             assert process.wait(10) == 42
@@ -253,7 +256,7 @@ def test_the_terminal_is_as_in_full(user_netbox):
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             words, cwd=user_netbox.project, env=user_netbox.variables(), stdin=theirs, stdout=theirs, stderr=theirs,
-            start_new_session=True, preexec_fn=lambda: __import__("fcntl").ioctl(0, 0x540E, 0),
+            start_new_session=True, preexec_fn=_take_terminal,  # noqa: PLW1509 - one thread
         )  # fmt: skip
         os.close(theirs)
         _read_until(ours, b"up\r\n")
@@ -263,8 +266,30 @@ def test_the_terminal_is_as_in_full(user_netbox):
         os.close(ours)
 
 
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 def _read_until(descriptor: int, wanted: bytes) -> None:
     seen = b""
     while wanted not in seen:
         assert select.select([descriptor], [], [], 10)[0], seen
         seen += os.read(descriptor, 4096)
+
+
+@pytest.mark.parametrize(("options", "chosen"), [
+    (("--map-host-loopback", "--splice-only"), "through pasta"),
+    (("--map-host-loopback",), "through slirp4netns"),
+    ((), "through slirp4netns"),
+])  # fmt: skip
+def test_the_uplink_is_chosen_by_what_it_can_do(plain_netbox, checkout, options, chosen):
+    """Which versions know which options was looked up; here only the choice is of interest."""
+    # proves NET-02
+    known = " ".join(f"{option}) ;;" for option in options)
+    program = f"#!/bin/sh\nfor word; do case $word in {known} none) ;; --version) exit 0;; *) exit 1;; esac; done\n"
+    path = plain_netbox.write("pasta", program, mode=0o755)
+    plain_netbox.program = bake(checkout, {"pasta": path}) + "/bin/claudebox"
+
+    shown = plain_netbox.claudebox("--explain", *INET, "--exec", "--", "true").stdout
+
+    assert chosen in shown

@@ -9,7 +9,6 @@ import signal
 import sys
 
 import pytest
-
 from tests.network import processes, topology
 from tests.network.conftest import PYTHON
 from tests.network.topology import PORT, wait_until
@@ -185,4 +184,3 @@ def test_the_plan_shows_ports_and_rules_with_their_reasons(plain_netbox):
     inside = plain_netbox.run("cat", "/run/claudebox/SANDBOX.md", flags=flags).stdout
     assert "Port 5432 at 127.0.0.1 and ::1 is the host's" in inside
     assert "connections there are refused at once" in inside
-

@@ -1,4 +1,4 @@
-"""Where the tiers lead and where they do not. Every denial has its positive control: the host reaches the same place."""
+"""Where the tiers lead and where not. Every denial has its positive control: the host reaches the same place."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def test_inet_leads_to_the_internet_and_nowhere_else(netbox):
     forbidden = [*CLOSED, *DATAGRAMS, *DETOURS]
     control = netbox.probe([*OPEN, *forbidden], flags=None)
     assert [answer for answer, _ in control[: len(OPEN)]] == [place for _, place, _ in topology.OPEN]
-    unreached = [target for target, (answer, _) in zip(forbidden, control[len(OPEN) :], strict=True) if answer not in PLACES]
+    unreached = [
+        target for target, (answer, _) in zip(forbidden, control[len(OPEN) :], strict=True) if answer not in PLACES
+    ]
     assert unreached == []
 
     names = [["lookup", "public.example", 80], ["tcp-lookup", "public.example", 80], ["udp", topology.INTERNET4, PORT],
@@ -125,8 +127,8 @@ def test_full_is_the_network_of_the_host(plain_netbox):
 
 def test_rules_cannot_be_changed_from_inside(plain_netbox):
     # proves F08
-    attempts = ("nft flush ruleset", "nft list ruleset", "ip route add 192.168.0.0/16 dev tap0", "ip link set tap0 down",
-                "nsenter --target 1 --net true", "ip link set lo down")  # fmt: skip
+    attempts = ("nft flush ruleset", "nft list ruleset", "ip route add 192.168.0.0/16 dev tap0",
+                "ip link set tap0 down", "nsenter --target 1 --net true", "ip link set lo down")  # fmt: skip
     nested = " ".join(f"unshare -Ur {attempt};" for attempt in attempts)
     script = f"PATH=$PATH:/usr/sbin; {'; '.join(attempts)}; {nested} unshare -Urn ip link set lo up && echo own"
     probe = plain_netbox.write("probe.py", Path(__file__).with_name("probe.py").read_text())

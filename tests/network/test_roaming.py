@@ -55,11 +55,16 @@ def test_what_becomes_the_hosts_own_during_a_session_is_barred_at_once(user_netb
             assert process.wait(10) == 0
     finally:
         for words in (
-            ("host", "addr", "del", f"{OWN6}/64", "dev", "tail0"), ("host", "addr", "del", "fd99::2/64", "dev", "tail0"),
-            ("host", "route", "del", "203.0.113.0/24", "dev", "tail0"), ("host", "addr", "del", f"{OWN4}/24", "dev", "tail0"),
-            ("host", "route", "del", "192.0.2.0/24"), ("host", "-6", "route", "del", "2001:db8:99::/64"),
-            ("tailnet", "addr", "del", f"{PEER4}/32", "dev", "lo"), ("tailnet", "addr", "del", f"{PEER6}/128", "dev", "lo"),
+            ("host", "addr", "del", f"{OWN6}/64", "dev", "tail0"),
+            ("host", "addr", "del", "fd99::2/64", "dev", "tail0"),
+            ("host", "route", "del", "203.0.113.0/24", "dev", "tail0"),
+            ("host", "addr", "del", f"{OWN4}/24", "dev", "tail0"),
+            ("host", "route", "del", "192.0.2.0/24"),
+            ("host", "-6", "route", "del", "2001:db8:99::/64"),
+            ("tailnet", "addr", "del", f"{PEER4}/32", "dev", "lo"),
+            ("tailnet", "addr", "del", f"{PEER6}/128", "dev", "lo"),
             ("tailnet", "addr", "del", "fd99::1/64", "dev", "host0"),
-            ("tailnet", "-6", "route", "del", "2001:db8:77::/64"), ("tailnet", "route", "del", "192.168.77.0/24"),
-        ):  # fmt: skip
+            ("tailnet", "-6", "route", "del", "2001:db8:77::/64"),
+            ("tailnet", "route", "del", "192.168.77.0/24"),
+        ):
             subprocess.run(["ip", "-n", world.name(words[0]), *words[1:]], check=False, capture_output=True)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from claudebox import bubblewrap, console, host, kernel, programs
+from claudebox import bubblewrap, console, host, instance, kernel, launch, plan, programs, supervise
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
+from claudebox.journal import Session
+from claudebox.model import Policy
+from claudebox.terminal import Terminal
 from claudebox.uplink import candidates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Status = Literal["ok", "warning", "failed"]
-_PATIENCE = 60
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 
@@ -110,32 +112,49 @@ def follows_links(bwrap: str) -> bool:
 
 def _trial(environ: dict[str, str]) -> Finding:
     """Start a sandbox for real: whatever cannot be installed on this machine shows here."""
-    problem = _try(environ, "--network", "none")
+    problem = _attempt(environ, Policy("exec", ("true",)))
     if problem is not None:
         return Finding("sandbox", "failed", problem.message, problem.hint)
     return Finding("sandbox", "ok", "a program ran inside: namespaces, mounts, seccomp and the gate work")
 
 
-def _try(environ: dict[str, str], *flags: str) -> ClaudeboxError | None:
-    """Run a whole launch in an empty project with an empty home, and return what it complained about."""
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    program = f"import sys; sys.path.insert(0, {package!r}); from claudebox.cli import main; sys.exit(main())"
-    with tempfile.TemporaryDirectory(prefix="claudebox-check-", ignore_cleanup_errors=True) as base:
-        home, project = os.path.join(base, "home"), os.path.join(base, "project")
-        for directory in (home, project):
-            os.mkdir(directory)
-        words = [sys.executable, "-IS", "-c", program, "-y", *flags, "--exec", "--", "true"]
-        try:
-            result = subprocess.run(
-                words, cwd=project, env={**environ, "HOME": home, "NO_COLOR": "1"}, stdin=subprocess.DEVNULL,
-                capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return ClaudeboxError(f"a launch did not end within {_PATIENCE} seconds")
-    if result.returncode == 0:
-        return None
-    message, _, hint = result.stderr.rpartition("error: ")[2].strip().partition("\n\nhint: ")
-    return ClaudeboxError(message or f"a program inside ended with status {result.returncode}", hint=hint)
+def _attempt(environ: dict[str, str], policy: Policy) -> ClaudeboxError | None:
+    """Launch with a home and a project that are thrown away, and return what went wrong."""
+    before = host.current_directory()
+    base = tempfile.mkdtemp(prefix="claudebox-check-")
+    home, project = f"{base}/home", f"{base}/project"
+    try:
+        os.mkdir(home, 0o700)
+        os.mkdir(project, 0o700)
+        os.chdir(project)
+        status = _try({**environ, "HOME": home}, policy)
+    except ClaudeboxError as error:
+        return error
+    except OSError as error:
+        return ClaudeboxError(str(error))
+    else:
+        return ClaudeboxError(f"a program inside ended with status {status}") if status else None
+    finally:
+        os.chdir(before)
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _try(environ: dict[str, str], policy: Policy) -> int:
+    """Launch as `cli` does."""
+    facts = host.read(policy, environ).replace(terminal=host.Terminal())
+    made = plan.make(policy, facts)
+    prepared = launch.prepare(made)
+    instance.create(facts.instance, workdir=made.workdir, key="", mountpoints=made.mountpoints)
+    session = Session(facts.instance)
+    try:
+        session.begin(made.stubs)
+        sandbox = launch.start(prepared)
+        status = supervise.wait(sandbox, Terminal(), detached=True)
+    finally:
+        session.end()
+    if sandbox.link is not None:
+        sandbox.link.finish()
+    return status
 
 
 def _client(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
@@ -172,7 +191,7 @@ def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     if usable is None:
         remedy = "; ".join(dict.fromkeys(candidate.remedy for candidate in found))
         return Finding("network inet", "warning", f"cannot be used: {problems}", remedy)
-    problem = _try(environ, "--network", "inet")
+    problem = _attempt(environ, Policy("exec", ("true",), network="inet"))
     if problem is not None:
         return Finding("network inet", "warning", f"cannot be used: {problem.message}", problem.hint)
     why = f"; {problems}" if problems else ""

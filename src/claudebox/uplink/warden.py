@@ -31,7 +31,10 @@ _BACKLOG = 128
 _NOBODY = ((socket.AF_INET, "198.18.0.1"), (socket.AF_INET6, "100::1"))
 _REFUSED = (errno.EPERM, errno.EACCES, errno.ECONNREFUSED, errno.EHOSTUNREACH)
 _SETTINGS = (
-    # Without it pasta loses what its own socket does not take at once, and uploads crawl.
+    # From here to the uplink is a way through memory; the real path is the business of the host's own sockets. pasta
+    # loses what its socket does not take at once, and a sender that probes for bandwidth (bbr) or has too much in
+    # flight then waits for seconds.
+    ("ipv4/tcp_congestion_control", "reno"),
     ("ipv4/tcp_wmem", "4096 16384 1048576"),
     # Nobody else is on this link: an address needs no second of doubt, a router no second of patience.
     ("ipv6/conf/default/accept_dad", "0"),
