@@ -115,7 +115,8 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="PORT",
     ),
     Setting(
-        "uplink", ("--uplink",), "choice", "Restrictions", "the program that connects tier `inet`",
+        "uplink", ("--uplink",), "choice", "Restrictions",
+        "the program that connects tier `inet`: `pasta`, `slirp4netns`, or whichever works (`auto`)",
         metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto",
     ),
     Setting(
