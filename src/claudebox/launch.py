@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from claudebox.model import Plan
+    from claudebox.uplink.attachment import Attachment
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -41,6 +42,7 @@ class Prepared(Value):
     argv: tuple[str, ...]
     descriptors: tuple[int, ...]
     open_files: tuple[int, int]  # the limit that the person's shell gave us
+    link: Attachment | None = None
 
 
 class Sandbox(Value):
@@ -51,6 +53,7 @@ class Sandbox(Value):
     payload: int  # the program inside, as a process of the host
     init_descriptor: int
     payload_descriptor: int
+    link: Attachment | None = None
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
@@ -82,7 +85,15 @@ def prepare(plan: Plan) -> Prepared:
                 arguments.append(str(descriptors[-1]))
     descriptors.append(_own(kernel.memory_file(os.fsencode("\0".join((*arguments, ""))))))
     argv = ("bwrap", "--args", str(descriptors[-1]), "--", *plan.gate, *plan.command)
-    return Prepared(plan, argv, tuple(descriptors), limit)
+    return Prepared(plan, argv, tuple(descriptors), limit, _prepare_link(plan))
+
+
+def _prepare_link(plan: Plan) -> Attachment | None:
+    if plan.link is None:
+        return None
+    from claudebox.uplink.attachment import Attachment  # noqa: PLC0415 - most sandboxes need none
+
+    return Attachment(plan.link)
 
 
 def _raise_limit(needed: int, limit: tuple[int, int]) -> None:
@@ -143,19 +154,25 @@ def start(prepared: Prepared) -> Sandbox:
     try:
         os.close(gate)
         os.close(message_end)
+        if prepared.link is not None:
+            prepared.link.begin()
         for descriptor in prepared.descriptors:
             os.close(descriptor)
         payload = _await_ready(ours, messages)
         init = _check(payload, prepared)
+        if prepared.link is not None:  # the sandbox is complete, and nothing of the payload has run
+            prepared.link.attach(payload)
         # Before the word: afterwards they may have ended already.
         descriptors = os.pidfd_open(init), os.pidfd_open(payload)
         # From here on signals are taken one at a time by `supervise`.
         signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP])
         custody.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
         ours.send(b"go\n")
-        return Sandbox(monitor, init, payload, *descriptors)
+        return Sandbox(monitor, init, payload, *descriptors, prepared.link)
     except BaseException:
         ours.close()  # the gate ends everything when it hears no more of us
+        if prepared.link is not None:
+            prepared.link.finish()
         _await_end(monitor)
         raise
     finally:
