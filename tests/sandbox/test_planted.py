@@ -77,7 +77,7 @@ def test_modules_of_the_project_are_never_imported(box):
 
 @pytest.mark.parametrize("name", ["PYTHONPATH", "PYTHONHOME"])
 def test_an_installers_shim_is_run_again_in_isolation(box, checkout, name):
-    # proves E03, SAND-01
+    # proves E03
     mark = plant(box)
     os.unlink(f"{box.project}/claudebox.py")
     shim = install(box, "claudebox", f"#!{PYTHON}\nimport sys\nsys.path.append({checkout + '/src'!r})\n"

@@ -225,7 +225,7 @@ def test_a_kernel_without_user_namespaces_is_explained(box):
 
 
 def test_standard_output_stays_clean_when_something_is_refused(user_box):
-    # proves E08, UX-01
+    # proves E08
     result = subprocess.run(
         [user_box.program, "-y", "--mount-ro", "/nonexistent", "--exec", "--", "true"], cwd=user_box.project,
         env=user_box.variables(), capture_output=True, check=False, **user_box.account.demotion,
