@@ -15,8 +15,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "src/claudebox"
 
 # They decide, from values alone: a plan is the same for the same settings and facts, and a test needs no machine.
 PURE = {
-    "awareness", "bwrap", "client", "environment", "errors", "explain", "exposure", "guard", "model", "mounts",
-    "network", "places", "plan", "policy", "seccomp", "secrets", "settings", "values",
+    "awareness", "bwrap", "client", "destinations", "environment", "errors", "explain", "exposure", "guard", "model",
+    "mounts", "network", "places", "plan", "policy", "seccomp", "secrets", "settings", "values",
 }  # fmt: skip
 # They act on the machine or read it as a whole; nothing that decides may reach for them.
 ACTING = {
@@ -32,11 +32,35 @@ ACTING = {
     "sockets",
     "supervise",
     "terminal",
+    "uplink",
+    "uplink.addresses",
+    "uplink.arguments",
+    "uplink.attachment",
+    "uplink.barred",
+    "uplink.candidates",
+    "uplink.netlink",
+    "uplink.process",
+    "uplink.relay",
+    "uplink.rules",
+    "uplink.warden",
 }
 # Processes of their own, and what is not a launch: never imported by one.
 OFF_THE_PATH = {"commands", "demo", "keeper"}
 # All that a launch may import at the top of a module; everything else is dear (bench/launch measures it).
-CHEAP = {"__future__", "errno", "fcntl", "os", "pwd", "resource", "stat", "sys", "termios", "time", "claudebox"}
+CHEAP = {
+    "__future__",
+    "errno",
+    "fcntl",
+    "os",
+    "pwd",
+    "resource",
+    "select",
+    "stat",
+    "sys",
+    "termios",
+    "time",
+    "claudebox",
+}
 # Functions of `os` that compute and do not look.
 COMPUTING = {
     "fsdecode", "fsencode", "fspath", "path.basename", "path.commonpath", "path.dirname", "path.isabs", "path.join",

@@ -111,7 +111,8 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="PORT",
     ),
     Setting(
-        "uplink", ("--uplink",), "choice", "Restrictions", "the program that connects tier `inet`",
+        "uplink", ("--uplink",), "choice", "Restrictions",
+        "the program that connects tier `inet`: `pasta`, `slirp4netns`, or `auto`, the better one of those that work",
         metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto",
     ),
     Setting(
