@@ -16,7 +16,8 @@ _claudebox() {
     --publish) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --uplink) mapfile -t COMPREPLY < <(compgen -W "auto pasta slirp4netns" -- "$word"); return ;;
     --allow) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+    --project-secrets) mapfile -t COMPREPLY < <(compgen -W "warn mask allow" -- "$word"); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --exec --shell --dry-run --explain --check --json --instances --demo -h --help --version --env --mount-ro --mount-rw --unsafe-mounts --inherit --claude-home --network --allow-host-port --publish --uplink --allow --allow-userns" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --exec --shell --dry-run --explain --check --verify --json --instances --demo -h --help --version --env --mount-ro --mount-rw --unsafe-mounts --inherit --claude-home --network --allow-host-port --publish --uplink --allow --project-secrets --allow-userns" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

@@ -22,8 +22,8 @@ ALLOWED = {
 OWN = {
     "awareness", "baked", "bubblewrap", "bwrap", "cli", "client", "console", "custody", "environment", "errors",
     "explain", "exposure", "files", "git", "guard", "host", "instance", "journal", "kernel", "launch", "layout",
-    "login", "model", "mounts", "network", "places", "plan", "policy", "programs", "seccomp", "secrets", "settings",
-    "sockets", "supervise", "terminal", "values",
+    "login", "model", "mounts", "network", "obedience", "places", "plan", "policy", "programs", "seccomp", "secrets",
+    "settings", "shadows", "sockets", "supervise", "survey", "sweep", "terminal", "values", "watched",
 }  # fmt: skip
 FORBIDDEN = {
     "argparse", "asyncio", "collections", "contextlib", "ctypes", "dataclasses", "enum", "functools", "hashlib",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox import network
+from claudebox import guard, network
 from claudebox.console import clean
 
 TYPE_CHECKING = False
@@ -20,7 +20,8 @@ def describe(policy: Policy, rows: Iterable[Mount]) -> bytes:
 
 
 def _lines(policy: Policy, rows: list[Mount]) -> Iterator[str]:
-    kept = [clean(row.dest) for row in rows if row.kind == "bind" and not row.dest.startswith("/run/claudebox")]
+    binds = [row for row in rows if row.kind == "bind" and row.reason != guard.PIN]
+    kept = [clean(row.dest) for row in binds if not row.dest.startswith("/run/claudebox")]
     lost = [clean(row.dest) for row in rows if row.kind == "tmpfs"]
     extra = [clean(row.dest) for row in rows if row.kind == "ro-bind" and row.reason.startswith("asked for")]
     yield "# You run in a claudebox sandbox"

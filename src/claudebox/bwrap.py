@@ -53,6 +53,9 @@ def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:
                 yield f"--{mount.kind}", mount.source, mount.dest
         case "mask":
             yield "--ro-bind", "/dev/null", mount.dest
+        case "shadow":  # over the file; `--file` would write into it
+            yield "--perms", f"{mount.mode:04o}"
+            yield "--ro-bind-data", mount.content, mount.dest
         case "symlink":
             yield "--symlink", mount.source, mount.dest
         case "proc":

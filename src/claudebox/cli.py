@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from claudebox.host import Host
     from claudebox.settings import Settings
 
 # What would make this interpreter run code of the project if it stands in the environment (E03).
@@ -71,6 +72,10 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         from claudebox.commands import check  # noqa: PLC0415
 
         return check.run(environ, as_json=settings.on("json"))
+    if settings.on("verify"):
+        from claudebox.commands import verify  # noqa: PLC0415
+
+        return verify.run(environ, settings)
     if settings.on("instances"):
         from claudebox.commands import instances  # noqa: PLC0415
 
@@ -86,6 +91,15 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
             network="" if tier.origin == "default" else tier.value,
         )
     return _launch(settings, environ)
+
+
+def _sweep(facts: Host, started: float) -> None:
+    """Tell what changed that the host could execute."""
+    from claudebox import journal, sweep  # noqa: PLC0415
+
+    standing = frozenset(path for _, path in journal.recorded(facts.instance))
+    git_dir = facts.repository.git_dir if facts.repository else ""
+    console.write(sweep.Sweep(facts.workdir.real, started).run(facts.guarded, git_dir, standing).lines())
 
 
 def _launch(settings: Settings, environ: dict[str, str]) -> int:
@@ -133,6 +147,7 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
     terminal.restore(abnormal=status > 128)
     for note in sandbox.link.finish() if sandbox.link is not None else ():
         console.note(note)
+    _sweep(facts, started)
     if wishes.program == "client":
         from claudebox.commands import farewell  # noqa: PLC0415
 

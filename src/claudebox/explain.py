@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox import bwrap, network
+from claudebox import bwrap, guard, network
 from claudebox.console import clean, paint, shorten
 
 TYPE_CHECKING = False
@@ -41,7 +41,7 @@ def audit(plan: Plan) -> Iterator[str]:
 
 
 def _paths(plan: Plan) -> str:
-    kept = [clean(row.dest) for row in plan.mounts if row.kind == "bind"]
+    kept = [clean(row.dest) for row in plan.mounts if row.kind == "bind" and row.reason != guard.PIN]
     gone = [clean(row.dest) for row in plan.mounts if row.kind == "tmpfs"]
     return f"{', '.join(kept)}; and until the end {', '.join(gone)}"
 
@@ -145,9 +145,14 @@ def _label(row: Mount) -> str:
 
 
 def _access(row: Mount) -> str:
-    return {"bind": "writable", "tmpfs": "temporary", "mask": "hidden", "symlink": "link", "file": "made"}.get(
-        row.kind, "read-only"
-    )
+    return {
+        "bind": "writable",
+        "tmpfs": "temporary",
+        "mask": "hidden",
+        "shadow": "shadow",
+        "symlink": "link",
+        "file": "made",
+    }.get(row.kind, "read-only")
 
 
 def _origin(row: Mount) -> str:

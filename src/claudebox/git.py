@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
+from claudebox import obedience
 from claudebox.files import read_small
 from claudebox.values import Value
 
@@ -34,11 +35,37 @@ class Repository(Value):
     git_dir: str = ""  # a git directory that is writable as a whole, so that its parts need protection
     identity: tuple[int, int] | None = None
     per_worktree: bool = False  # git also reads config.worktree
-    obeyed: tuple[str, ...] = ()  # where the configuration says that hooks or more configuration are
+    obeyed: tuple[obedience.Obeyed, ...] = ()  # what the configuration makes the host execute, where we can write
+    checkouts: tuple[str, ...] = ()  # directories of submodules
 
 
-def find(workdir: str, uid: int) -> Repository | None:
+def find(workdir: str, uid: int, home: str = "/", environ: dict[str, str] | None = None) -> Repository | None:
     """Return the repository of the working directory; its `root` is a parent if the checkout starts above."""
+    found = _find(workdir, uid)
+    if found is None:
+        return None
+    reader = obedience.Reader(parse_config, found.root, home)
+    for path in (*obedience.of_person(home, environ or {}), *_configuration(found)):
+        reader.read(path)
+    bases = (workdir, found.git_dir) if found.git_dir else (workdir,)
+    return found.replace(
+        per_worktree=("extensions", "worktreeconfig") in reader.keys,
+        obeyed=reader.found(bases),
+        checkouts=obedience.checkouts(parse_config, workdir),
+    )
+
+
+def _configuration(found: Repository) -> tuple[str, ...]:
+    """Return the files of configuration of a repository, wherever it lies."""
+    common = found.common_dir or os.path.join(found.root, ".git")
+    if not os.path.isdir(common):  # above us, a worktree or submodule itself
+        named = _one_line(common, "gitdir: ")
+        git_dir = os.path.join(found.root, named) if named else common
+        common = os.path.join(git_dir, _one_line(os.path.join(git_dir, "commondir")) or ".")
+    return os.path.join(common, "config"), os.path.join(common, "config.worktree")
+
+
+def _find(workdir: str, uid: int) -> Repository | None:
     dot = os.path.join(workdir, ".git")
     try:
         status = os.lstat(dot)
@@ -74,22 +101,9 @@ def _pins(repository: Repository) -> Iterable[tuple[str, tuple[int, int]]]:
 
 
 def _writable(repository: Repository, git_dir: str) -> Repository:
-    """Add what is needed to know about a git directory that the agent can write to."""
+    """Note that the agent can write to the whole of a git directory."""
     status = os.lstat(git_dir)
-    rows = parse_config(read_small(os.path.join(git_dir, "config"), limit=1 << 20) or b"")
-    obeyed = []
-    for section, key, value in rows:
-        if (section, key) == ("core", "hookspath"):
-            obeyed.append(os.path.normpath(os.path.join(repository.root, value)))
-        elif (section == "include" or section.startswith("includeIf")) and key == "path":
-            obeyed.append(os.path.normpath(os.path.join(git_dir, value)))
-    inside = repository.root.rstrip("/") + "/"
-    return repository.replace(
-        git_dir=git_dir,
-        identity=(status.st_dev, status.st_ino),
-        per_worktree=any((section, key) == ("extensions", "worktreeconfig") for section, key, _ in rows),
-        obeyed=tuple(path for path in obeyed if path.startswith(inside)),
-    )
+    return repository.replace(git_dir=git_dir, identity=(status.st_dev, status.st_ino))
 
 
 def _above(workdir: str) -> Repository | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from claudebox.host import Host
     from claudebox.model import Guarded, Policy, StubKind
 
+PIN = "holds something protected"  # the reason of a row that only keeps a directory in its place
 GIT = "git-config"  # the name that opens the git directory for a launch
 
 # In the project: path, what stands in if it is missing, why. The name is also what `--allow` takes.
@@ -64,8 +65,6 @@ REPORTED: tuple[tuple[str, str], ...] = (
     (".cargo/config.toml", "cargo runs programs named here"),
     (".pre-commit-config.yaml", "pre-commit runs what it names"),
     ("CLAUDE.md", "the host's own claude follows it"),
-    (".git/index", "git checks out what it names"),
-    (".git/objects/info/alternates", "git borrows objects from there"),
     (".venv/bin/python", "tools take it for Python"),
 )
 REPORTED_TREES: tuple[tuple[str, str], ...] = (
@@ -76,13 +75,34 @@ REPORTED_TREES: tuple[tuple[str, str], ...] = (
 
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     """Return the rows that keep what exists from changing, and stand-ins from being replaced."""
-    for guarded in _closed(policy, host):
+    closed = tuple(_closed(policy, host))
+    for guarded in closed:
         reason = f"protected: {guarded.reason}"
         yield Mount(guarded.path, "ro-bind", reason, guarded.path, pinned=guarded.identity)
+    yield from _ignored(closed, host)
+    # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
+    pins = {path: identity for guarded in closed for path, identity in guarded.parents}
+    taken = {guarded.path for guarded in closed}
     repository = host.repository
-    if repository is not None and repository.git_dir and GIT not in _opened(policy):
-        # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
-        yield Mount(repository.git_dir, "bind", "the git directory", repository.git_dir, pinned=repository.identity)
+    if repository is not None and repository.git_dir and repository.identity is not None:
+        pins.pop(repository.git_dir, None)
+        if repository.linked or GIT not in _opened(policy):
+            yield Mount(repository.git_dir, "bind", "the git directory", repository.git_dir, pinned=repository.identity)
+    for path, identity in pins.items():
+        if path not in taken and not _beneath(path, taken):
+            yield Mount(path, "bind", PIN, path, pinned=identity)
+
+
+def _ignored(closed: tuple[Guarded, ...], host: Host) -> Iterator[Mount]:
+    """Tell git inside to pass over stand-ins: `stash -u` and `clean -d` would fail to remove empty directories."""
+    inside = host.workdir.real.rstrip("/")
+    rows = (row.path for row in closed if (row.kind, row.stub) == ("missing", "directory"))
+    patterns = [path[len(inside) :] for path in rows if path.startswith(f"{inside}/") and "\n" not in path]
+    if patterns:
+        escaped = ("".join(f"\\{char}" if char in "\\*?[ " else char for char in pattern) for pattern in patterns)
+        content = "".join(f"{pattern}/\n" for pattern in escaped).encode("utf-8", "surrogateescape")
+        path = f"{host.home}/.config/git/ignore"
+        yield Mount(path, "file", "stand-ins are not the project's", content=content, mode=0o644)
 
 
 def stubs(policy: Policy, host: Host) -> tuple[Stub, ...]:
@@ -96,15 +116,33 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
     for request in policy.allow:
         yield f"{request.origin} {request.name}: the agent can change it, and the host's tools obey it"
     for guarded in host.guarded:
-        if guarded.kind == "link" and guarded.name not in _opened(policy):
+        if guarded.name in _opened(policy):
+            continue
+        if guarded.kind == "link":
             yield f"{guarded.path} is a link and cannot be protected: look at it before the host's tools do"
+        elif guarded.kind == "whole":
+            yield f"{guarded.path} as a whole is obeyed by git of the host ({guarded.reason}) and cannot be protected"
 
 
 def _closed(policy: Policy, host: Host) -> Iterator[Guarded]:
-    for guarded in host.guarded:
-        inert = guarded.kind == "link" or (guarded.kind == "missing" and guarded.stub == "none")
-        if not inert and guarded.name not in _opened(policy):
-            yield guarded
+    """Return what is protected in this launch, without what lies in something that is protected as a whole."""
+    opened = _opened(policy)
+    rows = [
+        guarded
+        for guarded in host.guarded
+        if guarded.name not in opened
+        and (guarded.kind == "present" or (guarded.kind == "missing" and guarded.stub != "none"))
+    ]
+    paths = {guarded.path for guarded in rows}
+    return (guarded for guarded in rows if not _beneath(guarded.path, paths))
+
+
+def _beneath(path: str, others: set[str]) -> bool:
+    while path != "/":
+        path = path[: path.rfind("/")] or "/"
+        if path in others:
+            return True
+    return False
 
 
 def _opened(policy: Policy) -> set[str]:

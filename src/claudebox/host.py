@@ -9,17 +9,16 @@ import os
 import pwd
 import stat
 
-from claudebox import bubblewrap, git, guard, kernel, layout, places, programs, sockets
+from claudebox import bubblewrap, git, guard, kernel, layout, places, programs, sockets, survey, watched
 from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Examiner, read_small
-from claudebox.model import Guarded, Hidden, PathFact, Policy
+from claudebox.model import Guarded, Hidden, Leak, PathFact, Policy
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.model import StubKind
     from claudebox.uplink.candidates import Candidate
 
 _TTY_DESCRIPTORS = (0, 1, 2)
@@ -79,6 +78,8 @@ class Host(Value):
     repository: git.Repository | None = None
     sockets: tuple[str, ...] = ()  # in the project and in what is mounted besides
     guarded: tuple[Guarded, ...] = ()
+    leaks: tuple[Leak, ...] = ()  # files of the project that hold secrets
+    leaks_note: str = ""  # how far they could be recognised
     client: programs.Client | None = None
     client_problem: ClaudeboxError | None = None
     sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
@@ -103,8 +104,9 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     workdir = _workdir(examiner)
     path = programs.search_path(environ, workdir.real)
     client, client_problem = _client(home, path, workdir.real)
-    repository = git.find(workdir.real, uid)
+    repository = git.find(workdir.real, uid, home, environ)
     instance = instances.locate(home, repository.main if repository else workdir.real)
+    leaks, leaks_note = survey.leaks(policy, workdir.real, repository, instance)
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
@@ -151,7 +153,9 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         sockets=sockets.find(
             workdir.real, [fact.real for fact in sources.values()], [name for name, _, _ in guard.PROTECTED]
         ),
-        guarded=_guarded(workdir.real, repository, read_small(f"{instance.directory}/stand-ins") or b""),
+        guarded=watched.look(workdir.real, repository, instance),
+        leaks=leaks,
+        leaks_note=leaks_note,
         client=client,
         client_problem=client_problem,
         sources=sources,
@@ -262,36 +266,3 @@ def _claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
         return ()
     places_of = ((name, os.path.realpath(f"{directory}/{name}")) for name in names)
     return tuple((name, real, os.path.isdir(real)) for name, real in places_of if os.path.exists(real))
-
-
-def _guarded(workdir: str, repository: git.Repository | None, journal: bytes) -> tuple[Guarded, ...]:
-    """Look at everything in the project that the host's tools obey; a stand-in of another session counts as missing."""
-    rows = [_look(name, workdir, name, stub, reason) for name, stub, reason in guard.PROTECTED]
-    if repository is not None and repository.git_dir:
-        for name, stub, reason in guard.PROTECTED_IN_GIT:
-            inert = name == "config.worktree" and not repository.per_worktree
-            rows.append(_look(guard.GIT, repository.git_dir, name, "none" if inert else stub, reason))
-        taken = {row.path for row in rows}
-        for path in set(repository.obeyed) - taken:  # `core.hooksPath = .git/hooks` names what is guarded anyway
-            reason = "the configuration of git points here"
-            rows.append(_look(guard.GIT, workdir, path[len(workdir) + 1 :], "directory", reason))
-    return tuple(
-        row.replace(kind="missing", identity=None) if os.fsencode(f"{row.stub} {row.path}\0") in journal else row
-        for row in rows
-    )
-
-
-def _look(name: str, base: str, relative: str, stub: StubKind, reason: str) -> Guarded:
-    """Walk to a path without following a link."""
-    whole = f"{base}/{relative}"
-    path, identity = base, None
-    for part in relative.split("/"):
-        path = f"{path}/{part}"
-        try:
-            status = os.lstat(path)
-        except OSError:
-            return Guarded(name, whole, reason, stub if path == whole else "none")
-        if stat.S_ISLNK(status.st_mode):
-            return Guarded(name, whole, reason, stub, "link")
-        identity = (status.st_dev, status.st_ino)
-    return Guarded(name, whole, reason, stub, "present", identity)

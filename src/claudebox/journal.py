@@ -11,7 +11,7 @@ import os
 import stat
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_at
+from claudebox.files import read_at, read_small
 from claudebox.instance import replace
 
 TYPE_CHECKING = False
@@ -22,8 +22,19 @@ if TYPE_CHECKING:
     from claudebox.model import Stub
 
 _JOURNAL = "stand-ins"
+_LIMIT = 4 << 20
 _CONTENT = {"dot": b".\n", "file": b""}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def recorded(instance: Instance) -> frozenset[tuple[str, str]]:
+    """Return kind and path of every stand-in that some session may have made."""
+    return _entries(read_small(f"{instance.directory}/{_JOURNAL}", limit=_LIMIT) or b"")
+
+
+def _entries(content: bytes) -> frozenset[tuple[str, str]]:
+    parts = (os.fsdecode(entry).partition(" ") for entry in content.split(b"\0") if entry)
+    return frozenset((kind, path) for kind, _, path in parts)
 
 
 class Session:
@@ -40,10 +51,10 @@ class Session:
             self._clear()
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         wanted = list(stubs)
-        recorded = read_at(self._directory, _JOURNAL) or b""
-        new = [_entry(stub) for stub in wanted if _entry(stub) not in recorded]
+        known = self._known()
+        new = [stub for stub in wanted if (stub.kind, stub.path) not in known]
         if new:
-            replace(self._directory, _JOURNAL, recorded + b"".join(new))
+            self._record(known | {(stub.kind, stub.path) for stub in new})
         for stub in wanted:
             _make(stub)
 
@@ -62,19 +73,20 @@ class Session:
         return True
 
     def _clear(self) -> None:
-        entries = (read_at(self._directory, _JOURNAL) or b"").split(b"\0")
-        for entry in entries:
-            kind, _, path = os.fsdecode(entry).partition(" ")
-            if path:
-                _remove(kind, path)
+        # What stands in another comes first: a directory goes away only when it is empty.
+        for kind, path in sorted(self._known(), key=lambda entry: -len(entry[1])):
+            _remove(kind, path)
         try:
             os.unlink(_JOURNAL, dir_fd=self._directory)
         except FileNotFoundError:
             pass
 
+    def _known(self) -> frozenset[tuple[str, str]]:
+        return _entries(read_at(self._directory, _JOURNAL, limit=_LIMIT) or b"")
 
-def _entry(stub: Stub) -> bytes:
-    return os.fsencode(f"{stub.kind} {stub.path}\0")
+    def _record(self, entries: Iterable[tuple[str, str]]) -> None:
+        lines = (os.fsencode(f"{kind} {path}\0") for kind, path in sorted(entries))
+        replace(self._directory, _JOURNAL, b"".join(lines))
 
 
 def _make(stub: Stub) -> None:
@@ -87,7 +99,7 @@ def _make(stub: Stub) -> None:
         if stub.kind == "directory":
             os.mkdir(name, 0o755, dir_fd=directory)
         elif stub.kind == "socket":
-            os.mknod(name, stat.S_IFSOCK | 0o600, dir_fd=directory)
+            _make_socket(name, directory)
         else:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(name, flags, 0o644, dir_fd=directory)
@@ -105,6 +117,16 @@ def _make(stub: Stub) -> None:
         os.close(directory)
 
 
+def _make_socket(name: str, directory: int) -> None:
+    """Make a socket, or an empty directory where the filesystem knows no sockets; git sees neither."""
+    try:
+        os.mknod(name, stat.S_IFSOCK | 0o600, dir_fd=directory)
+    except FileExistsError:
+        raise
+    except OSError:
+        os.mkdir(name, 0o755, dir_fd=directory)
+
+
 def _remove(kind: str, path: str) -> None:
     """Take a stand-in away if it is still just that."""
     parent, name = os.path.split(path)
@@ -114,7 +136,7 @@ def _remove(kind: str, path: str) -> None:
         return
     try:
         mode = os.lstat(name, dir_fd=directory).st_mode
-        if kind == "directory" and stat.S_ISDIR(mode):
+        if kind in ("directory", "socket") and stat.S_ISDIR(mode):
             os.rmdir(name, dir_fd=directory)
         elif (kind == "socket" and stat.S_ISSOCK(mode)) or (
             kind in _CONTENT and read_at(directory, name) == _CONTENT[kind]

@@ -8,10 +8,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    Kind = Literal["bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask"]
+    Kind = Literal["bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow"]
     Program = Literal["client", "exec", "shell"]
     Tier = Literal["full", "inet", "none"]
     Uplink = Literal["", "pasta", "slirp4netns"]
+    ProjectSecrets = Literal["warn", "mask", "allow"]
     StubKind = Literal["directory", "socket", "dot", "file", "none"]
 
 Identity = tuple[int, int]  # device and inode: what a path is, however it is spelled
@@ -75,8 +76,9 @@ class Guarded(Value):
     path: str
     reason: str
     stub: StubKind  # what stands in for it where it is missing
-    kind: Literal["missing", "present", "link"] = "missing"
+    kind: Literal["missing", "present", "link", "whole"] = "missing"  # whole: it is the project itself
     identity: Identity | None = None
+    parents: tuple[tuple[str, Identity], ...] = ()  # directories between the project and it
 
 
 class Stub(Value):
@@ -84,6 +86,14 @@ class Stub(Value):
 
     path: str
     kind: StubKind
+
+
+class Leak(Value):
+    """A file of the project that holds secrets."""
+
+    path: str
+    lines: tuple[int, ...]  # where, if it has lines
+    shadow: bytes  # the same without them
 
 
 class MountRequest(Value):
@@ -137,6 +147,8 @@ class Policy(Value):
     inherit: tuple[NameRequest, ...] = ()
     allow: tuple[NameRequest, ...] = ()
     shared_home: bool = False
+    project_secrets: ProjectSecrets = "warn"
+    record: bool = True  # findings may be remembered in claudebox's state
 
 
 class Plan(Value):

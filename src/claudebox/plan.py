@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox import awareness, client, environment, exposure, guard, mounts, network, seccomp
+from claudebox import awareness, client, environment, exposure, guard, mounts, network, seccomp, shadows
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Mount, Plan
 
@@ -28,7 +28,7 @@ IGNORED_SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 15: "TERM"}
 _PERL = '$SIG{$_} = "DEFAULT" for split /,/, shift; exec { $ARGV[0] } @ARGV; exit 126'
 
 _NEEDED = ("--args", "--perms", "--seccomp", "--cap-drop", "--die-with-parent", "--remount-ro")
-_RANK = {"mask": 2, "bind": 1, "tmpfs": 1}  # hide > write > read, where two rows want the same place
+_RANK = {"mask": 2, "shadow": 2, "bind": 1, "tmpfs": 1}  # hide > write > read, where two rows want the same place
 
 
 def make(policy: Policy, host: Host) -> Plan:
@@ -73,7 +73,12 @@ def make(policy: Policy, host: Host) -> Plan:
 
 def _rows(policy: Policy, host: Host) -> tuple[Mount, ...]:
     own = arrange(
-        (*mounts.plan_mounts(policy, host), *client.plan_mounts(policy, host), *guard.plan_mounts(policy, host))
+        (
+            *mounts.plan_mounts(policy, host),
+            *client.plan_mounts(policy, host),
+            *guard.plan_mounts(policy, host),
+            *shadows.plan_mounts(policy, host),
+        )
     )
     asked = tuple(exposure.plan_mounts(policy, host))
     taken = _upward(row.dest for row in own)
@@ -197,6 +202,7 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
         elif repository.linked and not repository.writable and not repository.git_dir:
             yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
     yield from guard.warnings(policy, host)
+    yield from shadows.warnings(policy, host)
     for path in host.sockets:
         yield f"{path} is a socket of the host; it is masked inside"
     for request in policy.names:

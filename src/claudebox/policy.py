@@ -52,6 +52,8 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         inherit=tuple(NameRequest(_part(given), given.origin) for given in settings.all("inherit")),
         allow=tuple(NameRequest(_protected(given), given.origin) for given in settings.all("allow")),
         shared_home=settings.one("claude_home").value == "shared",
+        project_secrets=settings.one("project_secrets").value,  # type: ignore[arg-type]  # the table has checked it
+        record=not (settings.on("dry_run") or settings.on("explain")),
     )
 
 

@@ -18,6 +18,31 @@ _VALUE_PREFIXES = (
     "eyJhbGciOi", "hf_", "dop_v1_", "SG.", "age-secret-key-", "AGE-SECRET-KEY-", "hvs.", "dckr_pat_", "lin_api_",
 )  # fmt: skip
 
+VALUE_PREFIXES = _VALUE_PREFIXES
+
+# Files that hold secrets as a rule, by name, in lower case. Whether one does, its content tells (`leaks`).
+_FILE_NAMES = frozenset((
+    ".npmrc", ".pypirc", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".htpasswd", ".dockercfg", ".git-credentials",
+    ".vault-token", ".s3cfg", ".boto", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "credentials", "credentials.json",
+    "service-account.json", "serviceaccount.json", "serviceaccountkey.json", "service_account.json", "gcp-key.json",
+    "application_default_credentials.json", "kubeconfig", "secrets.yml", "secrets.yaml", "secrets.json",
+    "secrets.toml", "auth.json", ".env", ".envrc", "master.key",
+))  # fmt: skip
+_FILE_ENDS = (
+    ".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk", ".ovpn", ".tfstate", ".tfstate.backup",
+    ".tfvars", ".tfvars.json", ".env",
+)  # fmt: skip
+_FILE_STARTS = (".env.", "client_secret")
+_EXAMPLES = (".example", ".sample", ".template", ".tpl", ".dist", ".defaults", ".pub")
+
+
+def file_looks_secret(name: str) -> bool:
+    """Tell whether a file of this name usually holds secrets."""
+    lower = name.lower()
+    if lower.endswith(_EXAMPLES):
+        return False
+    return lower in _FILE_NAMES or lower.endswith(_FILE_ENDS) or lower.startswith(_FILE_STARTS)
+
 
 def looks_secret(name: str, value: str) -> bool:
     """Tell whether a variable looks as if it held a secret."""

@@ -52,7 +52,11 @@ SETTINGS: tuple[Setting, ...] = (
         "check", ("--check",), "switch", "Showing",
         "examine this machine and tell what would stop a launch, and stop", verb=True,
     ),
-    Setting("json", ("--json",), "switch", "Showing", "with --check, --explain or --instances: print JSON"),
+    Setting(
+        "verify", ("--verify",), "switch", "Showing",
+        "start this very sandbox with a probe inside, tell which promises hold, and stop", verb=True,
+    ),
+    Setting("json", ("--json",), "switch", "Showing", "with --check, --verify, --explain or --instances: print JSON"),
     Setting(
         "instances", ("--instances",), "switch", "Showing",
         "list the projects that have conversations here; `--instances prune` removes those whose project is gone",
@@ -112,7 +116,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "uplink", ("--uplink",), "choice", "Restrictions",
-        "the program that connects tier `inet`: `pasta`, `slirp4netns`, or `auto`, the better one of those that work",
+        "the program that connects tier `inet`: `pasta`, `slirp4netns`, or whichever works (`auto`)",
         metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto",
     ),
     Setting(
@@ -120,6 +124,12 @@ SETTINGS: tuple[Setting, ...] = (
         "let the agent change this protected path for once: `git-config`, `.claude`, `.mcp.json`, `.vscode`, ...; "
         "repeatable",
         metavar="PROTECTED",
+    ),
+    Setting(
+        "project_secrets", ("--project-secrets",), "choice", "Restrictions",
+        "secrets in files of the project: `warn` names them, `mask` shows the agent the same files with harmless "
+        "values, `allow` says nothing",
+        metavar="WHAT", choices=("warn", "mask", "allow"), default="warn",
     ),
     Setting(
         "allow_userns", ("--allow-userns",), "switch", "Restrictions",
@@ -208,5 +218,5 @@ def _check_verbs(given: Mapping[str, tuple[Given, ...]]) -> None:
         return
     if len(verbs) > 1 and not (len(verbs) == 2 and set(verbs) & running and set(verbs) & showing):
         raise ClaudeboxError(f"`{verbs[0]}` and `{verbs[1]}` exclude each other", hint="give one of them")
-    if "json" in given and not {"--check", "--explain", "--instances"} & set(verbs):
-        raise ClaudeboxError("`--json` goes with `--check`, `--explain` or `--instances`")
+    if "json" in given and not {"--check", "--explain", "--instances", "--verify"} & set(verbs):
+        raise ClaudeboxError("`--json` goes with `--check`, `--verify`, `--explain` or `--instances`")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Box
 
-PATIENCE = 4.0  # seconds; only a hang needs them
+PATIENCE = 20.0  # seconds; only a hang needs them
 CTRL_C, CTRL_Z, CTRL_BACKSLASH = "\x03", "\x1a", "\x1c"
 _PROMPT = "<$?>host$ "  # shows the status of the last command
 _AT_PROMPT = r"<(\d+)>host\$ "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import random
-import shlex
 import signal
 import subprocess
 import time
@@ -104,22 +103,42 @@ def test_killing_any_of_the_processes_around_it_ends_a_running_sandbox(box, back
     wait_until(lambda: dead(init, *inside), "the end inside")
 
 
-def test_a_daemon_is_gone_the_moment_that_claudebox_ends(box):
+# Two that leave the session, and whose memory takes a while to be taken down.
+DAEMONS = """\
+import os, sys, time
+for number in range(2):
+    if os.fork() == 0:
+        os.setsid()
+        os.closerange(0, 3)
+        memory = bytearray(150 << 20)
+        open(f"{sys.argv[1]}-{number}", "w").close()
+        time.sleep(60)
+while not os.path.exists(f"{sys.argv[1]}-end"):
+    time.sleep(0.001)
+sys.exit(7)
+"""
+
+
+def end_with_daemons(background, box, *command):
+    """Run a program that leaves daemons behind, and return them as they are the moment that it has ended."""
+    mark = f"{box.project}/{uuid.uuid4().hex}"
+    process = background(box, *command, "python3", box.write("daemons.py", DAEMONS), mark)
+    wait_until(lambda: all(os.path.exists(f"{mark}-{number}") for number in range(2)), "the daemons run")
+    daemons = sorted(marked(mark))[-2:]
+    Path(f"{mark}-end").touch()
+    assert process.wait(20) == 7
+    return daemons, dead(*daemons)
+
+
+def test_a_daemon_is_gone_the_moment_that_claudebox_ends(box, background):
     # proves E12, SAND-15
-    marker = uuid.uuid4().hex
-    daemon = f"import os, time\nif os.fork(): os._exit(0)\nos.setsid()\ntime.sleep(60)  # {marker}"
-    script = f"python3 -c {shlex.quote(daemon)}; python3 -c {shlex.quote(daemon)}; exit 7"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "capture_output": False}
-
-    assert box.host("sh", "-c", script, **quiet).returncode == 7
-    survivors = marked(marker)
-    assert len(survivors) == 2
-    for process in survivors:
+    daemons, gone = end_with_daemons(background, box)
+    assert not gone
+    for process in daemons:
         os.kill(process, signal.SIGKILL)
-    wait_for_the_end(marker)
 
-    assert box.sh(script, **quiet).returncode == 7
-    assert marked(marker) == []
+    _, gone = end_with_daemons(background, box, box.program, "-y", "--exec", "--")
+    assert gone
 
 
 def test_the_first_process_cannot_be_killed_from_inside(box):
@@ -132,7 +151,7 @@ def take_over(background, box, *command):
     need(platform.machine() == "x86_64", "machine that the take-over is written for")
     program = box.write("spy.py", SPY.read_bytes())
     taken = f"{box.project}/taken-{uuid.uuid4().hex}"
-    process = background(box, *command, "python3", program, "init", taken)
+    process = background(box, *command, "python3", program, "init", taken, stdout=subprocess.DEVNULL)
     wait_until(lambda: os.path.exists(taken), "the first process was taken over")
     return process, taken
 
@@ -154,7 +173,11 @@ def test_a_sandbox_whose_first_process_was_taken_over_ends_with_claudebox(box, b
     process, marker = take_over(background, box, box.program, "-y", "--exec", "--")
     process.send_signal(getattr(signal, f"SIG{name}"))
     process.wait(20)
-    wait_for_the_end(marker)
+    try:
+        wait_for_the_end(marker)
+    finally:
+        for survivor in marked(marker):
+            os.kill(survivor, signal.SIGKILL)
 
 
 def test_a_sandbox_that_is_killed_with_many_processes_leaves_none(user_box, background):

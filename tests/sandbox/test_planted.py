@@ -109,8 +109,9 @@ def test_programs_of_the_project_are_not_found_where_path_alone_leads_to_the_too
     mark = plant(box)
     link = f"{box.base}/link"
     os.symlink(f"{box.project}/bin", link)
-    entries = ("", ".", "bin", "./bin", box.project, f"{box.project}/bin", f"{box.project}/../project/bin", link)
-    path = ":".join((*entries, "/usr/local/bin:/usr/bin:/bin"))
+    shutil.copytree(f"{box.project}/bin", f"{box.base}/beside")  # a relative entry depends on where one stands
+    inside = ("", ".", "bin", "./bin", box.project, f"{box.project}/bin", f"{box.project}/../project/bin", link)
+    path = ":".join(("../beside", *inside, "/usr/local/bin:/usr/bin:/bin"))
 
     result = box.run("/usr/bin/true", env={"PATH": path})
 

@@ -1,0 +1,406 @@
+"""Runs inside a sandbox and tries what must be impossible there; the other half of `--verify`.
+
+A program of its own: it imports nothing of claudebox, reads what to try from a file, and writes one line of JSON per
+promise. Started outside of any sandbox it reports that nearly everything is broken, which is how it is tested itself.
+Secrets to look for stand reversed in that file, so that finding one means that it came another way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import platform
+import pty
+import resource
+import signal
+import socket
+import stat
+import sys
+import termios
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Spec = dict[str, "object"]
+
+_LARGEST = 64 << 20  # of the memory of a process that is searched
+_NUMBERS = {  # of system calls: keyctl, io_uring_setup, unshare
+    "x86_64": (250, 425, 272),
+    "aarch64": (219, 425, 97),
+}
+_TIOCLINUX = 0x541C
+_CLONE_NEWUSER = 0x10000000
+_NETLINK_AUDIT = 9
+_FROM_SHELL = {"PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE"}  # made by shells and by Python themselves
+_DENIED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY, errno.ENXIO)
+
+
+class Untestable(Exception):  # noqa: N818 - not an error
+    """Something cannot be tried here, and why."""
+
+
+def _given(spec: Spec, key: str, why: str) -> list:  # type: ignore[type-arg]  # from JSON
+    value = spec.get(key)
+    if not value:
+        raise Untestable(why)
+    return value if isinstance(value, list) else [value]
+
+
+def _token(spec: Spec) -> bytes:
+    return str(spec["token"])[::-1].encode()
+
+
+def _processes() -> list[str]:
+    return [name for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _read(path: str, limit: int = 1 << 20) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(limit)
+    except OSError:
+        return b""
+
+
+def environment(spec: Spec) -> str:
+    """Look for the host's environment wherever one could find it."""
+    token = _token(spec)
+    for process in _processes():
+        if token in _read(f"/proc/{process}/environ"):
+            return f"the canary stands in /proc/{process}/environ"
+    names = {str(name) for name in spec["names"]}  # type: ignore[attr-defined]
+    extra = sorted(set(os.environ) - names - _FROM_SHELL)
+    return f"not in the plan: {', '.join(extra[:5])}" if extra else ""
+
+
+def arguments(spec: Spec) -> str:
+    """Look for values and mounts of the plan in everybody's arguments."""
+    for process in _processes():
+        words = _read(f"/proc/{process}/cmdline")
+        if _token(spec) in words:
+            return f"the canary stands in /proc/{process}/cmdline"
+        if b"--ro-bind\0" in words or b"--setenv\0" in words:
+            return f"/proc/{process}/cmdline shows the options of the sandbox"
+    return ""
+
+
+def memory(spec: Spec) -> str:
+    """Look for them in the memory of the first process."""
+    token = _token(spec)
+    for line in _read("/proc/1/maps").decode("utf-8", "replace").splitlines():
+        place, access, *_ = line.split()
+        first, _, last = place.partition("-")
+        size = int(last, 16) - int(first, 16)
+        if not access.startswith("rw") or size > _LARGEST or "[v" in line:
+            continue
+        try:
+            with open("/proc/1/mem", "rb", buffering=0) as file:
+                file.seek(int(first, 16))
+                if token in (file.read(size) or b""):
+                    return "the canary stands in the memory of process 1"
+        except OSError:
+            continue
+    return ""
+
+
+def descriptors(_spec: Spec) -> str:
+    """Look for descriptors besides the standard ones."""
+    extra = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if int(name) > 2 and not target.startswith("/proc/"):
+            extra.append(f"{name} ({target})")
+    return f"open: {', '.join(extra[:3])}" if extra else ""
+
+
+def keyrings(spec: Spec) -> str:
+    """Ask the kernel's keyrings, and read their list."""
+    call = _syscall(0, 0, -3, 0)
+    if call >= 0:
+        return "the session keyring answers"
+    if ctypes.get_errno() != errno.EPERM:
+        return f"keyctl is not filtered: {os.strerror(ctypes.get_errno())}"
+    if _token(spec) in _read("/proc/keys") or _read("/proc/keys"):
+        return "/proc/keys lists keys"
+    return ""
+
+
+def _syscall(which: int, *words: int | None) -> int:
+    numbers = _NUMBERS.get(platform.machine())
+    if numbers is None:
+        raise Untestable(f"the numbers of system calls on {platform.machine()} are not known")
+    library = ctypes.CDLL(None, use_errno=True)
+    result: int = library.syscall(numbers[which], *words)
+    return result
+
+
+def hidden(spec: Spec) -> str:
+    """Look for what is hidden on the host, by identity."""
+    for path, device, inode in spec["hidden"]:  # type: ignore[attr-defined]
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        if (status.st_dev, status.st_ino) == (device, inode):
+            return f"{path} is visible"
+    return ""
+
+
+def secrets(spec: Spec) -> str:
+    """Look for secrets that were just planted beside the person's own."""
+    for path in _given(spec, "secrets", "no canary could be written"):
+        if os.path.lexists(path):
+            return f"{path} is visible"
+    return ""
+
+
+def login(spec: Spec) -> str:
+    """Look for what renews the login."""
+    (path,) = _given(spec, "login", "there is no login to keep")
+    return "a refresh token is inside" if b"refreshToken" in _read(path) else ""
+
+
+def sockets(spec: Spec) -> str:
+    """Connect to sockets of the host, in and outside of the project."""
+    for path in _given(spec, "sockets", "no socket could be made"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(2)
+            try:
+                client.connect(path)
+            except OSError:
+                continue
+            return f"{path} answers"
+    return ""
+
+
+def abstract(spec: Spec) -> str:
+    """Connect to an abstract socket of the host."""
+    (name,) = _given(spec, "abstract", "the kernel is older than 6.12: not promised in this tier")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(2)
+        try:
+            client.connect("\0" + name)
+        except OSError:
+            return ""
+    return "an abstract socket of the host answers"
+
+
+def listeners(spec: Spec) -> str:
+    """Connect to services of this machine."""
+    for address, port in _given(spec, "listeners", "tier `full` is the network of the host: not promised"):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family) as client:
+            client.settimeout(2)
+            try:
+                client.connect((address, port))
+            except OSError:
+                continue
+            return f"{address}:{port} answers"
+    return ""
+
+
+def processes(spec: Spec) -> str:
+    """Signal a process of the host."""
+    (process,) = _given(spec, "process", "no process could be started")
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        return f"process {process} of the host can be seen"
+    else:
+        if process != os.getpid() and f"/{process}" not in os.path.realpath("/proc/self"):
+            return f"process {process} of the host can be signalled"
+    return ""
+
+
+def shared_memory(spec: Spec) -> str:
+    """Look for shared memory of the host."""
+    (number,) = _given(spec, "shared_memory", "this machine has no System V shared memory")
+    listed = [line.split()[1] for line in _read("/proc/sysvipc/shm").splitlines()[1:]]
+    return "shared memory of the host is listed" if str(number).encode() in listed else ""
+
+
+def terminal(_spec: Spec) -> str:
+    """Type into a terminal as a program."""
+    _, slave = pty.openpty()
+    child = os.fork()
+    if child == 0:
+        code = 0
+        try:
+            os.setsid()
+            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+            fcntl.ioctl(slave, termios.TIOCSTI, b"x")
+            code = 1
+        except OSError:
+            try:
+                fcntl.ioctl(slave, _TIOCLINUX, bytes(8))
+            except OSError as error:
+                code = 0 if error.errno == errno.EPERM else 2
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return ("", "a program can type into its terminal", "typing into terminals is not filtered")[code]
+
+
+def user_namespaces(spec: Spec) -> str:
+    """Make a user namespace, which would open more of the kernel."""
+    if spec.get("userns"):
+        raise Untestable("--allow-userns: not promised")
+    child = os.fork()
+    if child == 0:
+        os._exit(1 if _syscall(2, _CLONE_NEWUSER) == 0 else 0)
+    return "a user namespace could be made" if os.waitpid(child, 0)[1] else ""
+
+
+def kernel_surface(_spec: Spec) -> str:
+    """Use parts of the kernel that programs rarely need."""
+    if _syscall(1, 1, None) >= 0 or ctypes.get_errno() != errno.EPERM:
+        return f"io_uring is not filtered: {os.strerror(ctypes.get_errno())}"
+    for family, protocol, name in ((40, 0, "AF_VSOCK"), (38, 0, "AF_ALG"), (16, _NETLINK_AUDIT, "audit")):
+        try:
+            socket.socket(family, socket.SOCK_STREAM if family == 40 else socket.SOCK_DGRAM, protocol).close()
+        except OSError as error:
+            if error.errno in (errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT):
+                continue
+        return f"a socket of {name} is not filtered"
+    return ""
+
+
+def privileges(_spec: Spec) -> str:
+    """Look for a capability, a way to gain one, and a process without the filter."""
+    for process in ("1", "self"):
+        rows = (
+            line.split(":\t", 1) for line in _read(f"/proc/{process}/status").decode().splitlines() if ":\t" in line
+        )
+        status = {key: value.strip() for key, value in rows}
+        wanted = {"CapEff": "0" * 16, "CapBnd": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
+        wrong = [f"{key} is {status.get(key)}" for key, value in wanted.items() if status.get(key) != value]
+        if wrong:
+            return f"process {process}: {', '.join(wrong)}"
+    return ""
+
+
+def limits(_spec: Spec) -> str:
+    """Read the limits."""
+    if resource.getrlimit(resource.RLIMIT_CORE) != (0, 0):
+        return "core files are written"
+    if resource.getrlimit(resource.RLIMIT_NPROC)[0] == resource.RLIM_INFINITY:
+        return "the number of processes is not limited"
+    return ""
+
+
+def names(_spec: Spec) -> str:
+    """Read the name of the machine and its boot parameters."""
+    if socket.gethostname() != "claudebox":
+        return "the name of the host is visible"
+    return "boot parameters of the host are visible" if _read("/proc/cmdline") else ""
+
+
+def read_only(spec: Spec) -> str:
+    """Write to what the plan calls read-only, and look for anything else that is writable."""
+    for path in ("/", *spec["read_only"]):  # type: ignore[misc]
+        if _writable(path):
+            return f"{path} can be written"
+    planned = {str(path) for path in spec["writable"]}  # type: ignore[attr-defined]
+    for place in _writable_mounts():
+        if place not in planned and place != "/proc" and not place.startswith("/dev/"):
+            return f"{place} is mounted writable"
+    return ""
+
+
+def _writable_mounts() -> Iterator[str]:
+    for line in _read("/proc/self/mountinfo").decode("utf-8", "surrogateescape").splitlines():
+        fields = line.split(" ")
+        if "rw" in fields[5].split(","):
+            yield fields[4].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+
+
+def _writable(path: str) -> bool:
+    """Try to write without changing anything."""
+    try:
+        directory = stat.S_ISDIR(os.lstat(path).st_mode)
+        if directory:
+            attempt = f"{path.rstrip('/')}/.claudebox-{os.getpid()}"
+            os.close(os.open(attempt, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+            os.unlink(attempt)
+        else:
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
+
+
+def project(spec: Spec) -> str:
+    """Write to the project: a sandbox that protects by being useless holds nothing."""
+    return "" if _writable(str(spec["workdir"])) else "the project cannot be written"
+
+
+def protected(spec: Spec) -> str:
+    """Change, replace and create what the host's tools obey."""
+    for path in _given(spec, "protected", "nothing in this project is protected: --allow, or no repository"):
+        if not os.path.lexists(path):
+            return f"{path} can be created"
+        if _writable(path):
+            return f"{path} can be written"
+        aside = f"{path}.claudebox-{os.getpid()}"
+        try:
+            os.rename(path, aside)
+        except OSError as error:
+            if error.errno in _DENIED:
+                continue
+        else:
+            os.rename(aside, path)
+        return f"{path} can be replaced"
+    return ""
+
+
+def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is left behind
+    """Leave a process behind; whoever started us looks whether it outlives the sandbox."""
+    if os.fork():
+        return ""
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    for descriptor in (0, 1, 2):
+        os.dup2(os.open("/dev/null", os.O_RDWR), descriptor)
+    os.execv("/bin/sh", ["sh", "-c", "sleep 20; :", str(spec["leftover"])])
+
+
+PROBES: tuple[Callable[[Spec], str], ...] = (
+    descriptors, environment, arguments, memory, keyrings, hidden, secrets, login, sockets, abstract, listeners,
+    processes, shared_memory, terminal, user_namespaces, kernel_surface, privileges, limits, names, read_only,
+    project, protected, survivors,
+)  # fmt: skip
+
+
+def main(path: str) -> None:
+    """Try everything and report."""
+    signal.alarm(60)
+    with open(path, encoding="ascii") as file:
+        spec = json.load(file)
+    for probe in PROBES:
+        name = probe.__name__
+        try:
+            detail = probe(spec)
+        except Untestable as why:
+            row = {"promise": name, "status": "untestable", "detail": str(why)}
+        except Exception as error:  # noqa: BLE001 - a probe that fails proves nothing, and that must not look well
+            row = {"promise": name, "status": "broken", "detail": f"the probe itself failed: {error!r}"}
+        else:
+            row = {"promise": name, "status": "broken" if detail else "held", "detail": detail}
+        sys.stdout.write(json.dumps(row) + "\n")
+        sys.stdout.flush()
+    time.sleep(0.05)  # for the process that is left behind to have begun
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,189 @@
+"""Ordinary git work goes on under the guard, and what the other tools of the host obey cannot change."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+import pytest
+from tests.sandbox import repositories
+
+from claudebox import guard
+
+NAMES = [name for name, _, _ in guard.PROTECTED]
+WORK = """
+set -e
+git checkout -q -b topic; echo 1 >one; git add one; git commit -qm one; git tag v1; git tag -a v2 -m two
+git checkout -q main; echo 2 >two; git add two; git commit -qm two; git merge -q -m merged topic
+git checkout -q -b side HEAD~1; echo 3 >three; git add three; git commit -qm three; git rebase -q main
+echo more >>three; echo new >untracked; git stash -q -u; test ! -e untracked; git stash pop -q; git checkout -q three
+git add untracked; git commit -q --amend --no-edit; git mv untracked moved
+git rm -q --cached moved; git reset -q --hard
+git cherry-pick --no-commit topic 2>/dev/null || git reset -q --hard; git reset -q --hard
+git fetch -q origin; git push -q origin main topic v1 v2; git pull -q origin main
+git branch -D topic; git gc -q; git fsck --no-progress; git worktree prune; git notes add -m note
+git update-index --refresh; git reflog expire --expire=now --all; git clean -fdq; git log --oneline | wc -l
+test -z "$(git status --porcelain)"
+"""
+
+
+def test_ordinary_git_work_goes_on(box):
+    # proves GIT-01, D16, SEC-04
+    checkout = repositories.make(box)
+    checkout.sh("git init -q --bare ../remote; git remote add origin ../remote; git push -q origin main")
+
+    result = box.sh(WORK, flags=("--mount-rw", f"{box.base}/remote"))
+
+    assert result.returncode == 0, result.stderr
+    assert "warning: failed" not in result.stderr
+    assert checkout.sh("git -C ../remote tag -l").split() == ["v1", "v2"]
+    assert checkout.sh("git status --porcelain; git branch --show-current").split() == ["side"]
+
+
+def test_commits_in_a_worktree_and_in_a_submodule_go_on(box):
+    # proves GIT-01, GIT-02, D14, D16
+    checkout = repositories.make(box)
+    checkout.sh(
+        "git worktree add -q ../tree; git init -q ../sub; git -C ../sub commit -q --allow-empty -m s;"
+        "git submodule --quiet add ../sub sub; git commit -qm sub"
+    )
+    work = (
+        "set -e; echo 1 >new; git add new; git stash -q; git stash pop -q; git commit -qm new; git tag t-$$; git log -1"
+    )
+    project = box.project
+    for place in (f"{box.base}/tree", f"{project}/sub"):
+        box.project = place
+        result = box.sh(work)
+        assert result.returncode == 0, result.stderr
+        assert "new" in checkout.sh("git log -1 --format=%s; git status --porcelain")
+
+
+@pytest.mark.parametrize("present", [False, True], ids=["missing", "present"])
+def test_what_the_tools_of_the_host_obey_cannot_change(box, present):
+    # proves SEC-04, C20, C21, C22, D20, D21, E06
+    checkout = repositories.make(box)
+    directories = [name for name, stub, _ in guard.PROTECTED if stub == "directory"]
+    if present:
+        for name in NAMES:
+            box.write(f"{name}/settings.json" if name in directories else name, "{}")
+        checkout.sh("git add -A -f; git commit -qm obeyed")
+    attempts = (
+        'for name in {names}; do (echo evil >"$name") 2>/dev/null && echo "wrote $name";'
+        'mkdir -p "$name" 2>/dev/null && (echo evil >"$name/settings.json") 2>/dev/null && echo "filled $name";'
+        'mv "$name" away 2>/dev/null && echo "moved $name"; rm -rf "$name" 2>/dev/null && echo "removed $name";'
+        'ln -sfn /tmp "$name" 2>/dev/null && test -L "$name" && echo "linked $name"; done; true'
+    ).format(names=" ".join(NAMES))
+
+    inside = box.sh(f"{attempts}; git status --porcelain")
+    assert inside.stdout == "", inside.stdout
+    assert checkout.sh("git status --porcelain --ignored") == ""
+    assert sorted(n for n in NAMES if os.path.lexists(f"{box.project}/{n}")) == (sorted(NAMES) if present else [])
+
+    opened = box.sh(attempts, flags=tuple(word for name in NAMES for word in ("--allow", name)))
+    assert len([line for line in opened.stdout.splitlines() if line.startswith(("wrote", "filled"))]) >= len(NAMES)
+
+
+def test_a_launch_says_what_it_leaves_open(user_box):
+    # proves UX-01, SEC-04
+    repositories.make(user_box)
+    result = user_box.sh("true", flags=("--allow", "git-config", "--allow", ".vscode"))
+    assert "--allow git-config: the agent can change it" in result.stderr
+    assert "--allow .vscode: the agent can change it" in result.stderr
+
+
+def test_protected_paths_that_are_links_are_warned_about(user_box):
+    # proves SEC-04, C01
+    checkout = repositories.make(user_box)
+    checkout.sh(
+        "mkdir else; ln -s else .vscode; rm -rf .git/hooks; ln -s ../else .git/hooks; touch mcp; ln -s mcp .mcp.json"
+    )
+    result = user_box.sh("true")
+    for name in (".vscode", ".git/hooks", ".mcp.json"):
+        assert f"{user_box.project}/{name} is a link and cannot be protected" in result.stderr
+    assert os.listdir(f"{user_box.project}/else") == []
+
+
+def test_a_link_for_the_git_directory_is_warned_about(user_box):
+    # proves SEC-04
+    checkout = repositories.make(user_box)
+    checkout.sh("mv .git ../real; ln -s ../real .git")
+    assert f"{user_box.project}/.git is a link and cannot be protected" in user_box.sh("true").stderr
+
+
+def test_hooks_that_are_the_whole_project_are_warned_about(user_box):
+    # proves SEC-04, D08
+    checkout = repositories.make(user_box)
+    checkout.sh("git config core.hooksPath .")
+    assert "as a whole is obeyed by git of the host" in user_box.sh("true").stderr
+
+
+def test_git_on_the_host_is_safe_while_a_session_runs(box, background):
+    # proves D23
+    checkout = repositories.make(box)
+    attacks = (
+        "printf '[core]\\n\\tfsmonitor = %s/evil.sh\\n' $PWD >e; cat e >>.git/config; cp e .git/config;"
+        "mv e .git/config; cp evil.sh .git/hooks/pre-commit; mv .git x; echo ../x >.git/commondir"
+    )
+    session = background(
+        box,
+        box.program,
+        "-y",
+        "--exec",
+        "--",
+        "sh",
+        "-c",
+        f"touch up; while test -e up; do {attacks}; done 2>/dev/null",
+    )
+    deadline = time.monotonic() + 20
+    while not os.path.exists(f"{box.project}/up") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    ran = [checkout.use_git() for _ in range(10)]
+    seen = checkout.sh("rm up; git status --porcelain")
+    session.wait(timeout=20)
+    assert ran == [False] * 10
+    assert seen.replace("?? e\n", "") == ""
+
+
+def test_a_directory_that_nobody_can_write_needs_no_stand_in(user_box):
+    # proves C20
+    checkout = repositories.make(user_box)
+    checkout.sh("chmod a-w .")
+    try:
+        result = user_box.sh("mkdir .claude; ls -A")
+    finally:
+        checkout.sh("chmod u+w .")
+    assert "Permission denied" in result.stderr
+    assert ".claude" not in result.stdout
+
+
+def test_a_filesystem_without_sockets_gets_directories(user_box, altered):
+    # proves C20, C21
+    checkout = repositories.make(user_box)
+    altered(user_box, edits={"journal.py": ("os.mknod(name, stat.S_IFSOCK | 0o600, dir_fd=directory)",
+                                            "raise PermissionError(1, 'no sockets here')")})  # fmt: skip
+    result = user_box.sh(
+        "for n in .mcp.json .claudebox.toml; do test -d $n && ! echo x >$n/y; done; git status --porcelain"
+    )
+    assert result.stdout == ""
+    assert result.returncode == 0
+    assert "Read-only file system" in result.stderr
+    assert checkout.sh("ls -A").split() == [".git", "a", "evil.sh"]
+
+
+def test_a_real_filesystem_without_sockets(root_box, tmp_path):
+    # proves C20, C21
+    image = tmp_path / "image"
+    image.write_bytes(bytes(8 << 20))
+    for command in (["mkfs.vfat", str(image)], ["mount", "-o", "loop", str(image), root_box.project]):
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("this machine has no FAT filesystem to mount")
+    try:
+        result = root_box.sh("echo x >.mcp.json/y; ls -A")
+        left = os.listdir(root_box.project)
+    finally:
+        subprocess.run(["umount", root_box.project], check=True)
+    assert "Read-only file system" in result.stderr
+    assert left == []

@@ -1,0 +1,226 @@
+"""Secrets that lie in the project: named in the audit, or shadowed by the same keys with harmless values."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.conftest import need
+from tests.sandbox import repositories
+
+MASK = ("--project-secrets", "mask")
+TOKEN = "ghp_" + "aB3" * 12
+SECRET = "s3cr3tValue" + "9zQ" * 5
+KEY = f"-----BEGIN PRIVATE KEY-----\n{'MIIEvQ' * 10}\n{'aB3+/x' * 10}\n-----END PRIVATE KEY-----\n"
+FILES = {
+    ".env": f"# API_KEY=commented\nPORT=3000\nDEBUG=true\nexport API_KEY='{SECRET}' # mine\nURL=postgres://u:{SECRET}@db/x\n"
+    f'OTHER={SECRET}\nPEM="{KEY}"\nLAST=1\n',
+    ".env.local": f"TOKEN={SECRET}\n",
+    ".npmrc": f"registry=https://registry.npmjs.org/\n//registry.npmjs.org/:_authToken={TOKEN}\n",
+    ".pypirc": f"[pypi]\nusername = __token__\npassword = pypi-{SECRET}\n",
+    ".netrc": f"machine example.org login bob password {SECRET}\n",
+    "id_ed25519": KEY,
+    "api/server.key": KEY,
+    "terraform.tfstate": json.dumps({"version": 4, "outputs": {"db": {"value": SECRET}}, "password": SECRET}),
+    "deploy/service-account.json": json.dumps({"type": "service_account", "private_key": KEY}, indent=2),
+    "infra/prod.tfvars": f'region = "eu"\ndb_password = "{SECRET}"\n',
+    "store.p12": "binary\0" + SECRET,
+}
+HARMLESS = {
+    ".env.example": "API_KEY=put-yours-here\n",
+    "cert.pem": "-----BEGIN CERTIFICATE-----\nMIIEvQ\n-----END CERTIFICATE-----\n",
+    "keyboard.py": f"KEY = '{SECRET}'\n",
+    ".env.test": "PORT=3000\nDEBUG=true\n",
+}
+
+
+@pytest.fixture
+def hoard(box):
+    """Return a project full of secrets."""
+    made = repositories.make(box)
+    for path, content in {**FILES, **HARMLESS}.items():
+        box.write(path, content)
+    made.sh(
+        f"git remote add origin https://bob:{TOKEN}@example.org/x.git; git remote add other ssh://git@example.org/x;"
+        f"git remote add third https://{TOKEN}@example.org/y; git config http.extraHeader 'X-Token: {SECRET}'"
+    )
+    return made
+
+
+def test_secrets_are_named_by_file_and_line_and_never_shown(hoard):
+    # proves A20, B13, UX-01
+    result = hoard.box.sh("grep -c . .env .npmrc")
+    (line,) = [line for line in result.stderr.splitlines() if "secrets in the project" in line]
+    for path in FILES:
+        assert f"{path}:" in line or f"{path}," in line or f"{path};" in line, path
+    for path in HARMLESS:
+        assert path not in line
+    assert ".env:4,5,6" in line or ".env:4,5,7" in line, line
+    assert ".npmrc:2" in line
+    assert ".git/config:" in line
+    assert SECRET not in result.stderr
+    assert TOKEN not in result.stderr
+    assert "--project-secrets mask" in line
+
+
+def test_masked_secrets_cannot_be_read_inside_and_stay_on_the_host(hoard):
+    # proves A20
+    box = hoard.box
+    names = " ".join(FILES)
+    before = {path: Path(box.project, path).read_bytes() for path in (*FILES, ".git/config")}
+
+    inside = box.sh(
+        f"cat {names} .git/config; git remote -v; git config http.extraHeader; echo evil >>.env", flags=MASK
+    )
+    for secret in (SECRET, TOKEN, "MIIEvQ", "aB3+/x"):
+        assert secret not in inside.stdout
+    assert "Read-only" in inside.stderr
+    assert {path: Path(box.project, path).read_bytes() for path in before} == before
+
+    control = box.sh(f"cat {names} .git/config", flags=("--project-secrets", "allow"))
+    assert control.stdout.count(SECRET) >= 8
+    assert control.stdout.count(TOKEN) >= 3
+    assert "secrets in the project" not in control.stderr
+
+
+def test_a_shadow_has_the_same_keys_and_shapes_so_that_programs_start(hoard):
+    # proves A20
+    box = hoard.box
+    dotenv = box.sh("cat .env", flags=MASK).stdout.splitlines()
+    lines = FILES[".env"].splitlines()
+    assert len(dotenv) == len(lines)
+    assert [line.partition("=")[0] for line in dotenv[1:6]] == [line.partition("=")[0] for line in lines[1:6]]
+    assert [len(line) for line in dotenv[1:6]] == [len(line) for line in lines[1:6]]
+    assert dotenv[1:3] == ["PORT=3000", "DEBUG=true"]
+    assert dotenv[4].startswith("URL=postgres://u:x0xx0x")
+    assert dotenv[4].endswith("@db/x")
+    assert dotenv[-1] == "LAST=1"
+    assert dotenv[3].endswith("' # mine")
+
+    script = (
+        "import json; a = json.load(open('terraform.tfstate')); b = json.load(open('deploy/service-account.json'));"
+    )
+    script += "print(a['version'], len(a['password']), b['type'], b['private_key'].splitlines()[0])"
+    out = box.run("python3", "-c", script, flags=MASK).stdout
+    assert out == f"4 {len(SECRET)} service_account -----BEGIN PRIVATE KEY-----\n"
+
+    remotes = box.sh("git remote -v; git status --porcelain .npmrc; git log --oneline | wc -l", flags=MASK).stdout
+    assert "https://example.org/x.git (fetch)" in remotes
+    assert "https://example.org/y (fetch)" in remotes
+    assert "ssh://git@example.org/x (push)" in remotes
+
+
+def test_what_the_host_writes_later_stays_hidden(hoard, background):
+    # proves A20
+    box = hoard.box
+    session = background(
+        box, box.program, "-y", *MASK, "--exec", "--", "sh", "-c",
+        "touch up; while test -e up; do sleep 0.02; done; cat .env .npmrc",
+    )  # fmt: skip
+    deadline = time.monotonic() + 20
+    while not os.path.exists(f"{box.project}/up") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    hoard.sh("echo LATER=later-secret >>.env; echo later=later-secret >.npmrc; rm up")
+    output, _ = session.communicate(timeout=20)
+    assert "API_KEY=" in output
+    assert "later-secret" not in output
+    assert "later-secret" in Path(box.project, ".env").read_text()
+
+
+def test_a_worktree_does_not_show_the_token_of_its_repository(hoard):
+    # proves A20, D14
+    box = hoard.box
+    hoard.sh("git worktree add -q ../tree")
+    box.project = f"{box.base}/tree"
+    assert TOKEN in box.sh("git remote -v").stdout
+    assert TOKEN not in box.sh("git remote -v; cat ../project/.git/config", flags=MASK).stdout
+
+
+def test_new_files_named_like_secrets_are_reported_at_the_end(user_box):
+    # proves A20
+    repositories.make(user_box)
+    said = user_box.sh("mkdir conf; echo K=V >conf/.env.production").stderr
+    assert "files that are named like secrets" in said
+    assert "conf/.env.production" in said
+
+
+def test_links_and_traps_named_like_secrets_are_left_alone(user_box):
+    # proves C01, C18
+    checkout = repositories.make(user_box)
+    checkout.sh(
+        "mkfifo .npmrc; ln -s /etc/passwd .env; ln -s /oldroot/tmp/x id_rsa; mkdir .pypirc; ln -s nowhere a.pem"
+    )
+    started = time.monotonic()
+    result = user_box.sh("ls -l .env", flags=MASK)
+    assert result.returncode == 0, result.stderr
+    assert "secrets in the project" not in result.stderr
+    assert time.monotonic() - started < 10
+
+
+def test_a_dry_run_writes_nothing_and_shows_no_value(hoard):
+    # proves UX-04
+    result = hoard.box.claudebox("--dry-run", *MASK, "--exec", "--", "true")
+    assert result.returncode == 0
+    assert "--ro-bind-data" in result.stdout
+    assert SECRET not in result.stdout
+    assert not os.path.exists(f"{hoard.box.home}/.claudebox")
+
+
+def test_the_detector_finds_more_and_is_asked_once_per_content(user_box):
+    # proves A20
+    need(importlib.util.find_spec("detect_secrets"), "detect-secrets (requirements of the tests)")
+    repositories.make(user_box)
+    value = "AIza" + "SyD4fGh7Jk9LmN2pQr5StV8wXyZ1aBcDeF" + "0"
+    user_box.write(".env", f"PORT=1\nSQUARE=sq0csp-{'aB3-xY9_zQ' * 4}aaa\nWHERE={value}\n")
+    command = (sys.executable, "-I", user_box.program, "-y", "--exec", "--", "true")
+    first = user_box.host(*command).stderr
+    assert "not installed" not in first
+    assert ".env:2,3" in first
+    (remembered,) = Path(user_box.home, ".claudebox/cache").iterdir()
+    assert remembered.read_text().split() in (["2"], ["2", "3"])
+    assert remembered.stat().st_mode & 0o777 == 0o600
+    stamp = remembered.stat().st_mtime_ns
+    assert user_box.host(*command).stderr.count(".env:2,3") == 1
+    assert remembered.stat().st_mtime_ns == stamp
+    plain = user_box.sh("true").stderr
+    assert ".env:2,3" in plain, "what is remembered serves a claudebox without the detector"
+
+
+@pytest.mark.parametrize(
+    ("program", "note"),
+    [
+        ("import time; time.sleep(60)", "took too long"),
+        ("import sys; sys.exit(1)", "failed"),
+        ("print('[1, 2')", "failed"),
+        ("print('[\"/etc/passwd\", [1]]'); print('null')", "failed"),
+    ],
+)
+def test_a_detector_that_hangs_fails_or_lies_stops_nothing_and_is_told(user_box, altered, program, note):
+    # proves E08, A20
+    repositories.make(user_box)
+    user_box.write(".env", f"API_KEY={SECRET}\n")
+    base = altered(user_box)
+    Path(base, "src/claudebox/detector.py").write_text(program)
+    started = time.monotonic()
+    result = user_box.sh("cat .env", flags=MASK)
+    assert time.monotonic() - started < 10
+    assert result.returncode == 0
+    assert SECRET not in result.stdout
+    assert note in result.stderr
+
+
+def test_a_project_without_suspects_imports_nothing_for_it(user_box):
+    # proves SEC-05
+    repositories.make(user_box)
+    user_box.sh("true")  # the first launch of a project writes the client's configuration
+    modules = user_box.host(
+        "/usr/bin/python3", "-IS", "-X", "importtime", user_box.program, "-y", "--exec", "--", "true"
+    ).stderr
+    assert "claudebox.survey" in modules
+    for module in ("claudebox.leaks", "subprocess", "json", "| re\n"):
+        assert module not in modules

@@ -1,0 +1,183 @@
+"""Stand-ins for missing protected paths: nobody sees them, nothing of a person is lost, nothing stays."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.sandbox import repositories
+
+ROUNDS = int(os.environ.get("CLAUDEBOX_KILLS", "25"))  # by hand: 500
+
+
+def wait_for(path: str, *, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not os.path.exists(path):
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.01)
+
+
+def entries(directory: str) -> set[str]:
+    """Return every path beneath a directory, and what kind of thing it is."""
+    found = set()
+    for base, directories, files in os.walk(directory):
+        for name in (*directories, *files):
+            path = os.path.join(base, name)
+            found.add(f"{path} {os.lstat(path).st_mode:o}")
+    return found
+
+
+def journal(box) -> list[Path]:
+    return list(Path(box.home, ".claudebox/instances").glob("*/stand-ins"))
+
+
+def processes_with(words: str) -> list[str]:
+    out = subprocess.run(["ps", "-eo", "pid,args"], check=True, capture_output=True, text=True).stdout
+    return [line for line in out.splitlines() if words in line and "ps -eo" not in line]
+
+
+def test_nobody_sees_a_stand_in_during_and_after_a_session(box, background):
+    # proves SEC-04, C21
+    checkout = repositories.make(box)
+    before = entries(box.project)
+    script = "git status --porcelain -uall >/tmp/s; touch up; while test -e up; do sleep 0.02; done; cat /tmp/s"
+    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", script)
+    wait_for(f"{box.project}/up")
+    during = os.listdir(box.project)
+    seen = checkout.sh("git status --porcelain --untracked-files=all; git stash list; git diff HEAD")
+    os.unlink(f"{box.project}/up")
+    output, _ = session.communicate(timeout=20)
+
+    assert ".claude" in during, "there was nothing to see"
+    assert seen == "?? up\n"
+    assert output.splitlines()[-1].startswith("  withheld") or "?? " not in output
+    assert entries(box.project) == before
+    assert journal(box) == []
+
+
+def test_the_next_launch_clears_away_what_a_killed_one_left(box, background):
+    # proves C21, E10
+    checkout = repositories.make(box)
+    before = entries(box.project)
+    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", "touch up; sleep 60")
+    wait_for(f"{box.project}/up")
+    session.send_signal(signal.SIGKILL)
+    session.wait()
+    os.unlink(f"{box.project}/up")
+    left = entries(box.project) - before
+    assert left, "a killed session has left nothing: the test is not about anything"
+    assert checkout.sh("git status --porcelain") == ""
+
+    inside = box.sh("git status --porcelain; echo evil >.mcp.json; mkdir .claude/x; ls .claude")
+    assert inside.stdout == ""
+    assert "Read-only" in inside.stderr
+    assert entries(box.project) == before
+    assert journal(box) == []
+
+
+def test_what_a_person_put_into_a_stand_in_stays(box, background):
+    # proves C21
+    checkout = repositories.make(box)
+    session = background(
+        box, box.program, "-y", "--exec", "--", "sh", "-c", "touch up; while test -e up; do sleep 0.02; done"
+    )
+    wait_for(f"{box.project}/up")
+    checkout.sh("echo {} >.vscode/settings.json; rm .mcp.json; echo {} >.mcp.json; rmdir .idea; ln -s /etc .idea")
+    checkout.sh("echo kept >.git/c; mv .git/c .git/commondir; rm up")
+    session.wait(timeout=20)
+
+    assert Path(box.project, ".vscode/settings.json").read_text() == "{}\n"
+    assert Path(box.project, ".mcp.json").read_text() == "{}\n"
+    assert os.readlink(f"{box.project}/.idea") == "/etc"
+    assert Path(box.project, ".git/commondir").read_text() == "kept\n"
+    assert not os.path.lexists(f"{box.project}/.claude")
+
+
+def test_an_empty_directory_of_a_person_stays(box):
+    # proves C21
+    repositories.make(box)
+    for name in (".vscode", ".claude"):
+        box.mkdir(name)
+    status = os.lstat(f"{box.project}/.vscode").st_ino
+    assert "Read-only" in box.sh("touch .vscode/x .claude/x").stderr
+    assert os.lstat(f"{box.project}/.vscode").st_ino == status
+    assert os.path.isdir(f"{box.project}/.claude")
+    assert not os.path.lexists(f"{box.project}/.idea")
+
+
+def test_two_sessions_share_stand_ins_until_the_last_one_ends(box, background):
+    # proves C21, SEC-04
+    repositories.make(box)
+    before = entries(box.project)
+    wait = "touch up-$1; while test -e up-$1; do sleep 0.02; done; mkdir -p .claude/x || echo kept"
+    sessions = []
+    for number in "12":
+        sessions.append(background(box, box.program, "-y", "--exec", "--", "sh", "-c", wait, "sh", number))
+        wait_for(f"{box.project}/up-{number}")
+    for number, session in zip("12", sessions, strict=True):
+        os.unlink(f"{box.project}/up-{number}")
+        output, _ = session.communicate(timeout=20)
+        assert "kept" in output
+        assert os.path.isdir(f"{box.project}/.claude") == (number == "1")
+    assert entries(box.project) == before
+    assert journal(box) == []
+
+
+def test_a_launch_that_fails_leaves_no_stand_in(user_box, altered):
+    # proves C21, E08
+    repositories.make(user_box)
+    before = entries(user_box.project)
+    bwrap = user_box.write(
+        f"{user_box.base}/bwrap", b"#!/bin/sh\nexit 1\n# " + Path("/usr/bin/bwrap").read_bytes(), mode=0o755
+    )
+    altered(user_box, bwrap=bwrap)
+    result = user_box.sh("true")
+    assert result.returncode == 125
+    assert entries(user_box.project) == before
+
+
+def test_a_project_that_cannot_hold_a_stand_in_is_refused(user_box, altered):
+    # proves C20, E08
+    repositories.make(user_box)
+    altered(user_box, edits={"journal.py": ("os.mkdir(name, 0o755, dir_fd=directory)\n        elif",
+                                            "raise OSError(28, 'No space left on device')\n        elif")})  # fmt: skip
+    result = user_box.sh("echo started")
+    assert result.returncode == 125
+    assert result.stdout == ""
+    assert "cannot be kept from being created: No space left on device" in result.stderr
+
+
+@pytest.mark.slow
+def test_launches_killed_at_random_moments_leave_nothing(box):
+    # proves E10, E15, C21, SAND-15
+    repositories.make(box)
+    box.sh("true")
+    before = entries(box.project)
+    mounts = Path("/proc/self/mountinfo").read_text().count("\n")
+    word = f"sleep-{os.getpid()}-{box.account.uid}"
+    program = [box.program, "-y", "--exec", "--", "sh", "-c", "sleep 30; true", word]
+    for _ in range(ROUNDS):
+        launched = subprocess.Popen(
+            program, cwd=box.project, env=box.variables(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, **box.account.demotion,
+        )  # fmt: skip
+        time.sleep(random.uniform(0, 0.25))
+        launched.kill()
+        launched.wait()
+    deadline = time.monotonic() + 5
+    while processes_with(word) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_with(word) == []
+    assert Path("/proc/self/mountinfo").read_text().count("\n") == mounts
+
+    assert box.sh("true").returncode == 0
+    assert entries(box.project) == before
+    assert journal(box) == []
+    lock = next(Path(box.home, ".claudebox/instances").glob("*/sessions"))
+    assert subprocess.run(["flock", "-n", str(lock), "true"], check=False).returncode == 0
+    assert not [name for name in os.listdir(lock.parent) if name.endswith(".tmp")]

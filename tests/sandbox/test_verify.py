@@ -1,0 +1,219 @@
+"""`--verify` reports the truth: everything held in a real launch, and each broken protection as broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.sandbox import repositories
+from tests.sandbox.test_stand_ins import entries, journal
+
+PROMISES = [
+    "environment", "arguments", "memory", "descriptors", "keyrings", "hidden", "secrets", "login", "sockets",
+    "abstract", "listeners", "processes", "shared_memory", "terminal", "user_namespaces", "kernel_surface",
+    "privileges", "limits", "names", "read_only", "project", "protected", "survivors",
+]  # fmt: skip
+DRIVER = """
+import json, os, sys
+sys.path.insert(0, {source!r})
+from claudebox import launch, settings
+from claudebox.commands import verify
+from claudebox.model import Mount, Variable
+NOTHING = bytes.fromhex("060000000000ff7f")  # a filter that allows everything
+def spec(plan):
+    return json.loads(next(row.content for row in plan.mounts if row.dest.endswith("probe.json")))
+def without(plan, *namespaces):
+    return plan.replace(namespaces=tuple(name for name in plan.namespaces if name not in namespaces))
+def rows(plan, keep=lambda row: True, more=()):
+    return plan.replace(mounts=tuple(sorted((*filter(keep, plan.mounts), *more), key=lambda row: row.dest.split("/"))))
+def show(path):
+    return Mount(path, "ro-bind", "broken on purpose", path)
+def changed(plan, dest, **what):
+    return plan.replace(mounts=tuple(r.replace(**what) if r.dest == dest else r for r in plan.mounts))
+def open_more(plan, canaries):
+    prepared = launch.prepare(plan)
+    return prepared.replace(descriptors=(*prepared.descriptors, launch._own(os.dup(canaries.descriptor))))
+environ = dict(os.environ)
+given = settings.read(["--verify", *{flags!r}], environ)
+found = verify.examine(environ, given, {seam})
+print(json.dumps({{row.promise: [row.status, row.detail] for row in found}}))
+"""
+
+
+@dataclass(frozen=True)
+class Break:
+    """A protection to take away, and the promises that are then broken."""
+
+    seam: str
+    broken: str
+    flags: tuple[str, ...] = ()
+
+
+BREAKS = {
+    "a variable of the host enters": Break(
+        "alter=lambda p: p.replace(variables=(*p.variables, Variable('X', os.environ['CLAUDEBOX_CANARY'], 'x', 'x')))",
+        "environment memory",
+    ),
+    "a value stands in the arguments": Break(
+        "alter=lambda p: p.replace(command=(*p.command, os.environ['CLAUDEBOX_CANARY']))", "arguments memory"
+    ),
+    "a descriptor is inherited": Break("prepare=open_more", "descriptors"),
+    "nothing is filtered": Break(
+        "alter=lambda p: p.replace(seccomp=NOTHING)", "keyrings terminal kernel_surface"
+    ),
+    "nothing is filtered and namespaces are allowed": Break(
+        "alter=lambda p: p.replace(seccomp=NOTHING, disable_userns=False)",
+        "keyrings terminal kernel_surface user_namespaces",
+    ),
+    "a hidden place is shown": Break("alter=lambda p: rows(p, more=[show(os.environ['HOME'] + '/.ssh')])", "hidden"),
+    "a planted secret is shown": Break("alter=lambda p: rows(p, more=[show(spec(p)['secrets'][-1])])", "secrets"),
+    "the host's login is shown": Break(
+        "alter=lambda p: changed(p, '/run/claudebox/login/store', source=os.environ['HOME'] + '/.claude')", "login"
+    ),
+    "a socket is shown": Break("alter=lambda p: rows(p, more=[show(spec(p)['sockets'][0])])", "sockets"),
+    "a socket of the project is not masked": Break(
+        "alter=lambda p: rows(p, lambda row: row.dest not in spec(p)['sockets'])", "sockets"
+    ),
+    "abstract sockets are not scoped": Break("alter=lambda p: p.replace(scoped=False)", "abstract"),
+    "the network is shared": Break("alter=lambda p: without(p, 'net')", "listeners", ("--network", "none")),
+    "processes of the host are listed": Break(
+        "alter=lambda p: changed(p, '/proc', kind='bind', source='/proc')", "arguments privileges"
+    ),
+    "shared memory is shared": Break("alter=lambda p: without(p, 'ipc')", "shared_memory"),
+    "nothing is masked": Break("alter=lambda p: rows(p, lambda row: row.kind != 'mask')", "names keyrings sockets"),
+    "something read-only is writable": Break(
+        "alter=lambda p: changed(p, os.environ['EXTRA'], kind='bind')", "read_only", ("--mount-ro", "../extra")
+    ),
+    "something more is writable": Break(
+        "alter=lambda p: rows(p, more=[Mount('/srv', 'bind', 'broken', os.environ['EXTRA'])])", "read_only"
+    ),
+    "the project is read-only": Break("alter=lambda p: changed(p, p.workdir, kind='ro-bind')", "project"),
+    "nothing is protected": Break(
+        "alter=lambda p: rows(p, lambda row: not row.reason.startswith('protected'))", "protected read_only"
+    ),
+    "what is missing is not protected": Break(
+        "alter=lambda p: rows(p, lambda row: not row.dest.endswith('.mcp.json'))", "protected"
+    ),
+}  # fmt: skip
+
+
+def prepare(box):
+    """Give the box what the promises are about."""
+    repositories.make(box)
+    box.write(f"{box.home}/.ssh/id", "key")
+    login = {"claudeAiOauth": {"accessToken": "a", "refreshToken": "r", "expiresAt": 1}}
+    box.write(f"{box.home}/.claude/.credentials.json", json.dumps(login))
+    box.environ["EXTRA"] = box.mkdir(f"{box.base}/extra")
+    box.environ["TMPDIR"] = box.mkdir(f"{box.base}/t")
+
+
+@pytest.mark.parametrize("tier", ["full", "none"])
+def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
+    # proves SEC-05, E08
+    prepare(box)
+    before = entries(box.base)
+    result = box.claudebox("--verify", "--json", "--network", tier)
+    report = json.loads(result.stdout)
+    rows = {row["promise"]: row for row in report["promises"]}
+
+    assert result.returncode == 0, result.stdout
+    assert report["ok"]
+    assert list(rows) == PROMISES
+    open_by_design = {"listeners"} if tier == "full" else set()
+    assert {name for name, row in rows.items() if row["status"] != "held"} == open_by_design
+    assert all(row["proves"] for row in rows.values())
+    assert entries(box.base) == before
+    assert journal(box) == []
+
+
+def test_the_report_is_one_line_per_promise_with_a_summary(user_box):
+    # proves SEC-05
+    prepare(user_box)
+    result = user_box.claudebox("--verify")
+    lines = result.stdout.splitlines()
+    assert len([line for line in lines if line.startswith(("held", "BROKEN", "not testable"))]) == len(PROMISES)
+    assert lines[-1] == "22 promises held, 0 broken, 1 not testable here"
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_broken_protection_is_reported_as_broken(box, name):
+    # proves SEC-05, E08
+    prepare(box)
+    case = BREAKS[name]
+    source = f"{os.path.dirname(os.path.dirname(box.program))}/src"
+    code = DRIVER.format(source=source, flags=case.flags, seam=case.seam)
+    result = box.host("/usr/bin/python3", "-ISc", code)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
+    broken = {promise for promise, (status, _) in found.items() if status == "broken"}
+    assert broken == set(case.broken.split()), found
+
+
+def test_processes_that_are_shared_start_nothing(box):
+    # proves E08, A06
+    prepare(box)
+    source = f"{os.path.dirname(os.path.dirname(box.program))}/src"
+    code = DRIVER.format(source=source, flags=(), seam="alter=lambda p: without(p, 'pid')")
+    code = f"import claudebox.launch; claudebox.launch._READY_TIMEOUT = 1\n{code}"
+    result = box.host("/usr/bin/python3", "-ISc", f"import sys; sys.path.insert(0, {source!r})\n{code}")
+    assert result.returncode == 1
+    assert "nothing was started" in result.stderr
+
+
+def test_a_process_that_outlives_its_sandbox_is_found_and_ended(user_box, background):
+    # proves SAND-15, E12
+    from claudebox.commands import verify
+
+    assert not verify._survives("leftover-none")
+    left = background(user_box, "/bin/sh", "-c", "sleep 60; :", "leftover-found")
+    assert verify._survives("leftover-found")
+    assert left.wait(timeout=5) == -9
+
+
+def test_the_probe_outside_of_a_sandbox_finds_everything_broken(box, background):
+    # proves SEC-05
+    probe = f"{os.path.dirname(os.path.dirname(box.program))}/src/claudebox/commands/probe.py"
+    spec = {"token": "nekot", "leftover": "x", "names": [], "hidden": [], "read_only": [box.home], "writable": [],
+            "workdir": "/nonexistent", "protected": [box.write("protected")],
+            "process": background(box, "sleep", "60").pid}  # fmt: skip
+    result = box.host("/usr/bin/python3", "-IS", probe, box.write("spec", json.dumps(spec)), env={"A": "token"})
+    rows = {row["promise"]: row["status"] for row in map(json.loads, result.stdout.splitlines())}
+    for promise in ("environment", "keyrings", "terminal", "kernel_surface", "privileges", "limits", "names",
+                    "processes", "read_only", "project", "protected"):  # fmt: skip
+        assert rows[promise] == "broken", promise
+
+
+def test_a_probe_that_does_not_answer_holds_nothing(user_box):
+    # proves E08
+    prepare(user_box)
+    source = f"{os.path.dirname(os.path.dirname(user_box.program))}/src"
+    seam = "alter=lambda p: p.replace(command=('/bin/true',))"
+    code = DRIVER.format(source=source, flags=(), seam=seam)
+    found = json.loads(user_box.host("/usr/bin/python3", "-ISc", code).stdout.splitlines()[-1])
+    assert {status for status, _ in found.values()} == {"broken"}
+
+
+def test_without_python_inside_a_shell_tells_what_it_can(user_box):
+    # proves SEC-05
+    prepare(user_box)
+    source = f"{os.path.dirname(os.path.dirname(user_box.program))}/src"
+    seam = "alter=lambda p: p.replace(command=('/bin/sh', '-c', verify._SHELL))"
+    code = DRIVER.format(source=source, flags=(), seam=seam)
+    found = json.loads(user_box.host("/usr/bin/python3", "-ISc", code).stdout.splitlines()[-1])
+    held = {promise for promise, (status, _) in found.items() if status == "held"}
+    assert held == {"environment", "read_only", "privileges"}
+    assert {status for promise, (status, _) in found.items() if promise not in held} == {"untestable"}
+
+
+def test_a_directory_that_is_no_project_is_not_verified(user_box):
+    # proves SAND-05
+    result = user_box.claudebox("--verify", cwd=user_box.home)
+    assert result.returncode == 125
+    assert "is no project" in result.stderr or "contains your home" in result.stderr
+    assert not Path(user_box.home, ".claudebox").exists()
+    assert shutil.which("bwrap")
