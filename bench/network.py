@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """What the tier `inet` costs: throughput, latency and launch time, as ratios with their targets, in one run.
 
-Everything happens in namespaces made here. usage (as root): bench/network.py [--pasta PATH] [--rounds N]
+Everything happens in namespaces made here. usage (as root): bench/network [--pasta PATH] [--rounds N]
 """
 
 from __future__ import annotations

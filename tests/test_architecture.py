@@ -17,7 +17,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src/claudebox"
 PURE = {
     "awareness", "bwrap", "client", "environment", "errors", "explain", "exposure", "guard", "model", "mounts",
     "network", "places", "plan", "policy", "seccomp", "secrets", "settings", "shadows", "values",
-    "uplink.arguments",
+    "destinations", "uplink.arguments",
 }  # fmt: skip
 # They act on the machine or read it as a whole; nothing that decides may reach for them.
 ACTING = {

@@ -63,7 +63,7 @@ def plan_link(policy: Policy, host: Host) -> Link | None:
         problems = "; ".join(dict.fromkeys(candidate.problem for candidate in host.uplinks)) or "none was looked for"
         remedies = dict.fromkeys(candidate.remedy for candidate in host.uplinks if candidate.remedy)
         raise ClaudeboxError(f"there is no usable uplink for `--network inet`: {problems}", hint="; ".join(remedies))
-    from claudebox.uplink.barred import TABLE  # noqa: PLC0415 - other tiers need nothing of it
+    from claudebox.destinations import TABLE  # noqa: PLC0415 - other tiers need nothing of it
 
     return Link(
         program=usable[0].name,  # type: ignore[arg-type]  # candidates knows only these

@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,6 +81,17 @@ class NetBox(Box):
         return json.loads(result.stdout)  # type: ignore[no-any-return]
 
 
+_BAKED: list[str] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_copies_left() -> Iterator[None]:
+    """Remove the copies that `bake` has made."""
+    yield
+    for directory in _BAKED:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def world() -> Iterator[World]:
     """Build the small world; open the tunnel device to everybody, as ordinary distributions have it."""
@@ -114,9 +126,8 @@ def pasta_checkout(checkout: str, tmp_path_factory: pytest.TempPathFactory) -> s
 
 def bake(checkout: str, tools: dict[str, str]) -> str:
     """Copy a checkout and write paths of tools down in it, as a package build does."""
-    import tempfile
-
     target = tempfile.mkdtemp(prefix="claudebox-baked-")
+    _BAKED.append(target)
     os.chmod(target, 0o755)
     shutil.copytree(checkout, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     file = Path(target, "src/claudebox/baked.py")

@@ -75,11 +75,14 @@ NAIVE = """
 mkfifo ready
 unshare --user --map-root-user --net sh -c '
   echo $$ > pid; read word < ready; exec /usr/bin/python3 "$@"' naive "$@" &
+inside=$!
 while ! [ -s pid ]; do sleep 0.05; done
 slirp4netns --configure --ready-fd=3 $(cat pid) tap0 3> up > /dev/null 2>&1 &
+carrier=$!
 while ! [ -s up ]; do sleep 0.05; done
 echo go > ready
-wait %1
+wait $inside
+kill $carrier
 """
 
 

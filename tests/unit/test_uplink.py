@@ -7,11 +7,12 @@ import socket
 
 import pytest
 
+from claudebox import destinations
 from claudebox.uplink import addresses, arguments, barred, rules
 
 
 def test_every_barred_range_has_a_reason_and_is_a_network():
-    for row in barred.TABLE:
+    for row in destinations.TABLE:
         assert row.reason
         assert str(ipaddress.ip_network(row.prefix)) == row.prefix
         assert barred.show(barred.parse(row.prefix)) == row.prefix
@@ -24,14 +25,14 @@ def test_every_barred_range_has_a_reason_and_is_a_network():
 def test_private_addresses_and_their_nat64_forms_are_barred(address):
     # proves NET-01, F02, F03, F06, F07
     prefix = barred.parse(address)
-    assert any(barred.covers(barred.parse(row.prefix), prefix) for row in barred.TABLE)
+    assert any(barred.covers(barred.parse(row.prefix), prefix) for row in destinations.TABLE)
     wide = ipaddress.ip_address(barred.embedded(prefix)[0])
     assert wide == ipaddress.ip_address("64:ff9b::") + int(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "172.15.0.1", "172.32.0.1", "100.63.0.1", "192.0.1.1"])
 def test_public_addresses_are_not_barred(address):
-    assert not any(barred.covers(barred.parse(row.prefix), barred.parse(address)) for row in barred.TABLE)
+    assert not any(barred.covers(barred.parse(row.prefix), barred.parse(address)) for row in destinations.TABLE)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_public_addresses_are_not_barred(address):
 )
 def test_ipv6_that_is_not_global_is_not_opened(address):
     # proves F03
-    assert not any(barred.covers(barred.parse(text), barred.parse(address)) for text in barred.OPEN6)
+    assert not any(barred.covers(barred.parse(text), barred.parse(address)) for text in destinations.OPEN6)
 
 
 def message(family, length, *attributes, route=1):

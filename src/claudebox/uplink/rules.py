@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sys import byteorder
 
+from claudebox import destinations
 from claudebox.kernel import socket
 from claudebox.uplink import barred
 from claudebox.values import Value
@@ -64,7 +65,7 @@ def chains(families: Iterable[int]) -> tuple[Chain, ...]:
 
 def fixed(forwarder: str, families: Iterable[int]) -> Iterator[Rule]:
     """Yield the rules that hold on every machine; only the forwarder of names is excepted, and only for names."""
-    table = [barred.parse(row.prefix) for row in barred.TABLE]
+    table = [barred.parse(row.prefix) for row in destinations.TABLE]
     dns = barred.parse(forwarder)
     for family in families:
         size = 4 if family == socket.AF_INET else 16
@@ -89,7 +90,7 @@ def fixed(forwarder: str, families: Iterable[int]) -> Iterator[Rule]:
                 yield out(*_destination(prefix), _verdict(_GOTO, REFUSE))
             elif family == socket.AF_INET6:
                 yield out(*_destination(barred.embedded(prefix)), _verdict(_GOTO, REFUSE))
-        for opened in barred.OPEN6 if family == socket.AF_INET6 else ("0.0.0.0/0",):
+        for opened in destinations.OPEN6 if family == socket.AF_INET6 else ("0.0.0.0/0",):
             yield out(*_destination(barred.parse(opened)), _verdict(_ACCEPT))
         yield out(_verdict(_GOTO, REFUSE))
 
