@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import shutil
@@ -53,11 +54,13 @@ def ordinary_account() -> Account:
     """An account without privileges; made if the tests run as root."""
     if os.getuid() != 0:
         return Account("self", os.getuid(), os.getgid())
-    try:
-        entry = pwd.getpwnam(ORDINARY_USER)
-    except KeyError:
-        subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", ORDINARY_USER], check=True)
-        entry = pwd.getpwnam(ORDINARY_USER)
+    with open("/run/claudebox-tests.lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two workers at once would make two accounts of one name
+        try:
+            entry = pwd.getpwnam(ORDINARY_USER)
+        except KeyError:
+            subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", ORDINARY_USER], check=True)
+            entry = pwd.getpwnam(ORDINARY_USER)
     return Account("user", entry.pw_uid, entry.pw_gid)
 
 
