@@ -73,22 +73,39 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         from claudebox.commands import instances  # noqa: PLC0415
 
         return instances.run(environ, settings)
-    return _launch(settings, environ)
+    for name in ("profiles", "trust", "init", "schema"):
+        if settings.on(name):
+            from claudebox.commands import configuration  # noqa: PLC0415
+
+            return configuration.run(name, settings, environ)
+    return _launch(settings, argv, environ)
 
 
-def _launch(settings: Settings, environ: dict[str, str]) -> int:
+def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int:
     from claudebox import explain, host, policy  # noqa: PLC0415
     from claudebox import plan as planning  # noqa: PLC0415
 
-    wishes = policy.decide(settings, home=environ.get("HOME", "/"), workdir=os.getcwd())
+    home = environ.get("HOME", "/")
+    if (
+        settings.on("profile")
+        or os.path.lexists(f"{home}/.claudebox/config.toml")
+        or os.path.lexists(".claudebox.toml")
+    ):
+        from claudebox import config  # noqa: PLC0415
+        from claudebox import settings as table  # noqa: PLC0415
+
+        settings = config.apply(table.parse(argv), environ, home=home, workdir=os.getcwd())
+    wishes = policy.decide(settings, home=home, workdir=os.getcwd())
     facts = host.read(wishes, environ)
     plan = planning.make(wishes, facts)
     if settings.on("dry_run"):
         console.write(explain.dry_run(plan), descriptor=1)
         return 0
     if settings.on("explain"):
-        lines = [explain.as_json(plan)] if settings.on("json") else explain.tree(plan)
-        console.write(lines, descriptor=1)
+        if settings.on("json"):
+            console.write([explain.as_json(plan, settings)], descriptor=1)
+        else:
+            console.write([*explain.tree(plan), *explain.origins(settings)], descriptor=1)
         return 0
     from claudebox import client, instance, launch, supervise  # noqa: PLC0415
     from claudebox.journal import Session  # noqa: PLC0415
@@ -100,9 +117,9 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
     if not settings.on("yes") and not console.confirm("Proceed? [Y/n] ", default=True):
         return DECLINED
     key = client.key_tail(facts)
-    instance.create(facts.instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints)
+    instance.create(facts.instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
     chore = None
-    if facts.login.known:
+    if facts.login.known and not wishes.command:
         freshness = Freshness(facts.login, facts.instance, environ)
         freshness.bring()
         chore = freshness.look
@@ -118,7 +135,7 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
     finally:
         session.end()
     terminal.restore(abnormal=status > 128)
-    if wishes.program == "client":
+    if wishes.program == "client" and not wishes.command:
         from claudebox.commands import farewell  # noqa: PLC0415
 
         farewell.say(facts.instance, started, login_known=facts.login.known)

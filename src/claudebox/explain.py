@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.model import Mount, Plan, Variable
+    from claudebox.settings import Settings
 
 _MAKING = {
     "directory": "mkdir {}",
@@ -72,11 +73,12 @@ def dry_run(plan: Plan) -> Iterator[str]:
     Contents come from here-documents of the shell. The gate is left out, since nobody would answer it.
     """
     secret = {row.name for row in plan.variables if row.secret}
+    unprinted = {row.content for row in plan.mounts if row.secret}
     contents: list[bytes] = []
 
     def word(value: bwrap.Word) -> str:
         if isinstance(value, bytes):
-            contents.append(value)
+            contents.append(b"***" if value in unprinted else value)
             return str(9 + len(contents))
         return bash_quote(value.path if isinstance(value, bwrap.Pin) else value)
 
@@ -162,7 +164,32 @@ def protections(plan: Plan) -> Iterator[str]:
     yield f"project bound by {'descriptor' if plan.pin else 'name'}"
 
 
-def as_json(plan: Plan) -> str:
+def origins(settings: Settings) -> Iterator[str]:
+    """Yield every setting that a sandbox has, and where its value came from."""
+    yield paint("settings", "bold", descriptor=1)
+    rows = [(f"{name} = {shorten(value, _WIDTH)}", origin) for name, value, origin in _settings(settings)]
+    width = min(60, max((len(text) for text, _ in rows), default=0))
+    for text, origin in rows:
+        yield f"  {text:<{width}}  {clean(origin)}"
+
+
+def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    from claudebox.secrets import looks_secret  # noqa: PLC0415
+    from claudebox.settings import SETTINGS  # noqa: PLC0415
+
+    for row in SETTINGS:
+        if row.verb or row.key == "json":
+            continue
+        for given in settings.all(row.key):
+            name, assigned, constant = given.value.partition("=")
+            masked = row.shape == "table" and assigned and looks_secret(name, constant)
+            value = f"{name}=<{len(constant)} characters, not shown>" if masked else given.value
+            if row.shape in ("record", "rows", "words"):
+                value = " ".join(word for word in given.fields.values() if word)
+            yield row.file_key, value, given.origin
+
+
+def as_json(plan: Plan, settings: Settings | None = None) -> str:
     """Return the plan for machines; secret values are left out here too."""
     import json  # noqa: PLC0415 - off the launch path
 
@@ -183,6 +210,10 @@ def as_json(plan: Plan) -> str:
                 "note": row.note,
             }
             for row in plan.variables
+        ],
+        "settings": [
+            {"name": name, "value": value, "origin": origin}
+            for name, value, origin in (_settings(settings) if settings else ())
         ],
         "protections": list(protections(plan)),
         "warnings": plan.warnings,

@@ -55,7 +55,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
             raise ClaudeboxError(f"{name}: there is no such file or directory")
         if fact.kind == "other":
             raise ClaudeboxError(f"{name}: only files, directories and sockets can be mounted")
-        if not policy.unsafe_mounts:
+        if not policy.unsafe_mounts or request.foreign:
             _check_source(name, fact, host)
         _check_dest(request, fact, policy, host)
         kind = "bind" if request.writable else "ro-bind"

@@ -20,6 +20,7 @@ from claudebox.values import Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.model import StubKind
+    from claudebox.toolchains import Found
 
 _OPTIONS = (  # of bwrap, that some version lacks
     "--args", "--bind-fd", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro",
@@ -99,6 +100,8 @@ class Host(Value):
     claude_parts: tuple[tuple[str, str, bool], ...] = ()  # entries of the host's ~/.claude: name, place, directory?
     managed: tuple[tuple[str, str], ...] = ()  # entries of /etc/claude-code and where they really are
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the person's
+    toolchains: Found | None = None
+    token: str = ""  # for git inside
 
 
 def read(policy: Policy, environ: dict[str, str]) -> Host:
@@ -170,7 +173,25 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
             read_small("/etc/claude-code/CLAUDE.md", follow=True) or b"",
             read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
         ),
+        toolchains=_toolchains(policy, home, path, examiner),
+        token=_token(policy, environ, path),
     )
+
+
+def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Examiner) -> Found | None:
+    if not policy.toolchains:
+        return None
+    from claudebox import toolchains  # noqa: PLC0415 - only for those who ask for one
+
+    return toolchains.find((request.name for request in policy.toolchains), home, path, examiner)
+
+
+def _token(policy: Policy, environ: dict[str, str], path: tuple[str, ...]) -> str:
+    if policy.credential is None:
+        return ""
+    from claudebox import credential  # noqa: PLC0415
+
+    return credential.obtain(policy.credential, environ, path, showing=policy.showing)
 
 
 def _home(environ: dict[str, str], account_home: str) -> str:
