@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from claudebox.model import Guarded, Policy, StubKind
 
 GIT = "git-config"  # the name that opens the git directory for a launch
+OWN = "claudebox"  # settings of the person that lie in the project; nothing opens them
 
 # In the project: path, what stands in if it is missing, why. The name is also what `--allow` takes.
 PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
@@ -79,6 +80,10 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     for guarded in _closed(policy, host):
         reason = f"protected: {guarded.reason}"
         yield Mount(guarded.path, "ro-bind", reason, guarded.path, pinned=guarded.identity)
+    closed = [guarded.path for guarded in _closed(policy, host)]
+    for held in host.held:  # or it could be renamed, and another one put in its place (C22)
+        if not any(f"{held.path}/".startswith(f"{path}/") for path in closed):
+            yield Mount(held.path, "bind", "stays in its place", held.path, pinned=held.identity)
     repository = host.repository
     if repository is not None and repository.git_dir and GIT not in _opened(policy):
         # A directory that is a mount cannot be renamed, and take its protected files with it (C22).

@@ -14,7 +14,7 @@ from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Examiner, read_small
-from claudebox.model import Guarded, Hidden, PathFact, Policy
+from claudebox.model import Guarded, Held, Hidden, PathFact, Policy
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -91,6 +91,7 @@ class Host(Value):
     repository: git.Repository | None = None
     sockets: tuple[str, ...] = ()
     guarded: tuple[Guarded, ...] = ()
+    held: tuple[Held, ...] = ()
     client: programs.Client | None = None
     client_problem: ClaudeboxError | None = None
     sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
@@ -119,6 +120,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     client, client_problem = _client(home, path, workdir.real)
     repository = git.find(workdir.real, uid)
     instance = instances.locate(home, repository.main if repository else workdir.real)
+    own_files, held = _own_files(f"{home}/.claudebox", workdir.real)
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
@@ -160,7 +162,11 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         identity=git.read_identity(home, environ),
         repository=repository,
         sockets=_sockets(workdir.real),
-        guarded=_guarded(workdir.real, repository, read_small(f"{instance.directory}/stand-ins") or b""),
+        guarded=(
+            *_guarded(workdir.real, repository, read_small(f"{instance.directory}/stand-ins") or b""),
+            *own_files,
+        ),
+        held=held,
         client=client,
         client_problem=client_problem,
         sources={request.source: examiner.fact(request.source) for request in policy.mounts},
@@ -176,6 +182,16 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         toolchains=_toolchains(policy, home, path, examiner),
         token=_token(policy, environ, path),
     )
+
+
+def _own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:
+    """Look for settings of the person in the project; only links can lead there, and profiles may be such."""
+    names = ("config.toml", "CLAUDE.md", "profiles")
+    if not any(os.path.islink(f"{state}/{name}") for name in names) and not os.path.isdir(f"{state}/profiles"):
+        return (), ()
+    from claudebox import dotfiles  # noqa: PLC0415 - for the few who have one of these
+
+    return dotfiles.find(state, workdir)
 
 
 def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Examiner) -> Found | None:

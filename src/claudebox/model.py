@@ -79,6 +79,13 @@ class Guarded(Value):
     identity: Identity | None = None
 
 
+class Held(Value):
+    """A directory that must stay where it is, because something protected lies in it."""
+
+    path: str
+    identity: Identity
+
+
 class Stub(Value):
     """Something harmless that stands in for a protected path while a session runs."""
 
