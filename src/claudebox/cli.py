@@ -11,7 +11,10 @@ from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from claudebox.settings import Settings
+    from claudebox.terminal import Terminal
 
 # What would make this interpreter run code of the project if it stands in the environment (E03).
 _PYTHON_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONPLATLIBDIR")
@@ -110,7 +113,6 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     from claudebox import client, instance, launch, supervise  # noqa: PLC0415
     from claudebox.journal import Session  # noqa: PLC0415
     from claudebox.login import Freshness  # noqa: PLC0415
-    from claudebox.terminal import Terminal  # noqa: PLC0415
 
     prepared = launch.prepare(plan)
     console.write(explain.audit(plan))
@@ -123,13 +125,13 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
         freshness = Freshness(facts.login, facts.instance, environ)
         freshness.bring()
         chore = freshness.look
-    terminal = Terminal()
+    terminal, prelude = _terminal(private=plan.private)
     started = time.time()
     session = Session(facts.instance)
     try:
         session.begin(plan.stubs)
-        sandbox = launch.start(prepared)
-        status = supervise.wait(sandbox, terminal, detached=plan.detached, chore=chore)
+        sandbox = launch.start(prepared, prelude)
+        status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)
     except launch.Interrupted as interruption:
         return 128 + interruption.number
     finally:
@@ -140,3 +142,14 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
 
         farewell.say(facts.instance, started, login_known=facts.login.known)
     return status
+
+
+def _terminal(*, private: bool) -> tuple[Terminal, Callable[[], None] | None]:
+    if private:
+        from claudebox.ptyproxy import PrivateTerminal  # noqa: PLC0415 - only for those who want one
+
+        proxy = PrivateTerminal()
+        return proxy, proxy.prelude
+    from claudebox.terminal import Terminal  # noqa: PLC0415
+
+    return Terminal(), None

@@ -158,10 +158,18 @@ def protections(plan: Plan) -> Iterator[str]:
     yield f"network: {plan.network}, {network.MEANING[plan.network]}"
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"
     yield f"Landlock: abstract sockets and signals {'kept inside' if plan.scoped else 'not restricted by this kernel'}"
-    yield f"terminal: {'none, own session' if plan.detached else 'shared; suspended as a whole on Ctrl+Z'}"
+    yield f"terminal: {_terminal(plan)}"
     nested = "impossible" if plan.disable_userns else "allowed" if plan.allow_userns else "denied by seccomp only"
     yield f"user namespaces inside: {nested}"
     yield f"project bound by {'descriptor' if plan.pin else 'name'}"
+
+
+def _terminal(plan: Plan) -> str:
+    if plan.detached:
+        return "none, own session"
+    if plan.private:
+        return "one of the sandbox's own; what is written to it is cleaned"
+    return "shared; suspended as a whole on Ctrl+Z"
 
 
 def origins(settings: Settings) -> Iterator[str]:

@@ -103,6 +103,8 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
     for guarded in host.guarded:
         if guarded.kind == "link" and guarded.name not in _opened(policy):
             yield f"{guarded.path} is a link and cannot be protected: look at it before the host's tools do"
+        if guarded.name == OWN:
+            yield f"{guarded.path} is one of your own settings of claudebox, and read-only inside"
 
 
 def _closed(policy: Policy, host: Host) -> Iterator[Guarded]:

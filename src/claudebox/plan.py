@@ -202,9 +202,6 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
         elif repository.linked and not repository.writable and not repository.git_dir:
             yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
     yield from guard.warnings(policy, host)
-    for guarded in host.guarded:
-        if guarded.name == guard.OWN:
-            yield f"{guarded.path} is one of your own settings of claudebox, and read-only inside"
     for path in host.sockets:
         yield f"{path} is a socket in the project; it is masked inside"
     for request in policy.names:

@@ -39,7 +39,7 @@ def wait(sandbox: Sandbox, terminal: Terminal, *, detached: bool, chore: Callabl
         timeout = chore() if chore else _FOREVER
         if deadline is not None:
             timeout = min(timeout, max(0.0, deadline - time.monotonic()))
-        information = signal.sigtimedwait(watched, timeout)
+        information = terminal.receive(watched, timeout)
         if information is None:
             if deadline is not None and time.monotonic() >= deadline:
                 os.kill(sandbox.monitor, signal.SIGKILL)
@@ -83,6 +83,7 @@ def _follow_suspension(sandbox: Sandbox, terminal: Terminal) -> None:
         _kill((sandbox.monitor,), signal.SIGCONT)
         return
     stopped = _freeze(sandbox)
+    terminal.leave()
     reason = signal.SIGTSTP
     while True:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
@@ -92,6 +93,7 @@ def _follow_suspension(sandbox: Sandbox, terminal: Terminal) -> None:
             break
         stopped |= _freeze(sandbox)  # `bg`: the shell has woken our whole group
         reason = signal.SIGTTIN
+    terminal.enter()
     _kill((sandbox.monitor, *stopped, sandbox.payload), signal.SIGCONT)
 
 
