@@ -10,8 +10,12 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ORDINARY_USER = "claudebox-test"
@@ -64,7 +68,7 @@ def account(request: pytest.FixtureRequest, ordinary_account: Account) -> Accoun
 
 
 @pytest.fixture(scope="session")
-def checkout() -> str:
+def checkout() -> Iterator[str]:
     """Return a copy of claudebox that every account can read, with its bytecode beside it."""
     base = tempfile.mkdtemp(prefix="claudebox-checkout-")
     os.chmod(base, 0o755)
@@ -148,7 +152,7 @@ def make_box(account: Account, checkout: str) -> Box:
 
 
 @pytest.fixture
-def box(account: Account, checkout: str) -> Box:
+def box(account: Account, checkout: str) -> Iterator[Box]:
     """Return a fresh box, as root and as an ordinary user."""
     need(shutil.which("bwrap"), "bubblewrap")
     made = make_box(account, checkout)
@@ -157,7 +161,7 @@ def box(account: Account, checkout: str) -> Box:
 
 
 @pytest.fixture
-def user_box(ordinary_account: Account, checkout: str) -> Box:
+def user_box(ordinary_account: Account, checkout: str) -> Iterator[Box]:
     """Return a fresh box of an ordinary user, for what does not depend on the account."""
     need(shutil.which("bwrap"), "bubblewrap")
     made = make_box(ordinary_account, checkout)

@@ -12,6 +12,7 @@ from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
     from claudebox.settings import Settings
     from claudebox.terminal import Terminal
@@ -36,13 +37,13 @@ def main() -> int:
         return FAILED
 
 
-def entry() -> int:
+def entry() -> NoReturn:
     """Start from an installer's shim, which runs Python with the person's variables and directories."""
     if not sys.flags.isolated and any(os.environ.get(name) for name in _PYTHON_VARIABLES):
         package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         program = f"import sys; sys.path.insert(0, {package!r}); from claudebox.cli import main; sys.exit(main())"
         os.execv(sys.executable, [sys.executable, "-IS", "-c", program, *sys.argv[1:]])
-    return main()
+    os._exit(main())  # everything is written, and taking the interpreter apart would cost 3 ms
 
 
 def _ensure_standard_descriptors() -> None:
@@ -81,6 +82,16 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
             from claudebox.commands import configuration  # noqa: PLC0415
 
             return configuration.run(name, settings, environ)
+    if settings.on("demo"):
+        from claudebox.demo import session  # noqa: PLC0415
+
+        tier = settings.one("network")
+        return session.run(
+            environ,
+            settings.words,
+            interactive=os.isatty(0) and os.isatty(1) and not settings.on("yes"),
+            network="" if tier.origin == "default" else tier.value,
+        )
     return _launch(settings, argv, environ)
 
 
@@ -97,8 +108,8 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
         from claudebox import config  # noqa: PLC0415
         from claudebox import settings as table  # noqa: PLC0415
 
-        settings = config.apply(table.parse(argv), environ, home=home, workdir=os.getcwd())
-    wishes = policy.decide(settings, home=home, workdir=os.getcwd())
+        settings = config.apply(table.parse(argv), environ, home=home, workdir=host.current_directory())
+    wishes = policy.decide(settings, home=home, workdir=host.current_directory())
     facts = host.read(wishes, environ)
     plan = planning.make(wishes, facts)
     if settings.on("dry_run"):
@@ -118,6 +129,7 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     console.write(explain.audit(plan))
     if not settings.on("yes") and not console.confirm("Proceed? [Y/n] ", default=True):
         return DECLINED
+    launch.check_project(prepared)
     key = client.key_tail(facts)
     instance.create(facts.instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
     chore = None

@@ -97,6 +97,11 @@ def dry_run(plan: Plan) -> Iterator[str]:
     for index, content in enumerate(contents):
         end = " \\" if index + 1 < len(contents) else ""
         yield f"  {10 + index}< <(printf -- {_bash_bytes(content)}){end}"
+    if plan.stubs:
+        yield "status=$?"
+        for stub in reversed(plan.stubs):
+            yield f"{'rmdir' if stub.kind == 'directory' else 'rm'} {bash_quote(stub.path)}"
+        yield "(exit $status)"
 
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,+@%=")

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Mount
+from claudebox.mounts import SOCKET
+from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.host import Destination, Host
-    from claudebox.model import Hidden, MountRequest, PathFact, Policy
+    from claudebox.model import Hidden, Identity, MountRequest, PathFact, Policy
 
 # Destinations that are claudebox's own: nothing may stand there, above or beneath (C27).
 _RESERVED = ("/bin", "/dev", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/proc", "/run", "/sbin", "/sys", "/usr")
@@ -48,6 +50,9 @@ def check_workdir(host: Host) -> None:
 
 def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     """Return the rows that a person asked for, each checked."""
+    if not policy.mounts:
+        return
+    ground = _survey(policy, host)
     for request in policy.mounts:
         fact = host.sources[request.source]
         name = f"`{request.origin} {request.source}`"
@@ -56,47 +61,98 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
         if fact.kind == "other":
             raise ClaudeboxError(f"{name}: only files, directories and sockets can be mounted")
         if not policy.unsafe_mounts or request.foreign:
-            _check_source(name, fact, host)
-        _check_dest(request, fact, policy, host)
+            _check_source(name, fact, ground)
+        _check_dest(request, fact, ground, host)
         kind = "bind" if request.writable else "ro-bind"
         reason = f"asked for with {request.origin}"
         yield Mount(request.dest, kind, reason, fact.real, pinned=fact.identity)  # type: ignore[arg-type]
+        for path in () if policy.unsafe_mounts else host.sockets:
+            if path.startswith(fact.real + "/"):
+                yield Mount(request.dest + path[len(fact.real) :], "mask", SOCKET)
 
 
-def _check_source(name: str, fact: PathFact, host: Host) -> None:
+class _Ground(Value):
+    """What mounts are measured against, as tables: a thousand mounts should cost no more than a thousand times one."""
+
+    hidden: dict[Identity, str]  # what may not be shown
+    over_hidden: dict[Identity, str]  # and what contains it
+    system: dict[Identity, str]  # nothing beneath may be shown
+    excepted: frozenset[Identity]  # but beneath these it may
+    reserved: frozenset[str]
+    over_reserved: frozenset[str]  # a mount there would cover something reserved
+    over_own: dict[str, str]  # a mount there would cover this part of the sandbox
+    mounts: dict[str, MountRequest]  # by destination
+
+
+def _survey(policy: Policy, host: Host) -> _Ground:
+    hidden = [(row.fact.lineage, f"`{row.fact.path}` ({row.why})") for row in reversed(host.hidden)]
+    over_hidden = dict.fromkeys(host.home_fact.lineage, "your home")
+    for lineage, what in hidden:
+        over_hidden.update(dict.fromkeys(lineage, what))
+    reserved = {*_RESERVED, f"{host.home}/.claude"}
+    if host.repository and host.repository.linked and host.repository.common_dir:
+        reserved.add(host.repository.common_dir)
+    own = (("/tmp", "/tmp"), ("/etc", "/etc"), (host.workdir.real, "project"), (host.home, "home"))
+    return _Ground(
+        hidden={lineage[0]: what for lineage, what in hidden if lineage},
+        over_hidden=over_hidden,
+        system={row.lineage[0]: f"`{row.path}`" for row in host.not_beneath if row.lineage and row.path != "/etc"},
+        excepted=frozenset(row.lineage[0] for row in host.beneath_after_all if row.lineage),
+        reserved=frozenset(reserved),
+        over_reserved=frozenset(path for place in reserved for path in _upward(place)),
+        over_own={path: what for place, what in own for path in _upward(place)},
+        mounts={request.dest: request for request in policy.mounts},
+    )
+
+
+def _check_source(name: str, fact: PathFact, ground: _Ground) -> None:
     hint = "name a narrower path, or add `--unsafe-mounts` if you mean it"
     if fact.kind == "socket":
         raise ClaudeboxError(f"{name} is a socket: whoever answers it is outside of the sandbox", hint=hint)
-    hidden = hidden_by(fact, host)
-    if hidden is not None:
-        raise ClaudeboxError(f"{name} would expose `{hidden.fact.path}` ({hidden.why})", hint=hint)
-    if fact.identity in host.home_fact.lineage:
-        raise ClaudeboxError(f"{name} would expose your home", hint=hint)
-    excepted = any(place.identity in fact.lineage for place in host.beneath_after_all)
-    for place in host.not_beneath:
-        if place.path != "/etc" and place.identity in fact.lineage and not excepted:
-            raise ClaudeboxError(f"{name} would expose `{place.path}`", hint=hint)
+    lineage = fact.lineage
+    exposed = ground.over_hidden.get(lineage[0]) or _first(lineage, ground.hidden)
+    if not exposed and ground.excepted.isdisjoint(lineage):
+        exposed = _first(lineage, ground.system)
+    if exposed:
+        raise ClaudeboxError(f"{name} would expose {exposed}", hint=hint)
 
 
-def _check_dest(request: MountRequest, fact: PathFact, policy: Policy, host: Host) -> None:
+def _first(lineage: tuple[Identity, ...], table: dict[Identity, str]) -> str | None:
+    for identity in lineage:
+        if identity in table:
+            return table[identity]
+    return None
+
+
+def _check_dest(request: MountRequest, fact: PathFact, ground: _Ground, host: Host) -> None:
     dest = request.dest
     name = f"`{request.origin}`: the destination `{dest}`"
-    elsewhere = host.repository.common_dir if host.repository and host.repository.linked else ""
-    for reserved in (*_RESERVED, f"{host.home}/.claude", *([elsewhere] if elsewhere else [])):
-        if covers(dest, reserved) or covers(reserved, dest):
-            raise ClaudeboxError(f"{name} is claudebox's own", hint="choose another with `SRC:DEST`")
-    for own, what in ((host.home, "home"), (host.workdir.real, "project"), ("/etc", "/etc"), ("/tmp", "/tmp")):
-        if covers(dest, own):
-            raise ClaudeboxError(f"{name} would cover the {what} of the sandbox", hint="choose another with `SRC:DEST`")
-    if covers(host.workdir.real, dest):
+    above = _upward(dest)
+    if dest in ground.over_reserved or not ground.reserved.isdisjoint(above):
+        raise ClaudeboxError(f"{name} is claudebox's own", hint="choose another with `SRC:DEST`")
+    if dest in ground.over_own:
+        what = ground.over_own[dest]
+        raise ClaudeboxError(f"{name} would cover the {what} of the sandbox", hint="choose another with `SRC:DEST`")
+    if host.workdir.real in above:
         _check_stand(name, "the project", fact, host.destinations[dest])
-    elif host.opt and covers("/opt", dest):
+    elif host.opt and "/opt" in above:
         _check_stand(name, "/opt", fact, host.destinations[dest])
-    for other in policy.mounts:
-        if other.dest != dest and covers(other.dest, dest):
-            if other.dest != other.source:  # what stands there on the host is under another name
-                raise ClaudeboxError(f"{name} lies in `{other.dest}`, which is another mount", hint="choose another")
-            _check_stand(name, f"`{other.dest}`", fact, host.destinations[dest])
+    for path in above[1:]:
+        other = ground.mounts.get(path)
+        if other is None:
+            continue
+        if other.dest != other.source:  # what stands there on the host is under another name
+            raise ClaudeboxError(f"{name} lies in `{other.dest}`, which is another mount", hint="choose another")
+        _check_stand(name, f"`{other.dest}`", fact, host.destinations[dest])
+
+
+def _upward(path: str) -> tuple[str, ...]:
+    """Return the path and every path above it."""
+    found = [path]
+    while path != "/":
+        path = path[: path.rfind("/")] or "/"
+        found.append(path)
+    return tuple(found)
 
 
 def _check_stand(name: str, where: str, fact: PathFact, on_host: Destination) -> None:

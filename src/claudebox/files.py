@@ -55,18 +55,30 @@ class Examiner:
 
     def __init__(self) -> None:
         self._lineages: dict[str, tuple[Identity, ...]] = {}
+        self._reals: dict[str, str] = {}
 
     def fact(self, path: str, *, alone: bool = False) -> PathFact:
         """Return what is at a path, with the identities of all directories above it unless wanted `alone`."""
         try:
-            status = os.stat(path)
-            real = path if alone else os.path.realpath(path)
+            status = os.lstat(path)
+            link = stat.S_ISLNK(status.st_mode)
+            if link:
+                status = os.stat(path)
+            real = path if alone else self._real(path, link=link)
         except (OSError, ValueError):
             return PathFact(path, path)
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "other")
         above = () if alone else self._above(real)
         lineage = ((status.st_dev, status.st_ino), *above)
         return PathFact(path, real, kind, lineage, status.st_uid)  # type: ignore[arg-type]
+
+    def _real(self, path: str, *, link: bool) -> str:
+        parent, name = os.path.split(path)
+        if link or name in ("", ".", ".."):
+            return os.path.realpath(path)
+        if parent not in self._reals:
+            self._reals[parent] = os.path.realpath(parent)
+        return os.path.join(self._reals[parent], name)
 
     def _above(self, real: str) -> tuple[Identity, ...]:
         if real == "/":

@@ -28,6 +28,7 @@ class Repository(Value):
     linked: bool = False  # a worktree or submodule: the git directory lies outside of the checkout
     writable: tuple[tuple[str, tuple[int, int]], ...] = ()  # what a commit in a linked worktree writes
     frozen: tuple[str, ...] = ()  # files there that say which repository it is
+    pins: tuple[tuple[str, tuple[int, int]], ...] = ()  # what of a linked one was looked at, by identity
     problem: str = ""  # why it was not believed; then git does not work inside
     main: str = ""  # what stands for the project in all of its worktrees
     git_dir: str = ""  # a git directory that is writable as a whole, so that its parts need protection
@@ -40,24 +41,36 @@ def find(workdir: str, uid: int) -> Repository | None:
     """Return the repository of the working directory; its `root` is a parent if the checkout starts above."""
     dot = os.path.join(workdir, ".git")
     try:
-        mode = os.lstat(dot).st_mode
+        status = os.lstat(dot)
     except OSError:
         return _above(workdir)
-    if stat.S_ISDIR(mode):
+    if stat.S_ISDIR(status.st_mode):
         commondir = os.path.join(dot, "commondir")
         if os.path.lexists(commondir) and (read_small(commondir) or b"").strip() != b".":
             return Repository(
                 workdir, main=workdir, problem="`.git/commondir` in a main repository redirects its configuration"
             )
         return _writable(Repository(workdir, dot, main=workdir), dot)
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(status.st_mode):
         return Repository(workdir, main=workdir, problem="`.git` is neither a directory nor a file")
+    pin = (dot, (status.st_dev, status.st_ino))
     try:
-        return _linked(workdir, dot, uid)
+        repository = _linked(workdir, dot, uid)
+        return repository.replace(pins=(pin, *_pins(repository)))
     except (OSError, ValueError) as error:
-        return Repository(workdir, linked=True, main=workdir, problem=str(error))
+        return Repository(workdir, linked=True, main=workdir, problem=str(error), pins=(pin,))
     except RecursionError:  # of realpath, which counts no links
-        return Repository(workdir, linked=True, main=workdir, problem="`.git` leads through too many links")
+        problem = "`.git` leads through too many links"
+        return Repository(workdir, linked=True, main=workdir, problem=problem, pins=(pin,))
+
+
+def _pins(repository: Repository) -> Iterable[tuple[str, tuple[int, int]]]:
+    """Yield what the paths are that are mounted as they stand, or raise ValueError for a link (C04, C10)."""
+    for path in (repository.common_dir, *repository.frozen):
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            raise ValueError(f"`{path}` became a link while it was being read")
+        yield path, (status.st_dev, status.st_ino)
 
 
 def _writable(repository: Repository, git_dir: str) -> Repository:

@@ -9,7 +9,7 @@ import os
 import pwd
 import stat
 
-from claudebox import git, guard, kernel, layout, places, programs
+from claudebox import git, guard, kernel, layout, places, programs, sockets
 from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
@@ -26,7 +26,6 @@ _OPTIONS = (  # of bwrap, that some version lacks
     "--args", "--bind-fd", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro",
     "--seccomp", "--size",
 )  # fmt: skip
-_SCAN_LIMIT = 4096  # entries of the working directory that are looked at for sockets
 _TTY_DESCRIPTORS = (0, 1, 2)
 
 
@@ -79,6 +78,7 @@ class Host(Value):
     opt: bool = False
     etc: tuple[tuple[str, str, str], ...] = ()  # path, where it really is, reason
     masked: tuple[tuple[str, str], ...] = ()
+    kernel_settings: tuple[str, ...] = ()  # parts of /proc that this user could write
     store: bool = False
     store_path: tuple[str, ...] = ()
     store_links: tuple[tuple[str, str], ...] = ()  # /bin/sh and its like, on a machine without /usr
@@ -89,7 +89,7 @@ class Host(Value):
     ignored_signals: frozenset[int] = frozenset()
     identity: tuple[str, str] = ("", "")
     repository: git.Repository | None = None
-    sockets: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()  # in the project and in what is mounted besides
     guarded: tuple[Guarded, ...] = ()
     held: tuple[Held, ...] = ()
     client: programs.Client | None = None
@@ -124,6 +124,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
+    sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     return Host(
         uid=uid,
         gid=os.getgid(),
@@ -147,6 +148,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         opt=usr and os.path.isdir("/opt"),
         etc=layout.etc(),
         masked=tuple(row for row in places.MASKED if os.path.isfile(row[0])),
+        kernel_settings=tuple(path for path in places.KERNEL_SETTINGS if uid == 0 and os.path.exists(path)),
         store=store,
         store_path=layout.store_path(path) if store and not usr else (),
         store_links=layout.store_links(path) if store and not usr else (),
@@ -161,7 +163,9 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         ),
         identity=git.read_identity(home, environ),
         repository=repository,
-        sockets=_sockets(workdir.real),
+        sockets=sockets.find(
+            workdir.real, [fact.real for fact in sources.values()], [name for name, _, _ in guard.PROTECTED]
+        ),
         guarded=(
             *_guarded(workdir.real, repository, read_small(f"{instance.directory}/stand-ins") or b""),
             *own_files,
@@ -169,7 +173,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         held=held,
         client=client,
         client_problem=client_problem,
-        sources={request.source: examiner.fact(request.source) for request in policy.mounts},
+        sources=sources,
         destinations={request.dest: _destination(request.dest) for request in policy.mounts},
         instance=instance,
         login=logins.find(home, instance),
@@ -217,11 +221,16 @@ def _home(environ: dict[str, str], account_home: str) -> str:
     raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
 
 
-def _workdir(examiner: Examiner) -> PathFact:
+def current_directory() -> str:
+    """Return the working directory as the kernel names it."""
     try:
-        path = os.getcwd()
+        return os.getcwd()
     except OSError:
         raise ClaudeboxError("the working directory no longer exists", hint="change to a project directory") from None
+
+
+def _workdir(examiner: Examiner) -> PathFact:
+    path = current_directory()
     fact = examiner.fact(path)
     if fact.kind != "directory":
         raise ClaudeboxError(f"the working directory `{path}` cannot be read")
@@ -295,22 +304,6 @@ def _present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]
     return tuple(fact for fact in facts if fact.kind != "missing")
 
 
-def _sockets(workdir: str) -> tuple[str, ...]:
-    """Return the sockets in the top of the project: a host's tmux or agent may listen there (C19)."""
-    found = []
-    try:
-        with os.scandir(workdir) as entries:
-            for _, entry in zip(range(_SCAN_LIMIT), entries, strict=False):
-                if entry.is_symlink() or entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False):
-                    continue
-                ours = any(entry.name == name for name, _, _ in guard.PROTECTED)
-                if not ours and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
-                    found.append(entry.path)
-    except OSError:
-        return ()
-    return tuple(sorted(found))
-
-
 def _destination(dest: str) -> Destination:
     """Walk to a destination without following a link: bwrap would follow it, even out of the sandbox (C01)."""
     current = ""
@@ -342,7 +335,8 @@ def _guarded(workdir: str, repository: git.Repository | None, journal: bytes) ->
         for name, stub, reason in guard.PROTECTED_IN_GIT:
             inert = name == "config.worktree" and not repository.per_worktree
             rows.append(_look(guard.GIT, repository.git_dir, name, "none" if inert else stub, reason))
-        for path in repository.obeyed:
+        taken = {row.path for row in rows}
+        for path in set(repository.obeyed) - taken:  # `core.hooksPath = .git/hooks` names what is guarded anyway
             reason = "the configuration of git points here"
             rows.append(_look(guard.GIT, workdir, path[len(workdir) + 1 :], "directory", reason))
     return tuple(

@@ -9,8 +9,9 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
+import time
 
-from claudebox import bwrap, kernel
+from claudebox import bwrap, custody, kernel
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.kernel import signal, socket
@@ -31,6 +32,7 @@ _READY_TIMEOUT = 30.0
 _MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
 _MESSAGE_LIMIT = 8192
 _SPARE_DESCRIPTORS = 64
+_DROPPED = "run `claudebox --check`; bwrap may be a wrapper that drops options"
 
 
 class Prepared(Value):
@@ -48,6 +50,7 @@ class Sandbox(Value):
     monitor: int  # bwrap outside, our child
     init: int  # bwrap inside, the first process there
     payload: int  # the program inside, as a process of the host
+    init_descriptor: int
     payload_descriptor: int
 
 
@@ -70,15 +73,15 @@ def prepare(plan: Plan) -> Prepared:
     if limit[0] != resource.RLIM_INFINITY and needed > limit[0]:
         _raise_limit(needed, limit)
     descriptors: list[int] = []
-    arguments: list[bytes] = []
+    arguments: list[str] = []
     for row in rows:
         for word in row:
             if isinstance(word, str):
-                arguments.append(os.fsencode(word))
+                arguments.append(word)
             else:
                 descriptors.append(_pin(word) if isinstance(word, bwrap.Pin) else _own(kernel.memory_file(word)))
-                arguments.append(b"%d" % descriptors[-1])
-    descriptors.append(_own(kernel.memory_file(b"".join(argument + b"\0" for argument in arguments))))
+                arguments.append(str(descriptors[-1]))
+    descriptors.append(_own(kernel.memory_file(os.fsencode("\0".join((*arguments, ""))))))
     argv = ("bwrap", "--args", str(descriptors[-1]), "--", *plan.gate, *plan.command)
     return Prepared(plan, argv, tuple(descriptors), limit)
 
@@ -94,6 +97,8 @@ def _raise_limit(needed: int, limit: tuple[int, int]) -> None:
 
 def _own(descriptor: int) -> int:
     """Move a descriptor out of the way of those that the gate gets."""
+    if descriptor >= _FIRST_OWN_DESCRIPTOR:
+        return descriptor
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_OWN_DESCRIPTOR)
     os.close(descriptor)
     return moved
@@ -111,6 +116,18 @@ def _pin(pin: bwrap.Pin) -> int:
     return descriptor
 
 
+def check_project(prepared: Prepared) -> None:
+    """Refuse if the project was replaced while the person was asked: stand-ins are made in it by name (C10, C21)."""
+    plan = prepared.plan
+    pinned = next(mount.pinned for mount in plan.mounts if mount.dest == plan.workdir)
+    try:
+        status = os.lstat(plan.workdir)
+    except OSError:
+        status = None
+    if status is None or (status.st_dev, status.st_ino) != pinned:
+        raise ClaudeboxError(f"`{plan.workdir}` was replaced by something else since it was shown")
+
+
 def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sandbox:
     """Start bwrap, make sure that every protection is in force, and let the payload go.
 
@@ -121,7 +138,9 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sand
     gate = _own(theirs.detach())
     messages, message_end = os.pipe()
     message_end = _own(message_end)
-    handlers = {number: signal.signal(number, _interrupt) for number in IGNORED_SIGNALS}
+    taken = (number for number in IGNORED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
+    handlers = {number: signal.signal(number, _interrupt) for number in taken}
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it, and then nobody tells the end
     monitor = os.fork()
     if monitor == 0:
         _become_bwrap(prepared, gate, message_end, prelude)
@@ -130,12 +149,15 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sand
         os.close(message_end)
         for descriptor in prepared.descriptors:
             os.close(descriptor)
-        payload = _await_ready(ours, monitor, messages)
+        payload = _await_ready(ours, messages)
         init = _check(payload, prepared)
+        custody.bind(init)
+        # Before the word: afterwards they may have ended already.
+        descriptors = os.pidfd_open(init), os.pidfd_open(payload)
         # From here on signals are taken one at a time by `supervise`.
         signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP])
         ours.send(b"go\n")
-        return Sandbox(monitor, init, payload, os.pidfd_open(payload))
+        return Sandbox(monitor, init, payload, *descriptors)
     except BaseException:
         os.kill(monitor, signal.SIGKILL)
         os.waitpid(monitor, 0)
@@ -179,7 +201,7 @@ def _become_bwrap(prepared: Prepared, gate: int, messages: int, prelude: Callabl
     os._exit(125)
 
 
-def _await_ready(gate: socket.socket, monitor: int, messages: int) -> int:
+def _await_ready(gate: socket.socket, messages: int) -> int:
     """Wait for the gate inside and return its process, as the kernel vouches for it."""
     gate.settimeout(_READY_TIMEOUT)
     try:
@@ -187,7 +209,6 @@ def _await_ready(gate: socket.socket, monitor: int, messages: int) -> int:
     except TimeoutError:
         raise ClaudeboxError(f"bwrap did not set up the sandbox within {_READY_TIMEOUT:.0f} seconds") from None
     if word != b"ready\n":
-        os.waitpid(monitor, os.WNOHANG)
         from claudebox import diagnosis  # noqa: PLC0415 - only when something went wrong
 
         raise diagnosis.explain(_drain(messages))
@@ -209,22 +230,34 @@ def _drain(messages: int) -> str:
 
 def _check(payload: int, prepared: Prepared) -> int:
     """See from outside that the process at the gate is confined as planned, limit it, and return its parent (E08)."""
-    text = os.fsdecode(read_small(f"/proc/{payload}/status") or b"")
-    status = dict(line.split(":\t", 1) for line in text.split("\n") if ":\t" in line)
+    status = _status(payload)
     for field, wanted, protection in (
         ("Seccomp", "2", "the seccomp filter"),
         ("NoNewPrivs", "1", "no_new_privs"),
         ("CapEff", "0" * 16, "the drop of capabilities"),
         ("CapBnd", "0" * 16, "the drop of capabilities"),
     ):
-        if status.get(field, "").strip() != wanted:
-            raise ClaudeboxError(
-                f"{protection} is not in force inside; nothing was started",
-                hint="run `claudebox --check`; bwrap may be a wrapper that drops options",
-            )
+        if status.get(field) != wanted:
+            raise ClaudeboxError(f"{protection} is not in force inside; nothing was started", hint=_DROPPED)
+    for name in ("mnt", *prepared.plan.namespaces):
+        if os.readlink(f"/proc/{payload}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}"):
+            raise ClaudeboxError(f"the sandbox got no {name} namespace of its own; nothing was started", hint=_DROPPED)
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     ceiling = _MAX_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, _MAX_PROCESSES)
     resource.prlimit(payload, resource.RLIMIT_NPROC, (ceiling, ceiling))
     if resource.getrlimit(resource.RLIMIT_NOFILE) != prepared.open_files:
         resource.prlimit(payload, resource.RLIMIT_NOFILE, prepared.open_files)
-    return int(status["PPid"])
+    init = int(status["PPid"])
+    # The filter is the last thing that it puts on. Before it, it did not yet bind its life to bwrap's outside (E10),
+    # and the payload could make it do what the filter forbids (H03).
+    limit = time.monotonic() + _READY_TIMEOUT
+    while _status(init).get("Seccomp") != "2":
+        if time.monotonic() > limit:
+            raise ClaudeboxError("the first process inside did not put on the seccomp filter; nothing was started")
+        time.sleep(0.0005)
+    return init
+
+
+def _status(process: int) -> dict[str, str]:
+    text = os.fsdecode(read_small(f"/proc/{process}/status") or b"")
+    return dict(line.split(":\t", 1) for line in text.split("\n") if ":\t" in line)

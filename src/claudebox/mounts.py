@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from claudebox.model import Policy
 
 HOSTNAME = "claudebox"
+SOCKET = "a socket: who answers it is outside"
 _SMALLEST = 256 << 20
 _NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"
 _HOSTS = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost {HOSTNAME}\n".encode()
@@ -25,7 +26,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     """Return the rows of the system, the home and the project, in any order."""
     yield from _skeleton()
     yield from _kernel(host)
-    yield from _system(host)
+    yield from _system(policy, host)
     yield from _etc(policy, host)
     yield from _home(policy, host)
     yield from _project(host)
@@ -33,6 +34,8 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
 
 def _kernel(host: Host) -> Iterable[Mount]:
     yield Mount("/proc", "proc", "processes of the sandbox alone")
+    for path in host.kernel_settings:
+        yield Mount(path, "ro-bind", "settings of the kernel: root could change them even from inside", path)
     yield Mount("/dev", "dev", "null, zero, random, tty, pts")
     yield Mount("/dev/shm", "tmpfs", "shared memory of the sandbox", mode=0o1777, size=_share(host, 8))
     yield Mount("/tmp", "tmpfs", "temporary files", mode=0o1777, size=_share(host, 4))
@@ -49,7 +52,7 @@ def _skeleton() -> Iterable[Mount]:
         yield Mount(dest, "dir", "skeleton of the system")
 
 
-def _system(host: Host) -> Iterable[Mount]:
+def _system(policy: Policy, host: Host) -> Iterable[Mount]:
     if host.store:
         yield Mount("/nix/store", "ro-bind", "programs of Nix", "/nix/store")
     if host.usr:
@@ -64,7 +67,9 @@ def _system(host: Host) -> Iterable[Mount]:
     for link, target in host.store_links:
         yield Mount(link, "symlink", "scripts expect it here", target)
     for path, why in host.masked:
-        yield Mount(path, "mask", why)
+        # A sandbox inside must mount /proc anew, which the kernel permits only where nothing covers a part of it.
+        if not (policy.allow_userns and path.startswith("/proc/")):
+            yield Mount(path, "mask", why)
 
 
 def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
@@ -114,11 +119,15 @@ def _project(host: Host) -> Iterable[Mount]:
     project = host.workdir
     yield Mount(project.real, "bind", "the project", project.real, pinned=project.identity)
     for path in host.sockets:
-        yield Mount(path, "mask", "a socket: who answers it is outside")
+        if path.startswith(project.real + "/"):
+            yield Mount(path, "mask", SOCKET)
     repository = host.repository
     if repository is None or not repository.linked:
         return
-    yield Mount(f"{project.real}/.git", "ro-bind", "names the repository; may not name another", f"{project.real}/.git")
+    dot = f"{project.real}/.git"
+    yield Mount(
+        dot, "ro-bind", "names the repository; may not name another", dot, pinned=dict(repository.pins).get(dot)
+    )
     if not repository.problem and not repository.git_dir:
         yield from _repository_elsewhere(repository)
 
@@ -129,9 +138,11 @@ def _repository_elsewhere(repository: git.Repository) -> Iterable[Mount]:
     The whole of it is read-only; what a commit writes is bound writable over that. A file that is missing today
     cannot be created, because the directory above it is read-only.
     """
+    pins = dict(repository.pins)
     common = repository.common_dir
-    yield Mount(common, "ro-bind", "the repository of this checkout: configuration and hooks cannot change", common)
+    reason = "the repository of this checkout: configuration and hooks cannot change"
+    yield Mount(common, "ro-bind", reason, common, pinned=pins.get(common))
     for path, identity in repository.writable:
         yield Mount(path, "bind", "commits are written here", path, pinned=identity)
     for path in repository.frozen:
-        yield Mount(path, "ro-bind", "names the repository; may not name another", path)
+        yield Mount(path, "ro-bind", "names the repository; may not name another", path, pinned=pins.get(path))

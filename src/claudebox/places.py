@@ -155,6 +155,13 @@ MASKED: tuple[tuple[str, str], ...] = (
     ("/usr/local/etc/gitconfig", "git configuration"),
 )
 
+# Parts of /proc that configure the kernel of the host. Their files ask for the user id of root and for nothing else,
+# so root could write them from inside a user namespace without any capability (H06).
+KERNEL_SETTINGS: tuple[str, ...] = (
+    "/proc/acpi", "/proc/bus", "/proc/driver", "/proc/fs", "/proc/irq", "/proc/mtrr", "/proc/pressure", "/proc/scsi",
+    "/proc/sys", "/proc/sysrq-trigger",
+)  # fmt: skip
+
 # What a store-only PATH offers where no package has baked one in (SAND-10).
 STORE_TOOLS: tuple[str, ...] = (
     "ls", "bash", "git", "curl", "jq", "rg", "fd", "nix", ",", "node", "grep", "sed", "awk", "find",

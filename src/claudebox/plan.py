@@ -90,9 +90,10 @@ def _rows(policy: Policy, host: Host, extra: Provision) -> tuple[Mount, ...]:
     of_client = () if policy.command else client.plan_mounts(policy, host)
     own = arrange((*mounts.plan_mounts(policy, host), *of_client, *guard.plan_mounts(policy, host), *extra.mounts))
     asked = tuple(exposure.plan_mounts(policy, host))
-    taken = {row.dest for row in own}
+    taken = _upward(row.dest for row in own)
     for row in asked:
-        if row.dest in taken:  # a writable one would win over /etc/passwd or ~/.gitconfig (C27)
+        # A writable one would win over /etc/passwd or ~/.gitconfig; what lies beneath would be created on the host (C27).
+        if row.dest in taken and row.kind != "mask":
             raise ClaudeboxError(
                 f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
             )
@@ -108,16 +109,24 @@ def _rows(policy: Policy, host: Host, extra: Provision) -> tuple[Mount, ...]:
     )
 
 
+def _upward(paths: Iterable[str]) -> set[str]:
+    """Return the paths and every path above them."""
+    found: set[str] = set()
+    for path in paths:
+        while path not in found:
+            found.add(path)
+            path = path[: path.rfind("/")] or "/"  # noqa: PLW2901 - climbing is the point
+    return found
+
+
 def arrange(rows: Iterable[Mount]) -> tuple[Mount, ...]:
     """Return one row per destination, parents before children, whatever the order was."""
     table: dict[str, Mount] = {}
-    for row in rows:
+    for row in sorted(rows, key=_rank, reverse=True):
         if not row.reason or not row.dest.startswith("/") or "\0" in row.dest + row.source:
             raise ClaudeboxError(f"a mount at `{row.dest}` is malformed")
-        other = table.get(row.dest)
-        if other is None or _rank(row) > _rank(other):
-            table[row.dest] = row
-        elif _rank(row) == _rank(other) and row != other:
+        other = table.setdefault(row.dest, row)
+        if _rank(row) == _rank(other) and row != other:
             raise ClaudeboxError(
                 f"two mounts want to be at `{row.dest}`: {other.reason} and {row.reason}",
                 hint="give one of them another destination with `SRC:DEST`",
@@ -191,6 +200,8 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
         yield "this bwrap binds by name only: do not let others rename the project while it starts"
     if policy.allow_userns:
         yield "user namespaces are allowed inside: more of the kernel can be attacked"
+        if host.uid == 0:
+            yield "root cannot make user namespaces inside all the same: the kernel wants capabilities for that"
     if policy.unsafe_mounts and policy.mounts:
         yield "--unsafe-mounts: mounts were not checked for what they expose"
     repository = host.repository
@@ -203,7 +214,7 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
             yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
     yield from guard.warnings(policy, host)
     for path in host.sockets:
-        yield f"{path} is a socket in the project; it is masked inside"
+        yield f"{path} is a socket of the host; it is masked inside"
     for request in policy.names:
         if request.name not in host.environ and request.origin.startswith("--"):
             yield f"{request.origin}: {request.name} is not set on the host"

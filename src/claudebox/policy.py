@@ -184,6 +184,9 @@ def _mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountReq
 
 
 def _split(value: str) -> tuple[str, str | None]:
+    if "\\" not in value:
+        source, colon, dest = value.partition(":")
+        return source, dest if colon else None
     parts = [""]
     escaped = False
     for char in value:

@@ -117,6 +117,11 @@ SETTINGS: tuple[Setting, ...] = (
         "state", (), "list", "What enters", "names in the home that another agent keeps its state under, per project",
         in_files="user",
     ),
+    Setting(
+        "demo", ("--demo",), "switch", "Showing",
+        "watch a scripted model attack the sandbox and then work in it, offline and with fake secrets, and stop",
+        verb=True,
+    ),
     Setting("help", ("-h", "--help"), "switch", "Showing", "print this help, and stop", verb=True),
     Setting("version", ("--version",), "switch", "Showing", "print the version of claudebox, and stop", verb=True),
     Setting(
@@ -282,7 +287,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Given, ...]
 def parse(argv: Sequence[str]) -> Settings:
     """Return what the flags say, and the words that are not ours."""
     by_flag = {flag: row for row in SETTINGS for flag in row.flags}
-    given: dict[str, tuple[Given, ...]] = {}
+    given: dict[str, list[Given]] = {}
     words: list[str] = []
     rest = list(reversed(argv))
     while rest:
@@ -297,15 +302,16 @@ def parse(argv: Sequence[str]) -> Settings:
         elif own.shape == "switch":
             if assigned:
                 raise ClaudeboxError(f"`{flag}` takes no value", hint=f"write `{flag}` alone")
-            given[own.key] = (Given("yes", flag),)
+            given[own.key] = [Given("yes", flag)]
         else:
             if not assigned:
                 if not rest:
                     raise ClaudeboxError(f"`{flag}` needs a value: `{flag} {own.metavar}`")
                 value = rest.pop()
-            given[own.key] = (*given.get(own.key, ()), _checked(own, Given(value, flag)))
-    _check_verbs(given)
-    return Settings(given, tuple(words))
+            given.setdefault(own.key, []).append(_checked(own, Given(value, flag)))
+    merged = {key: tuple(values) for key, values in given.items()}
+    _check_verbs(merged)
+    return Settings(merged, tuple(words))
 
 
 def _checked(row: Setting, given: Given) -> Given:

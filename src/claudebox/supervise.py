@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import time
 
-from claudebox.files import read_small
+from claudebox import custody
 from claudebox.kernel import signal
 from claudebox.launch import FORWARDED
 from claudebox.plan import IGNORED_SIGNALS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
 
     from claudebox.launch import Sandbox
     from claudebox.terminal import Terminal
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _GRACE = 10.0  # seconds between a polite end and a forced one
 _FOREVER = 3600.0
 _FROM_KERNEL = 0x80  # si_code of what a terminal sends to its whole foreground group
-_FREEZE_ROUNDS = 200
-_STOP_POLLS, _STOP_POLL = 20, 0.005
+_ATTENTION, _LOOK = 5.0, 0.01  # how long and how often the payload is watched after it was asked to stop
+_BURIAL = 5.0
 
 
 def wait(sandbox: Sandbox, terminal: Terminal, *, detached: bool, chore: Callable[[], float] | None = None) -> int:
@@ -33,115 +33,142 @@ def wait(sandbox: Sandbox, terminal: Terminal, *, detached: bool, chore: Callabl
 
     `chore` is done now and then, and returns in how many seconds it wants to be done again.
     """
-    watched = [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP]
-    deadline: float | None = None
+    supervisor = _Supervisor(sandbox, terminal, detached=detached)
     while True:
-        timeout = chore() if chore else _FOREVER
-        if deadline is not None:
-            timeout = min(timeout, max(0.0, deadline - time.monotonic()))
-        information = terminal.receive(watched, timeout)
+        status = supervisor.step(chore() if chore else _FOREVER)
+        if status is not None:
+            return status
+
+
+class _Supervisor:
+    """One running sandbox and what is to happen to it."""
+
+    def __init__(self, sandbox: Sandbox, terminal: Terminal, *, detached: bool) -> None:
+        self._sandbox = sandbox
+        self._terminal = terminal
+        self._detached = detached
+        # What was ignored when we were started is no business of ours: `nohup` means it.
+        self._endings = [number for number in IGNORED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        self._custody = custody.Custody(sandbox.init)
+        self._thawing = False
+        self._deadline = 0.0  # when a polite end becomes a forced one; 0: nobody asked for the end
+        self._attentive = 0.0  # until when the payload may be about to stop
+        self._verdict = 0  # the status if we ended it ourselves
+
+    def step(self, timeout: float) -> int | None:
+        """Wait for the next event and deal with it; return the status if it was the end."""
+        now = time.monotonic()
+        if self._deadline:
+            timeout = min(timeout, max(0.0, self._deadline - now))
+        if self._attentive > now:
+            timeout = min(timeout, _LOOK)
+        watched = [*self._endings, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP]
+        information = self._terminal.receive(watched, timeout)
         if information is None:
-            if deadline is not None and time.monotonic() >= deadline:
-                os.kill(sandbox.monitor, signal.SIGKILL)
-                deadline = None
-            continue
-        number = information.si_signo
-        if number == signal.SIGCHLD:
-            process, status = os.waitpid(sandbox.monitor, os.WNOHANG | os.WUNTRACED)
-            if process and not os.WIFSTOPPED(status):
-                return _shell_status(status)
-            if process:
-                _follow_suspension(sandbox, terminal)
-            continue
-        if detached or information.si_code != _FROM_KERNEL:  # the terminal has told the payload itself
-            _send(sandbox, number)
+            self._look()
+        elif information.si_signo == signal.SIGCHLD:
+            return self._hear_of_children()
+        else:
+            self._pass_on(information.si_signo, from_kernel=information.si_code == _FROM_KERNEL)
+        return None
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if self._deadline and now >= self._deadline:
+            self._deadline = 0.0
+            os.kill(self._sandbox.monitor, signal.SIGKILL)
+        elif self._attentive and custody.stopped(self._sandbox.payload):
+            self._suspend()
+
+    def _hear_of_children(self) -> int | None:
+        self._custody.attend()
+        if self._thawing:  # a thread that was busy in the kernel has come out of it
+            self._thawing = not self._custody.thaw()
+        process, status = os.waitpid(self._sandbox.monitor, os.WNOHANG | os.WUNTRACED)
+        if not process:
+            return None
+        if os.WIFSTOPPED(status):  # so has, or will, the payload: it sent the signal to the whole group
+            self._attend()
+            return None
+        self._bury()
+        code = os.waitstatus_to_exitcode(status)
+        return self._verdict or (code if code >= 0 else 128 - code)
+
+    def _pass_on(self, number: int, *, from_kernel: bool) -> None:
+        if number == signal.SIGTSTP and self._detached:  # in a session without a terminal nobody stops by himself
+            self._suspend()
+            return
+        if self._detached and from_kernel:
+            self._send_to_group(number)
+        elif not from_kernel or (number == signal.SIGHUP and os.getsid(0) == os.getpid()):
+            # A terminal tells the whole foreground group itself, but the end of the line only the session's leader.
+            self._send(number)
         if number == signal.SIGTSTP:
-            _follow_suspension(sandbox, terminal)
-        elif number in (signal.SIGTERM, signal.SIGHUP) and deadline is None:
-            deadline = time.monotonic() + _GRACE
+            self._attend()
+        elif number in (signal.SIGTERM, signal.SIGHUP) and not self._deadline:
+            self._deadline = time.monotonic() + _GRACE
 
-
-def _shell_status(status: int) -> int:
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
-
-
-def _send(sandbox: Sandbox, number: int) -> None:
-    try:
-        signal.pidfd_send_signal(sandbox.payload_descriptor, number)
-    except ProcessLookupError:
-        return  # it has ended: the monitor will tell
-
-
-def _follow_suspension(sandbox: Sandbox, terminal: Terminal) -> None:
-    """If the payload has stopped, stop everything inside and then ourselves, until we are continued.
-
-    While the person types at the shell, nothing inside may run: a process that left our session could read the
-    terminal although it is in the background (B06).
-    """
-    if not _has_stopped(sandbox.payload):  # it ignores the signal, or tidies up first and sends its own
-        _kill((sandbox.monitor,), signal.SIGCONT)
-        return
-    stopped = _freeze(sandbox)
-    terminal.leave()
-    reason = signal.SIGTSTP
-    while True:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
-        os.kill(os.getpid(), reason)  # returns when somebody continues us
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
-        if terminal.foreground():
-            break
-        stopped |= _freeze(sandbox)  # `bg`: the shell has woken our whole group
-        reason = signal.SIGTTIN
-    terminal.enter()
-    _kill((sandbox.monitor, *stopped, sandbox.payload), signal.SIGCONT)
-
-
-def _has_stopped(process: int) -> bool:
-    for _ in range(_STOP_POLLS):
-        if _state(process) in "Tt":
-            return True
-        time.sleep(_STOP_POLL)
-    return False
-
-
-def _freeze(sandbox: Sandbox) -> set[int]:
-    """Stop every process of the sandbox and return those that were running."""
-    stopped: set[int] = set()
-    for _ in range(_FREEZE_ROUNDS):
-        running = {process for process in _descendants(sandbox.init) if _state(process) not in "TtZX"}
-        if not running:
-            return stopped
-        _kill(running, signal.SIGSTOP)
-        stopped |= running
-        time.sleep(0.001)
-    _kill((sandbox.monitor,), signal.SIGKILL)  # it forks faster than it can be stopped: better none than a spy
-    return stopped
-
-
-def _kill(processes: Iterable[int], number: int) -> None:
-    for process in processes:
+    def _send(self, number: int) -> None:
         try:
-            os.kill(process, number)
+            signal.pidfd_send_signal(self._sandbox.payload_descriptor, number)
         except ProcessLookupError:
-            continue
+            return  # it has ended: the monitor will tell
 
-
-def _descendants(process: int) -> Iterator[int]:
-    waiting = [process]
-    while waiting:
-        parent = waiting.pop()
+    def _send_to_group(self, number: int) -> None:
         try:
-            threads = os.listdir(f"/proc/{parent}/task")
-        except OSError:
-            continue
-        lists = (read_small(f"/proc/{parent}/task/{thread}/children") or b"" for thread in threads)
-        children = [int(child) for words in lists for child in words.split()]
-        waiting += children
-        yield from children
+            os.killpg(os.getpgid(self._sandbox.payload), number)
+        except ProcessLookupError:
+            return
 
+    def _attend(self) -> None:
+        """Watch whether the payload stops: it may ignore the signal, or tidy up first and then stop itself."""
+        self._attentive = time.monotonic() + _ATTENTION
+        self._continue(self._sandbox.monitor)  # or it could not tell us the end
 
-def _state(process: int) -> str:
-    """Return the state of a process as one letter; X if it has gone."""
-    fields = (read_small(f"/proc/{process}/stat") or b"").rpartition(b")")[2].split()
-    return chr(fields[0][0]) if fields else "X"
+    def _suspend(self) -> None:
+        """Hold everything inside, then stop ourselves until we are continued.
+
+        While the person types at the shell, nothing inside may run: a process that left our session could read the
+        terminal although it is in the background (B06).
+        """
+        self._attentive = 0.0
+        if not self._custody.freeze():  # it multiplies faster than it can be held: better none than a spy
+            os.kill(self._sandbox.monitor, signal.SIGKILL)
+            return
+        self._terminal.leave()
+        reason = signal.SIGTSTP
+        while True:
+            os.kill(os.getpid(), reason)  # blocked as yet, so that one that is pending already does not stop us twice
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
+            if self._terminal.foreground():
+                break
+            ending = signal.sigpending().intersection(self._endings)
+            if ending:  # it cannot be asked to end without letting it run beside the shell
+                self._verdict = 128 + min(ending)
+                os.kill(self._sandbox.monitor, signal.SIGKILL)
+                return
+            # `bg`; in a group that nobody controls any more only the last of these stops us
+            reason = signal.SIGTTIN if reason == signal.SIGTSTP else signal.SIGSTOP
+        self._terminal.enter()
+        self._continue(self._sandbox.monitor)
+        self._continue(self._sandbox.payload)
+        self._thawing = not self._custody.thaw()
+
+    def _continue(self, process: int) -> None:
+        try:
+            os.kill(process, signal.SIGCONT)
+        except ProcessLookupError:
+            return
+
+    def _bury(self) -> None:
+        """See that nothing is left, whatever it did to outlive the monitor (E12)."""
+        limit = time.monotonic() + _BURIAL
+        while time.monotonic() < limit:
+            try:
+                signal.pidfd_send_signal(self._sandbox.init_descriptor, signal.SIGKILL)
+            except ProcessLookupError:
+                return
+            if not custody.alive(self._sandbox.init):
+                return
+            time.sleep(0.0005)

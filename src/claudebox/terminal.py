@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 # Leave the alternate screen; show the cursor; end mouse, focus and paste reporting, keyboard modes, colours.
+# Entering the alternate screen first costs nothing where we are in it, and elsewhere it keeps the cursor in its
+# place: leaving alone would move it to wherever it was when the screen was last entered.
 _RESET = (
-    b"\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[>4;0m\x1b[<u\x1b[0m"
+    b"\x1b[?1049h\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2004l"
+    b"\x1b[>4;0m\x1b[<u\x1b[0m"
 )
 
 
@@ -65,9 +68,10 @@ class Terminal:
         """Undo what a program left behind; after an abnormal end also what it could not take back itself."""
         for state in self._states:
             fcntl.fcntl(state.descriptor, fcntl.F_SETFL, state.flags)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
+        self._reclaim()
         if not self.foreground():
             return
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
         for state in self._states:
             if state.modes is None:
                 continue
@@ -78,3 +82,14 @@ class Terminal:
                 termios.tcsetattr(state.descriptor, termios.TCSADRAIN, state.modes)
             except (OSError, termios.error):
                 continue
+
+    def _reclaim(self) -> None:
+        """Take the terminal back if its group has died: a shell inside cannot see whom to return it to."""
+        for state in self._states:
+            if state.modes is not None:
+                try:
+                    os.killpg(os.tcgetpgrp(state.descriptor), 0)
+                except ProcessLookupError:
+                    os.tcsetpgrp(state.descriptor, os.getpgrp())
+                except OSError:
+                    continue

@@ -81,10 +81,10 @@ def flags(names: object) -> list[str]:
 def claude(real_client: str):
     """Return a function that runs claudebox with the client: `claude(box, model, "-p", "hello")`."""
 
-    def run(box: Box, model: Model, *words: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    def run(box: Box, model: Model, *words: str, pass_fds: tuple[int, ...] = (), **extra: str):
         env = variables(model, **extra)
         equip(box, real_client)
-        return box.claudebox("-y", *flags(env), *words, env=env, timeout=_LONG)
+        return box.claudebox("-y", *flags(env), *words, env=env, timeout=_LONG, pass_fds=pass_fds)
 
     return run
 

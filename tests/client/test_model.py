@@ -146,6 +146,20 @@ def test_the_tui_reaches_its_prompt_without_a_question_and_shows_an_answer_as_it
     assert kinds == {"script", "structured"}  # the second is the client's wish for a title
 
 
+@pytest.mark.parametrize(
+    ("missing", "question"), [(".claude.json", "Yes, I trust this folder"), ("settings.json", "Yes, I accept")]
+)
+def test_a_client_whose_questions_nobody_answered_asks_them(user_box, model, real_client, terminal, missing, question):
+    # The control for every test that says that no question comes.
+    env = {**variables(model()), **unsandboxed(user_box)}
+    user_box.write(f"{env['CLAUDE_CONFIG_DIR']}/{missing}", '{"hasCompletedOnboarding": true}')
+    screen = terminal(user_box, env)
+
+    screen.shell(real_client, "--dangerously-skip-permissions")
+
+    screen.expect(question)
+
+
 def test_one_connection_serves_several_requests_of_every_kind(model):
     with connected(model()) as connection:
         connection.request("HEAD", "/api/hello")
@@ -228,7 +242,11 @@ def test_messages_of_the_system_and_reminders_are_not_taken_for_the_person():
         {"role": "system", "content": [{"type": "text", "text": "date"}]},
     ]
 
+    interrupted = [result, {"type": "text", "text": "[Request interrupted by user for tool use]"}]
+    again = [*messages[:3], {"role": "user", "content": [*interrupted, {"type": "text", "text": "second"}]}]
+
     assert scripts.look(messages) == scripts.Seen("first", 1, ("output",))
+    assert scripts.look(again) == scripts.Seen("second", 0, ())
 
 
 @pytest.mark.parametrize(

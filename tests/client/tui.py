@@ -26,7 +26,11 @@ class Tui:
     def __enter__(self) -> Self:
         # Job control is what makes Ctrl+Z and `fg` mean something.
         self._tmux("new-session", "-d", *self._size, "bash", "--norc", "--noprofile", "-i")
-        self.expect(SHELL_PROMPT)
+        try:
+            self.expect(SHELL_PROMPT)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -78,7 +82,8 @@ class Tui:
         self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
     def status(self) -> int:
-        """Return the exit status of the last program of the shell."""
+        """Return the exit status of the last program of the shell, once the shell is back."""
+        self._wait(lambda screen: screen.rstrip().endswith(f"\n{SHELL_PROMPT}"), "the shell did not come back", 30.0)
         marker = f"status-{uuid.uuid4().hex[:6]}"
         self._tmux("send-keys", "-l", f"echo {marker}=$?")
         self.key("Enter")

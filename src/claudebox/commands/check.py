@@ -11,9 +11,10 @@ import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from claudebox import console, host, kernel, launch, plan, programs, supervise
+from claudebox import console, host, instance, kernel, launch, plan, programs, supervise
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
+from claudebox.journal import Session
 from claudebox.model import Policy
 from claudebox.terminal import Terminal
 
@@ -58,7 +59,7 @@ def _lines(findings: list[Finding], *, failed: bool) -> Iterator[str]:
 
 def examine(environ: dict[str, str]) -> Iterator[Finding]:
     """Look at everything that a launch rests on."""
-    path = programs.search_path(environ, os.getcwd())
+    path = programs.search_path(environ, host.current_directory())
     bubblewrap = host.read_bubblewrap(path)
     if bubblewrap.problem:
         yield Finding("bubblewrap", "failed", bubblewrap.problem, bubblewrap.remedy)
@@ -110,15 +111,14 @@ def follows_links(bwrap: str) -> bool:
 
 def _trial(environ: dict[str, str]) -> Iterator[Finding]:
     """Start a sandbox for real: whatever cannot be installed on this machine shows here."""
-    before = os.getcwd()
-    project = tempfile.mkdtemp(prefix="claudebox-check-")
+    before = host.current_directory()
+    base = tempfile.mkdtemp(prefix="claudebox-check-")
+    home, project = f"{base}/home", f"{base}/project"
     try:
+        os.mkdir(home, 0o700)
+        os.mkdir(project, 0o700)
         os.chdir(project)
-        policy = Policy("exec", ("true",))
-        facts = host.read(policy, environ)
-        facts = facts.replace(terminal=host.Terminal())
-        prepared = launch.prepare(plan.make(policy, facts))
-        status = supervise.wait(launch.start(prepared), Terminal(), detached=True)
+        status = _try({**environ, "HOME": home})
     except ClaudeboxError as error:
         yield Finding("sandbox", "failed", error.message, error.hint)
     except OSError as error:
@@ -130,12 +130,27 @@ def _trial(environ: dict[str, str]) -> Iterator[Finding]:
             yield Finding("sandbox", "ok", "a program ran inside: namespaces, mounts, seccomp and the gate work")
     finally:
         os.chdir(before)
-        shutil.rmtree(project, ignore_errors=True)
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _try(environ: dict[str, str]) -> int:
+    """Launch as `cli` does, with a home and a project that are thrown away."""
+    policy = Policy("exec", ("true",))
+    facts = host.read(policy, environ).replace(terminal=host.Terminal())
+    made = plan.make(policy, facts)
+    prepared = launch.prepare(made)
+    instance.create(facts.instance, workdir=made.workdir, key="", mountpoints=made.mountpoints)
+    session = Session(facts.instance)
+    try:
+        session.begin(made.stubs)
+        return supervise.wait(launch.start(prepared), Terminal(), detached=True)
+    finally:
+        session.end()
 
 
 def _client(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     try:
-        client = programs.find_client(environ.get("HOME", "/"), path, os.getcwd())
+        client = programs.find_client(environ.get("HOME", "/"), path, host.current_directory())
     except ClaudeboxError as error:
         return Finding("client", "failed", error.message, error.hint)
     return Finding("client", "ok", f"{client.found}" + ("" if client.found == client.path else f" -> {client.path}"))

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 ENDED = "The script has nothing more to say."
 UNKNOWN = "The script has no answer to: {prompt}"
 
-_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+# What the client adds to the words of the person.
+_ADDED = re.compile(r"<system-reminder>.*?</system-reminder>|\[Request interrupted by user[^]]*\]", re.DOTALL)
 _RESULT_LIMIT = 20_000  # characters of a result that an answer repeats
 
 
@@ -168,8 +169,8 @@ def look(messages: Sequence[Mapping[str, Any]]) -> Seen:
         if role == "user":
             results = [block for block in blocks if block.get("type") == "tool_result"]
             returned.update({str(block.get("tool_use_id")): _text(block.get("content")) for block in results})
-            text = _REMINDER.sub("", _text([block for block in blocks if block.get("type") == "text"])).strip()
-            if text and not results:
+            text = _ADDED.sub("", _text([block for block in blocks if block.get("type") == "text"])).strip()
+            if text:  # also after an interruption, in one message with what became of the tools
                 prompt, step, called, returned = text, 0, [], {}
         elif role == "assistant":
             if before != "assistant":

@@ -7,6 +7,7 @@ succeed; then the agent tries it in the sandbox; at the end the launcher looks a
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from claudebox.demo import stage as staging
 from claudebox.demo.process import PACKAGE, Model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from claudebox.demo.stage import Stage
 
@@ -38,7 +39,7 @@ def run(environ: Mapping[str, str], words: Sequence[str] = (), *, interactive: b
     `network` is the tier, `none` unless the person chose one: the model is reached through a socket in any of them.
     """
     with staging.make(environ) as stage:
-        acts = scenario.acts(stage.project, stage.port)
+        acts = scenario.acts(stage.project, stage.port, staging.find_python())
         staging.try_on_host(stage, acts)
         console.write(_INTRODUCTION, descriptor=1)
         tier = network or "none"
@@ -83,18 +84,40 @@ def _play(stage: Stage, model: Model, words: tuple[str, ...], tier: str, *, inte
         pass_fds=(stage.descriptor,),
     )
     with _signals_for(child):
+        if interactive:
+            return _wait(child), ""
         output, _ = child.communicate()
-    return child.returncode if child.returncode >= 0 else 128 - child.returncode, output or ""
+    return _shell_status(child.returncode), output
+
+
+def _wait(child: subprocess.Popen[str]) -> int:
+    """Wait for the end, and stop when the child stops: the shell that reads the terminal waits for us, not for it."""
+    while True:
+        _, status = os.waitpid(child.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            child.returncode = os.waitstatus_to_exitcode(status)
+            return _shell_status(child.returncode)
+        os.kill(os.getpid(), signal.SIGTSTP)  # returns when the shell continues both of us
+        child.send_signal(signal.SIGCONT)
+
+
+def _shell_status(code: int) -> int:
+    return code if code >= 0 else 128 - code
 
 
 @contextlib.contextmanager
 def _signals_for(child: subprocess.Popen[str]) -> Iterator[None]:
     """Leave to the child what the terminal sends to both, and pass on what was sent to us alone."""
-    own = {
+
+    def pass_on(number: int, _frame: object) -> None:
+        child.send_signal(number)
+        child.send_signal(signal.SIGCONT)  # or it would not hear it while it is suspended
+
+    own: dict[int, Callable[..., object]] = {
         signal.SIGINT: lambda *_: None,  # not SIG_IGN, which the child would inherit
         signal.SIGQUIT: lambda *_: None,
-        signal.SIGTERM: lambda number, _: child.send_signal(number),
-        signal.SIGHUP: lambda number, _: child.send_signal(number),
+        signal.SIGTERM: pass_on,
+        signal.SIGHUP: pass_on,
     }
     before = {number: signal.signal(number, handler) for number, handler in own.items()}
     try:

@@ -8,6 +8,7 @@ import secrets
 import shutil
 import socketserver
 import subprocess
+import sys
 import tempfile
 import threading
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from claudebox.demo.scenario import Act
 
 _KEPT = ("TERM", "COLORTERM", "NO_COLOR", "LANG", "LC_ALL")
+_CONTROL_LIMIT = 60  # seconds
 _SECRETS = ("env", "ssh", "aws", "process", "descriptor", "network")
 
 
@@ -52,24 +54,26 @@ class Stage:
 @contextlib.contextmanager
 def make(environ: Mapping[str, str]) -> Iterator[Stage]:
     """Make everything that a demonstration needs, and remove it at the end."""
-    path = programs.search_path(environ, os.getcwd())
-    client = programs.find_client(environ.get("HOME", "/"), path, os.getcwd())
+    home, here = os.path.realpath(environ.get("HOME", "/")), os.getcwd()
+    if f"{home}/".startswith(f"{here.rstrip('/')}/"):  # no project, so nothing in it is out of the question
+        here = os.devnull
+    path = programs.search_path(environ, here)
+    client = programs.find_client(home, path, here)
     git = programs.find_tool("git", path)
     if git is None:
         raise ClaudeboxError("the demonstration needs git", hint="install the package `git`")
-    base = os.path.realpath(tempfile.mkdtemp(prefix="claudebox-demo-"))
-    try:
-        stage = Stage(base, _canaries(), _environ(environ, base), os.open(base, os.O_TMPFILE | os.O_RDWR, 0o600))
+    with contextlib.ExitStack() as stack:
+        base = os.path.realpath(tempfile.mkdtemp(prefix="claudebox-demo-"))
+        stack.callback(shutil.rmtree, base, ignore_errors=True)
+        left_open = stack.enter_context(tempfile.TemporaryFile(dir=base, buffering=0))
+        stage = Stage(base, _canaries(), _environ(environ, base), left_open.fileno())
         stage.environ["DEPLOY_TOKEN"] = stage.canaries["env"]
         stage.environ["DATABASE_PASSWORD"] = stage.canaries["process"]
         _furnish_home(stage, client)
         _furnish_project(stage, git)
-        with _Listener(stage.canaries["network"]) as listener:
-            stage.port = int(listener.server_address[1])
-            yield stage
-        os.close(stage.descriptor)
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
+        listener = stack.enter_context(_Listener(stage.canaries["network"]))
+        stage.port = int(listener.server_address[1])
+        yield stage
 
 
 def _canaries() -> dict[str, str]:
@@ -92,7 +96,7 @@ def _furnish_home(stage: Stage, client: programs.Client) -> None:
     key = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{stage.canaries['ssh']}\n-----END OPENSSH PRIVATE KEY-----\n"
     _write(f"{stage.home}/.ssh/id_ed25519", key, 0o600)
     _write(f"{stage.home}/.aws/credentials", f"[default]\naws_secret_access_key = {stage.canaries['aws']}\n", 0o600)
-    _write(f"{stage.home}/{scenario.STARTUP}", "# yours\n")
+    _write(f"{stage.home}/{scenario.STARTUP}", scenario.STARTED_WITH)
     _write(f"{stage.home}/.gitconfig", "[user]\n\tname = Demo\n\temail = demo@localhost\n")
     os.write(stage.descriptor, stage.canaries["descriptor"].encode() + b"\n")
     os.mkdir(f"{stage.base}/bin")  # the client may be found through the real home only
@@ -138,19 +142,31 @@ class _Listener(socketserver.ThreadingTCPServer):
         super().server_close()
 
 
+def find_python() -> str:
+    """Return an interpreter that is there inside too: that of the system, or else ours, in the store of Nix."""
+    found = programs.find_tool("python3") or ""
+    return "python3" if found.startswith(("/usr/", "/bin/")) else os.path.realpath(sys.executable)
+
+
 def try_on_host(stage: Stage, acts: Sequence[Act]) -> None:
     """Do what the agent will do, where it must succeed: otherwise a failure inside would prove nothing."""
     bash = programs.find_tool("bash") or "/bin/bash"
     for act in acts:
         if act.kind in ("secret", "network"):
-            outcome = subprocess.run(
-                [bash, "-c", act.command],
-                cwd=stage.project,
-                env=stage.environ,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                pass_fds=(stage.descriptor,),
-                timeout=60,
-                check=False,
-            )
-            stage.controls[act.key] = stage.canaries[act.key].encode() in outcome.stdout
+            stage.controls[act.key] = stage.canaries[act.key].encode() in _output(stage, [bash, "-c", act.command])
+
+
+def _output(stage: Stage, argv: list[str]) -> bytes:
+    try:
+        return subprocess.run(
+            argv,
+            cwd=stage.project,
+            env=stage.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            pass_fds=(stage.descriptor,),
+            timeout=_CONTROL_LIMIT,
+            check=False,
+        ).stdout
+    except subprocess.TimeoutExpired:
+        return b""

@@ -1,0 +1,293 @@
+"""Measure a launch beside what it is made of, and beside its peers.
+
+Every case runs once per round, so that whatever else the machine does falls on all of them alike; medians are
+compared. claudebox is measured as it is installed: by `scripts/install` with its own entry, and by pip with a shim.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, f"{TOP}/src")
+
+from claudebox import host, launch, plan, policy, settings  # noqa: E402
+from claudebox.journal import Session  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PYTHON = "/usr/bin/python3"
+_MESSAGES = "../messages"  # of the last run, beside the project
+PAYLOAD = ("-y", "--exec", "--", "true")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing that is measured."""
+
+    name: str
+    argv: tuple[str, ...]
+    environ: dict[str, str]
+    descriptors: tuple[int, ...] = ()  # handed over for this case alone
+
+    def run(self) -> tuple[float, float]:
+        """Run it once and return the milliseconds that passed, and those that it and its children computed."""
+        for descriptor in self.descriptors:
+            _rewind(descriptor)
+            os.set_inheritable(descriptor, True)  # noqa: FBT003
+        quiet = [
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 2, _MESSAGES, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+        ]
+        begin = time.perf_counter_ns()
+        process = os.posix_spawn(self.argv[0], self.argv, self.environ, file_actions=quiet)
+        _, status, usage = os.wait4(process, 0)
+        elapsed = time.perf_counter_ns() - begin
+        for descriptor in self.descriptors:
+            os.set_inheritable(descriptor, False)  # noqa: FBT003
+        if status:
+            with open(_MESSAGES, encoding="utf-8", errors="replace") as messages:
+                raise SystemExit(f"bench: {self.name} failed: status {status:#x}\n{messages.read()[-1000:]}")
+        return elapsed / 1e6, (usage.ru_utime + usage.ru_stime) * 1e3
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a number should be at most (or at least), and what it is."""
+
+    name: str
+    value: float
+    limit: float
+    unit: str = ""
+    at_least: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether it was met."""
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="bench/launch", description="measure what a launch costs")
+    parser.add_argument("--rounds", type=int, default=41, metavar="N", help="how often each case runs (default: 41)")
+    parser.add_argument(
+        "--mounts", default="0,100,500,1000", metavar="N,N,...", help="how many extra mounts (default: %(default)s)"
+    )
+    parser.add_argument("--no-peers", action="store_true", help="leave out srt and firejail")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    given = parser.parse_args()
+    counts = [int(count) for count in given.mounts.split(",")]
+    with tempfile.TemporaryDirectory(prefix="claudebox-bench-") as base:
+        os.chmod(base, 0o755)
+        environ = _stage(base)
+        installed, shim = _install(base), _install_with_pip(base)
+        cases = [
+            Case("python3 -I -c pass", (PYTHON, "-I", "-c", "pass"), environ),
+            _bare("bwrap, same mounts and options", base, installed, PAYLOAD, environ),
+            Case("claudebox, own entry (-IS)", (installed, *PAYLOAD), environ),
+            Case("claudebox, shim of pip", (shim, *PAYLOAD), environ),
+            *([] if given.no_peers else _peers(environ)),
+        ]
+        times = {name: statistics.median(passed) for name, (passed, _) in _measure(cases, given.rounds).items()}
+        mounts = _measure_mounts(base, installed, environ, counts, max(3, given.rounds // 4))
+        memory = _resident_memory(installed, environ)
+    targets = list(_targets(times, mounts, memory))
+    if given.json:
+        document = {
+            "milliseconds": times,
+            "mounts": mounts,
+            "resident_kib": memory,
+            "targets": [{"name": row.name, "value": row.value, "limit": row.limit, "ok": row.ok} for row in targets],
+        }
+        print(json.dumps(document, indent=2))
+    else:
+        print("\n".join(_report(times, mounts, targets, given.rounds)))
+    return 0 if all(row.ok for row in targets) else 1
+
+
+def _stage(base: str) -> dict[str, str]:
+    """Make a home and a project, and return the environment of everything that is measured."""
+    for name in ("home", "project"):
+        os.mkdir(f"{base}/{name}")
+    os.chdir(f"{base}/project")
+    return {"HOME": f"{base}/home", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TERM": "xterm"}
+
+
+def _install(base: str) -> str:
+    _run(f"{TOP}/scripts/install", "--prefix", f"{base}/prefix")
+    return f"{base}/prefix/bin/claudebox"
+
+
+def _install_with_pip(base: str) -> str:
+    """Build a wheel with the build backend of our own environment, and install it into a fresh one."""
+    pip = (sys.executable, "-I", "-m", "pip", "--quiet", "--disable-pip-version-check")
+    _run(*pip, "wheel", "--no-index", "--no-build-isolation", "--no-deps", "--wheel-dir", f"{base}/wheel", TOP)
+    _run(PYTHON, "-I", "-m", "venv", "--without-pip", f"{base}/venv")
+    wheel = f"{base}/wheel/{os.listdir(f'{base}/wheel')[0]}"
+    _run(*pip, "--python", f"{base}/venv/bin/python", "install", "--no-index", "--no-deps", wheel)
+    return f"{base}/venv/bin/claudebox"
+
+
+def _run(*argv: str) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"bench: {' '.join(argv)} failed\n{done.stdout}{done.stderr}")
+
+
+def _bare(name: str, base: str, installed: str, argv: Sequence[str], environ: dict[str, str]) -> Case:
+    """Return bwrap with the options of claudebox's own plan, and without its gate.
+
+    What claudebox puts into a project for the time of a session has to stay for bwrap, hence a project of its own.
+    """
+    twin = tempfile.mkdtemp(prefix="twin-", dir=base)
+    os.chdir(twin)
+    Case("the first launch", (installed, *PAYLOAD), environ).run()  # makes the state of this project
+    wishes = policy.decide(settings.read(argv, environ), home=environ["HOME"], workdir=twin)
+    facts = host.read(wishes, environ).replace(terminal=host.Terminal())
+    made = plan.make(wishes, facts).replace(gate=())
+    Session(facts.instance).begin(made.stubs)
+    prepared = launch.prepare(made)
+    os.chdir(f"{base}/project")
+    return Case(name, (made.bwrap, *prepared.argv[1:]), {}, prepared.descriptors)
+
+
+def _peers(environ: dict[str, str]) -> Iterator[Case]:
+    srt = f"{TOP}/.local/bench/node_modules/.bin/srt"
+    if os.path.exists(srt):
+        yield Case("srt", (srt, "true"), environ)
+    firejail = shutil.which("firejail", path=environ["PATH"])
+    if firejail:
+        yield Case("firejail, default profile", (firejail, "--quiet", "true"), environ)
+
+
+def _measure(cases: Sequence[Case], rounds: int) -> dict[str, tuple[list[float], list[float]]]:
+    """Return, of every case, what its rounds took: passed and computed."""
+    times: dict[str, tuple[list[float], list[float]]] = {case.name: ([], []) for case in cases}
+    for number in range(-2, rounds):  # the first two warm the caches
+        for case in cases:
+            passed, computed = case.run()
+            if number >= 0:
+                times[case.name][0].append(passed)
+                times[case.name][1].append(computed)
+    return times
+
+
+def _measure_mounts(
+    base: str, installed: str, environ: dict[str, str], counts: list[int], rounds: int
+) -> dict[int, dict[str, float]]:
+    """Measure claudebox and bare bwrap with as many more mounts.
+
+    bwrap alone takes a second for a thousand, in which other processes of the machine would hide the milliseconds that
+    claudebox adds: this is the time computed, not the time passed.
+    """
+    table: dict[int, dict[str, float]] = {}
+    for count in counts:
+        flags: list[str] = []
+        for index in range(count):
+            source = f"{base}/mounts/{index}"
+            os.makedirs(source, exist_ok=True)
+            flags.append(f"--mount-ro={source}:/mnt/{index}")
+        argv = (*flags, *PAYLOAD)
+        bare = _bare("bwrap", base, installed, argv, environ)
+        times = _measure([bare, Case("claudebox", (installed, *argv), environ)], rounds)
+        table[count] = {name: statistics.median(computed) for name, (_, computed) in times.items()}
+        table[count]["added"] = table[count]["claudebox"] - table[count]["bwrap"]
+        for descriptor in bare.descriptors:
+            os.close(descriptor)
+    return table
+
+
+def _resident_memory(installed: str, environ: dict[str, str]) -> int:
+    """Return the resident memory of the supervisor while a sandbox runs, in KiB."""
+    with subprocess.Popen(
+        [installed, "-y", "--exec", "--", "sh", "-c", "echo up; read -r word"],
+        env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        assert process.stdin
+        assert process.stdout
+        process.stdout.readline()
+        with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
+            fields = dict(line.split(":", 1) for line in status)
+        process.stdin.close()
+    return int(fields["VmRSS"].split()[0])
+
+
+def _rewind(descriptor: int) -> None:
+    try:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError:  # a directory that is bound: nothing is read from it
+        return
+
+
+def _targets(times: dict[str, float], mounts: dict[int, dict[str, float]], memory: int) -> Iterator[Target]:
+    python, bare, own, shim, *_ = times.values()
+    parts = python + bare
+    yield Target("own entry / (python + bwrap)", own / parts, 1.7, "x")
+    yield Target("shim / (python + bwrap)", shim / parts, 2.0, "x")
+    if "srt" in times:
+        yield Target("srt / own entry", times["srt"] / own, 8.0, "x", at_least=True)
+    yield Target("resident memory of the supervisor", memory / 1024, 16.0, " MB")
+    if 0 in mounts:
+        for count in (count for count in mounts if count):
+            extra = mounts[count]["added"] - mounts[0]["added"]
+            yield Target(f"per 100 of {count} extra mounts, over bwrap", extra * 100 / count, 2.0, " ms")
+
+
+def _report(
+    times: dict[str, float], mounts: dict[int, dict[str, float]], targets: list[Target], rounds: int
+) -> Iterator[str]:
+    python, bare, *_ = times.values()
+    yield f"Medians of {rounds} interleaved rounds; Python {platform.python_version()}, Linux {platform.release()},"
+    yield f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}."
+    yield ""
+    yield from _table(
+        ("what", "ms", "of python + bwrap"),
+        [(name, f"{value:.1f}", f"{value / (python + bare):.2f}") for name, value in times.items()],
+    )
+    yield ""
+    columns = ("bwrap", "claudebox", "added")
+    yield from _table(
+        ("extra mounts", *(f"{name}, CPU ms" for name in columns)),
+        [(str(count), *(f"{row[name]:.1f}" for name in columns)) for count, row in mounts.items()],
+    )
+    yield ""
+    rows = [
+        (
+            row.name,
+            f"{row.value:.2f}{row.unit}",
+            f"{'>=' if row.at_least else '<='} {row.limit:g}{row.unit}",
+            "ok" if row.ok else "missed",
+        )
+        for row in targets
+    ]
+    yield from _table(("target", "measured", "wanted", ""), rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    for index, row in enumerate((head, *rows)):
+        cells = (
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield f"| {' | '.join(cells)} |"
+        if index == 0:
+            yield f"|{'-' * (widths[0] + 2)}|" + "".join(f"{'-' * (width + 1)}:|" for width in widths[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Write the man page, the completions, and the tables that join requirements and threats with their tests.
+
+All of it is committed; `--check` writes nothing and fails if something is stale, which tests/test_generated.py uses.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+TOP = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TOP / "src"))
+
+from claudebox.commands import reference  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_MARK = re.compile(r"#\s*proves\s+(?P<ids>.+)$")
+_NOTE = "<!-- written by scripts/generate from docs/ids.toml and the marks in the tests; do not edit -->"
+
+
+class Mark(NamedTuple):
+    """One `# proves ...` in a test."""
+
+    id: str
+    file: str  # relative to the checkout
+    line: int
+    test: str  # the function around it; empty outside of any
+
+
+def main() -> int:
+    """Write what is stale, or tell it."""
+    stale = [path for path, content in outputs().items() if _read(TOP / path) != content]
+    if "--check" in sys.argv[1:]:
+        for path in stale:
+            print(f"{path} is stale; run scripts/generate")
+        return 1 if stale else 0
+    for path in stale:
+        (TOP / path).parent.mkdir(exist_ok=True)
+        (TOP / path).write_text(outputs()[path], encoding="utf-8")
+        print(f"wrote {path}")
+    return 0
+
+
+def outputs() -> dict[str, str]:
+    """Return every generated file with its content."""
+    ids = read_ids()
+    proofs: dict[str, list[Mark]] = {}
+    for mark in marks():
+        proofs.setdefault(mark.id, []).append(mark)
+    return {
+        "man/claudebox.1": reference.man_page(),
+        "completions/claudebox.bash": reference.bash_completion(),
+        "completions/_claudebox": reference.zsh_completion(),
+        "completions/claudebox.fish": reference.fish_completion(),
+        "docs/requirements.md": _table("Requirements and their tests", "requirement", ids["requirements"], proofs),
+        "docs/threats.md": _table("Threats and their tests", "threat", ids["threats"], proofs),
+    }
+
+
+def read_ids() -> dict[str, dict[str, str]]:
+    """Return the requirements and the threats, by section and id."""
+    return tomllib.loads((TOP / "docs/ids.toml").read_text(encoding="utf-8"))
+
+
+def marks() -> Iterator[Mark]:
+    """Find the marks of all tests; they are comments, so the tokens are read, and the functions around them."""
+    for path in sorted((TOP / "tests").rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        tests = [
+            (node.lineno, node.end_lineno or node.lineno, node.name)
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        ]
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            found = _MARK.match(token.string) if token.type == tokenize.COMMENT else None
+            if not found:
+                continue
+            line = token.start[0]
+            around = next((name for first, last, name in tests if first <= line <= last), "")
+            for name in re.split(r"[,\s]+", found["ids"].strip().rstrip(".")):
+                yield Mark(name, path.relative_to(TOP).as_posix(), line, around)
+
+
+def _table(title: str, what: str, ids: Mapping[str, str], proofs: Mapping[str, list[Mark]]) -> str:
+    proved = sum(1 for name in ids if name in proofs)
+    lines = [
+        f"# {title}",
+        "",
+        _NOTE,
+        "",
+        f"{proved} of {len(ids)} have a test so far; an empty cell is work that is still to come.",
+        "",
+        f"| id | {what} | proved by |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {name} | {text} | {_links(proofs.get(name, []))} |" for name, text in ids.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _links(found: list[Mark]) -> str:
+    """Link every test once; without lines, which would change with every edit of a test."""
+    tests = dict.fromkeys((mark.file, mark.test) for mark in found)
+    return "<br>".join(f"[{test.removeprefix('test_').replace('_', ' ')}](../{file})" for file, test in tests)
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

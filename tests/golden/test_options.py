@@ -1,0 +1,117 @@
+"""The options of bwrap for distributions and policies, one per line in a file: a change of either shows as a difference."""
+
+from __future__ import annotations
+
+import difflib
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from claudebox import bwrap, environment, plan
+from claudebox.explain import bash_quote
+from claudebox.git import Repository
+from claudebox.host import Terminal
+from claudebox.model import MountRequest, NameRequest, Policy
+from claudebox.programs import Client
+from tests import hosts
+from tests.hosts import HOME, PROJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.host import Host
+    from claudebox.model import Plan
+
+CASES = Path(__file__).parent / "cases"
+CLIENT = Policy("client", ("-p", "hello world"))
+OFFLINE = Policy("exec", ("make", "test"), network="none", network_origin="--network")
+GENEROUS = Policy(
+    "client",
+    names=(NameRequest("AWS_SECRET_ACCESS_KEY", "--env"), NameRequest("NOT_SET", "CLAUDEBOX_EXTRA_ENV")),
+    mounts=(
+        MountRequest("/srv/data", "/data", writable=False, origin="--mount-ro"),
+        MountRequest("/srv/out", "/srv/out", writable=True, origin="--mount-rw"),
+    ),
+    allow_userns=True,
+)
+_COMMON = "/home/alice/main/.git"
+_OWN = f"{_COMMON}/worktrees/project"
+_WORKTREE = Repository(
+    PROJECT,
+    _COMMON,
+    linked=True,
+    writable=tuple((path, hosts.identity(path)) for path in (_OWN, f"{_COMMON}/objects", f"{_COMMON}/refs")),
+    frozen=(f"{_OWN}/commondir", f"{_OWN}/gitdir"),
+    main="/home/alice/main",
+)
+_PACKAGE = "/usr/local/lib/node_modules/@anthropic-ai/claude-code"
+_SCRIPT = Client(
+    "/usr/local/bin/claude", f"{_PACKAGE}/cli.js", script=True, package=_PACKAGE, node="/home/alice/.nvm/bin/node"
+)
+
+
+def cases() -> dict[str, tuple[Policy, Host]]:
+    """Return every case by its name."""
+    made: dict[str, tuple[Policy, Host]] = {}
+    for name, build in hosts.ALL.items():
+        made[f"{name}-client"] = CLIENT, build(terminal=Terminal(shared=True))
+        made[f"{name}-offline"] = OFFLINE, build()
+        made[f"{name}-generous"] = GENEROUS, hosts.asking(build(), GENEROUS)
+    made["debian-worktree"] = CLIENT, hosts.debian(repository=_WORKTREE)
+    made["debian-root"] = CLIENT, hosts.debian(
+        uid=0, gid=0, user="root", home="/root", home_fact=hosts.fact("/root"), ignored_signals=frozenset({1})
+    )
+    made["debian-script"] = CLIENT, hosts.debian(client=_SCRIPT)
+    made["debian-socket"] = CLIENT, hosts.debian(sockets=(f"{PROJECT}/tmux.sock",), identity=("", ""))
+    made["debian-odd-names"] = CLIENT, hosts.debian(
+        workdir=hosts.fact("/srv/a b\n$(c)\udcff"), environ={"LANG": "it's", "EDITOR": "\x1b[31m"}
+    )
+    return made
+
+
+def lines(made: Plan) -> Iterator[str]:
+    """Yield one option per line."""
+    for row in bwrap.options(made):
+        yield " ".join(shown(word) for word in row)
+    yield f"-- {' '.join(shown(word) for word in made.gate)}"
+    yield f"-- {' '.join(shown(word) for word in made.command)}"
+
+
+def shown(word: bwrap.Word) -> str:
+    if isinstance(word, bytes):
+        return f"<content {len(word)} bytes {sha256(word).hexdigest()[:12]}>"
+    return f"<descriptor on {bash_quote(word.path)}>" if isinstance(word, bwrap.Pin) else bash_quote(word)
+
+
+@pytest.mark.parametrize("name", sorted(cases()))
+def test_the_options_are_those_of_the_file(name, update_golden, monkeypatch):
+    # proves SAND-02, SAND-04, SAND-06, SAND-12, SAND-13
+    monkeypatch.setattr(environment, "__version__", "0.0.0")  # a release changes no file
+    wanted_file = CASES / f"{name}.txt"
+    text = "\n".join(lines(plan.make(*cases()[name]))) + "\n"
+    if update_golden:
+        CASES.mkdir(exist_ok=True)
+        wanted_file.write_text(text, encoding="utf-8")
+        return
+    wanted = wanted_file.read_text(encoding="utf-8") if wanted_file.exists() else ""
+    if text != wanted:
+        difference = difflib.unified_diff(
+            wanted.splitlines(), text.splitlines(), f"{name}.txt", "now", lineterm="", n=1
+        )
+        pytest.fail(
+            "\n".join((f"the options of `{name}` have changed; `pytest tests/golden --update-golden` takes them", *difference)),
+            pytrace=False,
+        )
+
+
+def test_every_file_belongs_to_a_case():
+    assert {path.stem for path in CASES.iterdir()} == set(cases())
+
+
+def test_a_secret_of_the_host_is_only_where_a_policy_asked_for_it():
+    # proves SAND-02
+    secret = hosts.ENVIRON["AWS_SECRET_ACCESS_KEY"]
+    holding = {path.stem for path in CASES.iterdir() if secret in path.read_text(encoding="utf-8")}
+
+    assert holding == {name for name, (policy, _) in cases().items() if policy.names}

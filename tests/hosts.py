@@ -1,0 +1,284 @@
+"""Hosts built by hand: what the reader would find on the distributions that people use.
+
+Nothing here looks at the machine; `test_hosts` compares the Debian of this file with what the reader finds on one.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from claudebox import instance, places
+from claudebox.host import Bubblewrap, Destination, Host
+from claudebox.model import Hidden, PathFact
+from claudebox.programs import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Literal
+
+    from claudebox.model import Identity, Policy
+
+    Kind = Literal["directory", "file", "socket", "other", "missing"]
+
+HOME = "/home/alice"
+PROJECT = f"{HOME}/project"
+BWRAP_OPTIONS = frozenset((
+    "--args", "--bind-fd", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro",
+    "--seccomp", "--size",
+))  # fmt: skip
+ENVIRON = {
+    "HOME": HOME,
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "TERM": "xterm-256color",
+    "LANG": "en_GB.UTF-8",
+    "USER": "alice",
+    "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI",
+    "SSH_AUTH_SOCK": "/run/user/1000/keyring/ssh",
+}
+# What systemd-resolved writes: a stub on loopback, in a file that /etc/resolv.conf links to.
+RESOLVED = b"""\
+# This is /run/systemd/resolve/stub-resolv.conf managed by man:systemd-resolved(8).
+# Do not edit.
+
+nameserver 127.0.0.53
+options edns0 trust-ad
+search fritz.box
+"""
+_HIDDEN = (
+    ".ssh", ".gnupg", ".aws", ".config/gh", ".gitconfig", ".bash_history", ".claude", ".claudebox", "/etc/ssh",
+    "/etc/shadow", "/etc/ssl/private",
+)  # fmt: skip
+_FILES = frozenset((".gitconfig", ".bash_history", "/etc/shadow"))
+_NOT_PROJECTS = (
+    "/", "/dev", "/etc", "/home", "/opt", "/proc", "/root", "/run", "/run/media", "/srv", "/sys", "/tmp", "/usr",
+    "/var", HOME, f"{HOME}/.cache", f"{HOME}/.config", f"{HOME}/.local",
+)  # fmt: skip
+_NOT_BENEATH = ("/boot", "/dev", "/proc", "/run", "/sys", "/etc")
+
+
+def identity(path: str) -> Identity:
+    """Return a device and an inode that no other path has."""
+    return 2049, int.from_bytes(sha256(path.encode("utf-8", "surrogateescape")).digest()[:6], "little")
+
+
+def lineage(path: str) -> tuple[Identity, ...]:
+    """Return the identities of a path and of everything above it."""
+    parts = path.strip("/").split("/") if path != "/" else []
+    return tuple(identity("/" + "/".join(parts[:length])) for length in range(len(parts), -1, -1))
+
+
+def fact(path: str, kind: Kind = "directory", *, real: str = "", owner: int = 1000) -> PathFact:
+    """Return a fact about a path, which leads to `real` if that is given."""
+    if kind == "missing":
+        return PathFact(path, path)
+    return PathFact(path, real or path, kind, lineage(real or path), owner)
+
+
+def place(path: str) -> PathFact:
+    """Return a fact as the reader takes it of the places in its tables: without what lies above."""
+    return PathFact(path, path, "directory", (identity(path),), 0)
+
+
+def asking(host: Host, policy: Policy, *facts: PathFact, there: Iterable[str] = ()) -> Host:
+    """Return the host with what the reader would add for the mounts that a policy asks for.
+
+    Sources that are not among `facts` are directories. Destinations are missing on the host, except those `there`.
+    """
+    known = {row.path: row for row in facts}
+    standing = set(there)
+    return host.replace(
+        sources={
+            request.source: known[request.source] if request.source in known else fact(request.source)
+            for request in policy.mounts
+        },
+        destinations={
+            request.dest: Destination(exists=True, directory=True) if request.dest in standing else Destination()
+            for request in policy.mounts
+        },
+    )
+
+
+def base(**changes: Any) -> Host:
+    """Return what all of them have in common: Alice, her project, and a recent kernel and bwrap."""
+    why = dict(places.HIDDEN)
+    hidden = ((row if row.startswith("/") else f"{HOME}/{row}", row) for row in _HIDDEN)
+    facts: dict[str, Any] = {
+        "uid": 1000,
+        "gid": 1000,
+        "user": "alice",
+        "home": HOME,
+        "workdir": fact(PROJECT),
+        "environ": dict(ENVIRON),
+        "memory": 16 << 30,
+        "bwrap": Bubblewrap("/usr/bin/bwrap", BWRAP_OPTIONS),
+        "landlock": 6,
+        "home_fact": fact(HOME),
+        "hidden": tuple(Hidden(fact(path, "file" if row in _FILES else "directory"), why[row]) for path, row in hidden),
+        "not_projects": tuple(place(path) for path in _NOT_PROJECTS),
+        "not_beneath": tuple(place(path) for path in _NOT_BENEATH),
+        "beneath_after_all": (place("/dev/shm"), place("/run/media")),
+        "masked": places.MASKED[:3],
+        "signal_reset": ("/usr/bin/env",),
+        "identity": ("Alice Example", "alice@example.org"),
+        "client": Client(f"{HOME}/.local/bin/claude", f"{HOME}/.local/share/claude/versions/2.1.325"),
+        "instance": instance.locate(HOME, PROJECT),
+        "memory_files": (b"", b""),
+    }
+    return Host(**{**facts, **changes})
+
+
+def _etc(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str, str], ...]:
+    """Give each path of /etc the reason from the table, in which a star stands for the rest of a name."""
+
+    def reason(path: str) -> str:
+        return next(
+            why for known, why in places.ETC if path == known or (known[-1] == "*" and path.startswith(known[:-1]))
+        )
+
+    return tuple((path, real or path, reason(path)) for path, real in rows)
+
+
+_MERGED = (("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64"), ("/sbin", "usr/sbin"))
+_DEBIAN_ETC = (
+    ("/etc/alternatives", ""),
+    ("/etc/ld.so.cache", ""),
+    ("/etc/localtime", "/usr/share/zoneinfo/Etc/UTC"),
+    ("/etc/os-release", "/usr/lib/os-release"),
+    ("/etc/mime.types", ""),
+    ("/etc/protocols", ""),
+    ("/etc/services", ""),
+    ("/etc/terminfo", ""),
+    ("/etc/perl", ""),
+    ("/etc/python3", ""),
+    ("/etc/python3.11", ""),
+    ("/etc/ssl/certs", ""),
+    ("/etc/ssl/openssl.cnf", ""),
+)
+
+
+def debian(**changes: Any) -> Host:
+    """Debian 12: /usr merged, certificates as files of /etc, programs chosen by alternatives."""
+    facts: dict[str, Any] = {
+        "roots": (_MERGED[0], _MERGED[1], ("/lib32", "usr/lib32"), _MERGED[2], ("/libx32", "usr/libx32"), _MERGED[3]),
+        "opt": True,
+        "etc": _etc(_DEBIAN_ETC),
+        "ca_bundle": fact("/etc/ssl/certs/ca-certificates.crt", "file", owner=0),
+        "resolv_conf": b"domain example.org\nsearch example.org\nnameserver 192.0.2.53\nnameserver 2001:db8::53\n",
+    }
+    return base(**{**facts, **changes})
+
+
+def ubuntu(**changes: Any) -> Host:
+    """Ubuntu 24.04: as Debian, but resolv.conf leads to systemd-resolved and bwrap cannot bind by descriptor."""
+    facts: dict[str, Any] = {
+        "roots": _MERGED,
+        "bwrap": Bubblewrap("/usr/bin/bwrap", BWRAP_OPTIONS - {"--bind-fd"}),
+        "resolv_conf": RESOLVED,
+    }
+    return debian(**{**facts, **changes})
+
+
+def fedora(**changes: Any) -> Host:
+    """Fedora: certificates under /etc/pki, to which /etc/ssl/certs is a link, and a TLS policy."""
+    bundle = "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"
+    facts: dict[str, Any] = {
+        "roots": _MERGED,
+        "opt": True,
+        "etc": _etc((
+            ("/etc/alternatives", ""),
+            ("/etc/ld.so.cache", ""),
+            ("/etc/localtime", "/usr/share/zoneinfo/Europe/Berlin"),
+            ("/etc/os-release", "/usr/lib/os-release"),
+            ("/etc/protocols", ""),
+            ("/etc/services", ""),
+            ("/etc/fonts", ""),
+            ("/etc/ssl/certs", "/etc/pki/tls/certs"),
+            ("/etc/ssl/openssl.cnf", "/etc/pki/tls/openssl.cnf"),
+            ("/etc/pki/ca-trust/extracted", ""),
+            ("/etc/pki/tls/certs", ""),
+            ("/etc/pki/tls/cert.pem", bundle),
+            ("/etc/pki/tls/openssl.cnf", ""),
+            ("/etc/crypto-policies", ""),
+        )),
+        "ca_bundle": fact("/etc/pki/tls/certs/ca-bundle.crt", "file", real=bundle, owner=0),
+        "resolv_conf": RESOLVED,
+    }  # fmt: skip
+    return base(**{**facts, **changes})
+
+
+def arch(**changes: Any) -> Host:
+    """Arch: every root leads to /usr/bin or /usr/lib, and the bundle is a link within /etc."""
+    bundle = "/etc/ca-certificates/extracted/tls-ca-bundle.pem"
+    facts: dict[str, Any] = {
+        "roots": (("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib"), ("/sbin", "usr/bin")),
+        "opt": True,
+        "etc": _etc((
+            ("/etc/ld.so.cache", ""),
+            ("/etc/localtime", "/usr/share/zoneinfo/Europe/Paris"),
+            ("/etc/os-release", "/usr/lib/os-release"),
+            ("/etc/protocols", ""),
+            ("/etc/services", ""),
+            ("/etc/fonts", ""),
+            ("/etc/ssl/certs", ""),
+            ("/etc/ssl/openssl.cnf", ""),
+            ("/etc/ssl/cert.pem", bundle),
+            ("/etc/ca-certificates/extracted", ""),
+        )),
+        "ca_bundle": fact("/etc/ssl/certs/ca-certificates.crt", "file", real=bundle, owner=0),
+        "resolv_conf": b"# Generated by NetworkManager\nnameserver 192.168.1.1\n",
+    }  # fmt: skip
+    return base(**{**facts, **changes})
+
+
+def nixos(**changes: Any) -> Host:
+    """NixOS: no /usr, everything in the store, /etc made of links into it."""
+    store = "/nix/store/"
+    bundle = f"{store}w7v3nss-cacert-3.101/etc/ssl/certs/ca-bundle.crt"
+    bash = f"{store}b4bash-interactive-5.2/bin/bash"
+    env = f"{store}c1coreutils-9.5/bin/coreutils"
+    facts: dict[str, Any] = {
+        "usr": False,
+        "store": True,
+        "store_path": (f"{store}c1coreutils-9.5/bin", f"{store}b4bash-interactive-5.2/bin", f"{store}g2git-2.45/bin"),
+        "store_links": (("/bin/sh", bash), ("/bin/bash", bash), ("/usr/bin/env", env)),
+        "bwrap": Bubblewrap(f"{store}d8bubblewrap-0.11.0/bin/bwrap", BWRAP_OPTIONS),
+        "etc": _etc((
+            ("/etc/localtime", f"{store}t5tzdata-2024a/share/zoneinfo/Europe/Zurich"),
+            ("/etc/os-release", f"{store}o6etc-os-release"),
+            ("/etc/protocols", f"{store}i9iana-etc/etc/protocols"),
+            ("/etc/services", f"{store}i9iana-etc/etc/services"),
+            ("/etc/fonts", ""),
+            ("/etc/terminfo", f"{store}e3system-path/share/terminfo"),
+            ("/etc/ssl/certs", ""),
+        )),
+        "ca_bundle": fact("/etc/ssl/certs/ca-certificates.crt", "file", real=bundle, owner=0),
+        "resolv_conf": b"# Generated by resolvconf\nsearch lan\nnameserver 192.168.1.1\noptions edns0\n",
+        "client": Client(f"{HOME}/.nix-profile/bin/claude", f"{store}k7claude-code-2.1.325/bin/claude"),
+    }  # fmt: skip
+    return base(**{**facts, **changes})
+
+
+def unmerged(**changes: Any) -> Host:
+    """An older machine: directories of their own beside /usr, aarch64, no Landlock, an old bwrap, no bash."""
+    facts: dict[str, Any] = {
+        "machine": "aarch64",
+        "memory": 512 << 20,
+        "roots": (("/bin", ""), ("/lib", ""), ("/sbin", "")),
+        "opt": False,
+        "bwrap": Bubblewrap("/usr/bin/bwrap", BWRAP_OPTIONS - {"--bind-fd", "--disable-userns", "--size"}),
+        "landlock": 0,
+        "cgroup_namespace": False,
+        "signal_reset": ("/usr/bin/perl",),
+        "bash": False,
+        "etc": _etc((*_DEBIAN_ETC[:2], ("/etc/localtime", ""), ("/etc/ssl/certs", ""))),
+        "ca_bundle": fact("/etc/ssl/certs/ca-certificates.crt", "file", owner=0),
+        "resolv_conf": b"nameserver 10.0.0.1\n",
+        "masked": (*places.MASKED[:2], ("/usr/local/etc/npmrc", "npm token")),
+    }
+    return base(**{**facts, **changes})
+
+
+ALL: dict[str, Callable[..., Host]] = {
+    "debian": debian, "ubuntu": ubuntu, "fedora": fedora, "arch": arch, "nixos": nixos, "unmerged": unmerged,
+}  # fmt: skip

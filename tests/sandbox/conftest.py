@@ -1,0 +1,165 @@
+"""What the tests of real sandboxes share: compiled probes, a careless sandbox to compare with, other bwraps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+from tests.conftest import Account, Box, make_box, need
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROBES = Path(__file__).resolve().parent.parent / "probes"
+PYTHON = "/usr/bin/python3"  # visible inside as well
+
+
+class Naive(Protocol):
+    """Run a program in the sandbox that a first attempt at this product would make."""
+
+    def __call__(self, box: Box, *argv: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]: ...
+
+
+class Probes(Protocol):
+    """Put a probe into the project of a box and return its path."""
+
+    def __call__(self, box: Box, name: str) -> str: ...
+
+
+class Altered(Protocol):
+    """Make a box run a changed copy of claudebox: another bwrap, or other text in a module."""
+
+    def __call__(self, box: Box, *, bwrap: str = "", edits: dict[str, tuple[str, str]] | None = None) -> str: ...
+
+
+class Background(Protocol):
+    """Start a program on the host beside the test; it is gone when the test ends."""
+
+    def __call__(self, box: Box, *argv: str, **options: object) -> subprocess.Popen[str]: ...
+
+
+@pytest.fixture
+def naive() -> Naive:
+    """Return the positive control: everything unshared, everything of the host readable, nothing filtered."""
+
+    def run(box: Box, *argv: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+        return box.host(
+            "/usr/bin/bwrap", "--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
+            "--bind", box.project, box.project, *options, "--", *argv,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def compiled() -> Iterator[str]:
+    """Compile every probe once."""
+    need(shutil.which("gcc"), "C compiler")
+    directory = tempfile.mkdtemp(prefix="claudebox-probes-")
+    os.chmod(directory, 0o755)
+    for name, *flags in (("syscalls",), ("refuse",), ("shared_memory", "-lrt")):
+        source = str(PROBES / f"{name}.c")
+        subprocess.run(["gcc", "-O1", "-Wall", "-Werror", "-o", f"{directory}/{name}", source, *flags], check=True)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def probe(compiled: str) -> Probes:
+    """Return what brings probes into a project."""
+
+    def put(box: Box, name: str) -> str:
+        source = PROBES / name if name.endswith(".py") else Path(compiled, name)
+        return box.write(name, source.read_bytes(), mode=0o755)
+
+    return put
+
+
+@pytest.fixture
+def altered(checkout: str) -> Iterator[Altered]:
+    """Return what gives a box a changed copy of claudebox.
+
+    The real one looks for bwrap in the system's directories first; a package build writes its path into `baked`,
+    and so do we. Other edits replace a text that stands in the module exactly once.
+    """
+    copies: list[str] = []
+
+    def change(box: Box, *, bwrap: str = "", edits: dict[str, tuple[str, str]] | None = None) -> str:
+        base = tempfile.mkdtemp(prefix="claudebox-altered-")
+        copies.append(base)
+        shutil.copytree(checkout, base, dirs_exist_ok=True)
+        os.chmod(base, 0o755)
+        changes = dict(edits or {})
+        if bwrap:
+            changes["baked.py"] = ("TOOLS: dict[str, str] = {}", f"TOOLS: dict[str, str] = {{'bwrap': {bwrap!r}}}")
+        for module, (old, new) in changes.items():
+            path = Path(base, "src/claudebox", module)
+            text = path.read_text()
+            assert text.count(old) == 1, f"{module} does not say {old!r} once"
+            path.write_text(text.replace(old, new))
+        box.program = f"{base}/bin/claudebox"
+        return base
+
+    yield change
+    for base in copies:
+        shutil.rmtree(base)
+
+
+@pytest.fixture
+def background() -> Iterator[Background]:
+    """Return what starts programs beside the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(box: Box, *argv: str, **options: object) -> subprocess.Popen[str]:
+        settings: dict[str, object] = {
+            "cwd": box.project, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT,
+            "encoding": "utf-8", "env": box.variables(options.pop("env", None)),  # type: ignore[arg-type]
+            **box.account.demotion, **options,
+        }  # fmt: skip
+        process: subprocess.Popen[str] = subprocess.Popen(argv, **settings)  # type: ignore[call-overload]
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@contextlib.contextmanager
+def listener(address: str) -> Iterator[None]:
+    """Answer on a socket with a secret, as an agent of the host would."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(address)
+        server.listen()
+        if not address.startswith("\0"):
+            os.chmod(address, 0o666)
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    with server.accept()[0] as connection:
+                        connection.send(b"agent-secret")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.fixture
+def root_box(checkout: str) -> Iterator[Box]:
+    """Return a fresh box of root, for what only root can set up."""
+    need(os.getuid() == 0, "privileges of root")
+    made = make_box(Account("root", 0, 0), checkout)
+    yield made
+    shutil.rmtree(made.base, ignore_errors=True)

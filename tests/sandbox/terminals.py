@@ -1,0 +1,250 @@
+"""An interactive bash on a real terminal, as a person has it, and bounded waiting for what it shows.
+
+`Terminal` is a pty whose other end is held by the test; `Multiplexer` is a window of tmux, which understands what
+programs write as a terminal emulator does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import shlex
+import struct
+import subprocess
+import termios
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from tests.conftest import need
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import Box
+
+PATIENCE = 5.0  # seconds; only a hang needs them
+CTRL_C, CTRL_Z, CTRL_BACKSLASH = "\x03", "\x1a", "\x1c"
+_PROMPT = "<$?>host$ "  # shows the status of the last command
+_AT_PROMPT = r"<(\d+)>host\$ "
+_ESCAPES = re.compile(r"\x1b\[[0-9;?<>=]*[A-Za-z]|\x1b[=>78]|\r")
+_UNFINISHED = re.compile(r"\x1b(\[[0-9;?<>=]*)?\Z")
+_BASH = ("/bin/bash", "--norc", "--noprofile", "-i")
+
+
+def wait_until(condition: Callable[[], object], what: str, *, patience: float = PATIENCE) -> None:
+    """Wait for something to become true, and fail if it does not."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {patience:.0f} seconds in vain: {what}")
+        time.sleep(0.01)
+
+
+def content(path: str) -> str:
+    """Return what a file says, nothing if there is none yet."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def marked(marker: str) -> list[int]:
+    """Return the processes of the host that have this text in their command line."""
+    found = []
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = Path(f"/proc/{process}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if marker.encode() in line:
+            found.append(int(process))
+    return found
+
+
+def state(process: int) -> str:
+    """Return the state of a process as one letter, as `ps` shows it."""
+    return content(f"/proc/{process}/stat").rpartition(")")[2].split()[0]
+
+
+def command(box: Box, *words: str) -> str:
+    """Return the command line that runs these words in the sandbox."""
+    return shlex.join((box.program, "-y", "--exec", "--", *words))
+
+
+class Terminal:
+    """A pty with an interactive bash of the account of a box, in its project."""
+
+    def __init__(self, box: Box, *, argv: tuple[str, ...] = _BASH) -> None:
+        self.box = box
+        self._everything = self._text = ""
+        self._seen = 0
+        self.master, slave = pty.openpty()
+        self.name = os.ttyname(slave)
+        os.fchown(slave, box.account.uid, box.account.gid)
+        self.resize(24, 80)
+        self.process = subprocess.Popen(
+            argv, cwd=box.project, env=box.variables({"PS1": _PROMPT, "HISTFILE": "/dev/null"}),
+            stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            **box.account.demotion,
+        )  # type: ignore[call-overload]  # fmt: skip
+        self.slave: int | None = slave
+        if argv == _BASH:
+            self.prompt()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.hang_up()
+        try:
+            self.process.wait(PATIENCE)
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+    def hang_up(self) -> None:
+        """Close the terminal, as closing its window does."""
+        for descriptor in (self.slave, self.master):
+            if descriptor is not None and descriptor >= 0:
+                os.close(descriptor)
+        self.slave = None
+        self.master = -1
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Change the size of the window."""
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def press(self, keys: str) -> None:
+        """Type without a line end."""
+        os.write(self.master, keys.encode())
+
+    def type(self, line: str) -> None:
+        """Type a line."""
+        self.press(line + "\r")
+
+    def claudebox(self, *words: str) -> None:
+        """Type a command line that runs these words in the sandbox."""
+        self.type(command(self.box, *words))
+
+    def resume(self) -> None:
+        """Continue the job that was suspended, and wait until it has the terminal and runs."""
+        self.type("fg")
+        self.expect("fg\n")
+        jobs = marked(self.box.project)
+        wait_until(lambda: os.tcgetpgrp(self.master) in jobs, "the job has the terminal")
+        wait_until(lambda: not any(state(job) in "Tt" for job in jobs), "the job runs")
+
+    def expect(self, pattern: str, *, patience: float = PATIENCE) -> re.Match[str]:
+        """Wait until the pattern appears behind what was expected before."""
+        deadline = time.monotonic() + patience
+        while True:
+            found = re.compile(pattern).search(self._text, self._seen)
+            if found:
+                self._seen = found.end()
+                return found
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no {pattern!r} on the terminal after {self._text[self._seen :]!r}")
+            self._read(min(0.2, patience))
+
+    def prompt(self, *, patience: float = PATIENCE) -> int:
+        """Wait for the prompt of the host's shell and return the status that it shows."""
+        return int(self.expect(_AT_PROMPT, patience=patience)[1])
+
+    def shown(self, *, during: float = 0.0) -> str:
+        """Return what has appeared behind what was expected last, after so many seconds."""
+        deadline = time.monotonic() + during
+        while (left := deadline - time.monotonic()) > 0:
+            self._read(left)
+        self._read(0)
+        return self._text[self._seen :]
+
+    def raw(self) -> str:
+        """Return everything that has appeared, control sequences included."""
+        self._read(0)
+        return self._everything
+
+    def modes(self) -> list[object]:
+        """Return the modes of the terminal."""
+        return termios.tcgetattr(self.master)
+
+    def flags(self) -> int:
+        """Return the flags of the descriptors that the programs on the terminal share."""
+        assert self.slave is not None
+        return fcntl.fcntl(self.slave, fcntl.F_GETFL)
+
+    def _read(self, patience: float) -> None:
+        if select.select([self.master], [], [], patience)[0]:
+            try:
+                piece = os.read(self.master, 65536)
+            except OSError:  # the last one on the other side has gone
+                piece = b""
+                time.sleep(min(patience, 0.05))
+            self._everything += piece.decode(errors="replace")
+            self._text = _ESCAPES.sub("", _UNFINISHED.sub("", self._everything))
+
+
+class Multiplexer:
+    """A window of a tmux server of its own, with an interactive bash in it."""
+
+    def __init__(self, box: Box) -> None:
+        found = box.host("tmux", "-V")
+        need(found.returncode == 0, "tmux")
+        self.box = box
+        self._socket = f"{box.base}/tmux-{box.account.uid}"
+        box.host("mkdir", "-p", self._socket)
+        os.makedirs(self._socket, exist_ok=True)
+        os.chown(self._socket, box.account.uid, box.account.gid)
+        shell = shlex.join(("env", f"PS1={_PROMPT}", "HISTFILE=/dev/null", *_BASH))
+        self._tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", shell)
+        self.expect(_AT_PROMPT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tmux("kill-server")
+
+    def press(self, *keys: str) -> None:
+        """Press keys by the names that tmux has for them."""
+        self._tmux("send-keys", *keys)
+
+    def type(self, line: str) -> None:
+        """Type a line."""
+        self._tmux("send-keys", "-l", line)
+        self._tmux("send-keys", "Enter")
+
+    def claudebox(self, *words: str) -> None:
+        """Type a command line that runs these words in the sandbox."""
+        self.type(command(self.box, *words))
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Change the size of the window."""
+        self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
+
+    def screen(self) -> str:
+        """Return what a person sees."""
+        return self._tmux("capture-pane", "-p", "-J")
+
+    def expect(self, pattern: str) -> re.Match[str]:
+        """Wait until the screen shows the pattern."""
+        found: list[re.Match[str]] = []
+
+        def look() -> bool:
+            match = re.search(pattern, self.screen())
+            found.extend([match] if match else [])
+            return match is not None
+
+        wait_until(look, f"{pattern!r} on the screen of tmux")
+        return found[0]
+
+    def state(self, *names: str) -> list[str]:
+        """Return what tmux says about the window, by the names that it has for it."""
+        return self._tmux("display-message", "-p", " ".join(f"#{{{name}}}" for name in names)).split()
+
+    def _tmux(self, *words: str) -> str:
+        return self.box.host("tmux", "-S", f"{self._socket}/server", *words).stdout

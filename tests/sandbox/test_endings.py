@@ -1,0 +1,185 @@
+"""Nothing outlives the sandbox, and the sandbox does not outlive claudebox, whoever is killed and whenever."""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import shlex
+import signal
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from tests.conftest import need
+from tests.sandbox.terminals import content, marked, state, wait_until
+
+SPY = Path(__file__).resolve().parent.parent / "probes" / "spy.py"
+NAIVE = ("/usr/bin/bwrap", "--dev-bind", "/", "/", "--proc", "/proc", "--unshare-pid")
+
+
+def launch(background, box, *words, options=("-y", "--exec", "--")):
+    """Start claudebox with a word that none but its processes have in their command lines."""
+    marker = uuid.uuid4().hex
+    return background(box, box.program, *options, *words, marker), marker
+
+
+def wait_for_the_end(marker):
+    wait_until(lambda: not marked(marker), "the end of every process", patience=5)
+
+
+def children(process):
+    return [int(child) for child in content(f"/proc/{process}/task/{process}/children").split()]
+
+
+def traces(box):
+    """Return what a sandbox could leave on the host: mounts, and files in the project and in /tmp."""
+    mounts = [line for line in content("/proc/self/mountinfo").splitlines() if box.base in line or "newroot" in line]
+    own = ("claudebox-", "pytest-", "tmux-")
+    temporary = [entry.name for entry in os.scandir("/tmp") if not entry.name.startswith(own)]
+    return mounts, sorted(os.listdir(box.project)), sorted(temporary)
+
+
+def moments(count, span):
+    """Return moments of the start: most spread over all of it, some in the run behind it."""
+    return [random.uniform(0, span) for _ in range(count)]
+
+
+@pytest.mark.slow
+def test_killing_claudebox_at_any_moment_leaves_nothing(box, background):
+    # proves E10, E15, SAND-15
+    begin = time.monotonic()
+    assert box.run("true").returncode == 0
+    span = 1.2 * (time.monotonic() - begin)
+    before = traces(box)
+    pending = []
+    for moment in moments(40 if box.account.uid == 0 else 150, span):
+        process, marker = launch(background, box, "sleep", "1000")
+        time.sleep(moment)
+        process.kill()
+        process.wait()
+        pending.append((moment, marker))
+    deadline = time.monotonic() + 5
+    while pending and time.monotonic() < deadline:
+        lines = all_command_lines()
+        pending = [(moment, marker) for moment, marker in pending if marker.encode() in lines]
+    assert pending == [], "left behind: " + repr(
+        [describe(process) for _, marker in pending for process in marked(marker)]
+    )
+    assert traces(box) == before
+
+
+def all_command_lines():
+    lines = []
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            lines.append(Path(f"/proc/{process}/cmdline").read_bytes())
+        except OSError:
+            continue
+    return b"".join(lines)
+
+
+def describe(process):
+    """Tell where a process hangs."""
+    return [content(f"/proc/{process}/{name}") for name in ("cmdline", "wchan", "syscall", "stack")]
+
+
+@pytest.mark.parametrize("victim", ["claudebox", "monitor", "init"])
+def test_killing_any_of_the_processes_around_it_ends_a_running_sandbox(box, background, victim):
+    # proves E10, SAND-15
+    script = "setsid sleep 1000 & echo ready; sleep 1000; :"
+    process, marker = launch(background, box, "sh", "-c", script)
+    while process.stdout.readline() != "ready\n":
+        assert process.poll() is None
+    (monitor,) = children(process.pid)
+    (init,) = children(monitor)
+    inside = children(init)
+    os.kill({"claudebox": process.pid, "monitor": monitor, "init": init}[victim], signal.SIGKILL)
+
+    assert process.wait(20) == (-signal.SIGKILL if victim == "claudebox" else 128 + signal.SIGKILL)
+    wait_for_the_end(marker)
+    wait_until(lambda: not any(os.path.exists(f"/proc/{child}") for child in (*inside, init)), "the end inside")
+
+
+def test_a_daemon_is_gone_the_moment_that_claudebox_ends(box):
+    # proves E12, SAND-15
+    marker = uuid.uuid4().hex
+    daemon = f"import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\ntime.sleep(60)  # {marker}"
+    script = f"python3 -c {shlex.quote(daemon)}; python3 -c {shlex.quote(daemon)}; exit 7"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "capture_output": False}
+
+    assert box.host("sh", "-c", script, **quiet).returncode == 7
+    survivors = marked(marker)
+    assert len(survivors) == 2
+    for process in survivors:
+        os.kill(process, signal.SIGKILL)
+    wait_for_the_end(marker)
+
+    assert box.sh(script, **quiet).returncode == 7
+    assert marked(marker) == []
+
+
+def test_the_first_process_cannot_be_killed_from_inside(box):
+    # proves E13
+    assert box.sh("kill -9 1; kill -9 1; echo still alive").stdout == "still alive\n"
+
+
+def take_over(background, box, *command):
+    """Run a program that makes the first process inside forget its parent."""
+    need(platform.machine() == "x86_64", "machine that the take-over is written for")
+    program = box.write("spy.py", SPY.read_bytes())
+    taken = f"{box.project}/taken-{uuid.uuid4().hex}"
+    process = background(box, *command, "python3", program, "init", taken)
+    wait_until(lambda: os.path.exists(taken), "the first process was taken over")
+    return process, taken
+
+
+@pytest.mark.parametrize("name", ["KILL", "TERM"])
+def test_a_sandbox_whose_first_process_was_taken_over_ends_with_claudebox(box, background, altered, name):
+    # proves E10, E12
+    control, marker = take_over(background, box, *NAIVE, "--die-with-parent", "--")
+    control.kill()
+    control.wait()
+    time.sleep(0.2)
+    survivors = marked(marker)
+    assert survivors, "the take-over is no good"
+    for process in survivors:
+        os.kill(process, signal.SIGKILL)
+    wait_for_the_end(marker)
+
+    altered(box, edits={"supervise.py": ("_GRACE = 10.0", "_GRACE = 0.2")})
+    process, marker = take_over(background, box, box.program, "-y", "--exec", "--")
+    process.send_signal(getattr(signal, f"SIG{name}"))
+    process.wait(20)
+    wait_for_the_end(marker)
+
+
+def test_a_sandbox_that_is_killed_with_many_processes_leaves_none(user_box, background):
+    # proves E10, E12
+    script = "i=0; while [ $i -lt 100 ]; do setsid sleep 1000 & i=$((i + 1)); done; echo ready; wait"
+    process, marker = launch(background, user_box, "sh", "-c", script)
+    while process.stdout.readline() != "ready\n":
+        assert process.poll() is None
+    (monitor,) = children(process.pid)
+    (init,) = children(monitor)
+    wait_until(lambda: len(children(init)) == 101, "all of them run")
+    inside = children(init)
+    process.kill()
+    process.wait()
+    wait_for_the_end(marker)
+    wait_until(lambda: not any(os.path.exists(f"/proc/{child}") for child in inside), "the end of all of them")
+
+
+def test_orphans_are_reaped_while_it_runs(user_box, background):
+    # proves E12
+    # Whoever holds the first process of a sandbox must let it do its work.
+    script = "i=0; while [ $i -lt 20 ]; do (setsid true &); i=$((i + 1)); done; sleep 0.2; echo ready; sleep 1000; :"
+    process, _ = launch(background, user_box, "sh", "-c", script)
+    while process.stdout.readline() != "ready\n":
+        assert process.poll() is None
+    (monitor,) = children(process.pid)
+    (init,) = children(monitor)
+
+    wait_until(lambda: [state(child) for child in children(init)] == ["S"], "no zombies are left")

@@ -1,0 +1,395 @@
+"""Extra mounts, and what a hostile project cannot do with links, sockets and names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import time
+
+import pytest
+from tests.conftest import need
+from tests.sandbox.conftest import PYTHON, listener
+
+
+def data(box, name: str = "data") -> str:
+    """Make a directory outside of the project with a file in it."""
+    box.write(f"{box.base}/{name}/file", f"content of {name}\n")
+    return f"{box.base}/{name}"
+
+
+def test_a_read_only_mount_can_be_read_and_a_writable_one_written(box):
+    # proves EXT-02
+    readable, writable, other = data(box, "readable"), data(box, "writable"), data(box, "other")
+    file = box.write(f"{box.base}/single", "single file\n")
+    script = (
+        f"cat {readable}/file /w/file ~/placed/file /single;"
+        f"echo new >{readable}/new; echo new >/w/new; echo new >~/placed/new; echo changed >/single; rm {readable}/file"
+    )
+
+    control = box.host("cat", f"{readable}/file")
+    hidden = box.sh(f"cat {readable}/file")
+    result = box.sh(script, flags=(
+        "--mount-ro", readable, f"--mount-rw={writable}:/w", "--mount-rw", f"{other}:~/placed", "--mount-ro", f"{file}:/single",
+    ))  # fmt: skip
+
+    assert control.stdout == "content of readable\n"
+    assert hidden.stdout == ""
+    assert result.stdout.splitlines() == ["content of readable", "content of writable", "content of other", "single file"]
+    assert os.listdir(readable) == ["file"]
+    assert sorted(os.listdir(writable)) == sorted(os.listdir(other)) == ["file", "new"]
+    with open(file, encoding="utf-8") as content:
+        assert content.read() == "single file\n"
+    assert result.stderr.count("Read-only file system") == 3
+    assert "/w" in result.stderr  # the audit names it
+
+
+@pytest.mark.parametrize(("spelling", "expected"), [
+    ("{base}/with\\:colon", "{base}/with:colon"),
+    ("{base}/with\\:colon:/d\\:est", "/d:est"),
+    ("~/in home", "{home}/in home"),
+    ("~/in home:~/there", "{home}/there"),
+    ("../relative", "{base}/relative"),
+    ("{base}/back\\slash:/b", "/b"),
+    ("{base}/./relative/../relative/", "{base}/relative"),
+])  # fmt: skip
+def test_sources_and_destinations_can_be_spelled_in_every_way(user_box, spelling, expected):
+    # proves EXT-02, C11
+    names = {"base": user_box.base, "home": user_box.home}
+    for path in ("{base}/with:colon", "{home}/in home", "{base}/relative", "{base}/back\\slash"):
+        user_box.write(f"{path.format(**names)}/file", "content")
+
+    result = user_box.run("cat", f"{expected.format(**names)}/file", flags=("--mount-ro", spelling.format(**names)))
+
+    assert result.stdout == "content", result.stderr
+
+
+def test_a_link_as_source_shows_what_it_points_at(user_box):
+    # proves EXT-02
+    target = data(user_box)
+    link = f"{user_box.base}/link"
+    os.symlink(target, link)
+
+    result = user_box.run("cat", f"{link}/file", flags=("--mount-ro", link))
+
+    assert result.stdout == "content of data\n", result.stderr
+
+
+@pytest.mark.parametrize("place", [
+    "/", "~", "~/.ssh", "~/.ssh/id", "~/.config", "~/.config/gh", "~/.aws", "~/.netrc", "~/.claude", "~/.claudebox", "~/..",
+    "/run", "/proc", "/sys", "/dev", "/dev/shm/../..", "/etc", "/etc/shadow", "/proc/1/root", "/boot",
+    "{base}/link-to-home", "{base}/link-to-key", "{base}",
+])  # fmt: skip
+def test_sources_that_would_expose_what_is_hidden_are_refused(user_box, place):
+    # proves EXT-02, C26
+    box = user_box
+    for name in (".ssh/id", ".config/gh/hosts.yml", ".aws/credentials", ".netrc", ".claude/x", ".claudebox/x"):
+        box.write(f"{box.home}/{name}", "secret")
+    os.chmod(f"{box.home}/.claudebox", 0o700)
+    os.symlink(box.home, f"{box.base}/link-to-home")
+    os.symlink(f"{box.home}/.ssh/id", f"{box.base}/link-to-key")
+    source = place.format(base=box.base)
+    need(source.startswith("~") or os.path.lexists(source) or source == "/proc/1/root", source)
+
+    result = box.run("echo", "ran", flags=("--mount-ro", f"{source}:/exposed"))
+
+    assert result.returncode == 125, result.stderr
+    assert result.stdout == ""
+    assert "error: " in result.stderr
+
+
+def test_unsafe_mounts_are_possible_and_loud(user_box):
+    # proves EXT-02, C26
+    box = user_box
+    box.write(f"{box.home}/.aws/credentials", "secret")
+
+    result = box.run("cat", "/aws/credentials", flags=("--unsafe-mounts", "--mount-ro", "~/.aws:/aws"))
+
+    assert result.stdout == "secret", result.stderr
+    assert "--unsafe-mounts" in result.stderr
+
+
+@pytest.mark.parametrize("dest", [
+    "/", "/usr", "/usr/bin", "/usr/local/bin", "/bin", "/lib", "/proc", "/proc/1", "/dev", "/dev/null", "/run", "/run/claudebox",
+    "/run/user", "/etc", "/etc/passwd", "/etc/resolv.conf", "/etc/ssl/certs", "/etc/hosts", "/tmp", "~/.claude",
+    "~/.claude/settings.json", "~/.gitconfig", "/nix", "/sys", "{project}", "{base}", "/etc/../usr/bin", "relative",
+    "{project}/../x/..", "", "/etc/claude-code", "/opt", "/home/../etc/passwd",
+])  # fmt: skip
+@pytest.mark.parametrize("flag", ["--mount-ro", "--mount-rw"])
+def test_destinations_that_would_shadow_the_sandbox_are_refused(user_box, dest, flag):
+    # proves EXT-02, C27
+    box = user_box
+    box.mkdir("x")
+    place = dest.format(project=box.project, base=box.base)
+    file_like = os.path.basename(dest) in ("passwd", "resolv.conf", "hosts", "null", "settings.json", ".gitconfig")
+    source = box.write(f"{box.base}/single", "single") if file_like else data(box)
+
+    result = box.run("echo", "ran", flags=(flag, f"{source}:{place}"))
+
+    assert result.returncode == 125, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+
+
+def test_the_home_cannot_be_shadowed(user_box):
+    # proves EXT-02, C27
+    result = user_box.run("echo", "ran", flags=("--mount-rw", f"{data(user_box)}:{user_box.home}"))
+
+    assert result.returncode == 125
+    assert "home" in result.stderr
+
+
+def test_missing_sources_fifos_and_devices_are_refused(user_box):
+    # proves EXT-02, C18
+    box = user_box
+    os.mkfifo(f"{box.base}/fifo")
+    started = time.monotonic()
+    for source in (f"{box.base}/missing", f"{box.base}/fifo", "/dev/zero"):
+        result = box.run("echo", "ran", flags=("--mount-ro", f"{source}:/there"))
+        assert result.returncode == 125
+        assert source in result.stderr
+    assert time.monotonic() - started < 10
+
+
+def test_sockets_as_sources_are_refused_unless_they_are_meant(user_box, probe):
+    # proves C26, C19
+    box = user_box
+    script = probe(box, "connect.py")
+    path = f"{box.base}/agent"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        os.chmod(path, 0o666)
+        server.listen()
+        refused = box.run(PYTHON, script, "/agent", flags=("--mount-ro", f"{path}:/agent"))
+        box.write("answer.py", "")
+        meant = box.run("test", "-S", "/agent", flags=("--unsafe-mounts", "--mount-ro", f"{path}:/agent"))
+
+    assert refused.returncode == 125
+    assert "socket" in refused.stderr
+    assert meant.returncode == 0, meant.stderr
+
+
+def test_a_thousand_mounts_work(user_box):
+    # proves EXT-02
+    box = user_box
+    flags: list[str] = []
+    for number in range(1000):
+        box.write(f"{box.base}/many/{number}/file", f"{number}\n")
+        flags += ["--mount-rw" if number % 2 else "--mount-ro", f"{box.base}/many/{number}:/many/{number}"]
+
+    result = box.sh("cat /many/*/file | sort -n | uniq | wc -l; touch /many/1/new /many/2/new; ulimit -n", flags=tuple(flags))
+
+    assert result.returncode == 0, result.stderr[-500:]
+    assert result.stdout.split()[0] == "1000"
+    assert os.path.exists(f"{box.base}/many/1/new")
+    assert not os.path.exists(f"{box.base}/many/2/new")
+
+
+def test_too_many_mounts_are_refused_in_plain_words(user_box):
+    # proves EXT-02
+    source = data(user_box)
+    flags = [word for number in range(3200) for word in ("--mount-ro", f"{source}:/many/{number}")]
+
+    result = user_box.run("echo", "ran", flags=tuple(flags))
+
+    assert result.returncode == 125
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert "bwrap takes" in result.stderr or "open files" in result.stderr
+
+
+def test_a_mount_in_another_mount_leads_through_no_link(box):
+    # proves C01, C02, EXT-02
+    outer, inner, victim = data(box, "outer"), data(box, "inner"), box.mkdir(f"{box.base}/victim")
+    os.symlink(f"/oldroot{victim}", f"{outer}/link")
+    os.symlink(victim, f"{outer}/plain")
+    for link in ("link", "plain"):
+        for dest in (f"/outer/{link}/made", f"/outer/{link}", f"{outer}/{link}/made", f"{outer}/{link}"):
+            top = "/outer" if dest.startswith("/outer") else outer
+            result = box.sh(
+                "echo ran", flags=("--mount-rw", f"{outer}:{top}", "--mount-ro", f"{inner}:{dest}")
+            )
+            assert result.returncode == 125, (dest, result.stderr)
+            assert os.listdir(victim) == []
+
+
+def test_destinations_in_the_project_are_neither_created_nor_reached_through_links(box):
+    # proves C01, C02, EXT-02
+    source, victim = data(box), box.mkdir(f"{box.base}/victim")
+    os.symlink(f"/oldroot{victim}", f"{box.project}/link")
+    os.symlink(victim, f"{box.project}/plain")
+    box.mkdir("there")
+
+    for dest in ("link", "link/made", "plain", "plain/made", "missing", "there/missing"):
+        result = box.run("echo", "ran", flags=("--mount-ro", f"{source}:{box.project}/{dest}"))
+        assert result.returncode == 125, (dest, result.stderr)
+    works = box.run("cat", "there/file", flags=("--mount-ro", f"{source}:{box.project}/there"))
+
+    assert works.stdout == "content of data\n", works.stderr
+    assert os.listdir(victim) == []
+    assert os.listdir(f"{box.project}/there") == []
+    assert sorted(os.listdir(box.project)) == ["link", "plain", "there"]
+
+
+@pytest.mark.parametrize("name", [".claude", ".mcp.json", ".git", ".git/hooks", ".vscode", ".claudebox.toml", ".devcontainer.json"])
+def test_links_of_the_project_to_the_host_create_nothing_there(box, name):
+    # proves C01, C02
+    victim = box.mkdir(f"{box.base}/victim")
+    box.mkdir(os.path.dirname(name))
+    os.symlink(f"/oldroot{victim}", f"{box.project}/{name}")
+    # The control: this bwrap is one that follows such a link, or the test proves little.
+    control = box.host(
+        "/usr/bin/bwrap", "--unshare-user", "--bind", box.project, "/p", "--dir", f"/p/{name}/reached", "/nonexistent"
+    )
+    reached = os.listdir(victim)
+    for made in reached:
+        os.rmdir(f"{victim}/{made}")
+
+    result = box.sh("echo ran")
+
+    assert control.returncode != 0
+    assert os.listdir(victim) == []
+    assert result.returncode in (0, 125), result.stderr
+    assert os.path.islink(f"{box.project}/{name}")
+    if result.returncode == 0 and not name.startswith(".git"):
+        assert "cannot be protected" in result.stderr
+
+
+def test_links_of_the_project_lead_nowhere(box):
+    # proves C15
+    secret = box.write(f"{box.home}/.ssh/id", "secret")
+    for index, target in enumerate((secret, f"/proc/1/root{secret}", f"/oldroot{secret}", "/etc/shadow", box.base)):
+        os.symlink(target, f"{box.project}/link-{index}")
+
+    control = box.host("cat", "link-0")
+    result = box.sh("cat link-0 link-1 link-2 link-3; ls -A link-4/; cat link-4/home/.ssh/id")
+
+    assert control.stdout == "secret"
+    assert "secret" not in result.stdout
+    assert result.stderr.count("No such file or directory") == 5
+    assert set(result.stdout.split()) == {"home", "project"}
+
+
+def test_hard_links_cannot_be_made_across_mounts(box):
+    # proves C14
+    source = data(box)
+    script = "ln /usr/bin/env here; ln /data/file here; ln here-too /data/there; ln ~/.gitconfig here; ls"
+    box.write("here-too", "x")
+
+    result = box.sh(script, flags=("--mount-rw", f"{source}:/data"))
+
+    assert result.stderr.count("Invalid cross-device link") == 4
+    assert "here-too" in result.stdout
+    assert os.listdir(source) == ["file"]
+
+
+@pytest.mark.parametrize("name", [".git", ".claudebox.toml", ".mcp.json", ".claude", ".vscode", "CLAUDE.md", "package.json"])
+def test_fifos_and_devices_in_the_project_do_not_stop_the_launcher(box, name):
+    # proves C18
+    os.mkfifo(f"{box.project}/{name}")
+    os.chown(f"{box.project}/{name}", box.account.uid, box.account.gid)
+    started = time.monotonic()
+
+    result = box.sh("mknod device b 7 0; mkfifo fine; echo ran", timeout=20)
+
+    assert result.stdout == "ran\n", result.stderr
+    assert time.monotonic() - started < 5
+    assert "Operation not permitted" in result.stderr
+    assert stat.S_ISFIFO(os.stat(f"{box.project}/fine").st_mode)
+
+
+def test_huge_files_of_the_project_are_not_read(box):
+    # proves C18
+    for name in (".claudebox.toml", ".mcp.json"):
+        path = box.write(name)
+        os.truncate(path, 1 << 40)
+    box.mkdir(".git")
+    os.truncate(box.write(".git/config"), 1 << 40)
+    started = time.monotonic()
+
+    result = box.run("echo", "ran", timeout=20)
+
+    assert time.monotonic() - started < 5
+    assert result.returncode in (0, 125)
+
+
+def test_options_of_bwrap_are_no_words_of_the_payload(box):
+    # proves C12
+    words = ("--bind", "/", "/host", "--", "--version", "--args", "3", "--dev-bind", "/", "/")
+
+    result = box.run("printf", "%s|", *words)
+    named = box.write("-program", "#!/bin/sh\necho ran as $0\n", mode=0o755)
+    refused = box.run("-program")
+    fine = box.run("./-program")
+
+    assert result.stdout == "|".join(words) + "|"
+    assert refused.returncode == 125
+    assert fine.stdout.startswith("ran as"), fine.stderr
+    assert os.path.exists(named)
+
+
+@pytest.mark.parametrize("tier", ["full", "none"])
+def test_a_tmux_server_of_the_host_cannot_be_commanded_through_a_socket_in_the_project(box, tier):
+    # proves C19
+    need(box.host("tmux", "-V").returncode == 0, "tmux")
+    command = f"sh -c 'echo commanded >{box.base}/home/marker'"
+    marker = f"{box.home}/marker"
+    box.host("tmux", "-S", f"{box.project}/s", "-f", "/dev/null", "new-session", "-d", "sleep 60")
+    try:
+        assert stat.S_ISSOCK(os.stat(f"{box.project}/s").st_mode)
+        box.host("tmux", "-S", f"{box.project}/s", "run-shell", command)
+        control = os.path.exists(marker)
+        os.unlink(marker)
+        inside = box.sh(
+            f'tmux -S {box.project}/s run-shell "{command}"; tmux -S ./s kill-server; rm -f s; mv s t; ls -l s',
+            flags=("--network", tier),
+        )
+        alive = box.host("tmux", "-S", f"{box.project}/s", "list-sessions")
+    finally:
+        box.host("tmux", "-S", f"{box.project}/s", "kill-server")
+
+    assert control
+    assert not os.path.exists(marker)
+    assert alive.returncode == 0
+    assert "socket of the host" in inside.stderr
+
+
+def test_sockets_are_masked_however_deep_they_lie(box, probe):
+    # proves C19
+    script = probe(box, "connect.py")
+    extra = box.mkdir(f"{box.base}/extra/inner")
+    paths = [f"{box.mkdir('run/deeper')}/agent", f"{box.mkdir('node_modules/.cache')}/s", f"{box.project}/.mcp.json"]
+    with contextlib.ExitStack() as stack:
+        for path in (*paths, f"{extra}/agent"):
+            stack.enter_context(listener(path))
+        controls = [box.host(PYTHON, script, path).stdout.strip() for path in (*paths, f"{extra}/agent")]
+        inside = box.sh(
+            "; ".join(f"{PYTHON} {script} {path}" for path in (*paths, "/extra/inner/agent")),
+            flags=("--mount-rw", f"{box.base}/extra:/extra"),
+        )
+
+    assert controls == ["agent-secret"] * 4
+    assert inside.stdout.split() == ["ECONNREFUSED"] * 4, inside.stderr
+
+
+def test_a_socket_that_was_bound_by_a_relative_path_is_masked(user_box, probe, background):
+    # proves C19
+    box = user_box
+    script = probe(box, "connect.py")
+    server = (
+        "import os, socket\n"
+        "os.mkdir('deep')\n"
+        "server = socket.socket(socket.AF_UNIX); server.bind('deep/agent'); server.listen()\n"
+        "print('ready', flush=True)\n"
+        "while True: server.accept()[0].send(b'agent-secret')\n"
+    )
+    process = background(box, PYTHON, "-c", server)
+    assert process.stdout.readline() == "ready\n"
+
+    control = box.host(PYTHON, script, "deep/agent")
+    inside = box.run(PYTHON, script, "deep/agent")
+
+    assert control.stdout.strip() == "agent-secret"
+    assert inside.stdout.strip() == "ECONNREFUSED"
+    assert "socket of the host" in inside.stderr

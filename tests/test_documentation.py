@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+from scripts import generate
+from tests.conftest import REPOSITORY
+
+from claudebox import settings
+from claudebox.settings import SETTINGS
+
+PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
+FLAGS = {flag for row in SETTINGS for flag in row.flags}
+HEADINGS = {
+    page: {
+        re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-")
+        for line in page.read_text().splitlines()
+        if line.startswith("#")
+    }
+    for page in PAGES
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_somewhere(page):
+    for target in re.findall(r"\]\((?!https?:|mailto:)([^)]+)\)", page.read_text()):
+        file, _, heading = target.partition("#")
+        other = (page.parent / file).resolve() if file else page
+
+        assert other.exists(), target
+        assert not heading or heading in HEADINGS[other], target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_in_a_page_has_flags_that_exist(page):
+    """A line of a code block that starts claudebox must be read without complaint, and misspell no flag."""
+    for line in _commands(page.read_text()):
+        words = shlex.split(line.partition(" > ")[0], comments=True)[1:]
+        read = settings.read(words, {})
+        own = words[: words.index("--")] if "--" in words else words
+
+        assert not [word for word in own if word.startswith("--") and word in read.words and _misspelt(word)], line
+
+
+def _commands(text: str) -> list[str]:
+    """Return the lines of `sh` blocks, and those after a prompt of `console` blocks, that start claudebox."""
+    blocks = re.findall(r"^```(sh|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line for kind, block in blocks for line in block.splitlines() if kind == "sh" or line.startswith("$ ")]
+    lines = [line.removeprefix("$ ") for line in lines]
+    return [line for line in lines if line.split()[:1] in (["claudebox"], ["scripts/run"], ["bin/claudebox"])]
+
+
+def _misspelt(flag: str) -> bool:
+    # What is not ours is the client's; these are the ones that our pages show.
+    return flag.partition("=")[0] not in {"--continue", "--resume", "--model"}
+
+
+def test_the_readme_names_every_flag():
+    shown = (REPOSITORY / "README.md").read_text()
+
+    assert [row.flags[-1] for row in SETTINGS if row.flags[-1] not in shown] == []
+
+
+def test_every_page_can_be_reached_from_the_readme():
+    seen, waiting = set(), [REPOSITORY / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        seen.add(page)
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            other = (page.parent / target).resolve()
+            if other.suffix == ".md" and other not in seen:
+                waiting.append(other)
+
+    assert sorted(page.name for page in set(PAGES) - seen) == []
+
+
+def test_the_design_names_every_module():
+    shown = (REPOSITORY / "docs/design.md").read_text()
+    modules = {path.name for path in (REPOSITORY / "src/claudebox").iterdir() if path.name[0] not in "_."}
+
+    assert sorted(name for name in modules if f"`{name}`" not in shown and f"`{name}/`" not in shown) == []
+
+
+def test_every_mark_stands_in_a_test_and_names_something_that_is_known():
+    # proves SEC-05
+    known = {name for section in generate.read_ids().values() for name in section}
+    marks = list(generate.marks())
+
+    assert marks
+    assert [f"{mark.file}:{mark.line}: {mark.id}" for mark in marks if mark.id not in known] == []
+    assert [f"{mark.file}:{mark.line}: {mark.id}" for mark in marks if not mark.test] == []
+
+
+def test_every_known_id_has_the_form_that_marks_use():
+    ids = generate.read_ids()
+
+    assert all(re.fullmatch(r"[A-Z]+-(\d\d|T)", name) for name in ids["requirements"])
+    assert all(re.fullmatch(r"[A-I]\d\d", name) for name in ids["threats"])
+    assert all(0 < len(text) < 130 and "|" not in text for section in ids.values() for text in section.values())
+
+
+def test_comments_and_pages_name_only_threats_that_are_known():
+    known = {name for section in generate.read_ids().values() for name in section}
+    files = [*PAGES, *(REPOSITORY / "src").rglob("*.py")]
+    named = {
+        (file.name, name)
+        for file in files
+        for name in re.findall(
+            r"(?<![\w-])(?:SAND|UX|GIT|INST|AUTH|NET|SEC|EXT)-\d\d|\([A-I]\d\d(?=[,)-])", file.read_text()
+        )
+    }
+
+    assert sorted((file, name) for file, name in named if name.lstrip("(") not in known) == []

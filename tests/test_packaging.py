@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+
+import pytest
+from tests.conftest import REPOSITORY, need
+
+import claudebox
+
+PIP = (sys.executable, "-I", "-m", "pip", "--quiet", "--disable-pip-version-check")
+
+
+@pytest.fixture(scope="module")
+def place():
+    """Return a directory that every account can enter."""
+    with tempfile.TemporaryDirectory(prefix="claudebox-package-") as directory:
+        os.chmod(directory, 0o755)
+        yield directory
+
+
+@pytest.fixture(scope="module")
+def wheel(place):
+    """Return a wheel, built with the locked backend and without an index."""
+    _run(*PIP, "wheel", "--no-index", "--no-build-isolation", "--no-deps", "--wheel-dir", place, str(REPOSITORY))
+    return f"{place}/claudebox-{claudebox.__version__}-py3-none-any.whl"
+
+
+@pytest.fixture(scope="module")
+def installed(place, wheel):
+    """Return the command that pip makes in a fresh environment, as uv and pipx do too."""
+    _run("/usr/bin/python3", "-I", "-m", "venv", "--without-pip", f"{place}/venv")
+    _run(*PIP, "--python", f"{place}/venv/bin/python", "install", "--no-index", "--no-deps", wheel)
+    return f"{place}/venv/bin/claudebox"
+
+
+@pytest.fixture(scope="module")
+def prefix(place):
+    """Return a prefix that `scripts/install` filled."""
+    _run(str(REPOSITORY / "scripts/install"), "--prefix", f"{place}/prefix")
+    return f"{place}/prefix"
+
+
+def _run(*argv: str) -> None:
+    result = subprocess.run(argv, capture_output=True, encoding="utf-8", check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_wheel_holds_every_module_and_nothing_else(wheel):
+    # proves SAND-01
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        metadata = next(archive.read(name).decode() for name in names if name.endswith("/METADATA"))
+    modules = {
+        path.relative_to(REPOSITORY / "src").as_posix()
+        for path in (REPOSITORY / "src").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+    assert modules <= names
+    assert {name.split("/")[0] for name in names - modules} == {f"claudebox-{claudebox.__version__}.dist-info"}
+    assert any(name.endswith("LICENSE") for name in names)
+    assert "Requires-Dist" not in metadata
+
+
+def test_the_source_archive_is_complete_enough_to_install_from(place):
+    program = f"from flit_core import buildapi; print(buildapi.build_sdist({place!r}))"
+    result = subprocess.run(
+        [sys.executable, "-I", "-c", program], cwd=REPOSITORY, capture_output=True, encoding="utf-8", check=True
+    )
+    with tarfile.open(f"{place}/{result.stdout.strip()}") as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+
+    wanted = {"LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "pyproject.toml", "man/claudebox.1",
+              "completions/_claudebox", "scripts/install", "bin/claudebox", "src/claudebox/cli.py"}  # fmt: skip
+    assert wanted - names == set()
+    assert not {name for name in names if "__pycache__" in name or name.startswith(".")}
+
+
+def test_the_command_of_an_installer_starts_a_sandbox(user_box, installed):
+    # proves SAND-01
+    version = user_box.host(installed, "--version")
+    inside = user_box.host(installed, "-y", "--exec", "--", "sh", "-c", "exit 7")
+
+    assert version.stdout == f"claudebox {claudebox.__version__}\n"
+    assert inside.returncode == 7, inside.stderr
+
+
+def test_the_installed_command_starts_a_sandbox(box, prefix):
+    # proves SAND-01
+    inside = box.host(f"{prefix}/bin/claudebox", "-y", "--exec", "--", "sh", "-c", "exit 7")
+
+    assert inside.returncode == 7, inside.stderr
+
+
+def test_the_installed_command_imports_nothing_of_the_project(user_box, prefix):
+    # proves E03
+    for name in ("os", "json", "site", "claudebox", "stat"):
+        user_box.write(f"{name}.py", "open('hijacked', 'w')")
+    hostile = {"PYTHONPATH": user_box.project, "PYTHONSTARTUP": f"{user_box.project}/os.py"}
+
+    control = user_box.host("/usr/bin/python3", "-c", "import json", env=hostile)
+    assert os.path.exists(f"{user_box.project}/hijacked"), control.stderr
+    os.unlink(f"{user_box.project}/hijacked")
+    result = user_box.host(f"{prefix}/bin/claudebox", "-y", "--exec", "--", "true", env=hostile)
+
+    assert result.returncode == 0, result.stderr
+    assert not os.path.exists(f"{user_box.project}/hijacked")
+
+
+def test_installing_again_leaves_no_old_module_behind(place):
+    target = f"{place}/twice"
+    os.makedirs(f"{target}/lib/claudebox/claudebox")
+    old = f"{target}/lib/claudebox/claudebox/old.py"
+    with open(old, "w", encoding="utf-8"):
+        pass
+
+    _run(str(REPOSITORY / "scripts/install"), f"--prefix={target}")
+
+    assert not os.path.exists(old)
+
+
+def test_an_installation_is_readable_by_all_and_writable_by_its_owner_alone(prefix):
+    seen = 0
+    for base, directories, files in os.walk(prefix):
+        for name in (*directories, *files):
+            mode = os.lstat(os.path.join(base, name)).st_mode
+            executable = stat.S_ISDIR(mode) or base.endswith("/bin")
+            assert stat.S_IMODE(mode) == (0o755 if executable else 0o644), name
+            seen += 1
+
+    assert seen > 40
+    assert os.path.exists(f"{prefix}/share/man/man1/claudebox.1")
+
+
+def test_the_lock_names_versions_and_hashes_and_no_address():
+    lines = (REPOSITORY / "requirements/test.txt").read_text().splitlines()
+    packages = [line for line in lines if line and not line.startswith((" ", "#"))]
+
+    assert len(packages) > 10
+    assert all("==" in line and line.endswith("\\") for line in packages)
+    assert not [line for line in lines if "://" in line or line.startswith("--")]
+
+
+def test_every_direct_requirement_is_in_the_lock():
+    need(REPOSITORY.joinpath("requirements/test.in").exists(), "requirements/test.in")
+    wanted = {
+        line.split()[0].replace("_", "-")
+        for line in (REPOSITORY / "requirements/test.in").read_text().splitlines()
+        if line and not line.startswith("#")
+    }
+    locked = {line.partition("==")[0] for line in (REPOSITORY / "requirements/test.txt").read_text().splitlines()}
+
+    assert wanted - locked == set()

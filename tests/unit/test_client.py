@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from claudebox import client
+from claudebox.errors import ClaudeboxError
+from claudebox.model import Policy
+from claudebox.programs import Client
+from tests import hosts
+
+
+def program(**changes):
+    rows = client.plan_mounts(Policy("client"), hosts.debian(**changes))
+    return {row.dest: row for row in rows}
+
+
+def test_one_file_is_enough_for_the_client():
+    # proves SAND-08
+    path = f"{hosts.HOME}/.local/share/claude/versions/2.1.325"
+    row = program(client=Client("/x", path))["/run/claudebox/bin/claude"]
+
+    assert (row.kind, row.source) == ("ro-bind", path)
+
+
+def test_a_client_in_the_store_is_linked_to():
+    path = "/nix/store/abc-claude/bin/claude"
+
+    assert program(client=Client("/x", path), store=True)["/run/claudebox/bin/claude"].kind == "symlink"
+    assert program(client=Client("/x", path), store=False)["/run/claudebox/bin/claude"].kind == "ro-bind"
+
+
+def test_an_old_client_brings_its_package_and_node():
+    package = "/usr/lib/node_modules/@anthropic-ai/claude-code"
+    old = Client("/usr/bin/claude", f"{package}/cli.js", script=True, package=package, node="/opt/node/bin/node")
+    rows = program(client=old)
+
+    assert (rows[package].kind, rows[package].source) == ("ro-bind", package)
+    assert (rows["/run/claudebox/bin/claude"].kind, rows["/run/claudebox/bin/claude"].source) == (
+        "symlink", f"{package}/cli.js",
+    )  # fmt: skip
+    assert rows["/run/claudebox/bin/node"].source == "/opt/node/bin/node"
+
+
+def test_a_sandbox_without_a_client_has_no_program_of_it():
+    assert not [dest for dest in program(client=None) if dest.startswith("/run/claudebox/bin")]
+
+
+def variables(**changes):
+    return {row.name: row for row in client.plan_variables(hosts.debian(**changes))}
+
+
+def test_the_client_is_told_that_it_is_in_a_sandbox_only_where_it_refuses_otherwise():
+    assert variables(uid=0)["IS_SANDBOX"].value == "1"
+    assert "IS_SANDBOX" not in variables(uid=1000)
+
+
+def test_the_key_enters_if_it_is_set_and_counts_as_a_secret():
+    # proves SAND-03, SEC-01
+    assert "ANTHROPIC_API_KEY" not in variables(environ={})
+
+    row = variables(environ={"ANTHROPIC_API_KEY": "not-shaped-like-one"})["ANTHROPIC_API_KEY"]
+    assert (row.value, row.origin, row.secret) == ("not-shaped-like-one", "host", True)
+
+
+def test_the_clients_questions_are_answered_and_its_own_state_is_kept():
+    # proves INST-02
+    before = {"numStartups": 7, "projects": {"/other": {"x": 1}, "/p": {"y": 2}}}
+    after = json.loads(client.answer_questions(json.dumps(before).encode(), "/p", "tail-of-the-key"))
+
+    assert after["numStartups"] == 7
+    assert after["hasCompletedOnboarding"] is True
+    assert after["projects"] == {"/other": {"x": 1}, "/p": {"y": 2, "hasTrustDialogAccepted": True}}
+    assert after["customApiKeyResponses"]["approved"] == ["tail-of-the-key"]
+    again = client.answer_questions(json.dumps(after).encode(), "/p", "tail-of-the-key")
+    assert json.loads(again) == after
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}"])
+def test_a_first_start_has_nothing_to_keep(content):
+    # proves INST-02
+    assert json.loads(client.answer_questions(content, "/p", "")) == {
+        "hasCompletedOnboarding": True,
+        "projects": {"/p": {"hasTrustDialogAccepted": True}},
+    }
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{", b"[]", b"null", b"1", b'"x"', b"\xff", b"[" * 100_000, b'{"a":' * 100_000,
+        b'{"projects": []}', b'{"projects": null}', b'{"projects": {"/p": 1}}', b'{"projects": {"/p": []}}',
+        b'{"customApiKeyResponses": []}', b'{"customApiKeyResponses": {"approved": {}}}',
+        b'{"customApiKeyResponses": {"approved": "x"}}',
+    ],
+    ids=lambda content: content[:50].decode("utf-8", "replace"),
+)  # fmt: skip
+def test_state_that_an_agent_has_damaged_is_an_error_and_not_a_crash(content):
+    with pytest.raises(ClaudeboxError, match="is damaged"):
+        client.answer_questions(content, "/p", "key")

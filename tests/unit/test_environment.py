@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+from claudebox import environment
+from claudebox.environment import LOADERS, PASSED, plan_variables, withheld
+from claudebox.errors import ClaudeboxError
+from claudebox.model import NameRequest, Policy, Variable
+from tests import hosts
+
+
+def plan(environ: dict[str, str], *names: str, **changes):
+    policy = Policy("client", names=tuple(NameRequest(name, "--env") for name in names))
+    return {row.name: row for row in plan_variables(policy, hosts.debian(environ=environ, **changes), ())}
+
+
+MADE = {"HOME", "PATH", "USER", "LOGNAME", "SHELL", "TMPDIR", "XDG_RUNTIME_DIR", "CLAUDEBOX"}
+CERTIFICATES = {"SSL_CERT_FILE", "NIX_SSL_CERT_FILE"}
+
+
+def test_with_an_empty_host_environment_only_what_claudebox_makes_enters():
+    # proves SAND-02, SAND-03
+    rows = plan({})
+
+    assert set(rows) == MADE | CERTIFICATES
+    assert {row.origin for row in rows.values()} == {"claudebox"}
+
+
+def test_only_named_variables_enter():
+    # proves SAND-02, SAND-03, A13
+    environ = {name: "x" for name, _ in PASSED}
+    strangers = {
+        "AWS_SECRET_ACCESS_KEY": "x", "GH_TOKEN": "x", "LC_TOKEN": "x", "NIX_CONFIG": "x", "HTTPS_PROXY": "x",
+        "npm_config__authToken": "x", "PIP_INDEX_URL": "x", "GIT_CONFIG_VALUE_0": "x", "TERMCAP": "x", "LANGUAGE": "x",
+        "PWD": "x", "OLDPWD": "x", "a\nb": "x", "": "x",
+    }  # fmt: skip
+    rows = plan({**environ, **strangers})
+
+    assert set(rows) == MADE | CERTIFICATES | set(environ)
+    assert {rows[name].origin for name in environ} == {"host"}
+    assert not set(rows) & set(strangers)
+
+
+def test_what_passes_from_the_host_is_what_was_promised():
+    # proves SAND-03
+    assert {name for name, _ in PASSED} == {"TERM", "COLORTERM", "NO_COLOR", "EDITOR", "LANG", "LC_ALL"}
+
+
+def test_what_claudebox_makes_is_never_read_from_the_host():
+    # proves D-04
+    lies = dict.fromkeys(MADE | CERTIFICATES, "lie")
+    rows = plan(lies)
+
+    assert "lie" not in {row.value for row in rows.values()}
+    assert rows["HOME"].value == hosts.HOME
+    assert rows["PATH"].value == "/run/claudebox/bin:/usr/local/bin:/usr/bin:/bin"
+    assert rows["XDG_RUNTIME_DIR"].value == "/run/user/1000"
+
+
+@pytest.mark.parametrize("name", sorted(MADE | CERTIFICATES))
+def test_what_claudebox_makes_cannot_be_asked_for(name):
+    # proves D-04
+    with pytest.raises(ClaudeboxError, match=f"`--env`: `{name}` is made by claudebox"):
+        plan({name: "x"}, name)
+
+
+def test_what_the_client_needs_cannot_be_asked_for_either():
+    # proves D-04
+    made = (Variable("DISABLE_AUTOUPDATER", "1", "claudebox", "why"),)
+    policy = Policy("client", names=(NameRequest("DISABLE_AUTOUPDATER", "--env"),))
+
+    with pytest.raises(ClaudeboxError, match="made by claudebox"):
+        plan_variables(policy, hosts.debian(environ={"DISABLE_AUTOUPDATER": "0"}), made)
+
+
+def test_a_name_that_was_asked_for_enters_with_its_origin_and_an_unset_one_is_skipped():
+    # proves D-03
+    rows = plan({"MY_FLAG": "on", "TERM": "xterm"}, "MY_FLAG", "NOT_SET", "TERM")
+
+    assert (rows["MY_FLAG"].value, rows["MY_FLAG"].origin) == ("on", "--env")
+    assert rows["TERM"].origin == "--env"
+    assert "NOT_SET" not in rows
+
+
+def test_names_that_change_what_programs_load_are_marked():
+    # proves D-03, A16
+    rows = plan({"LD_PRELOAD": "/x.so", "PLAIN": "1", "NODE_OPTIONS": "-r x"}, "LD_PRELOAD", "PLAIN", "NODE_OPTIONS")
+
+    assert rows["LD_PRELOAD"].note
+    assert rows["NODE_OPTIONS"].note
+    assert not rows["PLAIN"].note
+    assert LOADERS >= {"LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "NODE_OPTIONS", "PYTHONSTARTUP", "GIT_SSH_COMMAND"}
+
+
+def test_secrets_are_recognised_by_name_and_by_value():
+    # proves SEC-01
+    rows = plan({"GH_TOKEN": "x", "EDITOR": "ghp_0123", "LANG": "C"}, "GH_TOKEN")
+
+    assert rows["GH_TOKEN"].secret
+    assert rows["EDITOR"].secret
+    assert not rows["LANG"].secret
+
+
+def test_a_store_gives_a_path_of_store_directories_only():
+    # proves SAND-10
+    host = hosts.nixos()
+    rows = {row.name: row.value for row in plan_variables(Policy("client"), host, ())}
+
+    assert rows["PATH"] == ":".join((environment.CLIENT_DIRECTORY, *host.store_path))
+    assert all(entry.startswith(("/nix/store/", "/run/claudebox/")) for entry in rows["PATH"].split(":"))
+
+
+def test_without_certificates_on_the_host_nothing_points_at_them():
+    # proves SAND-13
+    assert not CERTIFICATES & set(plan({}, ca_bundle=None))
+
+
+def test_the_shell_is_one_that_exists():
+    assert plan({}, bash=True)["SHELL"].value == "/bin/bash"
+    assert plan({}, bash=False)["SHELL"].value == "/bin/sh"
+
+
+def test_rows_come_in_the_order_of_their_names_and_each_has_a_reason():
+    rows = plan_variables(Policy("client"), hosts.debian(), ())
+
+    assert [row.name for row in rows] == sorted(row.name for row in rows)
+    assert all(row.reason for row in rows)
+
+
+def test_withheld_names_come_with_those_that_look_secret_first():
+    # proves UX-01
+    host = hosts.debian(environ={"ZED": "x", "ALPHA": "x", "Z_TOKEN": "x", "B_URL": "https://u:p@h", "TERM": "xterm"})
+    entering = plan_variables(Policy("client"), host, ())
+
+    assert withheld(host, entering) == ("B_URL", "Z_TOKEN", "ALPHA", "ZED")

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+import pytest
+from claudebox.files import Examiner, read_small
+
+
+def test_a_small_file_is_read_whole(tmp_path):
+    (tmp_path / "f").write_bytes(b"content")
+    (tmp_path / "empty").write_bytes(b"")
+
+    assert read_small(f"{tmp_path}/f") == b"content"
+    assert read_small(f"{tmp_path}/empty") == b""
+
+
+def test_the_limit_is_exact(tmp_path):
+    # proves C18
+    (tmp_path / "f").write_bytes(b"x" * 100)
+
+    assert read_small(f"{tmp_path}/f", limit=100) == b"x" * 100
+    assert read_small(f"{tmp_path}/f", limit=99) is None
+
+
+def test_a_file_without_a_known_size_is_read_up_to_the_limit():
+    # Files of /proc say that they are empty.
+    assert read_small("/proc/self/status") is not None
+    assert read_small("/proc/self/status", limit=10) is None
+
+
+def test_a_link_is_followed_only_on_request(tmp_path):
+    # proves C05
+    (tmp_path / "f").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("f")
+
+    assert read_small(f"{tmp_path}/link") is None
+    assert read_small(f"{tmp_path}/link", follow=True) == b"content"
+
+
+def test_what_is_no_file_is_not_read_and_not_waited_for(tmp_path):
+    # proves C18
+    started = time.monotonic()
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{tmp_path}/socket")
+        for path in ("pipe", "socket", ".", "missing", "f/missing", "nul\0byte", "x" * 5000):
+            assert read_small(f"{tmp_path}/{path}", follow=True) is None, path
+    assert read_small("/dev/zero", follow=True) is None
+    assert read_small("/dev/tty", follow=True) is None
+    assert time.monotonic() - started < 2
+
+
+def test_reading_leaves_no_descriptor_behind(tmp_path):
+    before = os.listdir("/proc/self/fd")
+    (tmp_path / "f").write_bytes(b"x" * 10)
+    for path in ("f", ".", "missing"):
+        read_small(f"{tmp_path}/{path}")
+    read_small(f"{tmp_path}/f", limit=1)
+
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def identity(path) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def test_a_fact_has_the_identity_of_everything_above(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    fact = Examiner().fact(f"{tmp_path}/a/b")
+
+    assert fact.kind == "directory"
+    assert fact.identity == identity(tmp_path / "a/b")
+    assert fact.lineage[1] == identity(tmp_path / "a")
+    assert fact.lineage[-1] == identity("/")
+    assert fact.owner == os.getuid()
+
+
+def test_two_spellings_have_one_identity(tmp_path):
+    # proves C06
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("a")
+    examiner = Examiner()
+    plain, spelled = examiner.fact(f"{tmp_path}/a/b"), examiner.fact(f"{tmp_path}/link/../a//b/.")
+
+    assert plain.lineage == spelled.lineage == examiner.fact(f"{tmp_path}/link/b").lineage
+    assert examiner.fact(f"{tmp_path}/link/b").real == f"{tmp_path}/a/b"
+
+
+@pytest.mark.parametrize("path", ["missing", "nul\0byte", "loop"])
+def test_what_cannot_be_looked_at_is_missing(tmp_path, path):
+    (tmp_path / "loop").symlink_to("loop")
+    fact = Examiner().fact(f"{tmp_path}/{path}")
+
+    assert (fact.kind, fact.identity, fact.lineage) == ("missing", None, ())
+
+
+def test_kinds_are_told_apart(tmp_path):
+    # proves C19
+    (tmp_path / "f").write_text("x")
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{tmp_path}/socket")
+        kinds = {name: Examiner().fact(f"{tmp_path}/{name}").kind for name in ("f", "pipe", "socket", ".")}
+
+    assert kinds == {"f": "file", "pipe": "other", "socket": "socket", ".": "directory"}
+    assert Examiner().fact("/dev/null").kind == "other"
+
+
+def test_a_place_of_the_tables_is_looked_at_alone(tmp_path):
+    assert Examiner().fact(str(tmp_path), alone=True).lineage == (identity(tmp_path),)
+    assert Examiner().fact("/").lineage == (identity("/"),)

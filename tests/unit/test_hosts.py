@@ -1,0 +1,139 @@
+"""The hand-built hosts stand for real ones: here they are compared with what the reader finds on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from claudebox import host, places
+from claudebox.files import read_small
+from claudebox.model import MountRequest, Policy
+from tests import hosts
+from tests.conftest import need
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Return what the reader finds on this machine, with a home and a project of the test."""
+    need(shutil.which("bwrap"), "bubblewrap")
+    home, project = tmp_path / "home", tmp_path / "home/project"
+    (home / ".ssh").mkdir(parents=True)
+    project.mkdir()
+    monkeypatch.chdir(project)
+    policy = Policy(
+        "client",
+        mounts=(
+            MountRequest(str(home), "/mnt/home", writable=False, origin="--mount-ro"),
+            MountRequest("/nonexistent", str(home), writable=False, origin="--mount-ro"),
+        ),
+    )
+    return host.read(policy, {"HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm"})
+
+
+def test_a_host_of_this_file_has_every_fact_of_a_real_one(here):
+    for build in hosts.ALL.values():
+        assert set(vars(build())) == set(vars(here))
+        for name, value in vars(here).items():
+            assert isinstance(value, type(vars(build())[name])) or value is None or vars(build())[name] is None, name
+
+
+def test_the_debian_of_this_file_is_laid_out_like_a_real_one(here):
+    # proves SAND-06, SAND-13
+    need(b"ID=debian" in (read_small("/etc/os-release", follow=True) or b""), "Debian")
+    made = hosts.debian()
+
+    assert (here.usr, here.opt, here.store) == (made.usr, made.opt, made.store or os.path.isdir("/nix/store"))
+    assert set(here.roots) <= set(made.roots)
+    assert {("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/sbin", "usr/sbin")} <= set(here.roots)
+    rows = {path: (real, why) for path, real, why in made.etc}
+    for path, real, why in here.etc:
+        if path in rows and path != "/etc/localtime":
+            assert rows[path] == (real, why)
+    assert "/etc/alternatives" in {path for path, _, _ in here.etc}
+    assert here.signal_reset == made.signal_reset
+    assert here.ca_bundle is None or here.ca_bundle.real == made.ca_bundle.real
+
+
+def test_the_reader_judges_by_identity(here, tmp_path):
+    # proves SAND-05
+    home = os.stat(tmp_path / "home")
+
+    assert here.home_fact.identity == (home.st_dev, home.st_ino)
+    assert here.home_fact.identity in here.workdir.lineage
+    assert here.home_fact.identity in [place.identity for place in here.not_projects]
+    assert [hidden.why for hidden in here.hidden if hidden.fact.path == f"{tmp_path}/home/.ssh"] == ["SSH keys"]
+
+
+def test_the_reader_looks_at_what_was_asked_for_and_at_where_it_would_stand(here, tmp_path):
+    # proves EXT-02
+    assert here.sources[f"{tmp_path}/home"].kind == "directory"
+    assert here.sources["/nonexistent"].kind == "missing"
+    assert here.destinations[f"{tmp_path}/home"] == host.Destination(exists=True, directory=True)
+    assert here.destinations["/mnt/home"] == host.Destination()
+
+
+def test_a_destination_behind_a_link_is_noticed(tmp_path, monkeypatch):
+    # proves C01, C02
+    need(shutil.which("bwrap"), "bubblewrap")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/link").symlink_to("/oldroot")
+    monkeypatch.chdir(tmp_path / "project")
+    dest = f"{tmp_path}/project/link/x"
+    policy = Policy("client", mounts=(MountRequest("/srv", dest, writable=False, origin="--mount-ro"),))
+
+    found = host.read(policy, {"HOME": f"{tmp_path}/home", "PATH": "/usr/bin"})
+    assert found.destinations[dest] == host.Destination(through_link=True)
+
+
+def test_bwrap_is_asked_what_it_can_do(here):
+    # proves UX-05, E09
+    assert os.path.isabs(here.bwrap.path)
+    assert {"--args", "--seccomp", "--perms", "--die-with-parent"} <= here.bwrap.options <= hosts.BWRAP_OPTIONS
+
+
+@pytest.fixture
+def fake_bwrap(tmp_path, monkeypatch):
+    """Return what puts a bwrap of this test in place of the system's."""
+    monkeypatch.setattr(host.programs, "_TRUSTED", ())
+
+    def put(mode: int, content: bytes = b" --args --seccomp ") -> host.Bubblewrap:
+        path = tmp_path / "bwrap"
+        path.write_bytes(content)
+        path.chmod(mode)
+        return host.read_bubblewrap((str(tmp_path),))
+
+    return put
+
+
+def test_a_bwrap_that_is_privileged_or_replaceable_is_refused(fake_bwrap):
+    # proves E09
+    assert "is setuid" in fake_bwrap(0o4755).problem
+    assert "is setuid" in fake_bwrap(0o2755).problem
+    assert "can be replaced" in fake_bwrap(0o775).problem
+    assert "can be replaced" in fake_bwrap(0o757).problem
+    assert fake_bwrap(0o755).problem == ""
+    assert fake_bwrap(0o755).options == {"--args", "--seccomp"}
+
+
+def test_without_bwrap_the_person_is_told_how_to_get_it(monkeypatch):
+    # proves UX-05
+    monkeypatch.setattr(host.programs, "_TRUSTED", ())
+    missing = host.read_bubblewrap(())
+
+    assert "not installed" in missing.problem
+    assert "apt" in missing.remedy
+
+
+def test_the_tables_of_places_hide_what_was_promised():
+    # proves SAND-09
+    promised = {
+        ".ssh", ".gnupg", ".aws", ".config/gcloud", ".config/gh", ".kube", ".docker", ".netrc", ".npmrc", ".pypirc",
+        ".config/sops", ".config/age", ".password-store", ".local/share/keyrings", ".mozilla", ".config/google-chrome",
+        ".bash_history", ".zsh_history", "/var/lib/tailscale", ".claude", ".claudebox",
+    }  # fmt: skip
+
+    assert promised <= {path for path, _ in places.HIDDEN}
+    assert {name for name, _ in places.AGENT_SOCKETS} >= {"SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"}
+    assert all(why for _, why in places.HIDDEN)

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import pytest
+from claudebox.git import Repository
+from claudebox.model import Mount, Policy
+from claudebox.mounts import plan_mounts
+from tests import hosts
+
+
+def rows(host, policy: Policy | None = None) -> dict[str, Mount]:
+    return {row.dest: row for row in plan_mounts(policy or Policy("client"), host)}
+
+
+@pytest.fixture(params=sorted(hosts.ALL))
+def host(request):
+    """Return a host of each distribution."""
+    return hosts.ALL[request.param]()
+
+
+def test_a_sandbox_has_its_own_kernel_views_and_temporary_places(host):
+    # proves SAND-11, SEC-02
+    table = rows(host)
+
+    assert table["/proc"].kind == "proc"
+    assert table["/dev"].kind == "dev"
+    for dest in ("/tmp", "/dev/shm", "/run/user/1000", hosts.HOME):
+        assert table[dest].kind == "tmpfs"
+        assert table[dest].size > 0
+    assert table["/tmp"].mode == table["/dev/shm"].mode == 0o1777
+    assert table[hosts.HOME].mode == table["/run/user/1000"].mode == 0o700
+
+
+def test_only_the_project_is_writable_and_stays(host):
+    # proves SAND-04, SAND-05
+    writable = [row for row in plan_mounts(Policy("client"), host) if row.kind == "bind"]
+
+    assert writable == [
+        Mount(hosts.PROJECT, "bind", "the project", hosts.PROJECT, pinned=hosts.identity(hosts.PROJECT))
+    ]
+
+
+def test_nothing_of_the_host_is_visible_beyond_programs_etc_and_the_project(host):
+    # proves SAND-04, SAND-06, SAND-09, A18
+    shown = {row.source for row in plan_mounts(Policy("client"), host) if row.kind in ("bind", "ro-bind")}
+    system = {"/usr", "/opt", "/nix/store", "/bin", "/lib", "/sbin", hosts.PROJECT}
+
+    assert shown <= system | {real for _, real, _ in host.etc} | {host.ca_bundle.real}
+    assert not any(path.startswith((f"{hosts.HOME}/.", "/run/user", "/var/run", "/root")) for path in shown)
+
+
+def test_a_merged_usr_is_bound_once_and_linked_to():
+    # proves SAND-06
+    table = rows(hosts.debian())
+
+    assert table["/usr"] == Mount("/usr", "ro-bind", "programs of the system", "/usr")
+    assert (table["/bin"].kind, table["/bin"].source) == ("symlink", "usr/bin")
+    assert (table["/opt"].kind, table["/opt"].source) == ("ro-bind", "/opt")
+
+
+def test_an_unmerged_usr_has_every_root_bound():
+    # proves SAND-06
+    table = rows(hosts.unmerged())
+
+    for root in ("/usr", "/bin", "/lib", "/sbin"):
+        assert (table[root].kind, table[root].source) == ("ro-bind", root)
+    assert "/opt" not in table
+
+
+def test_nixos_shows_the_store_and_what_scripts_expect():
+    # proves SAND-06, NIX-03
+    table = rows(hosts.nixos())
+
+    assert (table["/nix/store"].kind, table["/nix/store"].source) == ("ro-bind", "/nix/store")
+    assert "/usr" not in table
+    assert "/nix/var" not in table
+    assert table["/bin/sh"].kind == table["/usr/bin/env"].kind == "symlink"
+    assert table["/bin/sh"].source.startswith("/nix/store/")
+
+
+def test_the_certificates_appear_at_one_place_on_every_distribution(host):
+    # proves SAND-13
+    bundle = rows(host)["/run/claudebox/ca-bundle.crt"]
+
+    assert (bundle.kind, bundle.source) == ("ro-bind", host.ca_bundle.real)
+
+
+def test_the_usual_place_of_certificates_is_not_a_directory_of_dead_links():
+    # proves SAND-13
+    nixos = rows(hosts.nixos())
+    assert "/etc/ssl/certs" not in nixos
+    assert nixos["/etc/ssl/certs/ca-certificates.crt"].source == "/run/claudebox/ca-bundle.crt"
+
+    fedora = rows(hosts.fedora())
+    assert fedora["/etc/ssl/certs"].source == "/etc/pki/tls/certs"
+    assert fedora["/etc/pki/ca-trust/extracted"].kind == "ro-bind"
+
+    arch = rows(hosts.arch())
+    assert arch["/etc/ssl/cert.pem"].source == "/etc/ca-certificates/extracted/tls-ca-bundle.pem"
+
+
+def test_parts_of_etc_that_lead_to_visible_places_are_links_and_the_rest_is_bound():
+    # proves SAND-06
+    table = rows(hosts.debian())
+
+    assert (table["/etc/localtime"].kind, table["/etc/localtime"].source) == ("symlink", "/usr/share/zoneinfo/Etc/UTC")
+    assert (table["/etc/alternatives"].kind, table["/etc/alternatives"].source) == ("ro-bind", "/etc/alternatives")
+
+
+def test_etc_is_made_by_claudebox_and_knows_two_accounts_and_the_person(host):
+    # proves A18
+    table = rows(host)
+    shell = "/bin/bash" if host.bash else "/bin/sh"
+
+    assert table["/etc/passwd"].content.decode().splitlines() == [
+        f"root:x:0:0:root:/root:{shell}",
+        f"alice:x:1000:1000:alice:{hosts.HOME}:{shell}",
+        f"nobody:x:65534:65534:nobody:/:{shell}",
+    ]
+    assert table["/etc/group"].content.decode().splitlines() == ["root:x:0:", "alice:x:1000:", "nogroup:x:65534:"]
+    assert b"claudebox" in table["/etc/hosts"].content
+    assert table["/etc/hostname"].content == b"claudebox\n"
+
+
+def test_root_is_listed_once():
+    table = rows(hosts.debian(uid=0, gid=0, user="root", home="/root"))
+
+    assert table["/etc/passwd"].content.count(b":x:0:") == 1
+    assert table["/etc/group"].content.count(b"root") == 1
+
+
+def test_names_that_are_not_utf8_do_not_stop_the_accounts():
+    # proves C11
+    table = rows(hosts.debian(home="/home/\udcff", user="\udcfe"))
+
+    assert b"\xfe:x:1000:1000:\xfe:/home/\xff:" in table["/etc/passwd"].content
+
+
+def test_the_network_none_has_an_empty_resolv_conf():
+    # proves SAND-12
+    assert rows(hosts.debian(), Policy("client", network="none"))["/etc/resolv.conf"].content == b""
+    assert b"192.0.2.53" in rows(hosts.debian())["/etc/resolv.conf"].content
+
+
+def test_git_inside_knows_the_person_and_nothing_else():
+    # proves GIT-01, GIT-02, D24
+    config = rows(hosts.debian())[f"{hosts.HOME}/.gitconfig"]
+
+    assert config.kind == "file"
+    assert config.content.decode().split() == (
+        '[safe] directory = * [user] name = "Alice Example" email = "alice@example.org"'.split()
+    )
+
+
+def test_what_tells_too_much_is_masked():
+    # proves A09
+    table = rows(hosts.debian())
+
+    assert {dest for dest, row in table.items() if row.kind == "mask"} == {
+        "/proc/keys", "/proc/key-users", "/proc/cmdline",
+    }  # fmt: skip
+
+
+def test_a_socket_in_the_project_is_masked():
+    # proves C19
+    socket = f"{hosts.PROJECT}/tmux.sock"
+
+    assert rows(hosts.debian(sockets=(socket,)))[socket].kind == "mask"
+
+
+def test_memory_is_shared_out_with_a_smallest_size():
+    # proves H09
+    assert rows(hosts.debian())["/tmp"].size == 4 << 30
+    assert rows(hosts.debian())["/dev/shm"].size == 2 << 30
+    assert rows(hosts.unmerged())["/tmp"].size == 256 << 20
+
+
+COMMON = "/home/alice/main/.git"
+GIT_DIR = f"{COMMON}/worktrees/project"
+
+
+def test_a_worktree_brings_its_repository_read_only_except_for_what_a_commit_writes():
+    # proves D13, D14
+    written = tuple((path, hosts.identity(path)) for path in (GIT_DIR, f"{COMMON}/objects", f"{COMMON}/refs"))
+    repository = Repository(
+        hosts.PROJECT, COMMON, linked=True, writable=written, frozen=(f"{GIT_DIR}/commondir", f"{GIT_DIR}/gitdir")
+    )
+    table = rows(hosts.debian(repository=repository))
+
+    assert (table[COMMON].kind, table[COMMON].source) == ("ro-bind", COMMON)
+    assert (table[f"{hosts.PROJECT}/.git"].kind, table[f"{GIT_DIR}/commondir"].kind) == ("ro-bind", "ro-bind")
+    assert {dest for dest, row in table.items() if row.kind == "bind"} == {hosts.PROJECT, *(path for path, _ in written)}
+    assert table[f"{COMMON}/objects"].pinned == hosts.identity(f"{COMMON}/objects")
+
+
+def test_a_git_file_that_was_not_believed_brings_nothing_and_cannot_be_rewritten():
+    # proves D13, D15
+    repository = Repository(hosts.PROJECT, linked=True, problem="it does not know this checkout")
+    table = rows(hosts.debian(repository=repository))
+    plain = rows(hosts.debian())
+
+    assert set(table) - set(plain) == {f"{hosts.PROJECT}/.git"}
+    assert table[f"{hosts.PROJECT}/.git"].kind == "ro-bind"
+
+
+def test_every_row_has_a_reason(host):
+    assert all(row.reason for row in plan_mounts(Policy("client"), host))
