@@ -84,7 +84,7 @@ def _parse(source: Source) -> tuple[dict[str, Any], Lines]:
     except TimeoutError:
         raise ClaudeboxError(f"{source.shown} takes too long to read", hint="no settings need so much") from None
     except ValueError as error:
-        raise ClaudeboxError(f"{source.shown}{_position(error)}: {_problem(error)}") from None
+        raise ClaudeboxError(f"{source.shown}{_position(error, text)}: {_problem(error)}") from None
     if not isinstance(document, dict):
         raise ClaudeboxError(f"{source.shown} is {_kind(document)}, and settings are a table")
     return document, Lines(text, is_json=is_json)
@@ -119,9 +119,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def _position(error: ValueError) -> str:
+def _position(error: ValueError, text: str) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f":{error.lineno}"
+    if "at end of document" in str(error):
+        return f":{text.rstrip().count(chr(10)) + 1}"
     found = re.search(r"\(at line (\d+), column \d+\)", str(error))
     return f":{found[1]}" if found else ""
 
@@ -237,7 +239,7 @@ class _Check:
         )
 
     def _forbidden(self, row: Setting) -> str:
-        if row.key == "profile":
+        if row.key == "profile" and self._role == "profile":
             return "`profile` is called `extends` in a profile"
         if row.in_files == "profile":
             return f"`{row.file_key}` belongs into a profile"

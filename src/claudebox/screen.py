@@ -140,7 +140,7 @@ class Filter:
             self._state = "intermediate"
         elif byte < _DEL:
             self._state = "ground"
-            if byte != ord("Z"):  # who are you?
+            if byte not in b"Z\\":  # who are you; the end of a string that was dropped
                 self._out += bytes((_ESC, byte))
         elif byte > _DEL:
             self._state = "ground"
