@@ -20,7 +20,7 @@ def settings_of(box, *flags, **options):
     """Return the settings in force, by name, with their origins."""
     result = box.claudebox("--explain", "--json", *flags, "--exec", "--", "true", **options)
     assert result.returncode == 0, result.stderr
-    found = {}
+    found: dict[str, list[tuple[str, str]]] = {}
     for row in json.loads(result.stdout)["settings"]:
         found.setdefault(row["name"], []).append((row["value"], row["origin"]))
     return found
@@ -32,9 +32,11 @@ def test_files_profile_variable_and_flags_reach_the_sandbox(box):
     config(box, 'extends = "base"\n[env]\nPAGER = "cat"\n', name="profiles/mine.toml")
     config(box, '{"extra_env_passthrough": ["FROM_PROFILE", "NOT_SET"]}', name="profiles/base.json")
     data = box.write(f"{box.base}/data/file", "data")
-    config(box, f'extends = "mine"\n[[mounts]]\nhost = "{box.base}/data"\nsandbox = "/data"\n', name="profiles/top.toml")
+    config(
+        box, f'extends = "mine"\n[[mounts]]\nhost = "{box.base}/data"\nsandbox = "/data"\n', name="profiles/top.toml"
+    )
     names = ("FROM_DEFAULTS", "FROM_PROFILE", "FROM_VARIABLE", "FROM_FLAG", "FROM_NOWHERE")
-    box.environ |= {name: "set" for name in names} | {"CLAUDEBOX_EXTRA_ENV": "FROM_VARIABLE"}
+    box.environ |= dict.fromkeys(names, "set") | {"CLAUDEBOX_EXTRA_ENV": "FROM_VARIABLE"}
 
     result = box.sh(
         "env; cat /data/file; touch /data/new 2>&1", flags=("--env", "FROM_FLAG"), env={"CLAUDEBOX_PROFILE": "top"}
@@ -115,7 +117,8 @@ def test_built_in_postures_can_be_started(user_box, name):
 def test_offline_has_no_network_and_default_has_one(user_box):
     # proves EXT-03
     default, offline = (
-        user_box.sh("grep -c : /proc/net/dev", flags=("--profile", name)).stdout.strip() for name in ("default", "offline")
+        user_box.sh("grep -c : /proc/net/dev", flags=("--profile", name)).stdout.strip()
+        for name in ("default", "offline")
     )
     assert int(default) >= 2
     assert offline == "1"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from claudebox import settings, trust
 from claudebox.screen import Filter
 from claudebox.settings import SETTINGS, Given, Layer, Settings
-from hypothesis import given
-from hypothesis import strategies as st
 
 FROM_PROJECT = [row for row in SETTINGS if row.in_files == "project"]
 

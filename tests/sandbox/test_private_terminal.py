@@ -59,7 +59,10 @@ def test_the_terminal_inside_is_not_the_persons(box):
     with Terminal(box) as terminal:
         real = os.stat(terminal.name).st_rdev
         terminal.claudebox("python3", program)
-        assert terminal.expect(r"terminal (\d+) (\d+)\n").groups() == (str(real), str(real))  # control: it is, if shared
+        assert terminal.expect(r"terminal (\d+) (\d+)\n").groups() == (
+            str(real),
+            str(real),
+        )  # control: it is, if shared
         terminal.prompt()
 
         private(box)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from claudebox.toolchains import TOOLCHAINS
 
 # What each has in a home: a program that can be called by its name, and secrets that lie beside it.
@@ -87,7 +88,9 @@ def test_programs_cannot_be_changed_and_caches_are_private_and_kept(user_box):
     assert not os.path.exists(f"{user_box.home}/.cargo/registry")
     assert user_box.sh("cat $CARGO_HOME/registry", flags=flags).stdout == "kept\n"
     other = user_box.mkdir(f"{user_box.base}/other")
-    assert user_box.sh("cat $CARGO_HOME/registry 2>&1", flags=flags, cwd=other).stdout.endswith("No such file or directory\n")
+    assert user_box.sh("cat $CARGO_HOME/registry 2>&1", flags=flags, cwd=other).stdout.endswith(
+        "No such file or directory\n"
+    )
 
 
 def test_no_directory_of_path_can_be_written_to_inside(user_box):

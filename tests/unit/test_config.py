@@ -11,6 +11,7 @@ import time
 from hashlib import sha256
 
 import pytest
+
 from claudebox import config, document, settings
 from claudebox.errors import ClaudeboxError
 from claudebox.settings import Given, Settings
@@ -50,6 +51,9 @@ class Person:
     def read(self, *argv, environ=None):
         flags = settings.parse(argv)
         return settings.merge(flags, environ or {}, config.layers(flags, environ or {}, self.reader()))
+
+    def read_file(self):
+        return self.reader().layer(self.reader().project(self.project))
 
     def refusal(self, *argv):
         with pytest.raises(ClaudeboxError) as caught:
@@ -274,11 +278,7 @@ def hostile(person, make, path):
     make(path)
     begin = time.monotonic()
     with pytest.raises(ClaudeboxError) as caught:
-        source = person.reader().project(person.project) if path.startswith(person.project) else None
-        if source is None:
-            person.read()
-        else:
-            person.reader().layer(source)
+        person.read_file() if path.startswith(person.project) else person.read()
     assert time.monotonic() - begin < 1
     assert "\n" not in caught.value.message
     return caught.value.message
@@ -298,6 +298,11 @@ def shared(path):
     os.chmod(path, 0o664)
 
 
+def sparse(path):
+    fill(b"")(path)
+    os.truncate(path, 1 << 40)
+
+
 HOSTILE = {
     "fifo": (os.mkfifo, "is not a file"),
     "directory": (os.mkdir, "is not a file"),
@@ -305,7 +310,7 @@ HOSTILE = {
     "dangling link": (lambda path: os.symlink("/nowhere", path), "cannot be read: No such file|is a link"),
     "loop": (lambda path: os.symlink(path, path), "Too many levels|is a link"),
     "huge": (fill(b"#" * (config.LIMIT + 1)), "is larger than 256 KiB"),
-    "sparse": (lambda path: (fill(b"")(path), os.truncate(path, 1 << 40)), "is larger than 256 KiB"),
+    "sparse": (sparse, "is larger than 256 KiB"),
     "deep array": (fill(b"a = " + b"[" * 100_000), "nested too deeply"),
     "deep table": (fill(b"a = " + b"{b=" * 50_000), "nested too deeply"),
     "deep key": (fill(b"a" + b".a" * 120_000 + b" = 1"), "takes too long|is not a setting"),

@@ -8,11 +8,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.conftest import REPOSITORY
+
 from claudebox import config, document, explain, settings, trust
 from claudebox.commands import configuration, reference, schema, starter
 from claudebox.errors import ClaudeboxError
 from claudebox.settings import SETTINGS, Field, Layer, Setting, Settings
-from tests.conftest import REPOSITORY
 
 NEW = (
     Setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from claudebox.screen import Filter
 
 ESC = b"\x1b"
@@ -19,7 +20,7 @@ def shown(data: bytes, *, piece: int = 0) -> bytes:
 
 KEPT = {
     "text": b"plain text, tabs\tand\r\nlines\b\x07",
-    "UTF-8": "grüße, 你好, 😀, ›".encode(),
+    "UTF-8": "grüße, 你好, 😀, \u203a".encode(),
     "colours": b"\x1b[1;38;2;10;20;30mred\x1b[0m\x1b[4:3m",
     "cursor": b"\x1b[2J\x1b[H\x1b[10;20H\x1b[K\x1b7\x1b8\x1b[s\x1b[u",
     "cursor shape": b"\x1b[2 q",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from claudebox import settings, trust
 from claudebox.settings import Given, Layer, Settings
 
