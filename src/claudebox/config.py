@@ -12,7 +12,7 @@ import marshal
 import os
 import stat
 
-from claudebox import __version__, kernel, settings
+from claudebox import __version__, console, kernel, settings
 from claudebox.errors import ClaudeboxError
 from claudebox.settings import Given, Layer
 from claudebox.values import Value
@@ -74,8 +74,11 @@ class Reader:
             mode = os.lstat(path).st_mode
         except OSError:
             return None
-        # The stand-in of another session; nothing can be read from a socket in any case.
-        return None if stat.S_ISSOCK(mode) else self._open(path, "project", shown=PROJECT_FILE)
+        if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+            return self._open(path, "project", shown=PROJECT_FILE)
+        if not stat.S_ISSOCK(mode):  # which is the stand-in of another session
+            console.warn(f"{PROJECT_FILE} is not a file, and says nothing")
+        return None
 
     def profile(self, name: str, origin: str) -> tuple[Layer, ...]:
         """Return the layers of a profile, those that it extends first."""

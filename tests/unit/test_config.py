@@ -323,8 +323,15 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("where", ["defaults", "project"])
-@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [
+        (where, kind)
+        for where in ("defaults", "project")
+        for kind in HOSTILE
+        if where != "project" or kind not in ("fifo", "directory")  # see the next test
+    ],
+)
 def test_a_hostile_file_is_refused_within_a_second(person, where, kind):
     # proves PROF-01, EXT-01, E05, C18
     make, message = HOSTILE[kind]
@@ -333,6 +340,15 @@ def test_a_hostile_file_is_refused_within_a_second(person, where, kind):
 
     assert re.search(message, found), found
     assert os.path.basename(path) in found
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_at_all_says_nothing_in_a_project(person, make, capfd):
+    # proves EXT-01, C18
+    make(f"{person.project}/.claudebox.toml")
+
+    assert person.reader().project(person.project) is None
+    assert capfd.readouterr().err == "warning: .claudebox.toml is not a file, and says nothing\n"
 
 
 def test_a_file_of_somebody_else_is_refused(person):
