@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
 _FIRST_OWN_DESCRIPTOR = 10  # below are the standard ones and those of the gate
-_READY_TIMEOUT = 30.0
+_READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
 _MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
 _MESSAGE_LIMIT = 8192
 _SPARE_DESCRIPTORS = 64
@@ -151,16 +151,16 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sand
             os.close(descriptor)
         payload = _await_ready(ours, messages)
         init = _check(payload, prepared)
-        custody.bind(init)
         # Before the word: afterwards they may have ended already.
         descriptors = os.pidfd_open(init), os.pidfd_open(payload)
         # From here on signals are taken one at a time by `supervise`.
         signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP])
+        custody.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
         ours.send(b"go\n")
         return Sandbox(monitor, init, payload, *descriptors)
     except BaseException:
-        os.kill(monitor, signal.SIGKILL)
-        os.waitpid(monitor, 0)
+        ours.close()  # the gate ends everything when it hears no more of us
+        _await_end(monitor)
         raise
     finally:
         ours.close()
@@ -216,6 +216,20 @@ def _await_ready(gate: socket.socket, messages: int) -> int:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             return int.from_bytes(data[:4], "little")
     raise ClaudeboxError("the kernel did not tell which process is in the sandbox")
+
+
+def _await_end(monitor: int) -> None:
+    """Wait for the end of what was begun, and force it if it does not come.
+
+    bwrap must not be killed on its own: its child would wait for it for ever if it had not got its word yet (E15).
+    """
+    limit = time.monotonic() + _END_TIMEOUT
+    while time.monotonic() < limit:
+        if os.waitpid(monitor, os.WNOHANG)[0]:
+            return
+        time.sleep(0.001)
+    custody.kill(monitor)
+    os.waitpid(monitor, 0)
 
 
 def _drain(messages: int) -> str:

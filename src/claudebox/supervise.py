@@ -138,7 +138,9 @@ class _Supervisor:
         self._terminal.leave()
         reason = signal.SIGTSTP
         while True:
-            os.kill(os.getpid(), reason)  # blocked as yet, so that one that is pending already does not stop us twice
+            # The whole group: a script that started us stops as well, as it would with the client (0 is the group).
+            # Blocked as yet, so that one that is pending already does not stop us twice.
+            os.kill(os.getpid() if reason == signal.SIGSTOP else 0, reason)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
             if self._terminal.foreground():

@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from claudebox import console, host, instance, kernel, launch, plan, programs, supervise
+from claudebox import bubblewrap, console, host, instance, kernel, launch, plan, programs, supervise
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.journal import Session
@@ -60,11 +60,11 @@ def _lines(findings: list[Finding], *, failed: bool) -> Iterator[str]:
 def examine(environ: dict[str, str]) -> Iterator[Finding]:
     """Look at everything that a launch rests on."""
     path = programs.search_path(environ, host.current_directory())
-    bubblewrap = host.read_bubblewrap(path)
-    if bubblewrap.problem:
-        yield Finding("bubblewrap", "failed", bubblewrap.problem, bubblewrap.remedy)
+    bwrap = bubblewrap.find(path)
+    if bwrap.problem:
+        yield Finding("bubblewrap", "failed", bwrap.problem, bwrap.remedy)
     else:
-        yield from _bubblewrap(bubblewrap)
+        yield from _bubblewrap(bwrap)
         yield from _trial(environ)
     yield _client(environ, path)
     yield _landlock()
@@ -74,15 +74,15 @@ def examine(environ: dict[str, str]) -> Iterator[Finding]:
     yield _state(environ)
 
 
-def _bubblewrap(bubblewrap: host.Bubblewrap) -> Iterator[Finding]:
-    lacking = [option for option in ("--bind-fd", "--disable-userns", "--size") if option not in bubblewrap.options]
+def _bubblewrap(bwrap: bubblewrap.Bubblewrap) -> Iterator[Finding]:
+    lacking = [option for option in ("--bind-fd", "--disable-userns", "--size") if option not in bwrap.options]
     if lacking:
         yield Finding(
-            "bubblewrap", "warning", f"{bubblewrap.path} lacks {', '.join(lacking)}", "install bubblewrap 0.10 or newer"
+            "bubblewrap", "warning", f"{bwrap.path} lacks {', '.join(lacking)}", "install bubblewrap 0.10 or newer"
         )
     else:
-        yield Finding("bubblewrap", "ok", f"{bubblewrap.path} has every option that claudebox uses")
-    if follows_links(bubblewrap.path):
+        yield Finding("bubblewrap", "ok", f"{bwrap.path} has every option that claudebox uses")
+    if follows_links(bwrap.path):
         yield Finding(
             "bubblewrap and links",
             "warning",
