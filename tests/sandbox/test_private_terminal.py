@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
+from pathlib import Path
 
 import pytest
 from tests.sandbox.terminals import (
@@ -18,8 +20,6 @@ from tests.sandbox.terminals import (
     marked,
     wait_until,
 )
-from tests.sandbox.test_suspension import suspend_with_a_spy, terminal_of
-from tests.sandbox.test_terminal import CLIENT, LISTENER, RESIZED, SPOILER, TYPIST, start
 
 KEPT_OUT = {
     "clipboard": "\\033]52;c;ZXZpbA==\\007",
@@ -31,6 +31,71 @@ KEPT_OUT = {
     "title query": "\\033[21t",
     "terminfo query": "\\033P+q544e\\033\\\\",
 }
+
+
+# Like the real client: it reads the key itself, puts the terminal in order and stops its whole group.
+CLIENT = """\
+import os, signal, sys, termios, time, tty
+modes = termios.tcgetattr(0)
+tty.setraw(0)
+signal.signal(signal.SIGCONT, lambda *_: None)
+os.write(1, b"ready\\r\\n")
+while True:
+    key = os.read(0, 1)
+    if key == b"\\x1a":
+        termios.tcsetattr(0, termios.TCSADRAIN, modes)
+        os.kill(0, signal.SIGTSTP)
+        tty.setraw(0)
+        os.write(1, b"back again\\r\\n")
+    elif key == b"q":
+        termios.tcsetattr(0, termios.TCSADRAIN, modes)
+        raise SystemExit(3)
+"""
+LISTENER = """\
+import os, signal
+for number in (signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, lambda number, _: os.write(1, b"got %d\\n" % number))
+print("ready", flush=True)
+print("read", input(), flush=True)
+raise SystemExit(7)
+"""
+RESIZED = """\
+import os, signal
+def tell(*_):
+    os.write(1, b"%d %d\\n" % os.get_terminal_size())
+signal.signal(signal.SIGWINCH, tell)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+SPOILER = """\
+import fcntl, os, signal, sys, termios, tty
+tty.setraw(0)
+modes = termios.tcgetattr(0)
+modes[3] &= ~termios.ECHO
+termios.tcsetattr(0, termios.TCSANOW, modes)
+fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_NONBLOCK)
+os.kill(os.getpid(), int(sys.argv[1]))
+"""
+TYPIST = """\
+import fcntl, os, sys, termios
+for name in ("0", "1", "2", "/dev/tty"):
+    try:
+        descriptor = os.open(name, os.O_RDWR) if name.startswith("/") else int(name)
+        for key in f"touch typed-into-{os.path.basename(name)}\\n".encode():
+            fcntl.ioctl(descriptor, termios.TIOCSTI, bytes([key]))
+        print(name, "typed")
+    except OSError as error:
+        print(name, error.strerror)
+"""
+
+SPY = Path(__file__).resolve().parent.parent / "probes" / "spy.py"
+
+
+def start(terminal, program, *, said="ready"):
+    """Run a Python program in the sandbox, and wait until it has said something."""
+    terminal.claudebox("python3", terminal.box.write("program.py", program))
+    terminal.expect(rf"\n{said}\n")
 
 
 def private(box):
@@ -90,10 +155,22 @@ def test_a_program_inside_types_nothing_into_the_shell_of_the_host(user_box):
 @pytest.mark.parametrize("kind", ["plain", "timer", "leaderless"])
 def test_a_spy_gets_nothing_of_what_is_typed_after_ctrl_z(user_box, kind):
     # proves B06
-    with terminal_of(private(user_box)) as terminal:
-        _, taken = suspend_with_a_spy(terminal, command(user_box), kind)
+    stolen = f"{user_box.project}/stolen"
+    program = user_box.write("spy.py", SPY.read_bytes())
+    with Terminal(private(user_box)) as terminal:
+        terminal.claudebox("python3", program, kind, stolen)
+        terminal.expect("the spy is ready")
+        terminal.type("first")
+        wait_until(lambda: "first" in content(stolen), "the spy gets what is typed for it")  # control
+        terminal.press(CTRL_Z)
+        terminal.prompt()
+        before = content(stolen)
+        for letter in "abcdefghijklmnopqrstuvwxyz":
+            terminal.press(letter)
+            time.sleep(0.005)
+        time.sleep(0.1)
 
-        assert taken == ""
+        assert content(stolen) == before
 
 
 def test_a_new_size_of_the_window_reaches_a_program_inside(user_box):
