@@ -99,7 +99,7 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     from claudebox import explain, host, policy  # noqa: PLC0415
     from claudebox import plan as planning  # noqa: PLC0415
 
-    home = environ.get("HOME", "/")
+    home = host.current_home(environ)
     if (
         settings.on("profile")
         or os.path.lexists(f"{home}/.claudebox/config.toml")

@@ -208,6 +208,17 @@ def _home(environ: dict[str, str], account_home: str) -> str:
     raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
 
 
+def current_home(environ: dict[str, str]) -> str:
+    """Return the home in which the person's own settings lie: the same that `read` finds."""
+    try:
+        return _home(environ, "")
+    except ClaudeboxError:
+        try:
+            return _home(environ, pwd.getpwuid(os.getuid()).pw_dir)
+        except KeyError:
+            return _home(environ, "")
+
+
 def current_directory() -> str:
     """Return the working directory as the kernel names it."""
     try:

@@ -54,6 +54,20 @@ def test_files_profile_variable_and_flags_reach_the_sandbox(box):
     assert os.path.exists(data)
 
 
+def test_settings_are_found_without_a_home_in_the_environment(user_box):
+    # proves PROF-01
+    # Otherwise `env -u HOME` would be a way around them. The home of the account is another one than that of the box.
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import os, pwd; from claudebox import host; "
+        "print(host.current_home({}) == host.current_home({'HOME': 'relative'}) == pwd.getpwuid(os.getuid()).pw_dir, "
+        "host.current_home({'HOME': sys.argv[2]}))"
+    )
+    source = os.path.join(os.path.dirname(os.path.dirname(user_box.program)), "src")
+    result = user_box.host("/usr/bin/python3", "-IS", "-c", program, source, user_box.home)
+
+    assert result.stdout == f"True {user_box.home}\n", result.stderr
+
+
 def test_explain_tells_where_every_setting_came_from(user_box):
     # proves PROF-01
     config(user_box, 'network = "none"\n\n[env]\nAPI_KEY = "hunter2hunter2"\n')

@@ -7,7 +7,7 @@ import textwrap
 import time
 from typing import TYPE_CHECKING
 
-from claudebox import config, console, kernel, settings, trust
+from claudebox import config, console, host, kernel, settings, trust
 from claudebox.commands import schema, starter
 from claudebox.errors import DECLINED, ClaudeboxError
 from claudebox.instance import open_state, replace
@@ -27,7 +27,7 @@ _USAGE = {
 
 def run(name: str, flags: Settings, environ: dict[str, str]) -> int:
     """Do what one of the flags says."""
-    home = environ.get("HOME", "/")
+    home = host.current_home(environ)
     match name, flags.words:
         case "schema", ():
             console.write([schema.text()], descriptor=1)
