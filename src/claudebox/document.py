@@ -31,6 +31,12 @@ _SHOWN = 60  # characters of a wrong value
 _TYPES = {
     str: "a string", bool: "true or false", int: "a number", float: "a number", list: "an array", dict: "a table",
 }  # fmt: skip
+# Besides those that change what programs load: these lead the client, and with it its key, to another server.
+_NOT_FROM_PROJECTS = frozenset((
+    "ALL_PROXY", "CURL_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "NODE_EXTRA_CA_CERTS", "NODE_TLS_REJECT_UNAUTHORIZED",
+    "REQUESTS_CA_BUNDLE",
+))  # fmt: skip
+_NOT_FROM_PROJECTS_PREFIXES = ("ANTHROPIC_", "CLAUDE", "DYLD_", "GIT_CONFIG", "LD_")
 _WANTED = {
     "switch": "true or false",
     "choice": "one of them as a string",
@@ -320,8 +326,9 @@ class _Check:
                 self._wrong(where, f"`{row.file_key}.{name}` is {_kind(item)}, and must be a string, in quotes")
             elif name in MADE:
                 self._wrong(where, f"`{row.file_key}`: `{name}` is made by claudebox")
-            elif self._role == "project" and name in LOADERS:
-                self._wrong(where, f"`{row.file_key}`: a project cannot set `{name}`, which changes what programs load")
+            elif self._role == "project" and _is_powerful(name):
+                what = "which changes what programs load or where they connect"
+                self._wrong(where, f"`{row.file_key}`: a project cannot set `{name}`, {what}")
             else:
                 self._add(row, f"{name}={item}", where)
 
@@ -370,6 +377,11 @@ class _Check:
         if len(self._errors) > before:
             return None
         return {field.name: value.get(field.name) or field.default or "" for field in row.fields}
+
+
+def _is_powerful(name: str) -> bool:
+    upper = name.upper()
+    return name in LOADERS or upper in _NOT_FROM_PROJECTS or upper.startswith(_NOT_FROM_PROJECTS_PREFIXES)
 
 
 def _kind(value: Any) -> str:

@@ -397,6 +397,10 @@ def test_a_socket_in_place_of_the_project_file_is_the_stand_in_of_another_sessio
         ('[git_credential]\nhost = "h"\ntoken = "env:A"', "`git_credential` cannot come from a project"),
         ('extra_env_passthrough = ["LD_PRELOAD"]', "a project cannot ask for `LD_PRELOAD`"),
         ('[env]\nNODE_OPTIONS = "--require ./x"', "a project cannot set `NODE_OPTIONS`"),
+        ('[env]\nLD_LIBRARY_PATH = "."', "a project cannot set `LD_LIBRARY_PATH`"),
+        ('[env]\nANTHROPIC_BASE_URL = "https://example.org"', "a project cannot set `ANTHROPIC_BASE_URL`"),
+        ('[env]\nhttps_proxy = "http://example.org"', "a project cannot set `https_proxy`"),
+        ('[env]\nGIT_CONFIG_COUNT = "1"', "a project cannot set `GIT_CONFIG_COUNT`"),
         ('[env]\nPATH = "./bin"', "`PATH` is made by claudebox"),
     ],
 )
@@ -407,7 +411,7 @@ def test_some_settings_never_come_from_a_project(person, text, message):
 
     with pytest.raises(ClaudeboxError, match=message):
         reader.layer(reader.project(person.project))
-    if "PATH" not in text:
+    if "\nPATH" not in text:
         person.defaults(text.replace('"strict"', '"default"'))
         assert person.read()  # the same is fine where the person says it
 
