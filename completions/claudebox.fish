@@ -8,7 +8,7 @@ complete -c claudebox -l check -d 'examine this machine and tell what would stop
 complete -c claudebox -l json -d 'with --check, --explain or --instances: print JSON'
 complete -c claudebox -l instances -d 'list the projects that have conversations here; --instances prune removes those whose project is gone'
 complete -c claudebox -l profiles -d 'list the profiles; --profiles NAME shows one with its reasons and what it changes'
-complete -c claudebox -l trust -d 'list the project files that you have approved; --trust revoke PATH takes one back'
+complete -c claudebox -l trust -d 'list the project files that you have approved; --trust approve asks for the one here, --trust revoke PATH takes one back'
 complete -c claudebox -l init -d 'write ~/.claudebox/config.toml, every setting in it with its meaning, unless it is there already'
 complete -c claudebox -l schema -d 'print the JSON Schema of these files, and stop'
 complete -c claudebox -l profile -x -a '(claudebox --profiles 2>/dev/null | sed s/\ .*//)' -d 'apply ~/.claudebox/profiles/PROFILE.toml (or .json), or a posture that claudebox brings: default, strict, offline'

@@ -101,7 +101,7 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
 
     home = host.current_home(environ)
     if (
-        settings.on("profile")
+        settings.all("profile")
         or os.path.lexists(f"{home}/.claudebox/config.toml")
         or os.path.lexists(".claudebox.toml")
     ):

@@ -11,7 +11,7 @@ from claudebox.model import Constant, GitCredential, MountRequest, NameRequest, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from claudebox.model import Program
     from claudebox.settings import Given, Settings
@@ -34,13 +34,15 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         network=network.value,  # type: ignore[arg-type]  # the table has checked it
         network_origin=network.origin,
         names=tuple(NameRequest(_name(given), given.origin, given.foreign) for given in settings.all("env")),
-        mounts=(
-            *(_mount_row(given, home=home, workdir=workdir) for given in settings.all("mounts")),
-            *(
-                _mount(given, writable=key == "mount_rw", home=home, workdir=workdir)
-                for key in ("mount_ro", "mount_rw")
-                for given in settings.all(key)
-            ),
+        mounts=_once(
+            (
+                *(_mount_row(given, home=home, workdir=workdir) for given in settings.all("mounts")),
+                *(
+                    _mount(given, writable=key == "mount_rw", home=home, workdir=workdir)
+                    for key in ("mount_ro", "mount_rw")
+                    for given in settings.all(key)
+                ),
+            )
         ),
         unsafe_mounts=settings.on("unsafe_mounts"),
         allow_userns=settings.on("allow_userns"),
@@ -50,13 +52,21 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         constants=tuple({row.name: row for row in map(_constant, settings.all("set_env"))}.values()),
         toolchains=_names(settings, "toolchain", _toolchain),
         packages=_names(settings, "package", _package),
-        credential=_credential(settings.one("git_credential")) if settings.on("git_credential") else None,
-        command=tuple(settings.one("command").fields.values()) if settings.on("command") else (),
+        credential=_credential(settings.one("git_credential")) if settings.all("git_credential") else None,
+        command=tuple(settings.one("command").fields.values()) if settings.all("command") else (),
         kept_names=_kept_names(settings),
         refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",
         private_terminal=settings.one("terminal").value == "private",
         showing=settings.on("dry_run") or settings.on("explain"),
     )
+
+
+def _once(requests: Iterable[MountRequest]) -> tuple[MountRequest, ...]:
+    """Return the requests without what another layer has asked for already; the person's own come first."""
+    found: dict[tuple[str, str, bool], MountRequest] = {}
+    for request in requests:
+        found.setdefault((request.source, request.dest, request.writable), request)
+    return tuple(found.values())
 
 
 def _names(settings: Settings, key: str, check: Callable[[Given], str]) -> tuple[NameRequest, ...]:

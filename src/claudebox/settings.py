@@ -93,7 +93,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "trust", ("--trust",), "switch", "Profiles",
-        "list the project files that you have approved; `--trust revoke PATH` takes one back", verb=True,
+        "list the project files that you have approved; `--trust approve` asks for the one here, "
+        "`--trust revoke PATH` takes one back", verb=True,
     ),
     Setting(
         "init", ("--init",), "switch", "Profiles",

@@ -54,6 +54,18 @@ def test_files_profile_variable_and_flags_reach_the_sandbox(box):
     assert os.path.exists(data)
 
 
+def test_a_profile_may_have_any_name_and_a_mount_may_be_asked_for_twice(user_box):
+    # proves PROF-01
+    user_box.write(f"{user_box.base}/data/file", "data\n")
+    mount = f'[[mounts]]\nhost = "{user_box.base}/data"\n'
+    config(user_box, mount)
+    config(user_box, mount, name="profiles/no.toml")
+
+    result = user_box.sh(f"cat {user_box.base}/data/file", flags=("--profile", "no"))
+    assert result.stdout == "data\n", result.stderr
+    assert "profiles/no.toml" in user_box.claudebox("--explain", "--profile", "no", "--exec", "--", "true").stdout
+
+
 def test_settings_are_found_without_a_home_in_the_environment(user_box):
     # proves PROF-01
     # Otherwise `env -u HOME` would be a way around them. The home of the account is another one than that of the box.
