@@ -20,6 +20,7 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
     from claudebox.model import Plan
@@ -138,8 +139,11 @@ def check_project(prepared: Prepared) -> None:
         raise ClaudeboxError(f"`{plan.workdir}` was replaced by something else since it was shown")
 
 
-def start(prepared: Prepared) -> Sandbox:
-    """Start bwrap, make sure that every protection is in force, and let the payload go."""
+def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sandbox:
+    """Start bwrap, make sure that every protection is in force, and let the payload go.
+
+    `prelude` is done in the child before it becomes bwrap.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     gate = _own(theirs.detach())
@@ -150,7 +154,7 @@ def start(prepared: Prepared) -> Sandbox:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it, and then nobody tells the end
     monitor = os.fork()
     if monitor == 0:
-        _become_bwrap(prepared, gate, message_end)
+        _become_bwrap(prepared, gate, message_end, prelude)
     try:
         os.close(gate)
         os.close(message_end)
@@ -186,9 +190,11 @@ def _interrupt(number: int, _frame: object) -> NoReturn:
     raise Interrupted(number)
 
 
-def _become_bwrap(prepared: Prepared, gate: int, messages: int) -> NoReturn:
+def _become_bwrap(prepared: Prepared, gate: int, messages: int, prelude: Callable[[], None] | None) -> NoReturn:
     """In the child: put on every restriction that comes before bwrap, and become it."""
     try:
+        if prelude is not None:
+            prelude()
         os.dup2(2, STDERR_DESCRIPTOR)
         os.dup2(gate, GATE_DESCRIPTOR)
         os.dup2(messages, 2)
