@@ -5,32 +5,25 @@ Off the launch path: `config` keeps what this module returns, and asks again onl
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import json
-import re
-import signal
-import tomllib
 from typing import TYPE_CHECKING, Any
 
 from claudebox import console, policy
 from claudebox.environment import LOADERS, MADE
 from claudebox.errors import ClaudeboxError
+from claudebox.parsing import kind, parse
 from claudebox.settings import SETTINGS, Given
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from claudebox.config import Role, Source
+    from claudebox.parsing import Lines
     from claudebox.settings import Setting
 
 Row = tuple[str, int, dict[str, str]]  # value, line, fields
 
-_PATIENCE = 0.6  # seconds: a file that needs longer was made to need longer
 _SHOWN = 60  # characters of a wrong value
-_TYPES = {
-    str: "a string", bool: "true or false", int: "a number", float: "a number", list: "an array", dict: "a table",
-}  # fmt: skip
 # Besides those that change what programs load: these lead the client, and with it its key, to another server.
 _NOT_FROM_PROJECTS = frozenset((
     "ALL_PROXY", "CURL_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "NODE_EXTRA_CA_CERTS", "NODE_TLS_REJECT_UNAUTHORIZED",
@@ -51,7 +44,7 @@ _WANTED = {
 
 def read(source: Source) -> dict[str, list[Row]]:
     """Return the checked values of a file by the key of their setting."""
-    document, lines = _parse(source)
+    document, lines = parse(source)
     check = _Check(source, lines)
     for name, value in document.items():
         check.setting(name, value)
@@ -73,125 +66,6 @@ def unknown_profile(name: str, origin: str, names: Iterable[str]) -> ClaudeboxEr
 def _listed(words: Iterable[str]) -> str:
     *front, last = [f"`{word}`" for word in words]
     return f"{', '.join(front)} or {last}" if front else last
-
-
-def _parse(source: Source) -> tuple[dict[str, Any], Lines]:
-    try:
-        text = source.content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = source.content[: error.start].count(b"\n") + 1
-        raise ClaudeboxError(f"{source.shown}:{line}: byte {source.content[error.start]:#04x} is not UTF-8") from None
-    is_json = source.path.endswith(".json")
-    try:
-        with _patience():
-            document = json.loads(text, object_pairs_hook=_unique) if is_json else tomllib.loads(text)
-    except RecursionError:
-        raise ClaudeboxError(f"{source.shown} is nested too deeply", hint="no setting needs that") from None
-    except TimeoutError:
-        raise ClaudeboxError(f"{source.shown} takes too long to read", hint="no settings need so much") from None
-    except ValueError as error:
-        raise ClaudeboxError(f"{source.shown}{_position(error, text)}: {_problem(error)}") from None
-    if not isinstance(document, dict):
-        raise ClaudeboxError(f"{source.shown} is {_kind(document)}, and settings are a table")
-    return document, Lines(text, is_json=is_json)
-
-
-@contextlib.contextmanager
-def _patience() -> Iterator[None]:
-    """Give up in time: dotted keys, for one, take the square of their number (C18)."""
-
-    def give_up(_number: int, _frame: object) -> None:
-        raise TimeoutError
-
-    try:
-        before = signal.signal(signal.SIGALRM, give_up)
-    except ValueError:  # not in the main thread: nobody waits there
-        yield
-        return
-    signal.setitimer(signal.ITIMER_REAL, _PATIENCE)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in document:
-            raise ValueError(f"the key {name!r} is there twice")
-        document[name] = value
-    return document
-
-
-def _position(error: ValueError, text: str) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f":{error.lineno}"
-    if "at end of document" in str(error):
-        return f":{text.rstrip().count(chr(10)) + 1}"
-    found = re.search(r"\(at line (\d+), column \d+\)", str(error))
-    return f":{found[1]}" if found else ""
-
-
-def _problem(error: ValueError) -> str:
-    text = error.msg if isinstance(error, json.JSONDecodeError) else re.sub(r" \(at .*\)$", "", str(error))
-    return text[:1].lower() + text[1:]
-
-
-class Lines:
-    """Where the keys of a file stand; `tomllib` does not tell, so a look at the beginnings of lines must do."""
-
-    _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
-    _KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*(?:\.\s*"?([\w-]+)"?\s*)?=""")
-    _JSON_KEY = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:')
-
-    def __init__(self, text: str, *, is_json: bool) -> None:
-        self._text = text.split("\n")
-        self._known: dict[tuple[str | int, ...], int] = {}
-        (self._scan_json if is_json else self._scan_toml)()
-
-    def _scan_toml(self) -> None:
-        table: tuple[str | int, ...] = ()
-        counts: dict[str, int] = {}
-        for number, line in enumerate(self._text, 1):
-            if header := self._HEADER.match(line):
-                name = header[2].strip("\"'")
-                table = (name,)
-                if header[1] == "[[":
-                    table = (name, counts.get(name, 0))
-                    counts[name] = counts.get(name, 0) + 1
-                self._known.setdefault((name,), number)
-                self._known.setdefault(table, number)
-            elif key := self._KEY.match(line):
-                name = key[1] or key[2] or key[3] or ""
-                self._known.setdefault((*table, name), number)
-                if key[4]:
-                    self._known.setdefault((*table, name, key[4]), number)
-
-    def _scan_json(self) -> None:
-        for number, line in enumerate(self._text, 1):
-            for key in self._JSON_KEY.finditer(line):
-                self._known.setdefault((key[1],), number)
-
-    def of(self, *path: str | int) -> int:
-        """Return the line of a key, or of the table around it; 0 if it was not found."""
-        while path:
-            if path in self._known:
-                return self._known[path]
-            if len(path) > 1 and isinstance(path[-1], str) and (path[-1],) in self._known:
-                return self._known[path[-1:]]
-            path = path[:-1]
-        return 0
-
-    def of_item(self, key: str, item: str) -> int:
-        """Return the line of one string of an array."""
-        start = self.of(key)
-        for number in range(start, min(start + 500, len(self._text) + 1)) if start else ():
-            line = self._text[number - 1]
-            if f'"{item}"' in line or f"'{item}'" in line:
-                return number
-        return start
 
 
 class _Check:
@@ -253,7 +127,7 @@ class _Check:
 
     def _mistyped(self, row: Setting, value: Any, line: int, *, within: str = "") -> None:
         wanted = f"{_listed(row.choices)}" if row.choices else _WANTED[row.shape]
-        self._wrong(line, f"`{row.file_key}`{within} is {_kind(value)}, and must be {wanted}")
+        self._wrong(line, f"`{row.file_key}`{within} is {kind(value)}, and must be {wanted}")
 
     def _add(self, row: Setting, value: str, line: int, fields: dict[str, str] | None = None) -> None:
         """Take a value if the rules of its setting agree."""
@@ -287,7 +161,7 @@ class _Check:
             self._add(row, value, line)
             return
         near = difflib.get_close_matches(value, row.choices, 1) if isinstance(value, str) else []
-        found = f'"{console.shorten(value, _SHOWN)}"' if isinstance(value, str) else _kind(value)
+        found = f'"{console.shorten(value, _SHOWN)}"' if isinstance(value, str) else kind(value)
         asked = f"; did you mean `{near[0]}`?" if near else ""
         self._wrong(line, f"`{row.file_key}` is {found}, and must be {_listed(row.choices)}{asked}")
 
@@ -323,7 +197,7 @@ class _Check:
         for name, item in value.items():
             where = self._lines.of(row.file_key, name) or line
             if not isinstance(item, str):
-                self._wrong(where, f"`{row.file_key}.{name}` is {_kind(item)}, and must be a string, in quotes")
+                self._wrong(where, f"`{row.file_key}.{name}` is {kind(item)}, and must be a string, in quotes")
             elif name in MADE:
                 self._wrong(where, f"`{row.file_key}`: `{name}` is made by claudebox")
             elif self._role == "project" and _is_powerful(name):
@@ -366,7 +240,7 @@ class _Check:
                 asked = f"; did you mean `{near[0]}`?" if near else f"; there are {_listed(known)}"
                 self._wrong(where(name), f"`{row.file_key}` has no `{name}`{asked}")
             elif not isinstance(item, str) or "\0" in item or not item:
-                self._wrong(where(name), f"`{row.file_key}.{name}` is {_kind(item)}, and must be a string")
+                self._wrong(where(name), f"`{row.file_key}.{name}` is {kind(item)}, and must be a string")
             elif known[name].choices and item not in known[name].choices:
                 found = console.shorten(item, _SHOWN)
                 must = _listed(known[name].choices)
@@ -382,9 +256,3 @@ class _Check:
 def _is_powerful(name: str) -> bool:
     upper = name.upper()
     return name in LOADERS or upper in _NOT_FROM_PROJECTS or upper.startswith(_NOT_FROM_PROJECTS_PREFIXES)
-
-
-def _kind(value: Any) -> str:
-    if value == "":
-        return "an empty string"
-    return _TYPES.get(type(value), "a date or time")

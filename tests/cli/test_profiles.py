@@ -110,7 +110,18 @@ def test_without_any_file_a_launch_imports_no_more_than_before(user_box):
 
     assert result.returncode == 0, result.stderr
     loaded = set(result.stderr.splitlines()[-1].split())
-    late = ("config", "document", "trust", "toolchains", "provision", "credential", "ptyproxy", "screen", "dotfiles")
+    late = (
+        "config",
+        "document",
+        "parsing",
+        "trust",
+        "toolchains",
+        "provision",
+        "credential",
+        "ptyproxy",
+        "screen",
+        "dotfiles",
+    )
     assert "claudebox.policy" in loaded
     assert loaded & {f"claudebox.{name}" for name in late} == set()
 

@@ -52,10 +52,10 @@ while True:
         raise SystemExit(3)
 """
 LISTENER = """\
-import os, signal
-for number in (signal.SIGINT, signal.SIGQUIT):
-    signal.signal(number, lambda number, _: os.write(1, b"got %d\\n" % number))
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 print("ready", flush=True)
+print("got", int(signal.sigwait([signal.SIGINT])), flush=True)
 print("read", input(), flush=True)
 raise SystemExit(7)
 """
