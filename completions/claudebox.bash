@@ -11,9 +11,13 @@ _claudebox() {
     --mount-rw) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --inherit) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --claude-home) mapfile -t COMPREPLY < <(compgen -W "own shared" -- "$word"); return ;;
-    --network) mapfile -t COMPREPLY < <(compgen -W "full none" -- "$word"); return ;;
+    --network) mapfile -t COMPREPLY < <(compgen -W "full inet none" -- "$word"); return ;;
+    --allow-host-port) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+    --publish) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+    --uplink) mapfile -t COMPREPLY < <(compgen -W "auto pasta slirp4netns" -- "$word"); return ;;
     --allow) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+    --project-secrets) mapfile -t COMPREPLY < <(compgen -W "warn mask allow" -- "$word"); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --exec --shell --dry-run --explain --check --json --instances -h --help --version --env --mount-ro --mount-rw --unsafe-mounts --inherit --claude-home --network --allow --allow-userns" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --exec --shell --dry-run --explain --check --verify --json --instances --demo -h --help --version --env --mount-ro --mount-rw --unsafe-mounts --inherit --claude-home --network --allow-host-port --publish --uplink --allow --project-secrets --allow-userns" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

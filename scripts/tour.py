@@ -74,8 +74,10 @@ def main() -> int:
     base = tempfile.mkdtemp(prefix="claudebox-tour-")
     try:
         stage = _set(base)
-        good = _show_audit(stage)
-        good &= _look_for_secrets(stage)
+        if not _show_audit(stage):
+            print("\nThere is no sandbox to look at; `scripts/run --check` tells more.")
+            return 1
+        good = _look_for_secrets(stage)
         good &= _do_some_work(stage)
     finally:
         shutil.rmtree(base)
@@ -109,7 +111,8 @@ def _show_audit(stage: Stage) -> bool:
     done = stage.inside("exit 7")
     took = (time.monotonic() - begin) * 1000
     for line in done.stderr.splitlines():
-        print(f"    {line if len(line) <= SHOWN else line[: SHOWN - 3] + '...'}")
+        whole = len(line) <= SHOWN or done.returncode != 7
+        print(f"    {line if whole else line[: SHOWN - 3] + '...'}")
     print()
     return _tell(done.returncode == 7, "a command ran inside and its exit status came back", f"{took:.0f} ms in all")
 
@@ -134,11 +137,13 @@ def _look_for_secrets(stage: Stage) -> bool:
 def _try_to_write(stage: Stage) -> bool:
     """Write into the home from both sides; inside it is another home, whatever the script believes."""
     stage.outside("echo >~/from-outside")
-    stage.inside("echo >~/from-inside")
+    ran = stage.inside("echo >~/from-inside").returncode == 0
     outside, inside = (os.path.exists(f"{stage.home}/from-{side}") for side in ("outside", "inside"))
     if not outside:
         return _tell(False, "writing to the home", "not even possible outside: this probe proves nothing")  # noqa: FBT003
-    return _tell(not inside, "writing to the home", "outside: arrives; inside: " + ("ARRIVES" if inside else "no"))
+    return _tell(
+        ran and not inside, "writing to the home", "outside: arrives; inside: " + ("ARRIVES" if inside else "no")
+    )
 
 
 def _probes(port: int) -> list[Probe]:

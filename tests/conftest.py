@@ -115,7 +115,8 @@ class Box:
 
     def variables(self, extra: dict[str, str] | None = None) -> dict[str, str]:
         """Return the environment of the host for this box."""
-        return {"HOME": self.home, "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm", **self.environ, **(extra or {})}
+        basic = {"HOME": self.home, "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm"}
+        return {**basic, **self.environ, **(extra or {})}
 
     def host(self, *argv: str, **options: object) -> subprocess.CompletedProcess[str]:
         """Run a program outside of any sandbox, as the account: the positive control."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from claudebox import instance, places
-from claudebox.host import Bubblewrap, Destination, Host
-from claudebox.model import Hidden, PathFact
+from claudebox import guard, instance, places
+from claudebox.bubblewrap import Bubblewrap
+from claudebox.git import Repository
+from claudebox.host import Destination, Host
+from claudebox.model import Guarded, Hidden, PathFact
 from claudebox.programs import Client
 
 if TYPE_CHECKING:
@@ -80,23 +82,37 @@ def place(path: str) -> PathFact:
     return PathFact(path, path, "directory", (identity(path),), 0)
 
 
+REPOSITORY = Repository(
+    PROJECT, f"{PROJECT}/.git", git_dir=f"{PROJECT}/.git", identity=identity(f"{PROJECT}/.git"), main=PROJECT
+)
+
+
 def asking(host: Host, policy: Policy, *facts: PathFact, there: Iterable[str] = ()) -> Host:
     """Return the host with what the reader would add for the mounts that a policy asks for.
 
     Sources that are not among `facts` are directories. Destinations are missing on the host, except those `there`.
     """
     known = {row.path: row for row in facts}
-    standing = set(there)
-    return host.replace(
-        sources={
-            request.source: known[request.source] if request.source in known else fact(request.source)
-            for request in policy.mounts
-        },
-        destinations={
-            request.dest: Destination(exists=True, directory=True) if request.dest in standing else Destination()
-            for request in policy.mounts
-        },
-    )
+    sources = {request.source: known.get(request.source) or fact(request.source) for request in policy.mounts}
+    stand = set(there) & {request.dest for request in policy.mounts}
+    destinations = {request.dest: Destination() for request in policy.mounts}
+    destinations |= {dest: Destination(exists=True, directory=True) for dest in stand}
+    return host.replace(sources=sources, destinations=destinations)
+
+
+def guarded(*present: str, links: tuple[str, ...] = (), repository: bool = True) -> tuple[Guarded, ...]:
+    """Return what the reader would find of the tables in a project where only some of it exists."""
+    rows = [(name, f"{PROJECT}/{name}", stub, why) for name, stub, why in guard.PROTECTED]
+    if repository:
+        rows += [(guard.GIT, f"{PROJECT}/.git/{name}", stub, why) for name, stub, why in guard.PROTECTED_IN_GIT]
+    made = []
+    for name, path, stub, why in rows:
+        short = path.removeprefix(f"{PROJECT}/")
+        if short in present:
+            made.append(Guarded(name, path, why, stub, "present", identity(path)))
+        else:
+            made.append(Guarded(name, path, why, stub, "link" if short in links else "missing"))
+    return tuple(made)
 
 
 def base(**changes: Any) -> Host:

@@ -81,4 +81,4 @@ def test_set_up_names_what_is_missing_on_other_distributions(tool, command, user
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_a_script_without_a_suffix_can_be_executed(script):
-    assert os.access(script, os.X_OK) == (script.suffix == "")
+    assert script.suffix or os.access(script, os.X_OK)

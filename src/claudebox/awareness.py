@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox import guard
+from claudebox import guard, network
 from claudebox.console import clean
 
 TYPE_CHECKING = False
@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from claudebox.model import Mount, Policy
 
 PATH = "/run/claudebox/SANDBOX.md"
-
-_NETWORK = {
-    "full": "You have the network of the host: internet, LAN and the host's loopback services.",
-    "none": "There is no network, only loopback inside the sandbox. Do not retry downloads; say what you would need.",
-}
 
 
 def describe(policy: Policy, rows: Iterable[Mount]) -> bytes:
@@ -37,7 +32,8 @@ def _lines(policy: Policy, rows: list[Mount]) -> Iterator[str]:
     yield f"- Writable and lost at the end: {', '.join(lost)}. The rest of the home is empty."
     if extra:
         yield f"- Also readable: {', '.join(extra)}."
-    yield f"- {_NETWORK[policy.network]}"
+    for sentence in network.advice(policy):
+        yield f"- {sentence}"
     yield (
         "- Absent on purpose: the person's keys, tokens, shell history, other projects, SSH and GPG agents, Docker, "
         "the desktop. Do not look for them. If a task needs one, say which variable (`claudebox --env NAME`) or path "

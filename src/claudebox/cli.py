@@ -145,6 +145,8 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
     finally:
         session.end()
     terminal.restore(abnormal=status > 128)
+    for note in sandbox.link.finish() if sandbox.link is not None else ():
+        console.note(note)
     _sweep(facts, started)
     if wishes.program == "client":
         from claudebox.commands import farewell  # noqa: PLC0415

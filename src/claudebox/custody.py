@@ -103,6 +103,12 @@ def alive(init: int) -> bool:
     return any(_letter(_status(thread)) not in b"ZX" for process, thread in _threads(init) if process != init)
 
 
+def kill(process: int) -> None:
+    """End a process and everything that descends from it."""
+    for member in reversed([member for member, thread in _threads(process) if member == thread]):
+        _signal(member, signal.SIGKILL)
+
+
 def stopped(process: int) -> bool:
     """Tell whether a process has stopped, or will before it does anything else."""
     status = _status(process)

@@ -14,8 +14,8 @@ import sys
 def main(paths: list[str]) -> int:
     """Report the lines of each file that hold a secret; 3 where detect-secrets is not installed."""
     try:
-        from detect_secrets.core.scan import scan_file  # type: ignore[import-not-found]  # noqa: PLC0415 - optional
-        from detect_secrets.settings import default_settings  # type: ignore[import-not-found]  # noqa: PLC0415
+        from detect_secrets.core.scan import scan_file  # noqa: PLC0415 - optional
+        from detect_secrets.settings import default_settings  # noqa: PLC0415
     except ImportError:
         return 3
     logging.disable()

@@ -28,7 +28,8 @@ def audit(plan: Plan) -> Iterator[str]:
     extra = [row for row in plan.mounts if row.reason.startswith("asked for") and not row.writable]
     if extra:
         yield f"  {'readable':<9} {', '.join(clean(row.dest) for row in extra)}"
-    yield f"  {'network':<9} {plan.network}: {network.MEANING[plan.network]}"
+    for index, line in enumerate(network.described(plan)):
+        yield f"  {'' if index else 'network':<9} {line}"
     made = [clean(row.name) for row in plan.variables if row.origin == "claudebox"]
     yield f"  {'variables':<9} made here: {' '.join(made)}"
     for row in plan.variables:
@@ -163,7 +164,9 @@ def _origin(row: Mount) -> str:
 def protections(plan: Plan) -> Iterator[str]:
     """Yield what confines the payload besides mounts and variables."""
     yield f"own namespaces: {', '.join(plan.namespaces)}"
-    yield f"network: {plan.network}, {network.MEANING[plan.network]}"
+    yield f"network: {'; '.join(network.described(plan))}"
+    for row in plan.link.barred if plan.link is not None else ():
+        yield f"not reachable: {row.prefix}, {row.reason}"
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"
     yield f"Landlock: abstract sockets and signals {'kept inside' if plan.scoped else 'not restricted by this kernel'}"
     yield f"terminal: {'none, own session' if plan.detached else 'shared; suspended as a whole on Ctrl+Z'}"
@@ -180,6 +183,7 @@ def as_json(plan: Plan) -> str:
         "command": plan.command,
         "workdir": plan.workdir,
         "network": plan.network,
+        "link": plan.link and network.as_document(plan.link),
         "mounts": [
             {"dest": row.dest, "access": _access(row), "kind": row.kind, "source": row.source, "reason": row.reason}
             for row in plan.mounts

@@ -9,7 +9,7 @@ import os
 import pwd
 import stat
 
-from claudebox import git, guard, kernel, layout, places, programs, sockets, survey, watched
+from claudebox import bubblewrap, git, guard, kernel, layout, places, programs, sockets, survey, watched
 from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
@@ -17,10 +17,10 @@ from claudebox.files import Examiner, read_small
 from claudebox.model import Guarded, Hidden, Leak, PathFact, Policy
 from claudebox.values import Value
 
-_OPTIONS = (  # of bwrap, that some version lacks
-    "--args", "--bind-fd", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro",
-    "--seccomp", "--size",
-)  # fmt: skip
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.uplink.candidates import Candidate
+
 _TTY_DESCRIPTORS = (0, 1, 2)
 
 
@@ -29,15 +29,6 @@ class Terminal(Value):
 
     shared: bool = False
     foreground: bool = True
-
-
-class Bubblewrap(Value):
-    """The bwrap program and what it can do."""
-
-    path: str = ""
-    options: frozenset[str] = frozenset()
-    problem: str = ""
-    remedy: str = ""
 
 
 class Destination(Value):
@@ -59,7 +50,7 @@ class Host(Value):
     environ: dict[str, str]
     machine: str = "x86_64"
     memory: int = 8 << 30
-    bwrap: Bubblewrap = Bubblewrap()
+    bwrap: bubblewrap.Bubblewrap = bubblewrap.Bubblewrap()
     landlock: int = 0
     cgroup_namespace: bool = True
     terminal: Terminal = Terminal()
@@ -79,6 +70,7 @@ class Host(Value):
     store_links: tuple[tuple[str, str], ...] = ()  # /bin/sh and its like, on a machine without /usr
     ca_bundle: PathFact | None = None
     resolv_conf: bytes = b""
+    uplinks: tuple[Candidate, ...] = ()  # looked for in tier `inet` only
     bash: bool = True
     signal_reset: tuple[str, ...] = ()
     ignored_signals: frozenset[int] = frozenset()
@@ -128,7 +120,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         environ=environ,
         machine=os.uname().machine,
         memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        bwrap=read_bubblewrap(path),
+        bwrap=bubblewrap.find(path),
         landlock=kernel.landlock_abi(),
         cgroup_namespace=os.path.exists("/proc/self/ns/cgroup"),
         terminal=_terminal(),
@@ -148,6 +140,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         store_links=layout.store_links(path) if store and not usr else (),
         ca_bundle=layout.ca_bundle(examiner, environ),
         resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
+        uplinks=_uplinks(policy, path),
         bash=os.path.exists("/bin/bash") or not usr,
         signal_reset=layout.signal_reset(path),
         ignored_signals=frozenset(
@@ -208,29 +201,12 @@ def _client(home: str, path: tuple[str, ...], workdir: str) -> tuple[programs.Cl
         return None, problem
 
 
-def read_bubblewrap(path: tuple[str, ...]) -> Bubblewrap:
-    """Find bwrap and read off its own help text, which lies in the binary, what it can do (threat E09)."""
-    found = programs.find_tool("bwrap", path)
-    if found is None:
-        return Bubblewrap(
-            problem="bubblewrap is not installed",
-            remedy="install the package `bubblewrap` (apt, dnf, pacman), or `nix profile install nixpkgs#bubblewrap`",
-        )
-    status = os.stat(found)
-    if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
-        return Bubblewrap(
-            found,
-            problem=f"`{found}` is setuid: it would set the sandbox up with root's powers",
-            remedy=f"use user namespaces instead: `sudo chmod u-s {found}`",
-        )
-    if status.st_uid not in (0, os.getuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return Bubblewrap(
-            found,
-            problem=f"`{found}` can be replaced by other users",
-            remedy=f"`sudo chown root:root {found}; sudo chmod 755 {found}`",
-        )
-    binary = read_small(found, limit=16 << 20, follow=True) or b""
-    return Bubblewrap(found, frozenset(option for option in _OPTIONS if f" {option} ".encode() in binary))
+def _uplinks(policy: Policy, path: tuple[str, ...]) -> tuple[Candidate, ...]:
+    if policy.network != "inet":
+        return ()
+    from claudebox.uplink import candidates  # noqa: PLC0415 - other tiers need nothing of it
+
+    return candidates.find(path, policy.uplink)
 
 
 def _terminal() -> Terminal:

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from claudebox.model import Plan
+    from claudebox.uplink.attachment import Attachment
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
 _FIRST_OWN_DESCRIPTOR = 10  # below are the standard ones and those of the gate
-_READY_TIMEOUT = 30.0
+_READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
 _LOOK = 0.5  # seconds between two looks whether bwrap is still there
 _PR_SET_CHILD_SUBREAPER = 36
 _MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
@@ -43,6 +44,7 @@ class Prepared(Value):
     argv: tuple[str, ...]
     descriptors: tuple[int, ...]
     open_files: tuple[int, int]  # the limit that the person's shell gave us
+    link: Attachment | None = None
 
 
 class Sandbox(Value):
@@ -53,6 +55,7 @@ class Sandbox(Value):
     payload: int  # the program inside, as a process of the host
     init_descriptor: int
     payload_descriptor: int
+    link: Attachment | None = None
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
@@ -84,7 +87,15 @@ def prepare(plan: Plan) -> Prepared:
                 arguments.append(str(descriptors[-1]))
     descriptors.append(_own(kernel.memory_file(os.fsencode("\0".join((*arguments, ""))))))
     argv = ("bwrap", "--args", str(descriptors[-1]), "--", *plan.gate, *plan.command)
-    return Prepared(plan, argv, tuple(descriptors), limit)
+    return Prepared(plan, argv, tuple(descriptors), limit, _prepare_link(plan))
+
+
+def _prepare_link(plan: Plan) -> Attachment | None:
+    if plan.link is None:
+        return None
+    from claudebox.uplink.attachment import Attachment  # noqa: PLC0415 - most sandboxes need none
+
+    return Attachment(plan.link)
 
 
 def _raise_limit(needed: int, limit: tuple[int, int]) -> None:
@@ -146,21 +157,27 @@ def start(prepared: Prepared) -> Sandbox:
     try:
         os.close(gate)
         os.close(message_end)
+        if prepared.link is not None:
+            prepared.link.begin()
         for descriptor in prepared.descriptors:
             os.close(descriptor)
         payload = _await_ready(ours, messages, monitor)
         init = _check(payload, prepared)
-        custody.bind(init)
+        if prepared.link is not None:  # the sandbox is complete, and nothing of the payload has run
+            prepared.link.attach(payload)
         # Before the word: afterwards they may have ended already.
         descriptors = os.pidfd_open(init), os.pidfd_open(payload)
         # From here on signals are taken one at a time by `supervise`.
         signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP])
+        custody.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
         ours.send(b"go\n")
-        return Sandbox(monitor, init, payload, *descriptors)
+        return Sandbox(monitor, init, payload, *descriptors, prepared.link)
     except BaseException:
-        os.kill(monitor, signal.SIGKILL)
-        os.waitpid(monitor, 0)
-        _end_orphans()
+        ours.close()  # the gate ends everything when it hears no more of us
+        if prepared.link is not None:
+            prepared.link.finish()
+        _await_end(monitor)
+        _end_orphans(monitor)
         raise
     finally:
         kernel.call("prctl", _PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
@@ -200,10 +217,10 @@ def _become_bwrap(prepared: Prepared, gate: int, messages: int) -> NoReturn:
     os._exit(125)
 
 
-def _end_orphans() -> None:
+def _end_orphans(monitor: int) -> None:
     """End what bwrap has left: its inner half waits for the outer one, even if that died before it bound it (E10)."""
     for process in (read_small(f"/proc/self/task/{os.getpid()}/children") or b"").split():
-        if (read_small(f"/proc/{int(process)}/comm") or b"").strip() == b"bwrap":
+        if int(process) != monitor and (read_small(f"/proc/{int(process)}/comm") or b"").strip() == b"bwrap":
             os.kill(int(process), signal.SIGKILL)
             os.waitpid(int(process), 0)
 
@@ -222,7 +239,7 @@ def _await_ready(gate: socket.socket, messages: int, monitor: int) -> int:
                 message = f"bwrap did not set up the sandbox within {_READY_TIMEOUT:.0f} seconds"
                 raise ClaudeboxError(message) from None
             if os.waitid(os.P_PID, monitor, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                _end_orphans()  # they hold the gate and the messages open
+                _end_orphans(monitor)  # they hold the gate and the messages open
     if word != b"ready\n":
         from claudebox import diagnosis  # noqa: PLC0415 - only when something went wrong
 
@@ -231,6 +248,20 @@ def _await_ready(gate: socket.socket, messages: int, monitor: int) -> int:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             return int.from_bytes(data[:4], "little")
     raise ClaudeboxError("the kernel did not tell which process is in the sandbox")
+
+
+def _await_end(monitor: int) -> None:
+    """Wait for the end of what was begun, and force it if it does not come.
+
+    bwrap must not be killed on its own: its child would wait for it for ever if it had not got its word yet (E15).
+    """
+    limit = time.monotonic() + _END_TIMEOUT
+    while time.monotonic() < limit:
+        if os.waitpid(monitor, os.WNOHANG)[0]:
+            return
+        time.sleep(0.001)
+    custody.kill(monitor)
+    os.waitpid(monitor, 0)
 
 
 def _drain(messages: int) -> str:

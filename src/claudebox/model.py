@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
     Kind = Literal["bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow"]
     Program = Literal["client", "exec", "shell"]
-    Tier = Literal["full", "none"]
+    Tier = Literal["full", "inet", "none"]
+    Uplink = Literal["", "pasta", "slirp4netns"]
     ProjectSecrets = Literal["warn", "mask", "allow"]
     StubKind = Literal["directory", "socket", "dot", "file", "none"]
 
@@ -111,6 +112,24 @@ class NameRequest(Value):
     origin: str
 
 
+class Barred(Value):
+    """A range of addresses to which the tier `inet` does not lead."""
+
+    prefix: str
+    reason: str
+
+
+class Link(Value):
+    """What connects the sandbox's own network with anything else."""
+
+    program: Uplink = ""  # carries packets to the internet; nothing does in tier `none`
+    path: str = ""
+    forwarder: str = ""  # the address inside at which names are asked for
+    barred: tuple[Barred, ...] = ()  # besides these, every address of the host itself, followed while it runs
+    host_ports: tuple[int, ...] = ()  # of the host's loopback, reachable inside
+    published: tuple[int, ...] = ()  # of the sandbox's loopback, reachable on the host's
+
+
 class Policy(Value):
     """What a person wants, checked as far as that goes without looking at the machine."""
 
@@ -118,6 +137,9 @@ class Policy(Value):
     words: tuple[str, ...] = ()
     network: Tier = "full"
     network_origin: str = "default"
+    uplink: str = "auto"
+    host_ports: tuple[int, ...] = ()
+    published: tuple[int, ...] = ()
     names: tuple[NameRequest, ...] = ()
     mounts: tuple[MountRequest, ...] = ()
     unsafe_mounts: bool = False
@@ -147,6 +169,7 @@ class Plan(Value):
     allow_userns: bool
     sizes: bool  # bwrap can limit a tmpfs
     network: Tier
+    link: Link | None = None
     warnings: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     state: tuple[str, ...] = ()  # directories that the launcher makes before it starts

@@ -123,9 +123,8 @@ def _project(host: Host) -> Iterable[Mount]:
     if repository is None or not repository.linked:
         return
     dot = f"{project.real}/.git"
-    yield Mount(
-        dot, "ro-bind", "names the repository; may not name another", dot, pinned=dict(repository.pins).get(dot)
-    )
+    pinned = dict(repository.pins).get(dot)
+    yield Mount(dot, "ro-bind", "names the repository; may not name another", dot, pinned=pinned)
     if not repository.problem and not repository.git_dir:
         yield from _repository_elsewhere(repository)
 

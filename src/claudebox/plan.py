@@ -62,6 +62,7 @@ def make(policy: Policy, host: Host) -> Plan:
         allow_userns=policy.allow_userns,
         sizes="--size" in host.bwrap.options,
         network=policy.network,
+        link=network.plan_link(policy, host),
         warnings=tuple(_warnings(policy, host)),
         withheld=environment.withheld(host, variables),
         state=(host.instance.claude, f"{host.instance.login}/store", f"{host.instance.own_login}/store"),
@@ -82,7 +83,8 @@ def _rows(policy: Policy, host: Host) -> tuple[Mount, ...]:
     asked = tuple(exposure.plan_mounts(policy, host))
     taken = _upward(row.dest for row in own)
     for row in asked:
-        # A writable one would win over /etc/passwd or ~/.gitconfig; what lies beneath would be created on the host (C27).
+        # A writable one would win over /etc/passwd or ~/.gitconfig, and bwrap would create on the host what lies
+        # beneath (C27).
         if row.dest in taken and row.kind != "mask":
             raise ClaudeboxError(
                 f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
@@ -187,9 +189,8 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
     if "--bind-fd" not in host.bwrap.options:
         yield "this bwrap binds by name only: do not let others rename the project while it starts"
     if policy.allow_userns:
-        yield "user namespaces are allowed inside: more of the kernel can be attacked"
-        if host.uid == 0:
-            yield "root cannot make user namespaces inside all the same: the kernel wants capabilities for that"
+        useless = ", and root cannot even make one: the kernel wants capabilities for that" if host.uid == 0 else ""
+        yield f"user namespaces are allowed inside: more of the kernel can be attacked{useless}"
     if policy.unsafe_mounts and policy.mounts:
         yield "--unsafe-mounts: mounts were not checked for what they expose"
     repository = host.repository

@@ -10,6 +10,8 @@ from claudebox.model import MountRequest, NameRequest, Policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from claudebox.model import Program
     from claudebox.settings import Given, Settings
 
@@ -25,11 +27,20 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
             hint="write `./-name` for a file of the project",
         )
     network = settings.one("network")
+    host_ports, published = (_ports(settings.all(key), network) for key in ("allow_host_port", "publish"))
+    for port in host_ports:
+        if port in published:
+            raise ClaudeboxError(
+                f"port {port} cannot be both the host's and the sandbox's", hint="publish another port"
+            )
     return Policy(
         program=program,
         words=settings.words,
         network=network.value,  # type: ignore[arg-type]  # the table has checked it
         network_origin=network.origin,
+        uplink=settings.one("uplink").value,
+        host_ports=host_ports,
+        published=published,
         names=tuple(NameRequest(_name(given), given.origin) for given in settings.all("env")),
         mounts=tuple(
             _mount(given, writable=key == "mount_rw", home=home, workdir=workdir)
@@ -58,6 +69,20 @@ def _name(given: Given) -> str:
             hint="letters, digits and `_`, and no value: claudebox takes the value from the environment",
         )
     return given.value
+
+
+def _ports(wishes: Iterable[Given], network: Given) -> tuple[int, ...]:
+    ports: list[int] = []
+    for given in wishes:
+        if network.value == "full":
+            raise ClaudeboxError(
+                f"`{given.origin}` means nothing in tier `full`: host and sandbox share all ports there",
+                hint="leave it away, or choose `--network inet` or `--network none`",
+            )
+        if not (given.value.isascii() and given.value.isdigit() and 1 <= int(given.value[:6]) <= 65535):
+            raise ClaudeboxError(f"`{given.origin}` is a port from 1 to 65535, not `{given.value}`")
+        ports.append(int(given.value))
+    return tuple(dict.fromkeys(ports))
 
 
 def _part(given: Given) -> str:

@@ -61,10 +61,12 @@ def value_looks_secret(value: str) -> bool:
 
 
 def _has_password(value: str) -> bool:
-    """Recognise `scheme://user:password@host`."""
+    """Recognise `scheme://user:password@host`, and a token in the place of the user."""
     _, scheme, rest = value.partition("://")
     if not scheme:
         return False
     authority = rest.split("/", 1)[0]
     user, at, _ = authority.rpartition("@")
-    return bool(at) and ":" in user and not user.endswith(":")
+    if not at:
+        return False
+    return (":" in user and not user.endswith(":")) or user.startswith(_VALUE_PREFIXES)

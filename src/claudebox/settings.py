@@ -100,8 +100,24 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "network", ("--network",), "choice", "Restrictions",
-        "`full`: the host's network with its loopback and LAN; `none`: loopback of the sandbox only",
-        metavar="TIER", choices=("full", "none"), default="full",
+        "`full`: the host's network with its loopback and LAN; `inet`: the internet, not the LAN nor this machine; "
+        "`none`: loopback of the sandbox only",
+        metavar="TIER", choices=("full", "inet", "none"), default="full",
+    ),
+    Setting(
+        "allow_host_port", ("--allow-host-port",), "list", "Restrictions",
+        "in tiers `inet` and `none`: let programs inside reach this TCP port of the host's loopback; repeatable",
+        metavar="PORT",
+    ),
+    Setting(
+        "publish", ("--publish",), "list", "Restrictions",
+        "in tiers `inet` and `none`: make this TCP port of the sandbox reachable at localhost of the host; repeatable",
+        metavar="PORT",
+    ),
+    Setting(
+        "uplink", ("--uplink",), "choice", "Restrictions",
+        "the program that connects tier `inet`: `pasta`, `slirp4netns`, or whichever works (`auto`)",
+        metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto",
     ),
     Setting(
         "allow", ("--allow",), "list", "Restrictions",

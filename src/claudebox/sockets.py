@@ -1,4 +1,4 @@
-"""Sockets of the host that lie in what the sandbox shows: whoever answers one is outside, and works for the agent (C19).
+"""Sockets of the host that lie in what the sandbox shows: whoever answers one is outside, and would obey (C19).
 
 Network namespaces do not cover sockets that have a path. The kernel lists those that are bound, however deep they lie;
 the top of the project is looked at as well, for those that were bound under another name or by another container.

@@ -86,6 +86,8 @@ class _Supervisor:
             self._thawing = not self._custody.thaw()
         process, status = os.waitpid(self._sandbox.monitor, os.WNOHANG | os.WUNTRACED)
         if not process:
+            if self._sandbox.link is not None:
+                self._sandbox.link.tend()
             return None
         if os.WIFSTOPPED(status):  # so has, or will, the payload: it sent the signal to the whole group
             self._attend()
@@ -137,7 +139,9 @@ class _Supervisor:
             return
         reason = signal.SIGTSTP
         while True:
-            os.kill(os.getpid(), reason)  # blocked as yet, so that one that is pending already does not stop us twice
+            # The whole group: a script that started us stops as well, as it would with the client (0 is the group).
+            # Blocked as yet, so that one that is pending already does not stop us twice.
+            os.kill(os.getpid() if reason == signal.SIGSTOP else 0, reason)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
             if self._terminal.foreground():

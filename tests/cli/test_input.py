@@ -11,9 +11,9 @@ import subprocess
 import pytest
 
 NAMES = [
-    "plain", "with space", "new\nline", "quo'te", 'dou"ble', "$(touch hijacked)", "`touch hijacked`", "%s%n", "-leading", "--",
-    "\udcff\udcfe", "co:lon", "ta\tb", "back\\slash", "*", "[a]", "esc\x1b[31m", "ünïcödé", "bidi\u202e", "#hash", "~", "a=b", "!x",
-    "...", "{a,b}", "x" * 200,
+    "plain", "with space", "new\nline", "quo'te", 'dou"ble', "$(touch hijacked)", "`touch hijacked`", "%s%n",
+    "-leading", "--", "\udcff\udcfe", "co:lon", "ta\tb", "back\\slash", "*", "[a]", "esc\x1b[31m", "ünïcödé",
+    "bidi\u202e", "#hash", "~", "a=b", "!x", "...", "{a,b}", "x" * 200,
 ]  # fmt: skip
 
 
@@ -61,7 +61,9 @@ def failed(result, words: str = "") -> None:
 )
 def test_bad_flags_are_refused_in_one_line(user_box, argv, words):
     # proves D-03, EXT-02, B14
-    shown = argv if "--exec" in argv else (*argv, *(() if argv[0] in ("--shell", "--json") else ("--exec", "--", "true")))
+    shown = (
+        argv if "--exec" in argv else (*argv, *(() if argv[0] in ("--shell", "--json") else ("--exec", "--", "true")))
+    )
     if len(argv) == 1 and argv[0] in ("--env", "--mount-ro", "--network"):
         shown = argv
     failed(user_box.claudebox("-y", *shown), words)
@@ -74,7 +76,14 @@ def test_a_bad_name_in_the_environment_is_refused_as_well(user_box):
 
 def test_names_and_values_of_the_environment_may_be_anything(user_box):
     # proves A14, B12
-    odd = {"a\nb": "1", "\udcff": "\udcfe", "x y": "z", "\x1b[31m": "\x1b[31m", "LANG": "\udcff\n'", "TERM": "\x1b]0;x\x07"}
+    odd = {
+        "a\nb": "1",
+        "\udcff": "\udcfe",
+        "x y": "z",
+        "\x1b[31m": "\x1b[31m",
+        "LANG": "\udcff\n'",
+        "TERM": "\x1b]0;x\x07",
+    }
     result = user_box.run("env", "-0", env=odd)
 
     assert result.returncode == 0, result.stderr
@@ -102,7 +111,9 @@ def test_closed_standard_descriptors_are_filled_inside_and_out(user_box, closed)
     # proves A04
     redirections = " ".join(f"{descriptor}{'<' if descriptor == 0 else '>'}&-" for descriptor in closed)
     inside = 'a=$(cd /proc/$$/fd && readlink 0 1 2); echo "$a" >seen'
-    result = user_box.host("sh", "-c", f'"$0" "$@" {redirections}', user_box.program, "-y", "--exec", "--", "sh", "-c", inside)
+    result = user_box.host(
+        "sh", "-c", f'"$0" "$@" {redirections}', user_box.program, "-y", "--exec", "--", "sh", "-c", inside
+    )
 
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
@@ -112,7 +123,9 @@ def test_closed_standard_descriptors_are_filled_inside_and_out(user_box, closed)
         assert seen[descriptor] == "/dev/null"
 
 
-@pytest.mark.parametrize("flags", [("--help",), ("--version",), ("--dry-run", "--shell"), ("--explain", "--shell"), ("--check",)])
+@pytest.mark.parametrize(
+    "flags", [("--help",), ("--version",), ("--dry-run", "--shell"), ("--explain", "--shell"), ("--check",)]
+)
 def test_showing_to_nobody_is_no_failure(user_box, flags):
     script = 'exec "$0" "$@" <&- >&- 2>errors'
     result = user_box.host("sh", "-c", script, user_box.program, *flags)
@@ -129,7 +142,9 @@ def test_an_error_to_nobody_is_still_a_status(user_box):
     assert user_box.host("sh", "-c", 'exec "$0" "$@" >/dev/full', user_box.program, "--help").returncode == 0
 
 
-@pytest.mark.parametrize("flags", [("-y", "--exec", "--", "true"), ("--dry-run", "--shell"), ("--explain",), ("-y", "x"), ("--check",)])
+@pytest.mark.parametrize(
+    "flags", [("-y", "--exec", "--", "true"), ("--dry-run", "--shell"), ("--explain",), ("-y", "x"), ("--check",)]
+)
 def test_a_deleted_working_directory_is_named(user_box, flags):
     # proves SAND-05
     script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" "$@"'
@@ -138,7 +153,9 @@ def test_a_deleted_working_directory_is_named(user_box, flags):
     failed(result, "the working directory no longer exists")
 
 
-@pytest.mark.parametrize("home", [None, "", "relative", ".", "/nonexistent", "/", "/dev/null", "~", "\udcff", "/tmp/\n"])
+@pytest.mark.parametrize(
+    "home", [None, "", "relative", ".", "/nonexistent", "/", "/dev/null", "~", "\udcff", "/tmp/\n"]
+)
 def test_a_home_that_is_none_falls_back_to_the_accounts(user_box, home):
     environ = user_box.variables()
     environ.pop("HOME")
@@ -146,8 +163,14 @@ def test_a_home_that_is_none_falls_back_to_the_accounts(user_box, home):
         environ["HOME"] = home
     argv = [user_box.program, "--explain", "--json", "--exec", "--", "true"]  # a launch would write to a real home
     result = subprocess.run(
-        argv, cwd=user_box.project, env=environ, capture_output=True, text=True, check=False, **user_box.account.demotion
-    )  # type: ignore[call-overload]
+        argv,
+        cwd=user_box.project,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        **user_box.account.demotion,
+    )
 
     assert result.returncode == 0, result.stderr
     variables = {row["name"]: row["value"] for row in json.loads(result.stdout)["variables"]}

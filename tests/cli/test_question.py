@@ -40,7 +40,16 @@ def test_what_enters_is_shown_before_the_question(user_box):
     user_box.environ["GH_TOKEN"] = "CANARY"
     with Terminal(user_box) as terminal:
         terminal.type(f"{user_box.program} --exec -- true")
-        for part in ("runs true", "writable", user_box.project, "network", "variables", "withheld", "GH_TOKEN", QUESTION):
+        for part in (
+            "runs true",
+            "writable",
+            user_box.project,
+            "network",
+            "variables",
+            "withheld",
+            "GH_TOKEN",
+            QUESTION,
+        ):
             terminal.expect(part.replace(".", r"\."))
         terminal.press("n\r")
         assert terminal.prompt() == 130

@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 
-import claudebox
 import pytest
-from claudebox.programs import _CLIENT_PLACES
-from claudebox.settings import SETTINGS
 from tests.cli.conftest import tree
 from tests.conftest import need
+
+import claudebox
+from claudebox.programs import _CLIENT_PLACES
+from claudebox.settings import SETTINGS
 
 SHOWING = ["--help", "--version", "--dry-run", "--explain"]
 
@@ -41,7 +42,9 @@ def test_version_is_one_line(user_box):
 
 
 @pytest.mark.parametrize("repository", [False, True])
-@pytest.mark.parametrize("flags", [("--dry-run",), ("--explain",), ("--explain", "--json"), ("--help",), ("--version",)])
+@pytest.mark.parametrize(
+    "flags", [("--dry-run",), ("--explain",), ("--explain", "--json"), ("--help",), ("--version",)]
+)
 def test_showing_writes_nothing(client_box, flags, repository):
     # proves UX-04
     client_box.write("src/file", "x")
@@ -65,7 +68,8 @@ def test_a_launch_does_write_so_that_the_tests_above_can_fail(client_box):
 
 # Everything but open descriptors: bash keeps the pipes of its own.
 PROBE = (
-    "id -u; id -un; pwd; echo $-; hostname; ls -a / /etc /dev ~ . ; cat /etc/passwd /etc/resolv.conf /etc/hosts ~/.gitconfig; "
+    "id -u; id -un; pwd; echo $-; hostname; ls -a / /etc /dev ~ .; "
+    "cat /etc/passwd /etc/resolv.conf /etc/hosts ~/.gitconfig; "
     "cut -d' ' -f5,6 /proc/self/mountinfo | sort; grep -E 'Seccomp|NoNewPrivs|Cap|Sig(Ign|Blk)' /proc/self/status; "
     "tr '\\0' '\\n' </proc/self/environ | grep -vE '^(_|PWD|OLDPWD|SHLVL)=' | sort; exit 7"
 )
@@ -77,10 +81,10 @@ def test_the_dry_run_can_be_pasted_and_gives_the_same_sandbox(box, repository):
     if repository:
         need(shutil.which("git"), "git")
         box.host("git", "init", "-q")
-    box.write(f"{box.home}/.gitconfig", "[user]\nname = \"It's \\\\ 100%\"\n")
+    box.write(f"{box.home}/.gitconfig", '[user]\nname = "It\'s \\\\ 100%"\n')
     before = tree(box.project)
     flags = ("--env", "ODD", "--mount-ro", f"{box.mkdir(f'{box.base}/data')}:/mnt/it's; $(x)")
-    environ = {"ODD": "a'b\n$(id) \\x41 \udcff", "EDITOR": "vi -c \"x\""}
+    environ = {"ODD": "a'b\n$(id) \\x41 \udcff", "EDITOR": 'vi -c "x"'}
     real = box.sh(PROBE, flags=flags, env=environ)
     assert real.returncode == 7, real.stderr
     shown = box.claudebox("--dry-run", *flags, "--exec", "--", "sh", "-c", PROBE, env=environ)
@@ -183,7 +187,9 @@ def test_check_for_machines_is_json(client_box):
     assert result.returncode == 0
     assert document["ok"] is True
     assert {finding["status"] for finding in document["findings"]} <= {"ok", "warning", "failed"}
-    assert {"bubblewrap", "sandbox", "client", "terminal", "state"} <= {finding["name"] for finding in document["findings"]}
+    assert {"bubblewrap", "sandbox", "client", "terminal", "state"} <= {
+        finding["name"] for finding in document["findings"]
+    }
 
     os.unlink(f"{client_box.base}/bin/claude")
     need(machine_without_a_client(), "place for claude that is empty")

@@ -73,7 +73,9 @@ def test_a_program_that_is_not_inside_is_127_and_one_that_cannot_run_is_126(user
 
 def test_no_client_is_127(user_box):
     # proves SAND-14
-    need(not os.path.lexists("/usr/bin/claude") and not os.path.lexists("/usr/local/bin/claude"), "place without claude")
+    need(
+        not os.path.lexists("/usr/bin/claude") and not os.path.lexists("/usr/local/bin/claude"), "place without claude"
+    )
     result = user_box.claudebox("-y", "hello")
 
     assert (result.returncode, result.stdout) == (127, "")
@@ -91,7 +93,9 @@ def test_no_client_is_127(user_box):
 )
 def test_a_client_that_cannot_run_is_126(client_box, content, mode, problem):
     # proves SAND-14
-    need(not os.path.lexists("/usr/bin/claude") and not os.path.lexists("/usr/local/bin/claude"), "place without claude")
+    need(
+        not os.path.lexists("/usr/bin/claude") and not os.path.lexists("/usr/local/bin/claude"), "place without claude"
+    )
     client_box.write(f"{client_box.base}/bin/claude", content, mode=mode)
     result = client_box.claudebox("-y", "hello")
 

@@ -1,6 +1,6 @@
 """Anthropic's hosts, for tests of the login: a CONNECT proxy that ends TLS itself and answers for them.
 
-It behaves as a strict server does: a refresh token can be spent once, and only an access token that was issued is taken.
+It behaves as a strict server does: a refresh token can be spent once, and only an issued access token is taken.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _error(kind: str, message: str) -> bytes:
 
 
 def _stream(text: str) -> bytes:
-    message = {
+    message: dict[str, object] = {
         "id": "msg_test", "type": "message", "role": "assistant", "model": "test", "content": [],
         "stop_reason": None, "usage": {"input_tokens": 1, "output_tokens": 1},
     }  # fmt: skip

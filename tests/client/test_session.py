@@ -153,7 +153,8 @@ def test_a_signal_to_claudebox_ends_the_client_as_it_would_without(user_box, mod
 
 def test_the_sandbox_costs_the_client_little_time(user_box, model, claude, bare):
     served = model()
-    inside, outside = [], []
+    inside: list[float] = []
+    outside: list[float] = []
     for _ in range(5):
         for run, times in ((claude, inside), (bare, outside)):
             begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The options of bwrap for distributions and policies, one per line in a file: a change of either shows as a difference."""
+"""The options of bwrap for distributions and policies, one per line in a file: every change shows as a difference."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import hosts
+from tests.hosts import PROJECT
+
 from claudebox import bwrap, environment, plan
 from claudebox.explain import bash_quote
 from claudebox.git import Repository
 from claudebox.host import Terminal
 from claudebox.model import MountRequest, NameRequest, Policy
 from claudebox.programs import Client
-from tests import hosts
-from tests.hosts import HOME, PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,14 +59,25 @@ def cases() -> dict[str, tuple[Policy, Host]]:
         made[f"{name}-client"] = CLIENT, build(terminal=Terminal(shared=True))
         made[f"{name}-offline"] = OFFLINE, build()
         made[f"{name}-generous"] = GENEROUS, hosts.asking(build(), GENEROUS)
+    made["debian-repository"] = (
+        CLIENT,
+        hosts.debian(
+            repository=hosts.REPOSITORY,
+            guarded=hosts.guarded(".git/config", ".git/hooks", ".git/modules", ".claude"),
+        ),
+    )
     made["debian-worktree"] = CLIENT, hosts.debian(repository=_WORKTREE)
-    made["debian-root"] = CLIENT, hosts.debian(
-        uid=0, gid=0, user="root", home="/root", home_fact=hosts.fact("/root"), ignored_signals=frozenset({1})
+    made["debian-root"] = (
+        CLIENT,
+        hosts.debian(
+            uid=0, gid=0, user="root", home="/root", home_fact=hosts.fact("/root"), ignored_signals=frozenset({1})
+        ),
     )
     made["debian-script"] = CLIENT, hosts.debian(client=_SCRIPT)
     made["debian-socket"] = CLIENT, hosts.debian(sockets=(f"{PROJECT}/tmux.sock",), identity=("", ""))
-    made["debian-odd-names"] = CLIENT, hosts.debian(
-        workdir=hosts.fact("/srv/a b\n$(c)\udcff"), environ={"LANG": "it's", "EDITOR": "\x1b[31m"}
+    made["debian-odd-names"] = (
+        CLIENT,
+        hosts.debian(workdir=hosts.fact("/srv/a b\n$(c)\udcff"), environ={"LANG": "it's", "EDITOR": "\x1b[31m"}),
     )
     return made
 
@@ -100,7 +112,9 @@ def test_the_options_are_those_of_the_file(name, update_golden, monkeypatch):
             wanted.splitlines(), text.splitlines(), f"{name}.txt", "now", lineterm="", n=1
         )
         pytest.fail(
-            "\n".join((f"the options of `{name}` have changed; `pytest tests/golden --update-golden` takes them", *difference)),
+            "\n".join(
+                (f"the options of `{name}` have changed; `pytest tests/golden --update-golden` takes them", *difference)
+            ),
             pytrace=False,
         )
 

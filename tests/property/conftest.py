@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
-
 from tests.conftest import IN_CI
 
 settings.register_profile(

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from claudebox.model import MountRequest
-from claudebox.settings import SETTINGS
 from hypothesis import strategies as st
 from tests.hosts import HOME, PROJECT, fact
+
+from claudebox.model import MountRequest
+from claudebox.settings import SETTINGS
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 _NASTY = [
-    "\x1b]52;c;eA==\x07", "\x9b2J", "\u202e", "\u2066", "\n", "\r", "\t", "\x7f", "\u200b", "\u2028", "\U000e0041", "'", '"', "\\",
-    "$(id)", "`id`", "%s", "-", "--", "=", ":", "~", "/", "..", " ", "*", "ä", "日", "😀",
+    "\x1b]52;c;eA==\x07", "\x9b2J", "\u202e", "\u2066", "\n", "\r", "\t", "\x7f", "\u200b", "\u2028", "\U000e0041", "'",
+    '"', "\\", "$(id)", "`id`", "%s", "-", "--", "=", ":", "~", "/", "..", " ", "*", "ä", "日", "😀",
 ]  # fmt: skip
 
 
@@ -35,13 +36,14 @@ names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,12}", fullmatch=True)
 environs = st.dictionaries(st.one_of(names, strings.map(lambda text: text.replace("=", ""))), strings, max_size=8)
 
 _SOURCES = [
-    "/", "/home", HOME, f"{HOME}/.ssh", f"{HOME}/.ssh/id", f"{HOME}/.config", f"{HOME}/.config/gh", f"{HOME}/notes", PROJECT,
-    f"{PROJECT}/src", "/etc", "/etc/ssh", "/etc/nginx", "/srv", "/srv/data", "/srv/data/sub", "/srv/out", "/run/user/1000",
-    "/proc", "/usr/share", "/opt/tool",
+    "/", "/home", HOME, f"{HOME}/.ssh", f"{HOME}/.ssh/id", f"{HOME}/.config", f"{HOME}/.config/gh", f"{HOME}/notes",
+    PROJECT, f"{PROJECT}/src", "/etc", "/etc/ssh", "/etc/nginx", "/srv", "/srv/data", "/srv/data/sub", "/srv/out",
+    "/run/user/1000", "/proc", "/usr/share", "/opt/tool",
 ]  # fmt: skip
 _DESTINATIONS = [
-    "/", "/data", "/data/sub", "/srv/data", "/srv/data/sub", "/srv/out", "/usr/bin", "/etc/passwd", "/etc/app", "/proc/self",
-    HOME, f"{HOME}/.claude/x", f"{HOME}/notes", PROJECT, f"{PROJECT}/src", f"{PROJECT}/.git", "/tmp", "/tmp/x", "/opt/tool",
+    "/", "/data", "/data/sub", "/srv/data", "/srv/data/sub", "/srv/out", "/usr/bin", "/etc/passwd", "/etc/app",
+    "/proc/self", HOME, f"{HOME}/.claude/x", f"{HOME}/notes", PROJECT, f"{PROJECT}/src", f"{PROJECT}/.git", "/tmp",
+    "/tmp/x", "/opt/tool",
 ]  # fmt: skip
 SOURCE_FACTS = [
     *(fact(path) for path in _SOURCES),

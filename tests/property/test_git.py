@@ -6,23 +6,25 @@ import subprocess
 import tempfile
 import time
 
-from claudebox import git
 from hypothesis import given
 from hypothesis import settings as bounds
 from hypothesis import strategies as st
 from tests.conftest import need
 from tests.property.strategies import strings
 
+from claudebox import git
+
 CONTENTS = [
-    "gitdir: ../other/.git\n", "gitdir: ../other/.git/worktrees/x\n", "gitdir: .git\n", "gitdir: /\n", "gitdir: fake\n", "gitdir: link\n",
-    "../../../../project/.git\n", "../project/.git\n", "../../..\n", "../..\n", ".\n", "/\n", "", "\n", "gitdir: \0\n", "[core]\nworktree = /nowhere\n",
-    "[core]\n\tworktree = ../../../other\n", "x" * 10000, "[extensions]\nworktreeConfig = true\n",
+    "gitdir: ../other/.git\n", "gitdir: ../other/.git/worktrees/x\n", "gitdir: .git\n", "gitdir: /\n", "gitdir: fake\n",
+    "gitdir: link\n", "../../../../project/.git\n", "../project/.git\n", "../../..\n", "../..\n", ".\n", "/\n", "",
+    "\n", "gitdir: \0\n", "[core]\nworktree = /nowhere\n", "[core]\n\tworktree = ../../../other\n", "x" * 10000,
+    "[extensions]\nworktreeConfig = true\n",
 ]  # fmt: skip
 PLACES = [
-    "project/.git", "project/.git/commondir", "project/.git/config", "project/fake", "project/fake/gitdir", "project/fake/commondir",
-    "project/link", "other/.git", "other/.git/gitdir", "other/.git/config", "other/.git/commondir", "other/.git/worktrees",
-    "other/.git/worktrees/x", "other/.git/worktrees/x/gitdir", "other/.git/worktrees/x/commondir", "other/.git/worktrees/x/config",
-    "other/.git/objects", ".git",
+    "project/.git", "project/.git/commondir", "project/.git/config", "project/fake", "project/fake/gitdir",
+    "project/fake/commondir", "project/link", "other/.git", "other/.git/gitdir", "other/.git/config",
+    "other/.git/commondir", "other/.git/worktrees", "other/.git/worktrees/x", "other/.git/worktrees/x/gitdir",
+    "other/.git/worktrees/x/commondir", "other/.git/worktrees/x/config", "other/.git/objects", ".git",
 ]  # fmt: skip
 TARGETS = ["/", "/etc", "project", "other", ".git", "..", "loop", "link", "/dev/zero", "/proc/self/root", "x" * 300]
 things = st.one_of(
@@ -97,7 +99,9 @@ def test_a_layout_with_a_way_back_is_believed():
 
 lines = st.one_of(
     strings,
-    st.sampled_from(["[user]", "[core]", '[a "b"]', "[include]", "name = x", "name", "=", "\\", '"', "#", ";", "[", "]", "x = \\"]),
+    st.sampled_from(
+        ["[user]", "[core]", '[a "b"]', "[include]", "name = x", "name", "=", "\\", '"', "#", ";", "[", "]", "x = \\"]
+    ),
 )
 
 
@@ -118,7 +122,7 @@ def test_a_rendered_identity_is_read_back_without_anything_else(name, email):
     assert {(section, key) for section, key, _ in rows} <= {("safe", "directory"), ("user", "name"), ("user", "email")}
 
 
-VALUES = st.text(st.sampled_from(list('ab \\"#;=[]\t') + ["ä"]), max_size=12)
+VALUES = st.text(st.sampled_from(list('ab \\"#;=[]\tä')), max_size=12)
 
 
 @bounds(max_examples=60)
@@ -129,7 +133,9 @@ def test_git_itself_agrees_on_what_was_rendered(values):
     for value in values:
         argv = ["git", "config", "--file", "-", "--null", "--list"]
         rendered = git.render_config(value, "a@b")
-        result = subprocess.run(argv, cwd="/", input=rendered, env={"PATH": os.environ["PATH"]}, capture_output=True, check=True)
+        result = subprocess.run(
+            argv, cwd="/", input=rendered, env={"PATH": os.environ["PATH"]}, capture_output=True, check=True
+        )
         wanted = "".join(char for char in value if char.isprintable())
         expected = ["safe.directory\n*", *([f"user.name\n{wanted}"] if value else []), "user.email\na@b"]
         assert result.stdout.decode().split("\0")[:-1] == expected

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import subprocess
 
-from claudebox import awareness, console, explain, plan
-from claudebox.git import Repository
-from claudebox.model import MountRequest, NameRequest, Plan, Policy
 from hypothesis import assume, given
 from hypothesis import settings as bounds
 from hypothesis import strategies as st
 from tests import hosts
 from tests.property.strategies import components, environs, names, paths, strings
+
+from claudebox import awareness, console, explain, plan
+from claudebox.git import Repository
+from claudebox.model import MountRequest, NameRequest, Plan, Policy
 
 
 def renderings(made: Plan) -> dict[str, str]:
@@ -30,8 +31,9 @@ def test_whatever_is_cleaned_can_be_printed(text):
 
 
 @given(
-    words=st.lists(strings, max_size=4), environ=environs, asked=st.lists(names.map("V_{}".format), max_size=3), mounts=st.lists(paths, max_size=2),
-    workdir=components, identity=st.tuples(strings, strings), problem=strings, socket=components,
+    words=st.lists(strings, max_size=4), environ=environs, asked=st.lists(names.map("V_{}".format), max_size=3),
+    mounts=st.lists(paths, max_size=2), workdir=components, identity=st.tuples(strings, strings), problem=strings,
+    socket=components,
 )  # fmt: skip
 def test_every_line_can_be_printed_whatever_names_paths_and_values_are(
     words, environ, asked, mounts, workdir, identity, problem, socket
@@ -54,11 +56,16 @@ def test_every_line_can_be_printed_whatever_names_paths_and_values_are(
     assert all(line.isprintable() for line in described.split("\n"))
 
 
-SECRET_NAMES = st.sampled_from(["GH_TOKEN", "AWS_SECRET_ACCESS_KEY", "db_password", "X_AUTH", "MY_PAT", "SESSION_COOKIE"])
+SECRET_NAMES = st.sampled_from(
+    ["GH_TOKEN", "AWS_SECRET_ACCESS_KEY", "db_password", "X_AUTH", "MY_PAT", "SESSION_COOKIE"]
+)
 SHAPES = st.sampled_from(["ghp_{}", "sk-ant-{}", "https://u:{}@host/", "AKIA{}", "-----BEGIN PRIVATE KEY-----\n{}"])
 
 
-@given(st.dictionaries(SECRET_NAMES, st.text("0123456789abcdef", min_size=12), max_size=4), st.dictionaries(names, SHAPES, max_size=3))
+@given(
+    st.dictionaries(SECRET_NAMES, st.text("0123456789abcdef", min_size=12), max_size=4),
+    st.dictionaries(names, SHAPES, max_size=3),
+)
 def test_what_looks_secret_is_in_no_rendering(by_name, by_shape):
     # proves B13, SEC-01, UX-01, UX-04
     environ = {name: f"canary{value}" for name, value in by_name.items()}

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
-from claudebox import plan, policy, settings
-from claudebox.errors import ClaudeboxError
-from claudebox.settings import Settings
 from hypothesis import given
 from hypothesis import settings as bounds
 from hypothesis import strategies as st
 from tests import hosts
 from tests.property.strategies import FLAGS, environs, foreign_words, own_words, strings
 
+from claudebox import plan, policy, settings
+from claudebox.errors import ClaudeboxError
+from claudebox.model import Plan
+from claudebox.settings import Settings
 
-@given(st.lists(st.one_of(own_words(), foreign_words.map(lambda word: [word])), max_size=12), st.none() | st.lists(strings))
+
+@given(
+    st.lists(st.one_of(own_words(), foreign_words.map(lambda word: [word])), max_size=12), st.none() | st.lists(strings)
+)
 def test_every_word_that_is_not_ours_survives_in_its_order(groups, tail):
     # proves D-01
     argv = [word for group in groups for word in group] + ([] if tail is None else ["--", *tail])
@@ -37,29 +41,36 @@ def test_everything_that_was_given_is_kept_with_its_origin(groups):
             assert (read.one(key).value, read.one(key).origin) == values[-1]
 
 
-arguments = st.lists(st.one_of(strings, st.sampled_from(sorted(FLAGS)), st.sampled_from(["--", "--env=", "--network=none"])))
+def attempt(action):
+    """Return what came of it; any other exception is a traceback, and a failure."""
+    try:
+        return action()
+    except ClaudeboxError as error:
+        return error
+
+
+arguments = st.lists(
+    st.one_of(strings, st.sampled_from(sorted(FLAGS)), st.sampled_from(["--", "--env=", "--network=none"]))
+)
 
 
 @given(arguments, environs)
 def test_any_arguments_are_understood_or_refused(argv, environ):
-    try:
-        assert isinstance(settings.read(argv, environ), Settings)
-    except ClaudeboxError as error:
-        assert error.status == 125
-        assert error.message
+    outcome = attempt(lambda: settings.read(argv, environ))
+
+    assert isinstance(outcome, Settings) or (outcome.status == 125 and outcome.message)
 
 
 @bounds(max_examples=200)
 @given(arguments, environs, strings)
 def test_any_arguments_lead_to_a_plan_or_to_an_error_for_a_person(argv, environ, home):
-    try:
+    def made() -> Plan:
         wishes = policy.decide(settings.read(argv, environ), home=home, workdir=hosts.PROJECT)
-        made = plan.make(wishes, hosts.asking(hosts.debian(environ=environ), wishes))
-    except ClaudeboxError as error:
-        assert error.status in (125, 126, 127)
-        return
-    assert made.command
-    assert made.mounts
+        return plan.make(wishes, hosts.asking(hosts.debian(environ=environ), wishes))
+
+    outcome = attempt(made)
+
+    assert (outcome.command and outcome.mounts) if isinstance(outcome, Plan) else outcome.status in (125, 126, 127)
 
 
 @given(strings.filter(bool))
@@ -88,6 +99,8 @@ def test_a_colon_that_belongs_to_a_path_can_be_written(source, dest):
 @given(strings)
 def test_only_what_every_program_takes_for_a_name_is_a_name(text):
     # proves A14
-    plain = bool(text) and all(char in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_" for char in text)
+    plain = bool(text) and all(
+        char in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_" for char in text
+    )
 
     assert policy.valid_name(text) == (plain and not text[0].isdigit())

@@ -40,6 +40,12 @@ class Altered(Protocol):
     def __call__(self, box: Box, *, bwrap: str = "", edits: dict[str, tuple[str, str]] | None = None) -> str: ...
 
 
+class Git(Protocol):
+    """Run git on the host as the account of the box, without anybody's system configuration."""
+
+    def __call__(self, *words: str, cwd: str = "", check: bool = True) -> str: ...
+
+
 class Background(Protocol):
     """Start a program on the host beside the test; it is gone when the test ends."""
 
@@ -132,6 +138,43 @@ def background() -> Iterator[Background]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def git(box: Box) -> Git:
+    """Return what runs git on the host as the account, without anybody's configuration."""
+    need(box.host("git", "--version").returncode == 0, "git")
+
+    def run(*words: str, cwd: str = "", check: bool = True) -> str:
+        result = box.host(
+            "git", "-c", "protocol.file.allow=always", "-c", "init.defaultBranch=main", *words,
+            cwd=cwd or box.project, env={"GIT_CONFIG_NOSYSTEM": "1"},
+        )  # fmt: skip
+        assert not check or result.returncode == 0, result.stderr
+        return str(result.stdout)
+
+    return run
+
+
+@pytest.fixture
+def repository(box: Box, git: Git) -> str:
+    """Make the project a repository with one commit, of somebody who has a name."""
+    box.write(f"{box.home}/.gitconfig", "[user]\n\tname = Ada Lovelace\n\temail = ada@example.org\n")
+    git("init", "-q")
+    box.write("file", "first\n")
+    git("add", "file")
+    git("commit", "-qm", "first")
+    return box.project
+
+
+def install(box: Box, name: str, content: str, *, mode: int = 0o755) -> str:
+    """Install a program where only root can change it."""
+    directory = f"{box.base}/programs"
+    os.makedirs(directory, exist_ok=True)
+    path = f"{directory}/{name}"
+    Path(path).write_text(content)
+    os.chmod(path, mode)
+    return path
 
 
 @contextlib.contextmanager

@@ -12,10 +12,12 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import struct
 import subprocess
 import termios
 import time
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Box
 
-PATIENCE = 5.0  # seconds; only a hang needs them
+PATIENCE = 20.0  # seconds; only a hang needs them
 CTRL_C, CTRL_Z, CTRL_BACKSLASH = "\x03", "\x1a", "\x1c"
 _PROMPT = "<$?>host$ "  # shows the status of the last command
 _AT_PROMPT = r"<(\d+)>host\$ "
@@ -66,8 +68,16 @@ def marked(marker: str) -> list[int]:
 
 
 def state(process: int) -> str:
-    """Return the state of a process as one letter, as `ps` shows it."""
-    return content(f"/proc/{process}/stat").rpartition(")")[2].split()[0]
+    """Return the state of a process as one letter, as `ps` shows it; X if it has gone."""
+    try:
+        return content(f"/proc/{process}/stat").rpartition(")")[2].split()[0]
+    except (IndexError, ProcessLookupError):
+        return "X"
+
+
+def dead(*processes: int) -> bool:
+    """Tell whether none of these runs any more; whether anybody has noticed it is another matter."""
+    return all(state(process) in "ZX" for process in processes)
 
 
 def command(box: Box, *words: str) -> str:
@@ -89,7 +99,7 @@ class Terminal:
         self.process = subprocess.Popen(
             argv, cwd=box.project, env=box.variables({"PS1": _PROMPT, "HISTFILE": "/dev/null"}),
             stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - there are no threads
             **box.account.demotion,
         )  # type: ignore[call-overload]  # fmt: skip
         self.slave: int | None = slave
@@ -130,6 +140,11 @@ class Terminal:
     def claudebox(self, *words: str) -> None:
         """Type a command line that runs these words in the sandbox."""
         self.type(command(self.box, *words))
+
+    def python(self, program: str) -> None:
+        """Run a Python program in the sandbox, and wait until it has said that it is ready."""
+        self.claudebox("python3", self.box.write("program.py", program))
+        self.expect("\nready\n")
 
     def resume(self) -> None:
         """Continue the job that was suspended, and wait until it has the terminal and runs."""
@@ -192,13 +207,9 @@ class Multiplexer:
     """A window of a tmux server of its own, with an interactive bash in it."""
 
     def __init__(self, box: Box) -> None:
-        found = box.host("tmux", "-V")
-        need(found.returncode == 0, "tmux")
+        need(shutil.which("tmux"), "tmux")
         self.box = box
-        self._socket = f"{box.base}/tmux-{box.account.uid}"
-        box.host("mkdir", "-p", self._socket)
-        os.makedirs(self._socket, exist_ok=True)
-        os.chown(self._socket, box.account.uid, box.account.gid)
+        self._socket = f"{box.mkdir(f'{box.base}/tmux')}/{uuid.uuid4().hex[:8]}"
         shell = shlex.join(("env", f"PS1={_PROMPT}", "HISTFILE=/dev/null", *_BASH))
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", shell)
         self.expect(_AT_PROMPT)
@@ -226,9 +237,17 @@ class Multiplexer:
         """Change the size of the window."""
         self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
-    def screen(self) -> str:
+    def open(self, name: str, line: str) -> None:
+        """Open another window in which there is nothing but this command."""
+        self._tmux("new-window", "-d", "-n", name, "-c", self.box.project, f"exec {line}")
+
+    def close(self, name: str) -> None:
+        """Close another window."""
+        self._tmux("kill-window", "-t", name)
+
+    def screen(self, name: str = "") -> str:
         """Return what a person sees."""
-        return self._tmux("capture-pane", "-p", "-J")
+        return self._tmux("capture-pane", "-p", "-J", *(("-t", name) if name else ()))
 
     def expect(self, pattern: str) -> re.Match[str]:
         """Wait until the screen shows the pattern."""
@@ -242,9 +261,13 @@ class Multiplexer:
         wait_until(look, f"{pattern!r} on the screen of tmux")
         return found[0]
 
+    def rows(self) -> list[str]:
+        """Return the rows of the window down to the last that is not empty."""
+        return self._tmux("capture-pane", "-p").rstrip().split("\n")
+
     def state(self, *names: str) -> list[str]:
         """Return what tmux says about the window, by the names that it has for it."""
         return self._tmux("display-message", "-p", " ".join(f"#{{{name}}}" for name in names)).split()
 
     def _tmux(self, *words: str) -> str:
-        return self.box.host("tmux", "-S", f"{self._socket}/server", *words).stdout
+        return self.box.host("tmux", "-S", self._socket, *words).stdout

@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 from tests.conftest import need
 from tests.sandbox.terminals import Terminal
 
-NAMES = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
-SUBCOMMANDS = ("status", "diff", "log -1", "ls-files", "check-ignore x", "describe --always --dirty", "branch -v", "add -A")
-
-
-@pytest.fixture
-def git(box):
-    """Return what runs git on the host as the account, without anybody's configuration."""
-    need(box.host("git", "--version").returncode == 0, "git")
-
-    def run(*words: str, cwd: str = "", check: bool = True) -> str:
-        result = box.host(
-            "git", "-c", "protocol.file.allow=always", "-c", "init.defaultBranch=main", *words,
-            cwd=cwd or box.project, env={**NAMES, "GIT_CONFIG_NOSYSTEM": "1"},
-        )  # fmt: skip
-        assert not check or result.returncode == 0, result.stderr
-        return result.stdout
-
-    return run
-
-
-@pytest.fixture
-def repository(box, git) -> str:
-    """Make the project a repository with one commit, of somebody who has a name."""
-    box.write(f"{box.home}/.gitconfig", "[user]\n\tname = Ada Lovelace\n\temail = ada@example.org\n")
-    git("init", "-q")
-    box.write("file", "first\n")
-    git("add", "file")
-    git("commit", "-qm", "first")
-    return box.project
+SUBCOMMANDS = (
+    "status",
+    "diff",
+    "log -1",
+    "ls-files",
+    "check-ignore x",
+    "describe --always --dirty",
+    "branch -v",
+    "add -A",
+)
 
 
 def make_hostile(box) -> str:
@@ -52,8 +32,8 @@ def make_hostile(box) -> str:
     box.write(".gitattributes", "* filter=evil diff=evil\n")
     box.write("file", "changed\n")
     config = (
-        f'[core]\n\tfsmonitor = {program}\n\tpager = {program}\n\tsshCommand = {program}\n\teditor = {program}\n'
-        f'\thooksPath = {box.project}/.git/hooks\n'
+        f"[core]\n\tfsmonitor = {program}\n\tpager = {program}\n\tsshCommand = {program}\n\teditor = {program}\n"
+        f"\thooksPath = {box.project}/.git/hooks\n"
         f'[filter "evil"]\n\tclean = {program}\n\tsmudge = {program}\n\trequired = true\n'
         f'[diff "evil"]\n\ttextconv = {program}\n\tcommand = {program}\n'
         f"[pager]\n\tconfig = {program}\n\tbranch = {program}\n\tstatus = {program}\n"
@@ -70,8 +50,8 @@ def make_hostile(box) -> str:
 
 
 @pytest.mark.parametrize("verb", [
-    ("--dry-run", "--exec", "--", "true"), ("--explain", "--exec", "--", "true"), ("--check",), ("-y", "--exec", "--", "true"),
-    ("--network", "none", "-y", "--exec", "--", "true"),
+    ("--dry-run", "--exec", "--", "true"), ("--explain", "--exec", "--", "true"), ("--check",),
+    ("-y", "--exec", "--", "true"), ("--network", "none", "-y", "--exec", "--", "true"),
 ])  # fmt: skip
 def test_the_launcher_executes_nothing_of_a_hostile_repository(box, git, repository, verb):
     # proves D01, D02, D03, D04
@@ -84,7 +64,8 @@ def test_the_launcher_executes_nothing_of_a_hostile_repository(box, git, reposit
         os.unlink(f"{mark}/{name}")
     result = box.claudebox(*verb)
     with Terminal(box, argv=(box.program, *verb)) as terminal:  # a pager runs on a terminal only
-        terminal.process.wait(30)
+        while terminal.process.poll() is None:
+            terminal.shown(during=0.02)  # what nobody reads would hold it up
 
     assert control  # git itself does execute them
     assert result.returncode in ((0,) if verb[0] != "--check" else (0, 1)), result.stderr
@@ -98,7 +79,9 @@ def test_the_launcher_runs_no_git_at_all(box, git, repository):
     box.mkdir(log)
     os.chmod(log, 0o777)
 
-    result = box.host("strace", "-ff", "-qq", "-e", "trace=execve", "-o", f"{log}/t", box.program, "--dry-run", "--exec", "--", "true")
+    result = box.host(
+        "strace", "-ff", "-qq", "-e", "trace=execve", "-o", f"{log}/t", box.program, "--dry-run", "--exec", "--", "true"
+    )
 
     started = [line for path in Path(log).iterdir() for line in path.read_text().splitlines() if "execve(" in line]
     assert result.returncode == 0, result.stderr
@@ -136,7 +119,9 @@ def test_a_name_cannot_smuggle_configuration_into_the_generated_file(box, git, r
     box.write(f"{box.home}/.gitconfig", f'[user]\n\tname = "{name}"\n\temail = "a@b\\n[core]\\n\\tpager = evil"\n')
     control = box.host("git", "config", "--global", "user.name", env={"GIT_CONFIG_NOSYSTEM": "1"})
 
-    result = box.sh("git config --global --list; cat ~/.gitconfig; git commit -qm x --allow-empty && git log -1 --format=%an")
+    result = box.sh(
+        "git config --global --list; cat ~/.gitconfig; git commit -qm x --allow-empty && git log -1 --format=%an"
+    )
 
     assert "\n[core]" in control.stdout  # so the host's git reads it as a name with line ends
     assert result.returncode == 0, result.stderr
@@ -156,136 +141,6 @@ def test_identity_comes_from_included_files_as_git_reads_them(user_box):
     control = box.host("sh", "-c", "git config user.name; git config user.email", env={"GIT_CONFIG_NOSYSTEM": "1"})
 
     assert result.stdout == control.stdout == "From Include\nxdg@example.org\n"
-
-
-@pytest.fixture
-def worktree(box, git, repository) -> str:
-    """Return a linked worktree beside the project, which is the main repository."""
-    path = f"{box.base}/linked"
-    os.chmod(box.base, 0o777)
-    git("worktree", "add", "-q", path, "-b", "linked")
-    return path
-
-
-def test_commits_in_a_linked_worktree_arrive_in_the_main_repository(box, git, worktree):
-    # proves GIT-02
-    script = "git status --porcelain && echo more >more && git add more && git commit -qm inside && git branch side && git log --format=%s"
-
-    result = box.sh(script, cwd=worktree)
-
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == ["inside", "first"]
-    assert git("log", "--format=%s", "linked").split() == ["inside", "first"]
-    assert "side" in git("branch")
-    assert git("fsck", "--no-dangling") == ""
-    assert git("status", "--porcelain", cwd=worktree) == ""
-
-
-def test_nothing_that_git_executes_can_be_planted_from_a_linked_worktree(box, git, worktree):
-    # proves D13, D14, D06, D07
-    main = f"{box.project}/.git"
-    own = f"{main}/worktrees/linked"
-    attacks = [
-        f"echo x >>{main}/config", f"echo x >{main}/hooks/pre-commit", f"mkdir {main}/evil", f"echo x >{main}/commondir",
-        f"echo x >{main}/config.worktree", f"rm -rf {main}/hooks", f"mv {main}/config {main}/old", f"mv {main}/hooks {main}/old",
-        f"echo x >{main}/info/attributes", f"echo x >{own}/commondir", f"rm -f {own}/commondir", f"mv {own}/commondir {own}/old",
-        f"echo x >{own}/gitdir", f"rm -f {own}/gitdir", f"mv {own} {main}/worktrees/old", f"mkdir -p {main}/worktrees/other",
-        "echo gitdir: /tmp/x >.git", "rm -f .git", "mv .git old", "git config core.fsmonitor evil", f"mkdir {main}/modules",
-        f"ln -s /tmp {main}/link", f"echo x >{main}/packed-refs.lock",
-    ]  # fmt: skip
-    before = subprocess.run(["find", main, "-newermt", "2000-01-01", "-type", "f", "-name", "config*"], capture_output=True, check=True)
-    digest = Path(f"{main}/config").read_bytes()
-    hooks = sorted(os.listdir(f"{main}/hooks"))
-
-    script = "\n".join(f"if {{ {attack}; }} 2>/dev/null; then echo 'done: {attack}'; fi" for attack in attacks)
-    result = box.sh(f"{script}\ntouch {own}/control && rm {own}/control && echo end", cwd=worktree)
-
-    assert result.stdout.splitlines() == ["end"], result.stderr
-    assert Path(f"{main}/config").read_bytes() == digest
-    assert sorted(os.listdir(f"{main}/hooks")) == hooks
-    assert sorted(os.listdir(own)) == sorted({*os.listdir(own)} - {"old"})
-    assert before.stdout
-    assert git("status", "--porcelain", cwd=worktree) == ""
-    assert git("status", "--porcelain") == ""
-
-
-def test_other_checkouts_of_the_repository_stay_out_of_a_linked_worktree(box, git, worktree):
-    # proves D14, D15
-    box.write("secret-of-main", "not committed")
-    os.symlink(worktree, f"{box.base}/alias")
-
-    result = box.sh(f"ls -A {box.project}; cat {box.project}/secret-of-main", cwd=worktree)
-
-    assert result.stdout.split() == [".git"]
-
-
-def forge(box, kind: str) -> str:
-    """Forge a `.git` in the project that names a private repository elsewhere, and return that."""
-    private = f"{box.base}/private"
-    box.write(f"{private}/.git/config", "[core]\n\tbare = false\n")
-    box.write(f"{private}/.git/secret", "secret of another repository")
-    box.write(f"{private}/.git/HEAD", "ref: refs/heads/main\n")
-    for part in ("objects", "refs", "logs"):
-        box.mkdir(f"{private}/.git/{part}")
-    if kind == "plain":
-        box.write(".git", f"gitdir: {private}/.git\n")
-    elif kind == "through a forged worktree":  # the agent made a git directory that claims a main repository
-        forged = box.mkdir(f"{box.project}/forged/worktrees/x")
-        box.write(f"{forged}/gitdir", f"{box.project}/.git\n")
-        box.write(f"{forged}/commondir", f"{private}/.git\n")
-        box.write(f"{forged}/HEAD", "ref: refs/heads/main\n")
-        box.write(".git", f"gitdir: {forged}\n")
-    elif kind == "another worktree":  # names a worktree that belongs to somebody else's checkout
-        box.write(f"{private}/.git/worktrees/other/gitdir", f"{box.base}/elsewhere/.git\n")
-        box.write(f"{private}/.git/worktrees/other/commondir", "../..\n")
-        box.write(".git", f"gitdir: {private}/.git/worktrees/other\n")
-    elif kind == "link":
-        os.symlink(f"{private}/.git", f"{box.project}/.git")
-    elif kind == "commondir":
-        box.write(".git/HEAD", "ref: refs/heads/main\n")
-        box.write(".git/commondir", f"{private}/.git\n")
-    else:
-        box.write(f"{private}/.git/gitdir", f"{box.project}/.git\n")
-        box.write(".git", f"gitdir: {private}/.git/../.git\n")
-    return private
-
-
-@pytest.mark.parametrize("kind", ["plain", "through a forged worktree", "another worktree", "link", "commondir", "back-link only"])
-def test_forged_git_files_bind_nothing(box, kind):
-    # proves D15
-    private = forge(box, kind)
-
-    control = box.host("cat", f"{private}/.git/secret")
-    result = box.sh(f"cat {private}/.git/secret; ls -A {private}; touch {private}/.git/objects/made; echo end")
-    plan = box.claudebox("--dry-run", "--exec", "--", "true")
-
-    assert control.stdout == "secret of another repository"
-    assert result.stdout in ("end\n", ""), result.stdout
-    assert result.returncode in (0, 125)
-    assert private not in plan.stdout
-    assert os.listdir(f"{private}/.git/objects") == []
-
-
-@pytest.mark.parametrize("believed", [True, False])
-def test_a_git_file_that_is_replaced_while_claudebox_asks_shows_nothing_else(box, git, worktree, believed):
-    # proves C04, C10, D13, D15
-    if not believed:
-        box.write(f"{worktree}/.git", "gitdir: nowhere\n")
-    secret = box.write(f"{box.home}/.netrc", "secret-of-the-host\n")  # its directory exists inside, too
-    # A relative link leads to the secret on the host, and to a place in the empty home inside.
-    script = f"cat .git {secret}; echo e''nd"
-    box.project = worktree
-
-    with Terminal(box, argv=(box.program, "--exec", "--", "sh", "-c", script)) as terminal:
-        terminal.expect(r"Proceed\?")
-        os.unlink(f"{worktree}/.git")
-        os.symlink(os.path.relpath(secret, worktree), f"{worktree}/.git")
-        terminal.type("y")
-        terminal.expect(r"\nend\n|error: .*\n")
-        shown = terminal.raw()
-
-    assert box.host("cat", ".git", cwd=worktree).stdout == "secret-of-the-host\n"
-    assert "secret-of-the-host" not in shown
 
 
 def test_a_submodule_can_be_read_and_its_configuration_not_changed(box, git, repository):

@@ -20,8 +20,8 @@ SEARCH = f"{FIND} -type f -exec grep -sl {CANARY} {{}} +"
 # Made by claudebox, or what `places.ETC` names.
 MADE_IN_ETC = ("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf",
                "/etc/claude-code")  # fmt: skip
-SECRET_IN_ETC = ("shadow", "shadow-", "gshadow", "passwd-", "environment", "npmrc", "pip.conf", "gitconfig", "machine-id",
-                 "ssh", "sudoers", "apt", "fstab", "profile", "ssl/private", "crontab", "hosts.allow", "pam.d",
+SECRET_IN_ETC = ("shadow", "shadow-", "gshadow", "passwd-", "environment", "npmrc", "pip.conf", "gitconfig", "ssh",
+                 "machine-id", "sudoers", "apt", "fstab", "profile", "ssl/private", "crontab", "hosts.allow", "pam.d",
                  "postgresql", "maven/settings.xml")  # fmt: skip
 
 
@@ -157,7 +157,9 @@ def test_etc_holds_only_what_the_allow_list_names(box):
 
 def test_accounts_and_names_inside_are_only_those_that_are_needed(box):
     # proves A18, SAND-12
-    inside = box.sh("cut -d: -f1,3 /etc/passwd; echo; getent hosts localhost; cat /etc/hosts; whoami; getent passwd $(id -u)")
+    inside = box.sh(
+        "cut -d: -f1,3 /etc/passwd; echo; getent hosts localhost; cat /etc/hosts; whoami; getent passwd $(id -u)"
+    )
     control = box.host("sh", "-c", "cut -d: -f1,3 /etc/passwd; cat /etc/hosts")
 
     accounts, rest = inside.stdout.split("\n\n")

@@ -108,7 +108,9 @@ def test_no_mount_inside_has_devices_or_setuid(box):
     assert len(rows) > 10
     assert not [row for row in rows if "nosuid" not in row[3].split(",")]
     with_devices = {row[1] for row in rows if "nodev" not in row[3].split(",")}
-    assert with_devices <= {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "pts", "console")}
+    assert with_devices <= {
+        f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "pts", "console")
+    }
 
 
 def test_settings_and_devices_of_the_kernel_are_out_of_reach(box):
@@ -181,7 +183,7 @@ def test_root_is_told_that_namespaces_stay_impossible(root_box):
     result = root_box.run("unshare", "-Ur", "true", flags=("--allow-userns",))
 
     assert result.returncode != 0
-    assert "root cannot make user namespaces inside" in result.stderr
+    assert "root cannot even make one" in result.stderr
 
 
 def test_mounts_cannot_be_peeled_off_even_where_namespaces_are_allowed(user_box):
@@ -190,7 +192,8 @@ def test_mounts_cannot_be_peeled_off_even_where_namespaces_are_allowed(user_box)
     script = (
         "unshare -Urm sh -c '"
         "umount /data; mount -o remount,rw,bind /data; touch /data/new; touch /usr/new;"
-        "mount -o remount,rw,bind /usr; touch /usr/new; umount ~; ls -A ~; keyctl list @u && echo keys; mount -t tmpfs none /tmp && echo end'"
+        "mount -o remount,rw,bind /usr; touch /usr/new; umount ~; ls -A ~;"
+        "keyctl list @u && echo keys; mount -t tmpfs none /tmp && echo end'"
     )
 
     result = user_box.sh(script, flags=("--allow-userns", "--mount-ro", f"{user_box.base}/data:/data"))

@@ -149,10 +149,12 @@ def test_a_signal_during_the_start_ends_it_with_nothing_left(user_box, backgroun
     # proves SAND-15, E15
     number = getattr(signal, f"SIG{name}")
     for delay in range(10, 60, 10):
-        process = background(user_box, user_box.program, "-y", "--exec", "--", "sleep", "1000", user_box.project)
+        words = ("sh", "-c", "sleep 1000; :", user_box.project)
+        process = background(user_box, user_box.program, "-y", "--exec", "--", *words)
         time.sleep(delay / 1000)
         process.send_signal(number)
-        assert process.wait(20) in (128 + number, -number)
+        # 1 is what the interpreter makes of SIGINT before it runs anything of ours
+        assert process.wait(20) in (128 + number, -number, *([1] if name == "INT" else []))
     wait_until(lambda: not marked(user_box.project), "the end of everything")
 
 

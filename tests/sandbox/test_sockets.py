@@ -17,7 +17,7 @@ def landlock_version() -> int:
     """Return the version of Landlock as the kernel tells it."""
     import ctypes
 
-    return max(0, ctypes.CDLL(None).syscall(444, None, 0, 1))
+    return int(max(0, ctypes.CDLL(None).syscall(444, None, 0, 1)))
 
 
 @pytest.mark.parametrize(("tier", "answer"), [("full", "EPERM"), ("none", "ECONNREFUSED")])

@@ -146,18 +146,25 @@ def test_what_cannot_be_held_is_ended(user_box, altered):
 
 
 STOPPED_BEFORE = """\
-import os, signal, subprocess, sys, time
+import os, signal, subprocess, time
 def sleeper():
     return subprocess.Popen(["sleep", "1000"], start_new_session=True)
-def state(process):
-    return open(f"/proc/{process.pid}/stat").read().rpartition(")")[2].split()[0]
-stopped, running = sleeper(), sleeper()
-os.kill(stopped.pid, signal.SIGSTOP)
-signal.signal(signal.SIGCONT, lambda *_: print("continued:", state(stopped), state(running), flush=True))
+def states():
+    while True:  # they are continued one after the other
+        found = [open(f"/proc/{process.pid}/stat").read().rpartition(")")[2].split()[0] for process in sleepers]
+        if found in (["T", "S"], ["S", "S"]):
+            return " ".join(found)
+        time.sleep(0.01)
+sleepers = sleeper(), sleeper()
+os.kill(sleepers[0].pid, signal.SIGSTOP)
+continued = []
+signal.signal(signal.SIGCONT, lambda *_: continued.append(True))
 time.sleep(0.1)
-print("before:", state(stopped), state(running), flush=True)
-while True:
-    signal.pause()
+print("before:", states(), flush=True)
+while not continued:
+    time.sleep(0.01)
+print("continued:", states(), flush=True)
+time.sleep(1000)
 """
 
 

@@ -48,7 +48,8 @@ def repository(user_box):
 
 
 def report(result) -> str:
-    return result.stderr.partition("claudebox: changed during the session")[2]
+    said: str = result.stderr
+    return said.partition("claudebox: changed during the session")[2]
 
 
 def test_a_session_of_ordinary_work_is_told_in_silence(repository):
@@ -134,7 +135,7 @@ def test_a_large_project_takes_bounded_time_and_says_that_it_was_not_seen_whole(
             os.close(os.open(f"{base}/{number}.py", os.O_CREAT | os.O_WRONLY, 0o644))
 
     def best(project: str) -> tuple[float, str]:
-        took = []
+        took, said = [], ""
         for _ in range(5):
             started = time.perf_counter()
             said = user_box.sh("true", cwd=project).stderr

@@ -7,9 +7,10 @@ import shutil
 import subprocess
 
 import pytest
-from claudebox import guard
 from tests.conftest import need
 from tests.sandbox.terminals import Terminal
+
+from claudebox import guard
 
 
 def refused(box, directory: str, *, by: str = "") -> None:
@@ -47,8 +48,8 @@ def test_nothing_around_the_project_is_visible_or_changes(box):
 
 
 @pytest.mark.parametrize("directory", [
-    "/", "/etc", "/etc/ssl", "/tmp", "/var/tmp", "/var", "/usr", "/usr/local", "/usr/bin", "/bin", "/home", "/opt", "/dev",
-    "/dev/shm", "/dev/pts", "/proc", "/proc/1", "/sys", "/sys/kernel", "/run", "/boot", "/mnt", "/srv", "/lib",
+    "/", "/etc", "/etc/ssl", "/tmp", "/var/tmp", "/var", "/usr", "/usr/local", "/usr/bin", "/bin", "/home", "/opt",
+    "/dev", "/dev/shm", "/dev/pts", "/proc", "/proc/1", "/sys", "/sys/kernel", "/run", "/boot", "/mnt", "/srv", "/lib",
 ])  # fmt: skip
 def test_directories_of_the_system_are_refused(user_box, directory):
     # proves SAND-05, C08
@@ -63,9 +64,9 @@ def test_root_is_refused_them_as_well(root_box, directory):
 
 
 @pytest.mark.parametrize("place", [
-    "", ".ssh", ".ssh/deeper/still", ".gnupg", ".aws", ".config", ".config/gh", ".config/gcloud", ".local", ".local/share",
-    ".local/bin", ".cache", "bin", ".claude", ".claude/projects", ".claudebox", ".docker", ".kube", ".mozilla",
-    ".password-store", ".var", "snap/firefox",
+    "", ".ssh", ".ssh/deeper/still", ".gnupg", ".aws", ".config", ".config/gh", ".config/gcloud", ".local",
+    ".local/share", ".local/bin", ".cache", "bin", ".claude", ".claude/projects", ".claudebox", ".docker", ".kube",
+    ".mozilla", ".password-store", ".var", "snap/firefox",
 ])  # fmt: skip
 def test_the_home_and_its_hidden_places_are_refused(user_box, place):
     # proves SAND-05, C07, C08
@@ -119,8 +120,8 @@ def test_the_same_directory_under_another_name_is_refused(box, target):
     alias = box.mkdir(f"{box.base}-alias")
     source = {"home": box.home, "home/.ssh": f"{box.home}/.ssh", "base": box.base}[target]
     # A bind mount in a mount namespace of the test: no link and no path tells that it is the same.
-    script = f"mount --bind {source} {alias} && cd {alias} && exec setpriv --reuid {box.account.uid} " \
-             f"--regid {box.account.gid} --clear-groups -- \"$@\""  # fmt: skip
+    account = f"--reuid {box.account.uid} --regid {box.account.gid} --clear-groups"
+    script = f'mount --bind {source} {alias} && cd {alias} && exec setpriv {account} -- "$@"'
     outside = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
     try:
         control = subprocess.run(
@@ -175,9 +176,9 @@ def test_a_directory_that_was_removed_is_refused(user_box):
 
 
 @pytest.mark.parametrize("name", [
-    "with space", "new\nline", "tab\there", "colon:colon", "-leading", "--bind", "quote'quote", 'double"double', "$(touch x)",
-    "`touch x`", "glob*?[a]", "percent%s%n", "back\\slash", "ünïcödé", b"invalid-\xff\xfe", "trailing ", "semi;colon",
-    "\x1b]0;title\x07", "a" * 200, "..name", "{brace,brace}", "~tilde", "#hash",
+    "with space", "new\nline", "tab\there", "colon:colon", "-leading", "--bind", "quote'quote", 'double"double',
+    "$(touch x)", "`touch x`", "glob*?[a]", "percent%s%n", "back\\slash", "ünïcödé", b"invalid-\xff\xfe", "trailing ",
+    "semi;colon", "\x1b]0;title\x07", "a" * 200, "..name", "{brace,brace}", "~tilde", "#hash",
 ])  # fmt: skip
 def test_any_name_of_a_directory_works(user_box, name):
     # proves C11, B12

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from tests import hosts
+
 from claudebox import awareness, plan
 from claudebox.model import MountRequest, Policy
-from tests import hosts
 
 
 def described(policy: Policy, **changes) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+
 from claudebox import bwrap
 from claudebox.bwrap import Pin
 from claudebox.model import Mount, Plan, Variable

@@ -3,11 +3,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests import hosts
+
 from claudebox import client
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Policy
 from claudebox.programs import Client
-from tests import hosts
 
 
 def program(**changes):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from claudebox import console
 from claudebox.errors import ClaudeboxError
 
@@ -69,7 +70,7 @@ def caught():
         with open(reading, "rb") as file:
             return file.read().decode()
 
-    yield writing, text
+    return writing, text
 
 
 def _printed(action, monkeypatch) -> str:
@@ -106,7 +107,11 @@ def test_a_hint_may_have_lines_but_no_escapes(monkeypatch):
 
 def test_warnings_and_notes_are_cleaned_too(monkeypatch):
     # proves B14
-    printed = _printed(lambda: (console.warn("a\x1bb"), console.note("c\x9bd")), monkeypatch)
+    def action() -> None:
+        console.warn("a\x1bb")
+        console.note("c\x9bd")
+
+    printed = _printed(action, monkeypatch)
 
     assert printed == "warning: a\\x1bb\nclaudebox: c\\x9bd\n"
 

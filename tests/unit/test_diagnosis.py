@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from claudebox import diagnosis
 
 
@@ -11,10 +12,16 @@ from claudebox import diagnosis
         ("bwrap: No permissions to create a new namespace, likely because", "the user namespace could not be made"),
         ("bwrap: Creating new namespace failed: Operation not permitted", "the user namespace could not be made"),
         ("bwrap: Unknown option --disable-userns", "bwrap is too old: Unknown option"),
-        ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", "/proc of the sandbox could not be mounted"),
+        (
+            "bwrap: Can't mount proc on /newroot/proc: Operation not permitted",
+            "/proc of the sandbox could not be mounted",
+        ),
         ("bwrap: prctl(PR_SET_SECCOMP): Invalid argument", "the seccomp filter could not be installed"),
         ("claudebox: Landlock did not take the restriction", "Landlock could not be put in force"),
-        ("bwrap: Can't find source path /x: No such file", "bwrap could not set up the sandbox: Can't find source path /x"),
+        (
+            "bwrap: Can't find source path /x: No such file",
+            "bwrap could not set up the sandbox: Can't find source path /x",
+        ),
         ("", "bwrap could not set up the sandbox: it said nothing"),
         ("\n", "bwrap could not set up the sandbox: it said nothing"),
     ],
@@ -31,7 +38,10 @@ def test_the_last_words_of_bwrap_become_what_is_wrong_and_a_remedy(said, message
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"kernel/apparmor_restrict_unprivileged_userns": b"1"}, ["/etc/apparmor.d/bwrap", "userns,", "apparmor_parser"]),
+        (
+            {"kernel/apparmor_restrict_unprivileged_userns": b"1"},
+            ["/etc/apparmor.d/bwrap", "userns,", "apparmor_parser"],
+        ),
         ({"kernel/unprivileged_userns_clone": b"0"}, ["kernel.unprivileged_userns_clone=1"]),
         ({"user/max_user_namespaces": b"0"}, ["user.max_user_namespaces=15000"]),
         ({}, ["container", "seccomp=unconfined"]),

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from tests import hosts
+
 from claudebox import environment
 from claudebox.environment import LOADERS, PASSED, plan_variables, withheld
 from claudebox.errors import ClaudeboxError
 from claudebox.model import NameRequest, Policy, Variable
-from tests import hosts
 
 
 def plan(environ: dict[str, str], *names: str, **changes):
@@ -88,7 +89,7 @@ def test_names_that_change_what_programs_load_are_marked():
     assert rows["LD_PRELOAD"].note
     assert rows["NODE_OPTIONS"].note
     assert not rows["PLAIN"].note
-    assert LOADERS >= {"LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "NODE_OPTIONS", "PYTHONSTARTUP", "GIT_SSH_COMMAND"}
+    assert {"LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "NODE_OPTIONS", "PYTHONSTARTUP", "GIT_SSH_COMMAND"} <= LOADERS
 
 
 def test_secrets_are_recognised_by_name_and_by_value():

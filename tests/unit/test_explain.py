@@ -4,9 +4,10 @@ import json
 import subprocess
 
 import pytest
-from claudebox import explain, plan
-from claudebox.model import MountRequest, NameRequest, Plan, Policy
 from tests import hosts
+
+from claudebox import console, explain, plan
+from claudebox.model import MountRequest, NameRequest, Plan, Policy
 
 ODD_WORDS = [
     "", "plain", "a b", "it's", '"', "$(id)", "`id`", "$HOME", "%s", "~", "*", "!x", "-n", "--", "a\\b", "a\nb", "\t",
@@ -87,7 +88,7 @@ def test_every_word_comes_back_from_bash_as_it_went_in(word):
 
     assert back == word.encode("utf-8", "surrogateescape") + b"\0"
     assert quoted.isprintable()
-    assert explain.clean(quoted) == quoted
+    assert console.clean(quoted) == quoted
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import pytest
+from tests import hosts
+from tests.hosts import HOME, PROJECT, fact
+
 from claudebox import exposure
 from claudebox.errors import ClaudeboxError
 from claudebox.git import Repository
 from claudebox.host import Destination
 from claudebox.model import MountRequest, Policy
-from tests import hosts
-from tests.hosts import HOME, PROJECT, fact
 
 
 def asked(source: str, dest: str = "", *, writable: bool = False) -> MountRequest:
@@ -20,7 +21,9 @@ def plan(*requests: MountRequest, facts=(), there=(), unsafe: bool = False, **ch
     return list(exposure.plan_mounts(policy, host))
 
 
-@pytest.mark.parametrize("path", [PROJECT, f"{HOME}/src/deep/project", "/srv/www", "/tmp/work", "/run/media/usb/project"])
+@pytest.mark.parametrize(
+    "path", [PROJECT, f"{HOME}/src/deep/project", "/srv/www", "/tmp/work", "/run/media/usb/project"]
+)
 def test_a_project_may_lie_almost_anywhere(path):
     # proves SAND-05
     exposure.check_workdir(hosts.debian(workdir=fact(path)))
@@ -80,7 +83,12 @@ def test_a_mount_becomes_a_pinned_row_of_what_the_path_really_is():
     # proves EXT-02, C10
     (row,) = plan(asked("/srv/link", "/data"), facts=[fact("/srv/link", real="/srv/real")])
 
-    assert (row.kind, row.source, row.dest, row.pinned) == ("ro-bind", "/srv/real", "/data", hosts.identity("/srv/real"))
+    assert (row.kind, row.source, row.dest, row.pinned) == (
+        "ro-bind",
+        "/srv/real",
+        "/data",
+        hosts.identity("/srv/real"),
+    )
     assert row.reason == "asked for with --mount-ro"
     assert plan(asked("/srv/x", writable=True))[0].kind == "bind"
 

@@ -5,6 +5,7 @@ import socket
 import time
 
 import pytest
+
 from claudebox.files import Examiner, read_small
 
 

@@ -6,8 +6,9 @@ import subprocess
 import time
 
 import pytest
-from claudebox import git
 from tests.conftest import need
+
+from claudebox import git
 
 
 def as_git_reads(content: bytes, directory) -> list[tuple[str, str]]:
@@ -69,7 +70,8 @@ def test_sub_sections_are_not_confused_with_their_section():
 @pytest.mark.parametrize(
     "content",
     [
-        b"name = outside of any section", b"[user", b"[user\nname = x", b"]", b"=", b"[]", b"[]\n=\n", b"\\", b"[user]\nx\\",
+        b"name = outside of any section", b"[user", b"[user\nname = x", b"]", b"=", b"[]", b"[]\n=\n", b"\\",
+        b"[user]\nx\\",
         b'[user]\nname = "never closed', b"\0\0\0", b"[user]\nname = a\0b", b"[" * 1000, bytes(range(256)), b'"' * 999,
     ],
     ids=lambda content: repr(content[:20]),
@@ -180,8 +182,9 @@ def test_only_name_and_address_of_the_host_reach_the_sandbox(home):
 
 
 HOSTILE = [
-    "x\n[core]\n\tsshCommand = evil", 'x"\n[core]\nsshCommand = evil', "x\\", 'x\\"', "x\r[core]", "a # b", "a ; b", '"', "\\n",
-    "\u2028[core]", "\x1b[31m", "  blanks  ", "[core]", "\udcff\udcfe", "tab\there", "]", "x\0y", "Ünï", "'", "=",
+    "x\n[core]\n\tsshCommand = evil", 'x"\n[core]\nsshCommand = evil', "x\\", 'x\\"', "x\r[core]", "a # b", "a ; b",
+    '"', "\\n", "\u2028[core]", "\x1b[31m", "  blanks  ", "[core]", "\udcff\udcfe", "tab\there", "]", "x\0y", "Ünï",
+    "'", "=",
 ]  # fmt: skip
 
 

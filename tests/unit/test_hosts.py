@@ -6,11 +6,12 @@ import os
 import shutil
 
 import pytest
-from claudebox import host, places
-from claudebox.files import read_small
-from claudebox.model import MountRequest, Policy
 from tests import hosts
 from tests.conftest import need
+
+from claudebox import bubblewrap, host, places, programs
+from claudebox.files import read_small
+from claudebox.model import MountRequest, Policy
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_the_debian_of_this_file_is_laid_out_like_a_real_one(here):
             assert rows[path] == (real, why)
     assert "/etc/alternatives" in {path for path, _, _ in here.etc}
     assert here.signal_reset == made.signal_reset
-    assert here.ca_bundle is None or here.ca_bundle.real == made.ca_bundle.real
+    assert here.ca_bundle is None or here.ca_bundle.real == "/etc/ssl/certs/ca-certificates.crt"
 
 
 def test_the_reader_judges_by_identity(here, tmp_path):
@@ -96,13 +97,13 @@ def test_bwrap_is_asked_what_it_can_do(here):
 @pytest.fixture
 def fake_bwrap(tmp_path, monkeypatch):
     """Return what puts a bwrap of this test in place of the system's."""
-    monkeypatch.setattr(host.programs, "_TRUSTED", ())
+    monkeypatch.setattr(programs, "_TRUSTED", ())
 
-    def put(mode: int, content: bytes = b" --args --seccomp ") -> host.Bubblewrap:
+    def put(mode: int, content: bytes = b" --args --seccomp ") -> bubblewrap.Bubblewrap:
         path = tmp_path / "bwrap"
         path.write_bytes(content)
         path.chmod(mode)
-        return host.read_bubblewrap((str(tmp_path),))
+        return bubblewrap.find((str(tmp_path),))
 
     return put
 
@@ -119,8 +120,8 @@ def test_a_bwrap_that_is_privileged_or_replaceable_is_refused(fake_bwrap):
 
 def test_without_bwrap_the_person_is_told_how_to_get_it(monkeypatch):
     # proves UX-05
-    monkeypatch.setattr(host.programs, "_TRUSTED", ())
-    missing = host.read_bubblewrap(())
+    monkeypatch.setattr(programs, "_TRUSTED", ())
+    missing = bubblewrap.find(())
 
     assert "not installed" in missing.problem
     assert "apt" in missing.remedy
@@ -135,5 +136,9 @@ def test_the_tables_of_places_hide_what_was_promised():
     }  # fmt: skip
 
     assert promised <= {path for path, _ in places.HIDDEN}
-    assert {name for name, _ in places.AGENT_SOCKETS} >= {"SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"}
+    assert {name for name, _ in places.AGENT_SOCKETS} >= {
+        "SSH_AUTH_SOCK",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "XDG_RUNTIME_DIR",
+    }
     assert all(why for _, why in places.HIDDEN)

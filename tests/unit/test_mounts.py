@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from tests import hosts
+
 from claudebox.git import Repository
 from claudebox.model import Mount, Policy
 from claudebox.mounts import plan_mounts
-from tests import hosts
 
 
 def rows(host, policy: Policy | None = None) -> dict[str, Mount]:
@@ -147,7 +148,20 @@ def test_git_inside_knows_the_person_and_nothing_else():
 
     assert config.kind == "file"
     assert config.content.decode().split() == (
-        '[safe] directory = * [user] name = "Alice Example" email = "alice@example.org"'.split()
+        [
+            "[safe]",
+            "directory",
+            "=",
+            "*",
+            "[user]",
+            "name",
+            "=",
+            '"Alice',
+            'Example"',
+            "email",
+            "=",
+            '"alice@example.org"',
+        ]
     )
 
 
@@ -188,7 +202,10 @@ def test_a_worktree_brings_its_repository_read_only_except_for_what_a_commit_wri
 
     assert (table[COMMON].kind, table[COMMON].source) == ("ro-bind", COMMON)
     assert (table[f"{hosts.PROJECT}/.git"].kind, table[f"{GIT_DIR}/commondir"].kind) == ("ro-bind", "ro-bind")
-    assert {dest for dest, row in table.items() if row.kind == "bind"} == {hosts.PROJECT, *(path for path, _ in written)}
+    assert {dest for dest, row in table.items() if row.kind == "bind"} == {
+        hosts.PROJECT,
+        *(path for path, _ in written),
+    }
     assert table[f"{COMMON}/objects"].pinned == hosts.identity(f"{COMMON}/objects")
 
 

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from tests import hosts
+
 from claudebox import network
 from claudebox.model import Policy
 from claudebox.settings import SETTINGS
-from tests import hosts
 
 
 def resolv_conf(content: bytes, tier: str = "full") -> bytes:
@@ -53,4 +54,3 @@ def test_every_tier_has_a_meaning_that_a_person_can_read():
 
     assert set(network.MEANING) == set(tiers)
     assert "loopback" in network.MEANING["full"]
-

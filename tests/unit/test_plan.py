@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import pytest
-from claudebox import plan, seccomp
-from claudebox.errors import NOT_FOUND, ClaudeboxError
-from claudebox.git import Repository
-from claudebox.host import Bubblewrap, Terminal
-from claudebox.model import Mount, MountRequest, NameRequest, Policy
 from tests import hosts
 from tests.hosts import HOME, PROJECT
+
+from claudebox import plan, seccomp
+from claudebox.bubblewrap import Bubblewrap
+from claudebox.errors import NOT_FOUND, ClaudeboxError
+from claudebox.git import Repository
+from claudebox.host import Terminal
+from claudebox.model import Mount, MountRequest, NameRequest, Policy
 
 CLIENT = Policy("client", ("-p", "hello"))
 
@@ -162,7 +164,9 @@ def test_what_claudebox_puts_in_place_cannot_be_replaced_by_a_mount(dest, writab
 def test_a_mask_cannot_be_lifted_by_a_mount():
     # proves SAND-09, C19
     socket = f"{PROJECT}/s"
-    policy = CLIENT.replace(mounts=(MountRequest(socket, socket, writable=True, origin="--mount-rw"),), unsafe_mounts=True)
+    policy = CLIENT.replace(
+        mounts=(MountRequest(socket, socket, writable=True, origin="--mount-rw"),), unsafe_mounts=True
+    )
     host = hosts.asking(hosts.debian(sockets=(socket,)), policy, there=[socket])
 
     with pytest.raises(ClaudeboxError, match="is claudebox's own"):

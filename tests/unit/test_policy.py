@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from claudebox import policy, settings
 from claudebox.errors import ClaudeboxError
 from claudebox.model import MountRequest, NameRequest, Policy

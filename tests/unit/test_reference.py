@@ -4,6 +4,7 @@ import shutil
 import subprocess
 
 import pytest
+
 from claudebox import settings
 from claudebox.commands import reference
 from claudebox.settings import SETTINGS, Setting

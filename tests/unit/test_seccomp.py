@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+
 from claudebox import seccomp
 from claudebox.seccomp import ARCHITECTURES, SYSCALLS
 
@@ -19,8 +20,8 @@ HIGH = 0xDEADBEEF << 32
 # What must never work, by the names of the kernel's tables; the numbers are looked up in a table of this file.
 DENIED = {
     "acct", "add_key", "bpf", "delete_module", "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "init_module",
-    "io_uring_enter", "io_uring_register", "io_uring_setup", "ioperm", "iopl", "kexec_file_load", "kexec_load", "keyctl",
-    "modify_ldt", "mount", "mount_setattr", "move_mount", "open_by_handle_at", "open_tree", "open_tree_attr",
+    "io_uring_enter", "io_uring_register", "io_uring_setup", "ioperm", "iopl", "kexec_file_load", "kexec_load",
+    "keyctl", "modify_ldt", "mount", "mount_setattr", "move_mount", "open_by_handle_at", "open_tree", "open_tree_attr",
     "perf_event_open", "pivot_root", "quotactl", "quotactl_fd", "request_key", "setns", "swapoff", "swapon", "syslog",
     "umount2", "userfaultfd",
 }  # fmt: skip
@@ -35,7 +36,8 @@ NUMBERS = {
         "userfaultfd": 323,
     },
     "aarch64": {
-        "ioctl": 29, "umount2": 39, "mount": 40, "pivot_root": 41, "quotactl": 60, "read": 63, "acct": 89, "unshare": 97,
+        "ioctl": 29, "umount2": 39, "mount": 40, "pivot_root": 41, "quotactl": 60, "read": 63, "acct": 89,
+        "unshare": 97,
         "kexec_load": 104, "init_module": 105, "delete_module": 106, "syslog": 116, "ptrace": 117, "socket": 198,
         "add_key": 217, "request_key": 218, "keyctl": 219, "clone": 220, "execve": 221, "swapon": 224, "swapoff": 225,
         "perf_event_open": 241, "open_by_handle_at": 265, "setns": 268, "finit_module": 273, "bpf": 280,
@@ -69,7 +71,7 @@ def run(program: bytes, architecture: int, number: int, *arguments: int) -> str 
             if constant == 0x7FFF0000:
                 return ALLOW
             assert constant >> 16 == 0x0005, f"an unexpected action: {constant:#x}"
-            return constant & 0xFFFF
+            return int(constant & 0xFFFF)
         else:
             pytest.fail(f"an instruction that the kernel's checker would not take here: {code:#x}")
 

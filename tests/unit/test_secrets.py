@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from claudebox import secrets
 
 SECRET_NAMES = [
@@ -16,7 +17,8 @@ SECRET_VALUES = [
     "sk-ant-api03-abc", "sk_live_123", "ghp_0123456789abcdef", "github_pat_11ABC", "glpat-abc", "AKIAIOSFODNN7EXAMPLE",
     "xoxb-123", "npm_abcdef", "pypi-AgEI", "AIzaSyD", "ya29.a0", "eyJhbGciOiJIUzI1NiJ9.e30.x", "hf_abc", "hvs.CAES",
     "AGE-SECRET-KEY-1QQ", "-----BEGIN OPENSSH PRIVATE KEY-----\nabc", "-----BEGIN RSA PRIVATE KEY-----",
-    "https://alice:hunter2@example.org/", "postgres://u:p@db/x?y", "http://:pw@proxy:3128", "socks5://u:p@[::1]:1080",
+    "https://alice:hunter2@example.org/", "https://ghp_0123456789@example.org/x",
+    "postgres://u:p@db/x?y", "http://:pw@proxy:3128", "socks5://u:p@[::1]:1080",
 ]  # fmt: skip
 INNOCENT_VALUES = [
     "", "xterm-256color", "https://example.org/", "https://example.org/a:b@c", "https://alice@example.org/",

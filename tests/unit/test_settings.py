@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from claudebox import settings
 from claudebox.errors import ClaudeboxError
 from claudebox.settings import SETTINGS, Given

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from claudebox.errors import DECLINED, FAILED, NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
 from claudebox.values import Value
 
@@ -53,7 +54,7 @@ def test_a_value_never_changes():
     with pytest.raises(AttributeError, match="read-only"):
         point.x = 5  # type: ignore[misc]
     with pytest.raises(AttributeError, match="read-only"):
-        point.new = 5  # type: ignore[attr-defined]
+        point.new = 5
     with pytest.raises(AttributeError, match="read-only"):
         del point.y
     assert point == Point(1, 2)

@@ -11,12 +11,13 @@ import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from claudebox import console, host, instance, kernel, launch, plan, programs, supervise
+from claudebox import bubblewrap, console, host, instance, kernel, launch, plan, programs, supervise
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.journal import Session
 from claudebox.model import Policy
 from claudebox.terminal import Terminal
+from claudebox.uplink import candidates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,29 +61,29 @@ def _lines(findings: list[Finding], *, failed: bool) -> Iterator[str]:
 def examine(environ: dict[str, str]) -> Iterator[Finding]:
     """Look at everything that a launch rests on."""
     path = programs.search_path(environ, host.current_directory())
-    bubblewrap = host.read_bubblewrap(path)
-    if bubblewrap.problem:
-        yield Finding("bubblewrap", "failed", bubblewrap.problem, bubblewrap.remedy)
+    bwrap = bubblewrap.find(path)
+    if bwrap.problem:
+        yield Finding("bubblewrap", "failed", bwrap.problem, bwrap.remedy)
     else:
-        yield from _bubblewrap(bubblewrap)
-        yield from _trial(environ)
+        yield from _bubblewrap(bwrap)
+        yield _trial(environ)
     yield _client(environ, path)
     yield _landlock()
     yield _terminal()
-    yield _uplink(path)
+    yield _uplink(environ, path)
     yield _nix(path)
     yield _state(environ)
 
 
-def _bubblewrap(bubblewrap: host.Bubblewrap) -> Iterator[Finding]:
-    lacking = [option for option in ("--bind-fd", "--disable-userns", "--size") if option not in bubblewrap.options]
+def _bubblewrap(bwrap: bubblewrap.Bubblewrap) -> Iterator[Finding]:
+    lacking = [option for option in ("--bind-fd", "--disable-userns", "--size") if option not in bwrap.options]
     if lacking:
         yield Finding(
-            "bubblewrap", "warning", f"{bubblewrap.path} lacks {', '.join(lacking)}", "install bubblewrap 0.10 or newer"
+            "bubblewrap", "warning", f"{bwrap.path} lacks {', '.join(lacking)}", "install bubblewrap 0.10 or newer"
         )
     else:
-        yield Finding("bubblewrap", "ok", f"{bubblewrap.path} has every option that claudebox uses")
-    if follows_links(bubblewrap.path):
+        yield Finding("bubblewrap", "ok", f"{bwrap.path} has every option that claudebox uses")
+    if follows_links(bwrap.path):
         yield Finding(
             "bubblewrap and links",
             "warning",
@@ -109,8 +110,16 @@ def follows_links(bwrap: str) -> bool:
         return os.path.exists(os.path.join(victim, "reached"))
 
 
-def _trial(environ: dict[str, str]) -> Iterator[Finding]:
+def _trial(environ: dict[str, str]) -> Finding:
     """Start a sandbox for real: whatever cannot be installed on this machine shows here."""
+    problem = _attempt(environ, Policy("exec", ("true",)))
+    if problem is not None:
+        return Finding("sandbox", "failed", problem.message, problem.hint)
+    return Finding("sandbox", "ok", "a program ran inside: namespaces, mounts, seccomp and the gate work")
+
+
+def _attempt(environ: dict[str, str], policy: Policy) -> ClaudeboxError | None:
+    """Launch with a home and a project that are thrown away, and return what went wrong."""
     before = host.current_directory()
     base = tempfile.mkdtemp(prefix="claudebox-check-")
     home, project = f"{base}/home", f"{base}/project"
@@ -118,24 +127,20 @@ def _trial(environ: dict[str, str]) -> Iterator[Finding]:
         os.mkdir(home, 0o700)
         os.mkdir(project, 0o700)
         os.chdir(project)
-        status = _try({**environ, "HOME": home})
+        status = _try({**environ, "HOME": home}, policy)
     except ClaudeboxError as error:
-        yield Finding("sandbox", "failed", error.message, error.hint)
+        return error
     except OSError as error:
-        yield Finding("sandbox", "failed", str(error))
+        return ClaudeboxError(str(error))
     else:
-        if status:
-            yield Finding("sandbox", "failed", f"a program inside ended with status {status}")
-        else:
-            yield Finding("sandbox", "ok", "a program ran inside: namespaces, mounts, seccomp and the gate work")
+        return ClaudeboxError(f"a program inside ended with status {status}") if status else None
     finally:
         os.chdir(before)
         shutil.rmtree(base, ignore_errors=True)
 
 
-def _try(environ: dict[str, str]) -> int:
-    """Launch as `cli` does, with a home and a project that are thrown away."""
-    policy = Policy("exec", ("true",))
+def _try(environ: dict[str, str], policy: Policy) -> int:
+    """Launch as `cli` does."""
     facts = host.read(policy, environ).replace(terminal=host.Terminal())
     made = plan.make(policy, facts)
     prepared = launch.prepare(made)
@@ -143,9 +148,13 @@ def _try(environ: dict[str, str]) -> int:
     session = Session(facts.instance)
     try:
         session.begin(made.stubs)
-        return supervise.wait(launch.start(prepared), Terminal(), detached=True)
+        sandbox = launch.start(prepared)
+        status = supervise.wait(sandbox, Terminal(), detached=True)
     finally:
         session.end()
+    if sandbox.link is not None:
+        sandbox.link.finish()
+    return status
 
 
 def _client(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
@@ -174,9 +183,19 @@ def _terminal() -> Finding:
     return Finding("terminal", "ok", "the kernel permits typing into terminals (legacy_tiocsti), the sandbox does not")
 
 
-def _uplink(path: tuple[str, ...]) -> Finding:
-    found = [tool for tool in ("pasta", "slirp4netns", "nft") if programs.find_tool(tool, path)]
-    return Finding("network tools", "ok", f"{', '.join(found) or 'none'} found; tiers `full` and `none` need none")
+def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
+    """Tell which program connects the tier `inet` and why, after doing it; other tiers need none."""
+    found = candidates.find(path)
+    usable = next((candidate for candidate in found if not candidate.problem), None)
+    problems = "; ".join(dict.fromkeys(candidate.problem for candidate in found if candidate.problem))
+    if usable is None:
+        remedy = "; ".join(dict.fromkeys(candidate.remedy for candidate in found))
+        return Finding("network inet", "warning", f"cannot be used: {problems}", remedy)
+    problem = _attempt(environ, Policy("exec", ("true",), network="inet"))
+    if problem is not None:
+        return Finding("network inet", "warning", f"cannot be used: {problem.message}", problem.hint)
+    why = f"; {problems}" if problems else ""
+    return Finding("network inet", "ok", f"a sandbox was connected by {usable.path}, behind its rules{why}")
 
 
 def _nix(path: tuple[str, ...]) -> Finding:

@@ -1,0 +1,181 @@
+"""Boxes that stand in the small world of `topology`, once for every uplink that this machine has."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.conftest import Account, Box, make_box, need
+from tests.network import topology
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.network.topology import World
+
+PYTHON = "/usr/bin/python3"
+TUN = "/dev/net/tun"
+UPLINKS = ("slirp4netns", "pasta")
+# Where `scripts/fetch-pasta` was told to put it, on a distribution whose own is too old.
+FETCHED_PASTA = os.environ.get("CLAUDEBOX_TEST_PASTA", "/var/cache/claudebox-tests/pasta/pasta")
+
+
+@dataclass
+class NetBox(Box):
+    """A box whose host is a namespace of the test."""
+
+    world: World | None = None
+    uplink: str = ""  # claudebox chooses by itself
+
+    def run(self, *argv: str, flags: tuple[str, ...] = (), **options: object) -> subprocess.CompletedProcess[str]:
+        return super().run(*argv, flags=(*self.choice, *flags), **options)
+
+    @property
+    def choice(self) -> tuple[str, ...]:
+        return ("--uplink", self.uplink) if self.uplink else ()
+
+    def host(self, *argv: str, **options: object) -> subprocess.CompletedProcess[str]:
+        as_root: dict[str, object] = {"user": None, "group": None, "extra_groups": None}  # `outside` gives it up again
+        return super().host(*self.outside(*argv), **as_root, **options)
+
+    def outside(self, *argv: str) -> tuple[str, ...]:
+        """Return the words that run a command on the host of the small world, as the account."""
+        assert self.world is not None
+        identity = ("--reuid", str(self.account.uid), "--regid", str(self.account.gid), "--clear-groups")
+        return (*self.world.within("host"), "setpriv", *identity, "--", *argv)
+
+    @contextlib.contextmanager
+    def start(self, *argv: str, flags: tuple[str, ...] = (), **options: object) -> Iterator[subprocess.Popen[str]]:
+        """Start a command in the sandbox and do not wait for it; whatever the test finds, it ends with the test."""
+        words = self.outside(self.program, "-y", *self.choice, *flags, "--exec", "--", *argv)
+        settings: dict[str, object] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
+        settings |= {"cwd": self.project, "env": self.variables(), "text": True, **options}
+        with subprocess.Popen(words, **settings) as process:  # type: ignore[call-overload]
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def probe(
+        self, targets: list[list[object]], *, flags: tuple[str, ...] | None, wait: bool = True
+    ) -> list[list[str]]:
+        """Try targets inside, or on the host where no flags are given; return answer and seconds of each."""
+        script = self.write("probe.py", Path(__file__).with_name("probe.py").read_text())
+        words = (PYTHON, script, json.dumps(targets), *(("--wait",) if wait else ()))
+        result = self.host(*words) if flags is None else self.run(*words, flags=flags)
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)  # type: ignore[no-any-return]
+
+
+_BAKED: list[str] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_copies_left() -> Iterator[None]:
+    """Remove the copies that `bake` has made."""
+    yield
+    for directory in _BAKED:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def world() -> Iterator[World]:
+    """Build the small world; open the tunnel device to everybody, as ordinary distributions have it."""
+    need(os.getuid() == 0, "root, who alone can build namespaces for a test")
+    need(shutil.which("ip"), "iproute2")
+    need(os.path.exists(TUN), TUN)
+    mode = stat.S_IMODE(os.stat(TUN).st_mode)
+    os.chmod(TUN, 0o666)
+    made = topology.World()
+    try:
+        made.build()
+        yield made
+    finally:
+        made.destroy()
+        os.chmod(TUN, mode)
+
+
+def new_enough(pasta: str | None) -> bool:
+    if pasta is None or not os.path.exists(pasta):
+        return False
+    probe = [pasta, "--map-host-loopback", "none", "--version"]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="session")
+def pasta_checkout(checkout: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a copy of claudebox into which a packager has written where pasta is."""
+    found = next((path for path in (shutil.which("pasta"), FETCHED_PASTA) if new_enough(path)), None)
+    need(found, "pasta of 2024 or newer; see scripts/fetch-pasta")
+    return bake(checkout, {"pasta": str(found)})
+
+
+def bake(checkout: str, tools: dict[str, str]) -> str:
+    """Copy a checkout and write paths of tools down in it, as a package build does."""
+    target = tempfile.mkdtemp(prefix="claudebox-baked-")
+    _BAKED.append(target)
+    os.chmod(target, 0o755)
+    shutil.copytree(checkout, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    file = Path(target, "src/claudebox/baked.py")
+    lines = [f"TOOLS = {tools!r}" if line.startswith("TOOLS") else line for line in file.read_text().splitlines()]
+    file.write_text("\n".join(lines) + "\n")
+    subprocess.run([PYTHON, "-m", "compileall", "-q", f"{target}/src"], check=True)
+    return target
+
+
+@pytest.fixture(params=UPLINKS)
+def uplink(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def netbox(account: Account, uplink: str, world: World, request: pytest.FixtureRequest) -> Iterator[NetBox]:
+    """Return a box in the small world, for each account and each uplink."""
+    yield from _netbox(account, uplink, world, request)
+
+
+@pytest.fixture
+def user_netbox(
+    ordinary_account: Account, uplink: str, world: World, request: pytest.FixtureRequest
+) -> Iterator[NetBox]:
+    """Return a box of an ordinary user, for each uplink."""
+    yield from _netbox(ordinary_account, uplink, world, request)
+
+
+@pytest.fixture
+def plain_netbox(ordinary_account: Account, world: World, request: pytest.FixtureRequest) -> Iterator[NetBox]:
+    """Return a box of an ordinary user, for what does not depend on the uplink."""
+    yield from _netbox(ordinary_account, "slirp4netns", world, request)
+
+
+@pytest.fixture
+def box_in_world(account: Account, world: World, request: pytest.FixtureRequest) -> Iterator[NetBox]:
+    """Return a box for each account, for what does not depend on the uplink."""
+    yield from _netbox(account, "slirp4netns", world, request)
+
+
+def _netbox(account: Account, uplink: str, world: World, request: pytest.FixtureRequest) -> Iterator[NetBox]:
+    need(shutil.which("bwrap"), "bubblewrap")
+    need(uplink != "slirp4netns" or shutil.which("slirp4netns"), "slirp4netns")
+    checkout = request.getfixturevalue("pasta_checkout" if uplink == "pasta" else "checkout")
+    made = make_box(account, checkout)
+    box = NetBox(**vars(made), world=world, uplink=uplink if uplink == "pasta" else "")
+    yield box
+    shutil.rmtree(box.base, ignore_errors=True)
+
+
+assert sys.version_info >= (3, 11)

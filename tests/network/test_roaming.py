@@ -1,0 +1,70 @@
+"""Addresses that the host gets while a sandbox runs: a VPN comes up, the Wi-Fi changes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests.network.conftest import PYTHON
+from tests.network.topology import PORT, wait_until
+
+PEER4, PEER6 = "192.0.2.50", "2001:db8:99::50"
+OWN4, OWN6 = "192.0.2.1", "2001:db8:99::1"
+
+
+def test_what_becomes_the_hosts_own_during_a_session_is_barred_at_once(user_netbox, world):
+    # proves NET-01, F04
+    world.address("tailnet", "lo", f"{PEER4}/32")
+    world.address("tailnet", "lo", f"{PEER6}/128")
+    world.address("tailnet", "host0", "fd99::1/64")
+    world.address("host", "tail0", "fd99::2/64")
+    world.ip("host", "route", "add", "192.0.2.0/24", "via", "100.64.7.1")
+    world.ip("host", "-6", "route", "add", "2001:db8:99::/64", "via", "fd99::1")
+    world.ip("tailnet", "-6", "route", "add", "2001:db8:77::/64", "via", "fd99::2")
+    world.ip("tailnet", "route", "add", "192.168.77.0/24", "via", "100.64.7.2")
+    probe = user_netbox.write("probe.py", Path(__file__).with_name("probe.py").read_text())
+    try:
+        with user_netbox.start(
+            PYTHON, probe, "--wait", "--follow", flags=("--network", "inet"), stdin=subprocess.PIPE
+        ) as process:
+
+            def ask(address: str) -> str:
+                process.stdin.write(json.dumps(["tcp", address, PORT]) + "\n")
+                process.stdin.flush()
+                return str(json.loads(process.stdout.readline())[0])
+
+            # As long as a gateway leads there it is the internet, as far as anybody can tell.
+            assert [ask(PEER4), ask(PEER6)] == ["tailnet", "tailnet"]
+
+            world.address("host", "tail0", f"{OWN4}/24")
+            world.address("host", "tail0", f"{OWN6}/64")
+
+            assert wait_until(lambda: ask(PEER4) == ask(PEER6) == "ECONNREFUSED", 2)
+            assert [ask(OWN4), ask(OWN6)] == ["ECONNREFUSED", "ECONNREFUSED"]
+            assert user_netbox.probe([["tcp", OWN4, PORT], ["tcp", PEER4, PORT]], flags=None)[0][0] == "host"
+            assert ask("203.0.113.80") == "internet"
+
+            world.ip("host", "addr", "del", f"{OWN4}/24", "dev", "tail0")
+            assert ask(PEER4) == "ECONNREFUSED"  # it may come back; a session is short
+
+            # A network that is reached without a gateway, but without an address there (WireGuard).
+            world.ip("host", "route", "add", "203.0.113.0/24", "dev", "tail0")
+            assert wait_until(lambda: ask("203.0.113.80") == "ECONNREFUSED", 2)
+            process.stdin.close()
+            assert process.wait(10) == 0
+    finally:
+        for words in (
+            ("host", "addr", "del", f"{OWN6}/64", "dev", "tail0"),
+            ("host", "addr", "del", "fd99::2/64", "dev", "tail0"),
+            ("host", "route", "del", "203.0.113.0/24", "dev", "tail0"),
+            ("host", "addr", "del", f"{OWN4}/24", "dev", "tail0"),
+            ("host", "route", "del", "192.0.2.0/24"),
+            ("host", "-6", "route", "del", "2001:db8:99::/64"),
+            ("tailnet", "addr", "del", f"{PEER4}/32", "dev", "lo"),
+            ("tailnet", "addr", "del", f"{PEER6}/128", "dev", "lo"),
+            ("tailnet", "addr", "del", "fd99::1/64", "dev", "host0"),
+            ("tailnet", "-6", "route", "del", "2001:db8:77::/64"),
+            ("tailnet", "route", "del", "192.168.77.0/24"),
+        ):
+            subprocess.run(["ip", "-n", world.name(words[0]), *words[1:]], check=False, capture_output=True)

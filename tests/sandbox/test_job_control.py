@@ -1,0 +1,175 @@
+"""Ctrl+Z, `fg`, `bg` and a shell inside work as they would without a sandbox."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tests.sandbox.terminals import CTRL_C, CTRL_Z, Terminal, command, content, marked, wait_until
+
+
+def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(box):
+    # proves SAND-14, SAND-15
+    with Terminal(box) as terminal:
+        terminal.claudebox("sh", box.write("program.sh", "echo rea''dy; read line; echo \"read $line\"; exit 7"))
+        terminal.expect("\nready\n")
+        for _ in range(3):
+            terminal.press(CTRL_Z)
+            terminal.expect("Stopped")
+            assert terminal.prompt() == 128 + signal.SIGTSTP
+            terminal.type("jobs")
+            terminal.expect(r"\[1\]\+ +Stopped")
+            terminal.prompt()
+            terminal.resume()
+        terminal.type("something")
+        terminal.expect("read something\n")
+        assert terminal.prompt() == 7
+
+
+def test_ctrl_z_works_while_a_program_starts_others(user_box):
+    # proves SAND-15
+    with Terminal(user_box) as terminal:
+        terminal.claudebox("sh", user_box.write("program.sh", "echo rea''dy; while :; do /bin/true; done"))
+        terminal.expect("\nready\n")
+        for _ in range(8):
+            terminal.press(CTRL_Z)
+            terminal.prompt()
+            terminal.resume()
+        terminal.press(CTRL_C)
+        assert terminal.prompt() == 130
+
+
+# Like the real client: it reads the key itself, puts the terminal in order and stops its whole group.
+CLIENT = """\
+import os, signal, sys, termios, time, tty
+modes = termios.tcgetattr(0)
+tty.setraw(0)
+signal.signal(signal.SIGCONT, lambda *_: None)
+os.write(1, b"ready\\r\\n")
+while True:
+    key = os.read(0, 1)
+    if key == b"\\x1a":
+        termios.tcsetattr(0, termios.TCSADRAIN, modes)
+        os.kill(0, signal.SIGTSTP)
+        tty.setraw(0)
+        os.write(1, b"back again\\r\\n")
+    elif key == b"q":
+        termios.tcsetattr(0, termios.TCSADRAIN, modes)
+        raise SystemExit(3)
+"""
+
+
+def test_a_program_that_suspends_itself_and_its_group_is_suspended(box):
+    # proves SAND-15
+    with Terminal(box) as terminal:
+        terminal.python(CLIENT)
+        for _ in range(3):
+            terminal.press(CTRL_Z)
+            assert terminal.prompt() == 128 + signal.SIGTSTP
+            terminal.type("fg")
+            terminal.expect("back again\n")
+        terminal.press("q")
+        assert terminal.prompt() == 3
+
+
+def test_a_script_that_started_claudebox_is_suspended_with_it(user_box):
+    # proves SAND-15
+    with Terminal(user_box) as terminal:
+        program = user_box.write("program.py", CLIENT)
+        script = user_box.write("script.sh", f"{command(user_box, 'python3', program)}\necho the script goes on\n")
+        terminal.type(f"sh {script}")
+        terminal.expect(r"\nready\n")
+        for _ in range(2):
+            terminal.press(CTRL_Z)
+            assert terminal.prompt() == 128 + signal.SIGTSTP
+            terminal.type("fg")
+            terminal.expect("back again\n")
+        terminal.press("q")
+        terminal.expect("the script goes on\n")
+
+
+# It takes its time to put the terminal in order, and then stops nobody but itself.
+SLOW = """\
+import os, signal, time
+def stop(*_):
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os.write(1, b"back again\\n")
+signal.signal(signal.SIGTSTP, stop)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_a_program_that_tidies_up_before_it_stops_is_suspended(user_box):
+    # proves SAND-15
+    with Terminal(user_box) as terminal:
+        terminal.python(SLOW)
+        terminal.press(CTRL_Z)
+        assert terminal.prompt() == 128 + signal.SIGTSTP
+        terminal.type("fg")
+        terminal.expect("back again\n")
+        terminal.press(CTRL_C)
+        assert terminal.prompt() == 130
+
+
+def test_a_program_that_ignores_ctrl_z_is_not_suspended(user_box):
+    # proves SAND-15
+    with Terminal(user_box) as terminal:
+        program = "import signal\nsignal.signal(signal.SIGTSTP, signal.SIG_IGN)\nprint('ready')\nprint('read', input())"
+        terminal.python(program)
+        terminal.press(CTRL_Z)
+        terminal.type("something")
+        terminal.expect("read something\n")
+        assert terminal.prompt() == 0
+        assert "Stopped" not in terminal.raw()
+
+
+def test_a_shell_inside_has_job_control_and_gives_the_terminal_back(box):
+    # proves SAND-15
+    program = box.write("program.sh", "echo ready; sleep 1000; exit")
+    with Terminal(box) as terminal:
+        terminal.type(f"PS1= {box.program} -y --shell --norc --noprofile -i")
+        terminal.expect(r"bash-[\d.]+[$#] ")
+        terminal.type("PS1='ins''ide$ '")
+        terminal.expect(r"\ninside\$ ")
+        terminal.type(f"sh {program}")
+        terminal.expect(r"\nready\n")
+        terminal.press(CTRL_Z)
+        terminal.expect(r"Stopped +sh .*\ninside\$ ")
+        terminal.type("bg")
+        terminal.expect(r"sh .* &\ninside\$ ")
+        terminal.type("jobs")
+        terminal.expect(r"Running +sh .* &\ninside\$ ")
+        terminal.type("fg")
+        wait_until(lambda: os.tcgetpgrp(terminal.master) in marked(program), "the job has the terminal")
+        terminal.press(CTRL_C)
+        terminal.expect(r"inside\$ ")
+        terminal.type("exit 9")
+        assert terminal.prompt() == 9
+
+        # A script notices if nobody has given the terminal back: it could not read from it.
+        shell = f'{box.program} -y --shell --norc --noprofile -i; echo mi""ne; read line; echo "read $line"'
+        terminal.type(f"sh {box.write('script.sh', shell)}")
+        terminal.expect(r"bash-[\d.]+[$#] ")
+        terminal.type("exit")
+        terminal.expect("\nmine\n")
+        terminal.type("something")
+        terminal.expect("read something\n")
+        assert terminal.prompt() == 0
+
+
+def test_in_the_background_of_a_terminal_it_is_refused_unless_everything_is_redirected(user_box):
+    # proves B06
+    program = user_box.write("program.sh", 'echo ran >"$0.out"')
+    with Terminal(user_box) as terminal:
+        terminal.type(f"{command(user_box, 'sh', program)} & wait $!; echo status $?")
+        terminal.expect("error: .*background of a terminal")
+        terminal.expect("hint: .*</dev/null >FILE 2>&1")
+        terminal.expect("\nstatus 125\n")
+        assert not os.path.exists(f"{program}.out")
+
+        terminal.type(f"{command(user_box, 'sh', program)} </dev/null >out 2>&1 & wait $!; echo status $?")
+        terminal.expect("\nstatus 0\n")
+        assert content(f"{program}.out") == "ran\n"

@@ -1,0 +1,119 @@
+"""Programs and modules that a project plants are never run by the launcher."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from tests.conftest import REPOSITORY
+from tests.sandbox.conftest import PYTHON, install
+
+NAMES = (
+    "bwrap", "git", "claude", "python3", "env", "sh", "perl", "node", "nix", "pasta", "slirp4netns", "nft", "mise",
+)  # fmt: skip
+MODULES = (
+    "json", "typing", "re", "subprocess", "socket", "signal", "enum", "claudebox", "stat", "errno", "pwd", "termios",
+)  # fmt: skip
+
+
+def plant(box) -> str:
+    """Put programs and modules with the names of those that a launcher needs into the project; return their mark."""
+    mark = f"{box.base}/mark"
+    box.mkdir(mark)
+    os.chmod(mark, 0o777)
+    for name in NAMES:
+        for path in (name, f"bin/{name}"):
+            box.write(path, f"#!/bin/sh\n/usr/bin/touch {mark}/program-{name}\n", mode=0o755)
+    for name in MODULES:
+        box.write(f"{name}.py", f"open({mark!r} + '/module-{name}', 'w').close()\nraise SystemExit(99)\n")
+    return mark
+
+
+@pytest.mark.parametrize(
+    "path", [":{path}", ".:{path}", "{path}:", "bin:{path}", "./bin::{path}", "{project}:{path}", "{project}/bin"]
+)
+def test_programs_of_the_project_are_never_run_by_the_launcher(box, path):
+    # proves E01, E02
+    mark = plant(box)
+    given = path.format(path="/usr/local/bin:/usr/bin:/bin", project=box.project)
+
+    control = box.host("/bin/sh", "-c", "git", env={"PATH": given})
+    ran = os.listdir(mark)
+    shutil.rmtree(mark)
+    os.mkdir(mark)
+    os.chmod(mark, 0o777)
+    for words in (
+        ("--exec", "--dry-run", "--", "true"),
+        ("-y", "--exec", "--", "/usr/bin/true"),
+        ("--check",),
+        ("--dry-run",),
+    ):
+        result = box.claudebox(*words, env={"PATH": given})
+        assert result.returncode in (0, 1, 126, 127), result.stderr
+
+    if not given.endswith(":"):
+        assert control.returncode == 0
+        assert ran == ["program-git"]
+    assert os.listdir(mark) == []
+
+
+def test_modules_of_the_project_are_never_imported(box):
+    # proves E03
+    mark = plant(box)
+
+    control = box.host(PYTHON, "-c", "import json")
+    ran = os.listdir(mark)
+    os.unlink(f"{mark}/{ran[0]}")
+    result = box.run("/usr/bin/true", env={"PYTHONPATH": box.project, "PYTHONSTARTUP": f"{box.project}/json.py"})
+    check = box.claudebox("--check", env={"PYTHONPATH": box.project})
+
+    assert control.returncode == 99
+    assert ran == ["module-json"]
+    assert result.returncode == 0, result.stderr
+    assert check.returncode in (0, 1)
+    assert os.listdir(mark) == []
+
+
+@pytest.mark.parametrize("name", ["PYTHONPATH", "PYTHONHOME"])
+def test_an_installers_shim_is_run_again_in_isolation(box, checkout, name):
+    # proves E03
+    mark = plant(box)
+    os.unlink(f"{box.project}/claudebox.py")
+    shim = install(box, "claudebox", f"#!{PYTHON}\nimport sys\nsys.path.append({checkout + '/src'!r})\n"
+                   "from claudebox.cli import entry\nsys.exit(entry())\n")  # fmt: skip
+    value = box.project if name == "PYTHONPATH" else "/usr"
+    words = ("-y", "--exec", "--", "sh", "-c", "echo ran; echo $PYTHONPATH$PYTHONHOME; exit 7")
+
+    plain = box.host(shim, *words)
+    shown = box.host(shim, "--explain", "--json", "--exec", "--", "true", env={name: value})
+    result = box.host(shim, *words, env={name: value})
+
+    assert plain.returncode == result.returncode == 7, result.stderr
+    assert plain.stdout == result.stdout == "ran\n\n"
+    assert shown.returncode == 0, shown.stderr  # this one imports json
+    assert os.listdir(mark) == []
+
+
+def test_the_launcher_of_the_checkout_is_isolated():
+    # proves E03
+    first = (REPOSITORY / "bin/claudebox").read_bytes().split(b"\n", 1)[0]
+
+    assert b" -I" in first
+
+
+def test_programs_of_the_project_are_not_found_where_path_alone_leads_to_the_tools(box, altered):
+    # proves E01
+    # As on a system that keeps its programs in a store: no directory is known beforehand.
+    altered(box, edits={"programs.py": ("for directory in (*_TRUSTED, *path):", "for directory in path:")})
+    mark = plant(box)
+    link = f"{box.base}/link"
+    os.symlink(f"{box.project}/bin", link)
+    shutil.copytree(f"{box.project}/bin", f"{box.base}/beside")  # a relative entry depends on where one stands
+    inside = ("", ".", "bin", "./bin", box.project, f"{box.project}/bin", f"{box.project}/../project/bin", link)
+    path = ":".join(("../beside", *inside, "/usr/local/bin:/usr/bin:/bin"))
+
+    result = box.run("/usr/bin/true", env={"PATH": path})
+
+    assert result.returncode == 0, result.stderr
+    assert os.listdir(mark) == []

@@ -1,0 +1,143 @@
+"""Linked worktrees: commits reach the main repository, attacks do not; and forged links bind nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.sandbox.terminals import Terminal
+
+
+@pytest.fixture
+def worktree(box, git, repository) -> str:
+    """Return a linked worktree beside the project, which is the main repository."""
+    path = f"{box.base}/linked"
+    os.chmod(box.base, 0o777)
+    git("worktree", "add", "-q", path, "-b", "linked")
+    return path
+
+
+def test_commits_in_a_linked_worktree_arrive_in_the_main_repository(box, git, worktree):
+    # proves GIT-02
+    script = (
+        "git status --porcelain && echo more >more && git add more && git commit -qm inside && git branch side && "
+        "git log --format=%s"
+    )
+
+    result = box.sh(script, cwd=worktree)
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["inside", "first"]
+    assert git("log", "--format=%s", "linked").split() == ["inside", "first"]
+    assert "side" in git("branch")
+    assert git("fsck", "--no-dangling") == ""
+    assert git("status", "--porcelain", cwd=worktree) == ""
+
+
+def test_nothing_that_git_executes_can_be_planted_from_a_linked_worktree(box, git, worktree):
+    # proves D13, D14, D06, D07
+    main = f"{box.project}/.git"
+    own = f"{main}/worktrees/linked"
+    attacks = [
+        f"echo x >>{main}/config", f"echo x >{main}/hooks/pre-commit", f"echo x >{main}/commondir",
+        f"echo x >{main}/config.worktree", f"rm -rf {main}/hooks", f"mv {main}/config {main}/old",
+        f"mv {main}/hooks {main}/old", f"echo x >{main}/info/attributes", f"mkdir {main}/evil", f"mkdir {main}/modules",
+        f"ln -s /tmp {main}/link", f"echo x >{main}/packed-refs.lock", f"mkdir -p {main}/worktrees/other",
+        f"echo x >{own}/commondir", f"rm -f {own}/commondir", f"mv {own}/commondir {own}/old", f"echo x >{own}/gitdir",
+        f"rm -f {own}/gitdir", f"mv {own} {main}/worktrees/old", "echo gitdir: /tmp/x >.git", "rm -f .git",
+        "mv .git old", "git config core.fsmonitor evil",
+    ]  # fmt: skip
+    config = Path(f"{main}/config").read_bytes()
+    hooks = sorted(os.listdir(f"{main}/hooks"))
+
+    script = "\n".join(f"if {{ {attack}; }} 2>/dev/null; then echo 'done: {attack}'; fi" for attack in attacks)
+    result = box.sh(f"{script}\ntouch {own}/control && rm {own}/control && echo end", cwd=worktree)
+
+    assert result.stdout.splitlines() == ["end"], result.stderr
+    assert Path(f"{main}/config").read_bytes() == config
+    assert sorted(os.listdir(f"{main}/hooks")) == hooks
+    assert "old" not in os.listdir(own)
+    assert git("status", "--porcelain", cwd=worktree) == ""
+    assert git("status", "--porcelain") == ""
+
+
+def test_other_checkouts_of_the_repository_stay_out_of_a_linked_worktree(box, git, worktree):
+    # proves D14, D15
+    box.write("secret-of-main", "not committed")
+    os.symlink(worktree, f"{box.base}/alias")
+
+    result = box.sh(f"ls -A {box.project}; cat {box.project}/secret-of-main", cwd=worktree)
+
+    assert result.stdout.split() == [".git"]
+
+
+def forge(box, kind: str) -> str:
+    """Forge a `.git` in the project that names a private repository elsewhere, and return that."""
+    private = f"{box.base}/private"
+    box.write(f"{private}/.git/config", "[core]\n\tbare = false\n")
+    box.write(f"{private}/.git/secret", "secret of another repository")
+    box.write(f"{private}/.git/HEAD", "ref: refs/heads/main\n")
+    for part in ("objects", "refs", "logs"):
+        box.mkdir(f"{private}/.git/{part}")
+    if kind == "plain":
+        box.write(".git", f"gitdir: {private}/.git\n")
+    elif kind == "through a forged worktree":  # the agent made a git directory that claims a main repository
+        forged = box.mkdir(f"{box.project}/forged/worktrees/x")
+        box.write(f"{forged}/gitdir", f"{box.project}/.git\n")
+        box.write(f"{forged}/commondir", f"{private}/.git\n")
+        box.write(f"{forged}/HEAD", "ref: refs/heads/main\n")
+        box.write(".git", f"gitdir: {forged}\n")
+    elif kind == "another worktree":  # names a worktree that belongs to somebody else's checkout
+        box.write(f"{private}/.git/worktrees/other/gitdir", f"{box.base}/elsewhere/.git\n")
+        box.write(f"{private}/.git/worktrees/other/commondir", "../..\n")
+        box.write(".git", f"gitdir: {private}/.git/worktrees/other\n")
+    elif kind == "link":
+        os.symlink(f"{private}/.git", f"{box.project}/.git")
+    elif kind == "commondir":
+        box.write(".git/HEAD", "ref: refs/heads/main\n")
+        box.write(".git/commondir", f"{private}/.git\n")
+    else:
+        box.write(f"{private}/.git/gitdir", f"{box.project}/.git\n")
+        box.write(".git", f"gitdir: {private}/.git/../.git\n")
+    return private
+
+
+@pytest.mark.parametrize(
+    "kind", ["plain", "through a forged worktree", "another worktree", "link", "commondir", "back-link only"]
+)
+def test_forged_git_files_bind_nothing(box, kind):
+    # proves D15
+    private = forge(box, kind)
+
+    control = box.host("cat", f"{private}/.git/secret")
+    result = box.sh(f"cat {private}/.git/secret; ls -A {private}; touch {private}/.git/objects/made; echo end")
+    plan = box.claudebox("--dry-run", "--exec", "--", "true")
+
+    assert control.stdout == "secret of another repository"
+    assert result.stdout in ("end\n", ""), result.stdout
+    assert result.returncode in (0, 125)
+    assert private not in plan.stdout
+    assert os.listdir(f"{private}/.git/objects") == []
+
+
+@pytest.mark.parametrize("believed", [True, False])
+def test_a_git_file_that_is_replaced_while_claudebox_asks_shows_nothing_else(box, git, worktree, believed):
+    # proves C04, C10, D13, D15
+    if not believed:
+        box.write(f"{worktree}/.git", "gitdir: nowhere\n")
+    secret = box.write(f"{box.home}/.netrc", "secret-of-the-host\n")  # its directory exists inside, too
+    # A relative link leads to the secret on the host, and to a place in the empty home inside.
+    script = f"cat .git {secret}; echo e''nd"
+    box.project = worktree
+
+    with Terminal(box, argv=(box.program, "--exec", "--", "sh", "-c", script)) as terminal:
+        terminal.expect(r"Proceed\?")
+        os.unlink(f"{worktree}/.git")
+        os.symlink(os.path.relpath(secret, worktree), f"{worktree}/.git")
+        terminal.type("y")
+        terminal.expect(r"\nend\n|error: .*\n")
+        shown = terminal.raw()
+
+    assert box.host("cat", ".git", cwd=worktree).stdout == "secret-of-the-host\n"
+    assert "secret-of-the-host" not in shown

@@ -1,0 +1,112 @@
+"""What a launch costs that can be counted: the modules that it loads and the memory that it keeps.
+
+Milliseconds belong to bench/launch; a set of modules is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.conftest import need
+
+PYTHON = "/usr/bin/python3"
+# Modules that are part of the interpreter or cost nothing worth counting. `kernel` takes the ones with an underscore.
+ALLOWED = {
+    "__future__", "_ctypes", "_sha2", "_sha256", "_socket", "errno", "fcntl", "pwd", "resource", "termios", "time",
+}  # fmt: skip
+# Of claudebox, exactly what a launch of a command needs.
+OWN = {
+    "awareness", "baked", "bubblewrap", "bwrap", "cli", "client", "console", "custody", "environment", "errors",
+    "explain", "exposure", "files", "git", "guard", "host", "instance", "journal", "kernel", "launch", "layout",
+    "login", "model", "mounts", "network", "obedience", "places", "plan", "policy", "programs", "seccomp", "secrets",
+    "settings", "shadows", "sockets", "supervise", "survey", "sweep", "terminal", "values", "watched",
+}  # fmt: skip
+FORBIDDEN = {
+    "argparse", "asyncio", "collections", "contextlib", "ctypes", "dataclasses", "enum", "functools", "hashlib",
+    "importlib.metadata", "inspect", "json", "logging", "pathlib", "re", "selectors", "shlex", "shutil", "signal",
+    "site", "socket", "ssl", "struct", "subprocess", "tempfile", "textwrap", "threading", "tokenize", "tomllib",
+    "traceback", "types", "typing", "urllib",
+}  # fmt: skip
+_LIST = 'os.write(os.open("modules", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "\\n".join(sys.modules).encode())'
+
+
+def loaded(box, *argv: str) -> set[str]:
+    """Return the modules that a fresh interpreter has at the end, started as bin/claudebox starts it.
+
+    Without arguments it does not even import claudebox.
+    """
+    source = os.path.join(os.path.dirname(os.path.dirname(box.program)), "src")
+    launch = f"sys.path.insert(0, {source!r}); from claudebox.cli import main; main(); " if argv else ""
+    program = f"import os, sys; {launch}{_LIST}"
+    result = box.host(PYTHON, "-IS", "-c", program, *argv)
+    assert result.returncode == 0, result.stderr
+    return set(Path(box.project, "modules").read_text(encoding="utf-8").split("\n"))
+
+
+@pytest.fixture
+def launched(user_box):
+    """Return the modules of a second launch; the first one also writes down answers for the client, as JSON."""
+    need(os.path.exists(PYTHON), PYTHON)
+    assert user_box.run("true").returncode == 0
+    return loaded(user_box, "-y", "--exec", "--", "true") - loaded(user_box)
+
+
+def test_a_launch_loads_exactly_these_modules(launched):
+    own = {name.removeprefix("claudebox.") for name in launched if name.startswith("claudebox.")}
+    foreign = {name for name in launched if name.split(".")[0] != "claudebox"}
+
+    assert foreign <= ALLOWED, f"dear: {sorted(foreign - ALLOWED)}"
+    assert own == OWN, f"new: {sorted(own - OWN)}, gone: {sorted(OWN - own)}"
+
+
+def test_a_launch_loads_nothing_dear(launched):
+    assert not launched & FORBIDDEN
+
+
+def test_the_interpreter_itself_brings_nothing_dear(user_box):
+    assert not loaded(user_box) & FORBIDDEN
+
+
+def test_dear_modules_are_noticed(user_box):
+    # The positive control: what is off the launch path does load them.
+    shown = loaded(user_box, "--explain", "--json", "--exec", "--", "true")
+    assert {"json", "re", "enum"} <= shown
+
+    assert {"textwrap", "re", "typing"} <= loaded(user_box, "--help")
+
+
+def test_a_launch_does_not_load_commands_or_helpers(launched):
+    off_the_path = ("claudebox.commands", "claudebox.demo", "claudebox.keeper")
+
+    assert not [name for name in launched if name.startswith(off_the_path)]
+
+
+def resident(process: int) -> int:
+    """Return how many kilobytes a process keeps."""
+    for line in Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise AssertionError("the kernel does not tell")
+
+
+def test_the_waiting_launcher_is_small(user_box):
+    argv = (user_box.program, "-y", "--exec", "--", "sh", "-c", "echo started; exec sleep 60")
+    with subprocess.Popen(
+        argv, cwd=user_box.project, env=user_box.variables(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, **user_box.account.demotion,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"started\n"
+            time.sleep(0.2)  # whatever it does at the start, it keeps what it needs
+            assert Path(f"/proc/{process.pid}/comm").read_text(encoding="utf-8").strip() in ("claudebox", "python3")
+            assert resident(process.pid) <= 16 * 1024
+            threads = os.listdir(f"/proc/{process.pid}/task")
+            assert len(threads) == 1
+        finally:
+            process.terminate()
+            process.wait(20)
