@@ -139,7 +139,7 @@ def main(kind: str, target: str) -> None:
     sys.stdout.write("the spy is ready\n")
     sys.stdout.flush()
     while True:
-        signal.pause()
+        time.sleep(0.02)
 
 
 if __name__ == "__main__":

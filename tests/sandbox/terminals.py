@@ -6,6 +6,7 @@ programs write as a terminal emulator does.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -13,6 +14,7 @@ import re
 import select
 import shlex
 import shutil
+import signal
 import struct
 import subprocess
 import termios
@@ -80,6 +82,13 @@ def dead(*processes: int) -> bool:
     return all(state(process) in "ZX" for process in processes)
 
 
+def put_down(marker: str) -> None:
+    """End every process that has this text in its command line."""
+    for process in marked(marker):
+        with contextlib.suppress(ProcessLookupError):  # one of the others took it along
+            os.kill(process, signal.SIGKILL)
+
+
 def command(box: Box, *words: str) -> str:
     """Return the command line that runs these words in the sandbox."""
     return shlex.join((box.program, "-y", "--exec", "--", *words))
@@ -96,6 +105,7 @@ class Terminal:
         self.name = os.ttyname(slave)
         os.fchown(slave, box.account.uid, box.account.gid)
         self.resize(24, 80)
+        self.first_modes = self.modes()
         self.process = subprocess.Popen(
             argv, cwd=box.project, env=box.variables({"PS1": _PROMPT, "HISTFILE": "/dev/null"}),
             stdin=slave, stdout=slave, stderr=slave, start_new_session=True,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import need
-from tests.sandbox.terminals import content, dead, marked, state, wait_until
+from tests.sandbox.terminals import content, dead, marked, put_down, state, wait_until
 
 SPY = Path(__file__).resolve().parent.parent / "probes" / "spy.py"
 NAIVE = ("/usr/bin/bwrap", "--dev-bind", "/", "/", "--proc", "/proc", "--unshare-pid")
@@ -163,10 +163,8 @@ def test_a_sandbox_whose_first_process_was_taken_over_ends_with_claudebox(box, b
     control.kill()
     control.wait()
     time.sleep(0.2)
-    survivors = marked(marker)
-    assert survivors, "the take-over is no good"
-    for process in survivors:
-        os.kill(process, signal.SIGKILL)
+    assert marked(marker), "the take-over is no good"
+    put_down(marker)
     wait_for_the_end(marker)
 
     altered(box, edits={"supervise.py": ("_GRACE = 10.0", "_GRACE = 0.2")})
@@ -176,8 +174,7 @@ def test_a_sandbox_whose_first_process_was_taken_over_ends_with_claudebox(box, b
     try:
         wait_for_the_end(marker)
     finally:
-        for survivor in marked(marker):
-            os.kill(survivor, signal.SIGKILL)
+        put_down(marker)
 
 
 def test_a_sandbox_that_is_killed_with_many_processes_leaves_none(user_box, background):

@@ -98,7 +98,7 @@ def stop(*_):
 signal.signal(signal.SIGTSTP, stop)
 print("ready", flush=True)
 while True:
-    signal.pause()
+    time.sleep(0.02)
 """
 
 

@@ -11,7 +11,7 @@ from tests.sandbox.terminals import Terminal, content, marked, wait_until
 
 # It writes down what it gets, and ends on the signal that it was told.
 RECORDER = """\
-import os, signal, sys
+import os, signal, sys, time
 record = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 def got(number, _):
     os.write(record, b"%s\\n" % signal.Signals(number).name.encode())
@@ -19,7 +19,7 @@ for name in ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM"):
     signal.signal(getattr(signal, f"SIG{name}"), got)
 os.write(record, b"ready\\n")
 while True:
-    signal.pause()
+    time.sleep(0.02)
 """
 SENT = [signal.SIGUSR1, signal.SIGINT, signal.SIGUSR2, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1]
 

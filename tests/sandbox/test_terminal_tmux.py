@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.sandbox.terminals import Multiplexer, command, marked, wait_until
 
 RESIZED = """\
-import os, signal
+import os, signal, time
 signal.signal(signal.SIGWINCH, lambda *_: os.write(1, b"%d by %d\\n" % os.get_terminal_size()))
 os.write(1, b"ready\\n")
 while True:
-    signal.pause()
+    time.sleep(0.02)
 """
 # Alternate screen, mouse, focus and pasted text reported, no cursor, raw: what the real client does, and worse.
 SCREEN = """\
