@@ -38,7 +38,9 @@ def attempt(box, *before: str) -> subprocess.CompletedProcess[str]:
     """Launch the probe behind some other words, and see that nothing ran without protection."""
     config = Path(box.project, ".git/config").read_bytes()
     patience = ("timeout", "--kill-after=1", "40")  # longer than the launcher has with bwrap
-    result = box.host(*patience, *before, box.program, "-y", "--exec", "--", "sh", "-c", PROBE)
+    result: subprocess.CompletedProcess[str] = box.host(
+        *patience, *before, box.program, "-y", "--exec", "--", "sh", "-c", PROBE
+    )
     assert "Traceback" not in result.stderr, result.stderr
     assert Path(box.project, ".git/config").read_bytes() == config
     assert not os.path.exists(f"{box.project}/.claude/settings.json")
