@@ -143,7 +143,7 @@ def test_with_files_that_were_read_before_nothing_slow_is_imported(user_box):
 
 
 @pytest.mark.parametrize("name", ["default", "strict", "offline"])
-def test_built_in_postures_can_be_started(user_box, name):
+def test_built_in_postures_can_be_started(user_box, open_tunnel, name):
     # proves EXT-03
     result = user_box.sh("echo inside", flags=("--profile", name))
 
@@ -161,7 +161,7 @@ def test_offline_has_no_network_and_default_has_one(user_box):
     assert offline == "1"
 
 
-def test_strict_stops_a_launch_without_a_question_if_a_secret_was_not_named(user_box):
+def test_strict_stops_a_launch_without_a_question_if_a_secret_was_not_named(user_box, open_tunnel):
     # proves SEC-01, EXT-03
     user_box.environ["ANTHROPIC_API_KEY"] = "sk-ant-canary"
     strict = ("--profile", "strict")
@@ -179,7 +179,7 @@ def test_strict_stops_a_launch_without_a_question_if_a_secret_was_not_named(user
 
 
 @pytest.mark.parametrize("value", ["https://user:secret@proxy", "ghp_0123456789", "-----BEGIN PRIVATE KEY-----"])
-def test_strict_sees_a_secret_by_its_value_too(user_box, value):
+def test_strict_sees_a_secret_by_its_value_too(user_box, open_tunnel, value):
     # proves SEC-01, A13
     refused = user_box.sh("true", flags=("--profile", "strict"), env={"EDITOR": value})
 
