@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "src"))
 
-from claudebox.commands import reference  # noqa: E402
+from claudebox.commands import reference, schema  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -57,6 +57,7 @@ def outputs() -> dict[str, str]:
         proofs.setdefault(mark.id, []).append(mark)
     return {
         "man/claudebox.1": reference.man_page(),
+        "docs/claudebox.schema.json": schema.text() + "\n",
         "completions/claudebox.bash": reference.bash_completion(),
         "completions/_claudebox": reference.zsh_completion(),
         "completions/claudebox.fish": reference.fish_completion(),

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -153,6 +154,16 @@ def make_box(account: Account, checkout: str) -> Box:
         os.mkdir(directory, 0o755)
         os.chown(directory, account.uid, account.gid)
     return box
+
+
+@pytest.fixture(scope="session")
+def open_tunnel() -> None:
+    """Open the tunnel device to everybody, as ordinary distributions have it, and leave it so."""
+    device = "/dev/net/tun"
+    need(os.path.exists(device), device)
+    if stat.S_IMODE(os.stat(device).st_mode) != 0o666:
+        need(os.getuid() == 0, "tunnel device that everybody can open")
+        os.chmod(device, 0o666)
 
 
 @pytest.fixture

@@ -21,20 +21,22 @@ PURE = {
 }  # fmt: skip
 # They act on the machine or read it as a whole; nothing that decides may reach for them.
 ACTING = {
-    "bubblewrap", "custody", "host", "instance", "journal", "kernel", "launch", "layout", "login", "obedience",
-    "sockets", "supervise", "survey", "sweep", "terminal", "watched",
+    "bubblewrap", "config", "credential", "custody", "dotfiles", "host", "instance", "journal", "kernel", "launch",
+    "layout", "login", "obedience", "sockets", "supervise", "survey", "sweep", "terminal",
+    "trust", "watched",
     "uplink.addresses", "uplink.attachment", "uplink.barred", "uplink.candidates", "uplink.netlink",
     "uplink.process", "uplink.relay", "uplink.rules", "uplink.warden",
 }  # fmt: skip
 # Processes of their own, and what is not a launch: never imported by one.
-OFF_THE_PATH = {"commands", "demo", "detector", "keeper", "leaks"}
-# Runs inside on its own, with nothing of the package around it.
-ALONE = {"commands.probe"}
+OFF_THE_PATH = {"commands", "demo", "detector", "document", "keeper", "leaks", "parsing", "ptyproxy", "screen"}
+# One runs inside on its own, with nothing of the package around it; the other is a table.
+LONG = {"commands.probe", "settings"}
 # All that a launch may import at the top of a module; everything else is dear (bench/launch measures it).
 CHEAP = {
     "__future__",
     "errno",
     "fcntl",
+    "marshal",
     "os",
     "pwd",
     "resource",
@@ -120,7 +122,10 @@ def uses_of_os(name: str) -> set[str]:
 
 
 def test_every_room_is_known_to_this_test():
-    edge = {"baked", "cli", "claudebox", "console", "diagnosis", "files", "git", "programs", "uplink"}
+    edge = {
+        "baked", "cli", "claudebox", "console", "diagnosis", "files", "git", "programs", "provision", "toolchains",
+        "uplink",
+    }  # fmt: skip
     named = {"claudebox" if name == "__init__" else name for name in ROOMS}
 
     assert named <= PURE | ACTING | edge, "a new module: say which room it belongs to"
@@ -169,7 +174,7 @@ def test_only_one_file_touches_the_c_modules(name):
 @pytest.mark.parametrize("name", ROOMS)
 def test_helpers_and_commands_are_not_imported_by_a_launch(name):
     assert not own_imports(name, lazily=False) & OFF_THE_PATH
-    if name not in ("cli", "survey"):  # which dispatch, lazily
+    if name not in ("cli", "config", "host", "survey", "trust"):  # which dispatch, lazily
         assert not own_imports(name) & OFF_THE_PATH
 
 
@@ -195,7 +200,7 @@ def test_every_module_is_small_and_says_what_it_is_for(name):
     text = MODULES[name].read_text(encoding="utf-8")
 
     assert ast.get_docstring(ast.parse(text)), f"{name} has no docstring"
-    assert text.count("\n") <= 300 or name in ALONE, f"{name} is longer than 300 lines"
+    assert text.count("\n") <= 320 or name in LONG, f"{name} is longer than 320 lines"
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))

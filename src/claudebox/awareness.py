@@ -34,6 +34,8 @@ def _lines(policy: Policy, rows: list[Mount]) -> Iterator[str]:
         yield f"- Also readable: {', '.join(extra)}."
     for sentence in network.advice(policy):
         yield f"- {sentence}"
+    if policy.credential is not None:
+        yield f"- git can log in to {clean(policy.credential.host)} over HTTPS, and to no other host."
     yield (
         "- Absent on purpose: the person's keys, tokens, shell history, other projects, SSH and GPG agents, Docker, "
         "the desktop. Do not look for them. If a task needs one, say which variable (`claudebox --env NAME`) or path "

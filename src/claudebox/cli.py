@@ -11,10 +11,12 @@ from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
     from claudebox.host import Host
     from claudebox.settings import Settings
+    from claudebox.terminal import Terminal
 
 # What would make this interpreter run code of the project if it stands in the environment (E03).
 _PYTHON_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONPLATLIBDIR")
@@ -80,6 +82,11 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         from claudebox.commands import instances  # noqa: PLC0415
 
         return instances.run(environ, settings)
+    for name in ("profiles", "trust", "init", "schema"):
+        if settings.on(name):
+            from claudebox.commands import configuration  # noqa: PLC0415
+
+            return configuration.run(name, settings, environ)
     if settings.on("demo"):
         from claudebox.demo import session  # noqa: PLC0415
 
@@ -90,7 +97,7 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
             interactive=os.isatty(0) and os.isatty(1) and not settings.on("yes"),
             network="" if tier.origin == "default" else tier.value,
         )
-    return _launch(settings, environ)
+    return _launch(settings, argv, environ)
 
 
 def _sweep(facts: Host, started: float) -> None:
@@ -102,24 +109,35 @@ def _sweep(facts: Host, started: float) -> None:
     console.write(sweep.Sweep(facts.workdir.real, started).run(facts.guarded, git_dir, standing).lines())
 
 
-def _launch(settings: Settings, environ: dict[str, str]) -> int:
+def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int:
     from claudebox import explain, host, policy  # noqa: PLC0415
     from claudebox import plan as planning  # noqa: PLC0415
 
-    wishes = policy.decide(settings, home=environ.get("HOME", "/"), workdir=host.current_directory())
+    home = host.current_home(environ)
+    if (
+        settings.all("profile")
+        or os.path.lexists(f"{home}/.claudebox/config.toml")
+        or os.path.lexists(".claudebox.toml")
+    ):
+        from claudebox import config  # noqa: PLC0415
+        from claudebox import settings as table  # noqa: PLC0415
+
+        settings = config.apply(table.parse(argv), environ, home=home, workdir=host.current_directory())
+    wishes = policy.decide(settings, home=home, workdir=host.current_directory())
     facts = host.read(wishes, environ)
     plan = planning.make(wishes, facts)
     if settings.on("dry_run"):
         console.write(explain.dry_run(plan), descriptor=1)
         return 0
     if settings.on("explain"):
-        lines = [explain.as_json(plan)] if settings.on("json") else explain.tree(plan)
-        console.write(lines, descriptor=1)
+        if settings.on("json"):
+            console.write([explain.as_json(plan, settings)], descriptor=1)
+        else:
+            console.write([*explain.tree(plan), *explain.origins(settings)], descriptor=1)
         return 0
     from claudebox import client, instance, launch, supervise  # noqa: PLC0415
     from claudebox.journal import Session  # noqa: PLC0415
     from claudebox.login import Freshness  # noqa: PLC0415
-    from claudebox.terminal import Terminal  # noqa: PLC0415
 
     prepared = launch.prepare(plan)
     console.write(explain.audit(plan))
@@ -127,19 +145,19 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
         return DECLINED
     launch.check_project(prepared)
     key = client.key_tail(facts)
-    instance.create(facts.instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints)
+    instance.create(facts.instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
     chore = None
-    if facts.login.known:
+    if facts.login.known and not wishes.command:
         freshness = Freshness(facts.login, facts.instance, environ)
         freshness.bring()
         chore = freshness.look
-    terminal = Terminal()
+    terminal, prelude = _terminal(private=plan.private)
     started = time.time()
     session = Session(facts.instance)
     try:
         session.begin(plan.stubs)
-        sandbox = launch.start(prepared)
-        status = supervise.wait(sandbox, terminal, detached=plan.detached, chore=chore)
+        sandbox = launch.start(prepared, prelude)
+        status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)
     except launch.Interrupted as interruption:
         return 128 + interruption.number
     finally:
@@ -148,8 +166,19 @@ def _launch(settings: Settings, environ: dict[str, str]) -> int:
     for note in sandbox.link.finish() if sandbox.link is not None else ():
         console.note(note)
     _sweep(facts, started)
-    if wishes.program == "client":
+    if wishes.program == "client" and not wishes.command:
         from claudebox.commands import farewell  # noqa: PLC0415
 
         farewell.say(facts.instance, started, login_known=facts.login.known)
     return status
+
+
+def _terminal(*, private: bool) -> tuple[Terminal, Callable[[], None] | None]:
+    if private:
+        from claudebox.ptyproxy import PrivateTerminal  # noqa: PLC0415 - only for those who want one
+
+        proxy = PrivateTerminal()
+        return proxy, proxy.prelude
+    from claudebox.terminal import Terminal  # noqa: PLC0415
+
+    return Terminal(), None

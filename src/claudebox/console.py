@@ -66,7 +66,8 @@ def write(lines: Iterable[str], *, descriptor: int = 2) -> None:
 
 def report(error: ClaudeboxError) -> None:
     """Print an error with its hint."""
-    lines = [f"{paint('error:', 'red')} {clean(error.message)}"]  # one line, whatever a name in it contains
+    # One line each, whatever a name in it contains.
+    lines = [f"{paint('error:', 'red')} {clean(message)}" for message in (error.message, *error.more)]
     if error.hint:
         lines += ["", f"{paint('hint:', 'bold')} {_lines(error.hint)}"]
     write(lines)

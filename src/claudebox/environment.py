@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CA_BUNDLE_INSIDE = "/run/claudebox/ca-bundle.crt"
 CLIENT_DIRECTORY = "/run/claudebox/bin"
+GIT_HELPER = "/run/claudebox/git-credential"
 
 # Passed from the host if set (SAND-03). Exact names only: a prefix would let somebody's token through (A13).
 PASSED: tuple[tuple[str, str], ...] = (
@@ -35,6 +36,12 @@ LOADERS = frozenset((
     "RUBYOPT", "VISUAL", "_JAVA_OPTIONS",
 ))  # fmt: skip
 
+# Made here or by `client`: nobody sets them, because the sandbox itself rests on them.
+MADE = frozenset((
+    "CLAUDEBOX", "CLAUDE_CONFIG_DIR", "CLAUDE_SECURESTORAGE_CONFIG_DIR", "HOME", "LOGNAME", "NIX_SSL_CERT_FILE", "PATH",
+    "SHELL", "SSL_CERT_FILE", "TMPDIR", "USER", "XDG_RUNTIME_DIR",
+))  # fmt: skip
+
 
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
@@ -50,7 +57,24 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
         if request.name in host.environ:
             value = host.environ[request.name]
             rows[request.name] = _from_host(request.name, value, request.origin, "asked for")
+    for constant in policy.constants:
+        row = _from_host(constant.name, constant.value, constant.origin, "a constant of your settings")
+        advice = "looks like a secret: let the variable in by its name instead"
+        rows[constant.name] = row.replace(note=advice) if row.secret else row
+    if policy.refuse_secrets:
+        _refuse_secrets(policy, rows.values())
     return tuple(rows[name] for name in sorted(rows))
+
+
+def _refuse_secrets(policy: Policy, rows: Iterable[Variable]) -> None:
+    """Stop before a secret enters that the person did not name; without `--yes` they see it and decide (SEC-01)."""
+    named = {request.name for request in policy.names if not request.foreign}
+    for row in rows:
+        if row.secret and row.name not in named:
+            raise ClaudeboxError(
+                f"`{row.name}` looks like a secret, and would enter without having been named by you",
+                hint=f"name it with `--env {row.name}`, or start without `--yes` and decide when you see it",
+            )
 
 
 def _from_host(name: str, value: str, origin: str, reason: str) -> Variable:
@@ -60,10 +84,9 @@ def _from_host(name: str, value: str, origin: str, reason: str) -> Variable:
 
 def _made(host: Host) -> Iterable[Variable]:
     shell = "/bin/bash" if host.bash else "/bin/sh"
-    path = (CLIENT_DIRECTORY, *(host.store_path or ("/usr/local/bin", "/usr/bin", "/bin")))
     for name, value, reason in (
         ("HOME", host.home, "the sandbox's own, empty home"),
-        ("PATH", ":".join(path), "programs, none in a directory that the host's user can write"),
+        ("PATH", search_path(host), "programs, none in a directory that the host's user can write"),
         ("USER", host.user, "who you are"),
         ("LOGNAME", host.user, "who you are"),
         ("SHELL", shell, "the shell"),
@@ -72,6 +95,11 @@ def _made(host: Host) -> Iterable[Variable]:
         ("CLAUDEBOX", __version__, "tells programs that they are in this sandbox"),
     ):
         yield Variable(name, value, "claudebox", reason)
+
+
+def search_path(host: Host, more: tuple[str, ...] = ()) -> str:
+    """Return PATH of the sandbox."""
+    return ":".join((CLIENT_DIRECTORY, *more, *(host.store_path or ("/usr/local/bin", "/usr/bin", "/bin"))))
 
 
 def _certificates(host: Host) -> Iterable[Variable]:

@@ -11,8 +11,9 @@ DECLINED = 130  # the person said no
 class ClaudeboxError(Exception):
     """A failure with its remedy; `cli` prints it and leaves with `status`."""
 
-    def __init__(self, message: str, *, hint: str = "", status: int = FAILED) -> None:
+    def __init__(self, message: str, *, hint: str = "", status: int = FAILED, more: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.message = message
+        self.more = more  # other failures that were found on the way
         self.hint = hint
         self.status = status

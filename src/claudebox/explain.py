@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.model import Mount, Plan, Variable
+    from claudebox.settings import Settings
 
 _MAKING = {
     "directory": "mkdir {}",
@@ -73,11 +74,12 @@ def dry_run(plan: Plan) -> Iterator[str]:
     Contents come from here-documents of the shell. The gate is left out, since nobody would answer it.
     """
     secret = {row.name for row in plan.variables if row.secret}
+    unprinted = {row.content for row in plan.mounts if row.secret}
     contents: list[bytes] = []
 
     def word(value: bwrap.Word) -> str:
         if isinstance(value, bytes):
-            contents.append(value)
+            contents.append(b"***" if value in unprinted else value)
             return str(9 + len(contents))
         return bash_quote(value.path if isinstance(value, bwrap.Pin) else value)
 
@@ -169,13 +171,46 @@ def protections(plan: Plan) -> Iterator[str]:
         yield f"not reachable: {row.prefix}, {row.reason}"
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"
     yield f"Landlock: abstract sockets and signals {'kept inside' if plan.scoped else 'not restricted by this kernel'}"
-    yield f"terminal: {'none, own session' if plan.detached else 'shared; suspended as a whole on Ctrl+Z'}"
+    yield f"terminal: {_terminal(plan)}"
     nested = "impossible" if plan.disable_userns else "allowed" if plan.allow_userns else "denied by seccomp only"
     yield f"user namespaces inside: {nested}"
     yield f"project bound by {'descriptor' if plan.pin else 'name'}"
 
 
-def as_json(plan: Plan) -> str:
+def _terminal(plan: Plan) -> str:
+    if plan.detached:
+        return "none, own session"
+    if plan.private:
+        return "one of the sandbox's own; what is written to it is cleaned"
+    return "shared; suspended as a whole on Ctrl+Z"
+
+
+def origins(settings: Settings) -> Iterator[str]:
+    """Yield every setting that a sandbox has, and where its value came from."""
+    yield paint("settings", "bold", descriptor=1)
+    rows = [(f"{name} = {shorten(value, _WIDTH)}", origin) for name, value, origin in _settings(settings)]
+    width = min(60, max((len(text) for text, _ in rows), default=0))
+    for text, origin in rows:
+        yield f"  {text:<{width}}  {clean(origin)}"
+
+
+def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    from claudebox.secrets import looks_secret  # noqa: PLC0415
+    from claudebox.settings import SETTINGS  # noqa: PLC0415
+
+    for row in SETTINGS:
+        if row.verb or row.key == "json":
+            continue
+        for given in settings.all(row.key):
+            name, assigned, constant = given.value.partition("=")
+            masked = row.shape == "table" and assigned and looks_secret(name, constant)
+            value = f"{name}=<{len(constant)} characters, not shown>" if masked else given.value
+            if row.shape in ("record", "rows", "words"):
+                value = " ".join(word for word in given.fields.values() if word)
+            yield row.file_key, value, given.origin
+
+
+def as_json(plan: Plan, settings: Settings | None = None) -> str:
     """Return the plan for machines; secret values are left out here too."""
     import json  # noqa: PLC0415 - off the launch path
 
@@ -197,6 +232,10 @@ def as_json(plan: Plan) -> str:
                 "note": row.note,
             }
             for row in plan.variables
+        ],
+        "settings": [
+            {"name": name, "value": value, "origin": origin}
+            for name, value, origin in (_settings(settings) if settings else ())
         ],
         "protections": list(protections(plan)),
         "warnings": plan.warnings,

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # Destinations that are claudebox's own: nothing may stand there, above or beneath (C27).
 _RESERVED = ("/bin", "/dev", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/proc", "/run", "/sbin", "/sys", "/usr")
 
+_HINT = "name a narrower path, or add `--unsafe-mounts` if you mean it"
+_HINT_PROJECT = "no project can ask for that; if you want it, say it yourself with `--mount-ro`"
+
 
 def hidden_by(fact: PathFact, host: Host) -> Hidden | None:
     """Return the hidden place that this path would show."""
@@ -60,13 +63,15 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
             raise ClaudeboxError(f"{name}: there is no such file or directory")
         if fact.kind == "other":
             raise ClaudeboxError(f"{name}: only files, directories and sockets can be mounted")
-        if not policy.unsafe_mounts:
-            _check_source(name, fact, ground)
+        checked = request.foreign or not policy.unsafe_mounts  # a project never profits from what the person permits
+        if checked:
+            hint = _HINT_PROJECT if request.foreign else _HINT
+            _check_source(name, fact, ground, hint)
         _check_dest(request, fact, ground, host)
         kind = "bind" if request.writable else "ro-bind"
         reason = f"asked for with {request.origin}"
         yield Mount(request.dest, kind, reason, fact.real, pinned=fact.identity)  # type: ignore[arg-type]
-        for path in () if policy.unsafe_mounts else host.sockets:
+        for path in host.sockets if checked else ():
             if path.startswith(fact.real + "/"):
                 yield Mount(request.dest + path[len(fact.real) :], "mask", SOCKET)
 
@@ -105,8 +110,7 @@ def _survey(policy: Policy, host: Host) -> _Ground:
     )
 
 
-def _check_source(name: str, fact: PathFact, ground: _Ground) -> None:
-    hint = "name a narrower path, or add `--unsafe-mounts` if you mean it"
+def _check_source(name: str, fact: PathFact, ground: _Ground, hint: str) -> None:
     if fact.kind == "socket":
         raise ClaudeboxError(f"{name} is a socket: whoever answers it is outside of the sandbox", hint=hint)
     lineage = fact.lineage

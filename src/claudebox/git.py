@@ -246,9 +246,14 @@ def _unquote(value: str) -> str:
     return "".join(out[:kept])
 
 
-def render_config(name: str, email: str) -> bytes:
-    """Return the configuration that git finds inside: who commits, and nothing else of the host's (GIT-02)."""
+def render_config(name: str, email: str, *, host: str = "", helper: str = "") -> bytes:
+    """Return the configuration that git finds inside: who commits, and nothing else of the host's (GIT-02).
+
+    `helper` answers for one `host` alone (SEC-03).
+    """
     lines = ["[safe]", "\tdirectory = *"]
+    if helper:
+        lines += [f'[credential "https://{host}"]', "\thelper =", f"\thelper = {helper}"]
     person = [(key, value) for key, value in (("name", name), ("email", email)) if value]
     if person:
         lines.append("[user]")

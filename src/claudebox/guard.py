@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PIN = "holds something protected"  # the reason of a row that only keeps a directory in its place
 GIT = "git-config"  # the name that opens the git directory for a launch
+OWN = "claudebox"  # settings of the person that lie in the project; nothing opens them
 
 # In the project: path, what stands in if it is missing, why. The name is also what `--allow` takes.
 PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
@@ -82,6 +83,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     yield from _ignored(closed, host)
     # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
     pins = {path: identity for guarded in closed for path, identity in guarded.parents}
+    pins.update((held.path, held.identity) for held in host.held)
     taken = {guarded.path for guarded in closed}
     repository = host.repository
     if repository is not None and repository.git_dir and repository.identity is not None:
@@ -122,6 +124,8 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
             yield f"{guarded.path} is a link and cannot be protected: look at it before the host's tools do"
         elif guarded.kind == "whole":
             yield f"{guarded.path} as a whole is obeyed by git of the host ({guarded.reason}) and cannot be protected"
+        if guarded.name == OWN:
+            yield f"{guarded.path} is one of your own settings of claudebox, and read-only inside"
 
 
 def _closed(policy: Policy, host: Host) -> Iterator[Guarded]:

@@ -14,11 +14,12 @@ from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Examiner, read_small
-from claudebox.model import Guarded, Hidden, Leak, PathFact, Policy
+from claudebox.model import Guarded, Held, Hidden, Leak, PathFact, Policy
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from claudebox.toolchains import Found
     from claudebox.uplink.candidates import Candidate
 
 _TTY_DESCRIPTORS = (0, 1, 2)
@@ -80,6 +81,7 @@ class Host(Value):
     guarded: tuple[Guarded, ...] = ()
     leaks: tuple[Leak, ...] = ()  # files of the project that hold secrets
     leaks_note: str = ""  # how far they could be recognised
+    held: tuple[Held, ...] = ()
     client: programs.Client | None = None
     client_problem: ClaudeboxError | None = None
     sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
@@ -89,6 +91,8 @@ class Host(Value):
     claude_parts: tuple[tuple[str, str, bool], ...] = ()  # entries of the host's ~/.claude: name, place, directory?
     managed: tuple[tuple[str, str], ...] = ()  # entries of /etc/claude-code and where they really are
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the person's
+    toolchains: Found | None = None
+    token: str = ""  # for git inside
 
 
 def read(policy: Policy, environ: dict[str, str]) -> Host:
@@ -107,6 +111,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     repository = git.find(workdir.real, uid, home, environ)
     instance = instances.locate(home, repository.main if repository else workdir.real)
     leaks, leaks_note = survey.leaks(policy, workdir.real, repository, instance)
+    own_files, held = _own_files(f"{home}/.claudebox", workdir.real)
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
@@ -153,7 +158,8 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         sockets=sockets.find(
             workdir.real, [fact.real for fact in sources.values()], [name for name, _, _ in guard.PROTECTED]
         ),
-        guarded=watched.look(workdir.real, repository, instance),
+        guarded=(*watched.look(workdir.real, repository, instance), *own_files),
+        held=held,
         leaks=leaks,
         leaks_note=leaks_note,
         client=client,
@@ -168,7 +174,35 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
             read_small("/etc/claude-code/CLAUDE.md", follow=True) or b"",
             read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
         ),
+        toolchains=_toolchains(policy, home, path, examiner),
+        token=_token(policy, environ, path),
     )
+
+
+def _own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:
+    """Look for settings of the person in the project; only links can lead there, and profiles may be such."""
+    names = ("config.toml", "CLAUDE.md", "profiles")
+    if not any(os.path.islink(f"{state}/{name}") for name in names) and not os.path.isdir(f"{state}/profiles"):
+        return (), ()
+    from claudebox import dotfiles  # noqa: PLC0415 - for the few who have one of these
+
+    return dotfiles.find(state, workdir)
+
+
+def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Examiner) -> Found | None:
+    if not policy.toolchains:
+        return None
+    from claudebox import toolchains  # noqa: PLC0415 - only for those who ask for one
+
+    return toolchains.find((request.name for request in policy.toolchains), home, path, examiner)
+
+
+def _token(policy: Policy, environ: dict[str, str], path: tuple[str, ...]) -> str:
+    if policy.credential is None:
+        return ""
+    from claudebox import credential  # noqa: PLC0415
+
+    return credential.obtain(policy.credential, environ, path, showing=policy.showing)
 
 
 def _home(environ: dict[str, str], account_home: str) -> str:
@@ -176,6 +210,17 @@ def _home(environ: dict[str, str], account_home: str) -> str:
         if candidate.startswith("/") and candidate.strip("/") and os.path.isdir(candidate):
             return "/" + os.path.normpath(candidate).lstrip("/")
     raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
+
+
+def current_home(environ: dict[str, str]) -> str:
+    """Return the home in which the person's own settings lie: the same that `read` finds."""
+    try:
+        return _home(environ, "")
+    except ClaudeboxError:
+        try:
+            return _home(environ, pwd.getpwuid(os.getuid()).pw_dir)
+        except KeyError:
+            return _home(environ, "")
 
 
 def current_directory() -> str:

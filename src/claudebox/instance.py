@@ -67,11 +67,32 @@ def locate(home: str, root: str) -> Instance:
     return Instance(root, f"{home}/.claudebox", kernel.sha256(os.fsencode(root))[:_DIGITS])
 
 
-def create(instance: Instance, *, workdir: str, key: str, mountpoints: tuple[tuple[str, bool], ...]) -> None:
+def open_state(state: str, name: str) -> int:
+    """Open a directory of ours in ~/.claudebox, made if it is missing."""
+    instance = Instance("", state, "")
+    home = os.open(os.path.dirname(state), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        own = _enter(home, os.path.basename(state), instance)
+    finally:
+        os.close(home)
+    try:
+        return _enter(own, name, instance)
+    finally:
+        os.close(own)
+
+
+def create(
+    instance: Instance,
+    *,
+    workdir: str,
+    key: str,
+    mountpoints: tuple[tuple[str, bool], ...],
+    kept: tuple[str, ...] = (),
+) -> None:
     """Make sure that everything of the instance exists, and that the client will ask no first-time questions.
 
     `mountpoints` are names in the client's directory that something of the host is mounted on, and whether that is a
-    directory.
+    directory; `kept` are directories beside it.
     """
     home = os.open(os.path.dirname(instance.state), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     opened = [home]
@@ -88,6 +109,10 @@ def create(instance: Instance, *, workdir: str, key: str, mountpoints: tuple[tup
         _claim(own, instance)
         enter(enter(own, "login"), "store")
         claude = enter(own, "claude")
+        for path in kept:
+            directory = own
+            for part in path.split("/"):
+                directory = enter(directory, part)
         for name, directory in mountpoints:
             _stand(claude, name, directory=directory)
         _seed(own, claude, workdir, key)

@@ -20,6 +20,7 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
     from claudebox.model import Plan
@@ -29,6 +30,8 @@ FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
 _FIRST_OWN_DESCRIPTOR = 10  # below are the standard ones and those of the gate
 _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
+_LOOK = 0.5  # seconds between two looks whether bwrap is still there
+_PR_SET_CHILD_SUBREAPER = 36
 _MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
 _MESSAGE_LIMIT = 8192
 _SPARE_DESCRIPTORS = 64
@@ -138,8 +141,11 @@ def check_project(prepared: Prepared) -> None:
         raise ClaudeboxError(f"`{plan.workdir}` was replaced by something else since it was shown")
 
 
-def start(prepared: Prepared) -> Sandbox:
-    """Start bwrap, make sure that every protection is in force, and let the payload go."""
+def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sandbox:
+    """Start bwrap, make sure that every protection is in force, and let the payload go.
+
+    `prelude` is done in the child before it becomes bwrap.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     gate = _own(theirs.detach())
@@ -148,9 +154,10 @@ def start(prepared: Prepared) -> Sandbox:
     taken = (number for number in IGNORED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
     handlers = {number: signal.signal(number, _interrupt) for number in taken}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it, and then nobody tells the end
+    kernel.call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     monitor = os.fork()
     if monitor == 0:
-        _become_bwrap(prepared, gate, message_end)
+        _become_bwrap(prepared, gate, message_end, prelude)
     try:
         os.close(gate)
         os.close(message_end)
@@ -158,7 +165,7 @@ def start(prepared: Prepared) -> Sandbox:
             prepared.link.begin()
         for descriptor in prepared.descriptors:
             os.close(descriptor)
-        payload = _await_ready(ours, messages)
+        payload = _await_ready(ours, messages, monitor)
         init = _check(payload, prepared)
         if prepared.link is not None:  # the sandbox is complete, and nothing of the payload has run
             prepared.link.attach(payload)
@@ -174,8 +181,10 @@ def start(prepared: Prepared) -> Sandbox:
         if prepared.link is not None:
             prepared.link.finish()
         _await_end(monitor)
+        _end_orphans(monitor)
         raise
     finally:
+        kernel.call("prctl", _PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         ours.close()
         os.close(messages)
         for number, handler in handlers.items():
@@ -186,9 +195,11 @@ def _interrupt(number: int, _frame: object) -> NoReturn:
     raise Interrupted(number)
 
 
-def _become_bwrap(prepared: Prepared, gate: int, messages: int) -> NoReturn:
+def _become_bwrap(prepared: Prepared, gate: int, messages: int, prelude: Callable[[], None] | None) -> NoReturn:
     """In the child: put on every restriction that comes before bwrap, and become it."""
     try:
+        if prelude is not None:
+            prelude()
         os.dup2(2, STDERR_DESCRIPTOR)
         os.dup2(gate, GATE_DESCRIPTOR)
         os.dup2(messages, 2)
@@ -212,13 +223,29 @@ def _become_bwrap(prepared: Prepared, gate: int, messages: int) -> NoReturn:
     os._exit(125)
 
 
-def _await_ready(gate: socket.socket, messages: int) -> int:
+def _end_orphans(monitor: int) -> None:
+    """End what bwrap has left: its inner half waits for the outer one, even if that died before it bound it (E10)."""
+    for process in (read_small(f"/proc/self/task/{os.getpid()}/children") or b"").split():
+        if int(process) != monitor and (read_small(f"/proc/{int(process)}/comm") or b"").strip() == b"bwrap":
+            os.kill(int(process), signal.SIGKILL)
+            os.waitpid(int(process), 0)
+
+
+def _await_ready(gate: socket.socket, messages: int, monitor: int) -> int:
     """Wait for the gate inside and return its process, as the kernel vouches for it."""
-    gate.settimeout(_READY_TIMEOUT)
-    try:
-        word, ancillary, _, _ = gate.recvmsg(16, 64)
-    except TimeoutError:
-        raise ClaudeboxError(f"bwrap did not set up the sandbox within {_READY_TIMEOUT:.0f} seconds") from None
+    gate.settimeout(_LOOK)
+    limit = time.monotonic() + _READY_TIMEOUT
+    word: bytes | None = None
+    ancillary: list[tuple[int, int, bytes]] = []
+    while word is None:
+        try:
+            word, ancillary, _, _ = gate.recvmsg(16, 64)
+        except TimeoutError:
+            if time.monotonic() > limit:
+                message = f"bwrap did not set up the sandbox within {_READY_TIMEOUT:.0f} seconds"
+                raise ClaudeboxError(message) from None
+            if os.waitid(os.P_PID, monitor, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                _end_orphans(monitor)  # they hold the gate and the messages open
     if word != b"ready\n":
         from claudebox import diagnosis  # noqa: PLC0415 - only when something went wrong
 

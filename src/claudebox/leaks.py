@@ -208,7 +208,11 @@ def _masked(node: object, key: str = "") -> Iterator[str]:
 def _git_line(line: str) -> str:
     if "extraheader" in line.lower():
         return line.partition("=")[0] + "= "
-    return _USER.sub("", line)
+    without = _USER.sub("", line)
+    pair = _PAIR.match(line)
+    if without != line or pair is None:
+        return without
+    return pair[1] + pair[2] + pair[3] + _value(pair[4], always=True)[0]
 
 
 def _value(raw: str, *, always: bool) -> tuple[str, str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MARGIN = 600.0  # seconds before its end at which a token is renewed
 STAMP = "stamp"
 _POLL = 60.0
+_PATIENCE = 40.0  # longer than a keeper that works ever takes
 _KEEPER = "import sys; sys.path.insert(0, {!r}); from claudebox.keeper import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -62,8 +63,15 @@ class Freshness:
 
     def bring(self) -> None:
         """Make sure, before a launch, that the copy is there and usable; without a network it stays as it is."""
-        if self._due():
-            os.waitpid(self._start(), 0)
+        if not self._due():
+            return
+        keeper, limit = self._start(), time.monotonic() + _PATIENCE
+        while not os.waitpid(keeper, os.WNOHANG)[0]:
+            if time.monotonic() > limit:
+                os.kill(keeper, 9)
+                os.waitpid(keeper, 0)
+                return
+            time.sleep(0.005)
 
     def look(self) -> float:
         """Renew the copy in the background if that is due; return when to look again."""

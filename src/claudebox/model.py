@@ -51,6 +51,7 @@ class Mount(Value):
     mode: int = 0o755
     size: int = 0
     pinned: Identity | None = None  # the source must still be this when it is opened
+    secret: bool = False  # the content is never printed
 
     @property
     def writable(self) -> bool:
@@ -81,6 +82,13 @@ class Guarded(Value):
     parents: tuple[tuple[str, Identity], ...] = ()  # directories between the project and it
 
 
+class Held(Value):
+    """A directory that must stay where it is, because something protected lies in it."""
+
+    path: str
+    identity: Identity
+
+
 class Stub(Value):
     """Something harmless that stands in for a protected path while a session runs."""
 
@@ -103,12 +111,31 @@ class MountRequest(Value):
     dest: str
     writable: bool
     origin: str
+    foreign: bool = False  # a project file asks: it is checked whatever the person permits themselves
 
 
 class NameRequest(Value):
     """A variable that a person asked for."""
 
     name: str
+    origin: str
+    foreign: bool = False
+
+
+class Constant(Value):
+    """A variable with a value that a person wrote down."""
+
+    name: str
+    value: str
+    origin: str
+
+
+class GitCredential(Value):
+    """The one host that git inside can log in to."""
+
+    host: str
+    token: str  # `env:NAME` or `command:WORDS`
+    username: str
     origin: str
 
 
@@ -149,6 +176,24 @@ class Policy(Value):
     shared_home: bool = False
     project_secrets: ProjectSecrets = "warn"
     record: bool = True  # findings may be remembered in claudebox's state
+    constants: tuple[Constant, ...] = ()
+    toolchains: tuple[NameRequest, ...] = ()
+    packages: tuple[NameRequest, ...] = ()
+    credential: GitCredential | None = None
+    command: tuple[str, ...] = ()  # another agent
+    kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
+    refuse_secrets: bool = False
+    private_terminal: bool = False
+    showing: bool = False  # nothing will be started, so nothing may be run or written to find out
+
+
+class Provision(Value):
+    """What profiles add to a sandbox."""
+
+    mounts: tuple[Mount, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    kept: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Plan(Value):
@@ -175,3 +220,5 @@ class Plan(Value):
     state: tuple[str, ...] = ()  # directories that the launcher makes before it starts
     stubs: tuple[Stub, ...] = ()  # stand-ins that the launcher makes, and takes away at the end
     mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on
+    private: bool = False  # the payload gets a terminal of its own
+    kept: tuple[str, ...] = ()  # directories of the instance that something inside writes to

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from claudebox import git, network
-from claudebox.environment import CA_BUNDLE_INSIDE
+from claudebox.environment import CA_BUNDLE_INSIDE, GIT_HELPER
 from claudebox.model import Mount
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     yield from _kernel(host)
     yield from _system(policy, host)
     yield from _etc(policy, host)
-    yield from _home(host)
+    yield from _home(policy, host)
     yield from _project(host)
 
 
@@ -107,9 +107,11 @@ def _ca_bundle(host: Host) -> Iterable[Mount]:
             yield Mount(f"/etc/ssl/certs/{name}", "symlink", "certificate authorities", CA_BUNDLE_INSIDE)
 
 
-def _home(host: Host) -> Iterable[Mount]:
+def _home(policy: Policy, host: Host) -> Iterable[Mount]:
     yield Mount(host.home, "tmpfs", "a home of its own, empty and gone at the end", mode=0o700, size=_share(host, 4))
-    config = git.render_config(*host.identity)
+    login = policy.credential if host.token else None
+    helper = {"host": login.host, "helper": GIT_HELPER} if login else {}
+    config = git.render_config(*host.identity, **helper)
     yield Mount(f"{host.home}/.gitconfig", "file", "your name for commits, nothing else", content=config, mode=0o644)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claudebox import awareness, client, environment, exposure, guard, mounts, network, seccomp, shadows
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Mount, Plan
+from claudebox.model import Mount, Plan, Provision
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ def make(policy: Policy, host: Host) -> Plan:
     _check_bwrap(host)
     exposure.check_workdir(host)
     _check_terminal(host)
-    made = tuple(client.plan_variables(host))
-    variables = environment.plan_variables(policy, host, made)
-    rows = _rows(policy, host)
+    extra = _provision(policy, host)
+    made = () if policy.command else tuple(client.plan_variables(host))
+    variables = environment.plan_variables(policy, host, (*made, *extra.variables))
+    rows = _rows(policy, host, extra)
     program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
     if program is None:
         raise ClaudeboxError(
@@ -63,21 +64,38 @@ def make(policy: Policy, host: Host) -> Plan:
         sizes="--size" in host.bwrap.options,
         network=policy.network,
         link=network.plan_link(policy, host),
-        warnings=tuple(_warnings(policy, host)),
+        warnings=(*_warnings(policy, host), *extra.warnings),
         withheld=environment.withheld(host, variables),
-        state=(host.instance.claude, f"{host.instance.login}/store", f"{host.instance.own_login}/store"),
+        state=(
+            host.instance.claude,
+            f"{host.instance.login}/store",
+            f"{host.instance.own_login}/store",
+            *(f"{host.instance.directory}/{path}" for path in extra.kept),
+        ),
         stubs=guard.stubs(policy, host),
         mountpoints=client.mountpoints(policy, host),
+        private=policy.private_terminal and host.terminal.shared,
+        kept=extra.kept,
     )
 
 
-def _rows(policy: Policy, host: Host) -> tuple[Mount, ...]:
+def _provision(policy: Policy, host: Host) -> Provision:
+    if not (policy.toolchains or policy.packages or policy.credential or policy.kept_names):
+        return Provision()
+    from claudebox import provision  # noqa: PLC0415 - only for those who ask for something of it
+
+    return provision.make(policy, host)
+
+
+def _rows(policy: Policy, host: Host, extra: Provision) -> tuple[Mount, ...]:
+    of_client = () if policy.command else client.plan_mounts(policy, host)
     own = arrange(
         (
             *mounts.plan_mounts(policy, host),
-            *client.plan_mounts(policy, host),
+            *of_client,
             *guard.plan_mounts(policy, host),
             *shadows.plan_mounts(policy, host),
+            *extra.mounts,
         )
     )
     asked = tuple(exposure.plan_mounts(policy, host))
@@ -166,6 +184,8 @@ def _command(policy: Policy, host: Host) -> tuple[str, ...]:
         return policy.words
     if policy.program == "shell":
         return ("/bin/bash" if host.bash else "/bin/sh", *policy.words)
+    if policy.command:
+        return (*policy.command, *policy.words)
     if host.client is None:
         raise host.client_problem or ClaudeboxError("`claude` was not found")
     return (client.PROGRAM, *client.ALWAYS, *policy.words)

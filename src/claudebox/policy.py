@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 
 from claudebox import client, guard
+from claudebox.environment import MADE
 from claudebox.errors import ClaudeboxError
-from claudebox.model import MountRequest, NameRequest, Policy
+from claudebox.model import Constant, GitCredential, MountRequest, NameRequest, Policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from claudebox.model import Program
     from claudebox.settings import Given, Settings
@@ -41,11 +42,16 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         uplink=settings.one("uplink").value,
         host_ports=host_ports,
         published=published,
-        names=tuple(NameRequest(_name(given), given.origin) for given in settings.all("env")),
-        mounts=tuple(
-            _mount(given, writable=key == "mount_rw", home=home, workdir=workdir)
-            for key in ("mount_ro", "mount_rw")
-            for given in settings.all(key)
+        names=tuple(NameRequest(_name(given), given.origin, given.foreign) for given in settings.all("env")),
+        mounts=_once(
+            (
+                *(_mount_row(given, home=home, workdir=workdir) for given in settings.all("mounts")),
+                *(
+                    _mount(given, writable=key == "mount_rw", home=home, workdir=workdir)
+                    for key in ("mount_ro", "mount_rw")
+                    for given in settings.all(key)
+                ),
+            )
         ),
         unsafe_mounts=settings.on("unsafe_mounts"),
         allow_userns=settings.on("allow_userns"),
@@ -54,7 +60,29 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         shared_home=settings.one("claude_home").value == "shared",
         project_secrets=settings.one("project_secrets").value,  # type: ignore[arg-type]  # the table has checked it
         record=not (settings.on("dry_run") or settings.on("explain")),
+        constants=tuple({row.name: row for row in map(_constant, settings.all("set_env"))}.values()),
+        toolchains=_names(settings, "toolchain", _toolchain),
+        packages=_names(settings, "package", _package),
+        credential=_credential(settings.one("git_credential")) if settings.all("git_credential") else None,
+        command=tuple(settings.one("command").fields.values()) if settings.all("command") else (),
+        kept_names=_kept_names(settings),
+        refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",
+        private_terminal=settings.one("terminal").value == "private",
+        showing=settings.on("dry_run") or settings.on("explain"),
     )
+
+
+def _once(requests: Iterable[MountRequest]) -> tuple[MountRequest, ...]:
+    """Return the requests without what another layer has asked for already; the person's own come first."""
+    found: dict[tuple[str, str, bool], MountRequest] = {}
+    for request in requests:
+        found.setdefault((request.source, request.dest, request.writable), request)
+    return tuple(found.values())
+
+
+def _names(settings: Settings, key: str, check: Callable[[Given], str]) -> tuple[NameRequest, ...]:
+    requests = (NameRequest(check(given), given.origin, given.foreign) for given in settings.all(key))
+    return tuple({request.name: request for request in requests}.values())
 
 
 def valid_name(name: str) -> bool:
@@ -101,6 +129,74 @@ def _protected(given: Given) -> str:
     return given.value
 
 
+def _constant(given: Given) -> Constant:
+    name, assigned, value = given.value.partition("=")
+    if not assigned or not valid_name(name):
+        raise ClaudeboxError(f"`{given.origin}`: `{name}` is not the name of a variable", hint="write `NAME=VALUE`")
+    if name in MADE:
+        raise ClaudeboxError(f"`{given.origin}`: `{name}` is made by claudebox")
+    return Constant(name, value, given.origin)
+
+
+def _toolchain(given: Given) -> str:
+    from claudebox.toolchains import TOOLCHAINS  # noqa: PLC0415 - only for those who ask for one
+
+    if given.value not in TOOLCHAINS:
+        known = ", ".join(f"`{name}`" for name in TOOLCHAINS)
+        raise ClaudeboxError(f"`{given.origin}`: there is no toolchain `{given.value}`", hint=f"there are {known}")
+    return given.value
+
+
+def _package(given: Given) -> str:
+    plain = given.value.translate({ord(char): "a" for char in "._+-"})
+    if not plain.isascii() or not plain.isalnum() or given.value[0] in ".-+":
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not the name of a package of nixpkgs")
+    return given.value
+
+
+def _credential(given: Given) -> GitCredential:
+    host, token, username = (given.fields[name] for name in ("host", "token", "username"))
+    name, _, port = host.partition(":")
+    if not name.replace("-", "a").replace(".", "a").isalnum() or not name.isascii() or (port and not port.isdigit()):
+        raise ClaudeboxError(f"`{given.origin}`: `{host}` is not the name of a host", hint="`github.com`, say")
+    kind, _, rest = token.partition(":")
+    if not (kind == "env" and valid_name(rest)) and not (kind == "command" and rest.strip()):
+        raise ClaudeboxError(
+            f"`{given.origin}`: the token does not come from `env:NAME` or `command:WORDS`",
+            hint="never write the token itself into a file",
+        )
+    if not username.isprintable():
+        raise ClaudeboxError(f"`{given.origin}`: `{username}` is not a user name")
+    return GitCredential(host, token, username, given.origin)
+
+
+def _kept_name(given: Given) -> str:
+    parts = given.value.split("/")
+    if given.value.startswith("/") or any(part in ("", ".", "..") for part in parts) or not given.value.isprintable():
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not a name in the home", hint="`.codex`, say")
+    if parts[0] in (".claude", ".claude.json", ".gitconfig", ".claudebox"):
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is claudebox's own")
+    return given.value
+
+
+def _kept_names(settings: Settings) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(_kept_name(given) for given in settings.all("state")))
+    for given in settings.all("state"):
+        if any(given.value.startswith(f"{name}/") for name in names):  # a mount on what an agent can write (C01)
+            raise ClaudeboxError(f"`{given.origin}`: `{given.value}` lies in another of these names")
+    return names
+
+
+def _mount_row(given: Given, *, home: str = "/", workdir: str = "/") -> MountRequest:
+    """Read one of `mounts`; what is relative in a file of the person would mean something else in each project."""
+    source, dest = given.fields["host"], given.fields["sandbox"]
+    if not given.foreign and not source.startswith(("/", "~/")):
+        raise ClaudeboxError(f"`{given.origin}`: `{source}` is relative", hint="write it absolute, or with `~/`")
+    joined = ":".join(path.replace(":", "\\:") for path in ((source, dest) if dest else (source,)))
+    request = _mount(given.replace(value=joined), writable=given.fields["mode"] == "rw", home=home, workdir=workdir)
+    return request.replace(foreign=given.foreign)
+
+
 def _mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountRequest:
     r"""Read SRC[:DEST]; `\:` is a colon of a path."""
     source, dest = _split(given.value)
@@ -140,3 +236,17 @@ def _split(value: str) -> tuple[str, str | None]:
             parts[-1] += char
     parts[-1] += "\\" if escaped else ""
     return parts[0], parts[1] if len(parts) > 1 else None
+
+
+# What a value must be like, for those who read files.
+RULES: dict[str, Callable[[Given], object]] = {
+    "env": _name,
+    "set_env": _constant,
+    "mounts": _mount_row,
+    "toolchain": _toolchain,
+    "package": _package,
+    "git_credential": _credential,
+    "inherit": _part,
+    "allow": _protected,
+    "state": _kept_name,
+}

@@ -63,7 +63,7 @@ class _Supervisor:
         if self._attentive > now:
             timeout = min(timeout, _LOOK)
         watched = [*self._endings, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP]
-        information = signal.sigtimedwait(watched, timeout)
+        information = self._terminal.receive(watched, timeout)
         if information is None:
             self._look()
         elif information.si_signo == signal.SIGCHLD:
@@ -137,6 +137,7 @@ class _Supervisor:
         if not self._custody.freeze():  # it multiplies faster than it can be held: better none than a spy
             os.kill(self._sandbox.monitor, signal.SIGKILL)
             return
+        self._terminal.leave()
         reason = signal.SIGTSTP
         while True:
             # The whole group: a script that started us stops as well, as it would with the client (0 is the group).
@@ -153,6 +154,7 @@ class _Supervisor:
                 return
             # `bg`; in a group that nobody controls any more only the last of these stops us
             reason = signal.SIGTTIN if reason == signal.SIGTSTP else signal.SIGSTOP
+        self._terminal.enter()
         self._continue(self._sandbox.monitor)
         self._continue(self._sandbox.payload)
         self._thawing = not self._custody.thaw()

@@ -189,9 +189,11 @@ class Sweep:
 
     def _file(self, entry: os.DirEntry[str]) -> None:
         try:
-            status = entry.stat(follow_symlinks=False)
-        except OSError:
+            self._look(entry, entry.stat(follow_symlinks=False))
+        except OSError:  # it has gone meanwhile
             return
+
+    def _look(self, entry: os.DirEntry[str], status: os.stat_result) -> None:
         if status.st_ctime < self._since or entry.path in self._standing:
             return
         mode = status.st_mode

@@ -11,6 +11,7 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 # Leave the alternate screen; show the cursor; end mouse, focus and paste reporting, keyboard modes, colours.
@@ -42,6 +43,16 @@ class Terminal:
             )
             for descriptor in (0, 1, 2)
         ]
+
+    def receive(self, watched: Iterable[int], timeout: float) -> Any:
+        """Wait for a signal; None if none came in time."""
+        return signal.sigtimedwait(watched, timeout)
+
+    def leave(self) -> None:
+        """Give the terminal back for the time of a suspension; here it was never taken."""
+
+    def enter(self) -> None:
+        """Take the terminal again."""
 
     def foreground(self) -> bool:
         """Tell whether the terminal, if there is one, is ours at the moment."""

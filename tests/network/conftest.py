@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from tests.network.topology import World
 
 PYTHON = "/usr/bin/python3"
-TUN = "/dev/net/tun"
 UPLINKS = ("slirp4netns", "pasta")
 # Where `scripts/fetch-pasta` was told to put it, on a distribution whose own is too old.
 FETCHED_PASTA = os.environ.get("CLAUDEBOX_TEST_PASTA", "/var/cache/claudebox-tests/pasta/pasta")
@@ -93,20 +91,16 @@ def no_copies_left() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def world() -> Iterator[World]:
-    """Build the small world; open the tunnel device to everybody, as ordinary distributions have it."""
+def world(open_tunnel: None) -> Iterator[World]:
+    """Build the small world."""
     need(os.getuid() == 0, "root, who alone can build namespaces for a test")
     need(shutil.which("ip"), "iproute2")
-    need(os.path.exists(TUN), TUN)
-    mode = stat.S_IMODE(os.stat(TUN).st_mode)
-    os.chmod(TUN, 0o666)
     made = topology.World()
     try:
         made.build()
         yield made
     finally:
         made.destroy()
-        os.chmod(TUN, mode)
 
 
 def new_enough(pasta: str | None) -> bool:

@@ -41,6 +41,8 @@ def build(base: str, layout: dict[str, tuple[str, str]]) -> None:
     for place in sorted(layout):
         kind, content = layout[place]
         path = os.path.join(base, place)
+        if not f"{os.path.realpath(os.path.dirname(path))}/".startswith(f"{os.path.realpath(base)}/"):
+            continue  # a link leads out of the layout, and nothing is made there
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             if kind == "directory":

@@ -66,7 +66,8 @@ def test_what_the_tools_of_the_host_obey_cannot_change(box, present):
     directories = [name for name, stub, _ in guard.PROTECTED if stub == "directory"]
     if present:
         for name in NAMES:
-            box.write(f"{name}/settings.json" if name in directories else name, "{}")
+            content = "" if name.endswith(".toml") else "{}"
+            box.write(f"{name}/settings.json" if name in directories else name, content)
         checkout.sh("git add -A -f; git commit -qm obeyed")
     attempts = (
         'for name in {names}; do (echo evil >"$name") 2>/dev/null && echo "wrote $name";'
@@ -76,7 +77,7 @@ def test_what_the_tools_of_the_host_obey_cannot_change(box, present):
     ).format(names=" ".join(NAMES))
 
     inside = box.sh(f"{attempts}; git status --porcelain")
-    assert inside.stdout == "", inside.stdout
+    assert (inside.returncode, inside.stdout) == (0, ""), inside.stdout + inside.stderr
     assert checkout.sh("git status --porcelain --ignored") == ""
     assert sorted(n for n in NAMES if os.path.lexists(f"{box.project}/{n}")) == (sorted(NAMES) if present else [])
 

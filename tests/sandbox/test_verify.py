@@ -170,7 +170,7 @@ def test_a_process_that_outlives_its_sandbox_is_found_and_ended(user_box, backgr
     from claudebox.commands import verify
 
     assert not verify._survives("leftover-none")
-    left = background(user_box, "/bin/sh", "-c", "sleep 60; :", "leftover-found")
+    left = background(user_box, "/usr/bin/python3", "-ISc", "import time; time.sleep(60)", "leftover-found")
     assert verify._survives("leftover-found")
     assert left.wait(timeout=5) == -9
 

@@ -27,7 +27,6 @@ def with_new_row(monkeypatch):
     """Add a row to the table, and to the modules that hold the table."""
     rows = (*SETTINGS, NEW)
     monkeypatch.setattr(settings, "SETTINGS", rows)
-    monkeypatch.setattr(settings, "_BY_FLAG", {flag: row for row in rows for flag in row.flags})
     monkeypatch.setattr(reference, "SETTINGS", rows)
 
 

@@ -135,9 +135,11 @@ def test_every_row_of_the_table_is_well_formed():
     for row in SETTINGS:
         assert row.help
         assert row.help[-1] != "."
-        assert row.flags[-1] == f"--{row.key.replace('_', '-')}"
+        assert row.flags or row.in_files != "none"
+        if row.flags:
+            assert row.flags[-1] == f"--{row.key.replace('_', '-')}"
+            assert bool(row.metavar) == (row.shape != "switch")
         assert all(flag[0] == "-" and "=" not in flag for flag in row.flags)
-        assert bool(row.metavar) == (row.shape != "switch")
         assert bool(row.choices) == (row.shape == "choice")
         if row.choices:
             assert row.default in row.choices

@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from claudebox import __version__
+from claudebox import __version__, guard
 from claudebox.settings import SETTINGS
+from claudebox.toolchains import TOOLCHAINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +17,21 @@ if TYPE_CHECKING:
 _SUMMARY = "Claude Code with every permission, in a sandbox without your secrets"
 _USAGE = "claudebox [own flags] [anything for claude]"
 _COLUMN = 28
+_FILES = (
+    "Settings are merged in this order: defaults, ~/.claudebox/config.toml, the profile with those that it extends, "
+    ".claudebox.toml of the project as far as you approved it or it only tightens, the environment, flags."
+)
+_SHAPES = {
+    "switch": "true or false",
+    "choice": "string",
+    "text": "string",
+    "list": "array of strings",
+    "words": "array of strings",
+    "table": "table of strings",
+    "record": "table",
+    "rows": "array of tables",
+}
+_PROFILES = "claudebox --profiles 2>/dev/null | sed s/\\ .*//"  # names, one per line
 _STATUSES = (
     ("125", "claudebox refused, or could not set up the sandbox"),
     ("126", "the client was found but cannot be run"),
@@ -36,8 +52,13 @@ def help_text() -> Iterator[str]:
     for group in dict.fromkeys(row.group for row in SETTINGS):
         yield ""
         yield f"{group}:"
-        for row in (row for row in SETTINGS if row.group == group):
+        for row in (row for row in SETTINGS if row.group == group and row.flags):
             yield from _help_row(row)
+    yield ""
+    yield "In files (~/.claudebox/config.toml, ~/.claudebox/profiles/NAME.toml, .claudebox.toml of a project):"
+    keys = ", ".join(row.file_key for row in SETTINGS if row.in_files != "none")
+    yield from textwrap.wrap(f"{keys}; `claudebox --init` writes a file that explains them", 100, initial_indent="  ",
+                             subsequent_indent="  ")  # fmt: skip
     yield ""
     yield "Exit status:"
     for status, meaning in _STATUSES:
@@ -48,7 +69,7 @@ def _help_row(row: Setting) -> Iterator[str]:
     label = ", ".join(row.flags) + (f" {row.metavar}" if row.metavar else "")
     text = row.help + (f" (default: {row.default})" if row.default else "")
     if row.variable:
-        text += f"; also {row.variable}=A,B"
+        text += f"; also {row.variable}={'A,B' if row.grows else row.metavar}"
     lines = textwrap.wrap(text, 78 - _COLUMN + 12)
     if len(label) > _COLUMN - 4:
         yield f"  {label}"
@@ -80,20 +101,30 @@ def man_page() -> str:
         ),
         ".SH OPTIONS",
     ]
-    for row in SETTINGS:
+    for row in (row for row in SETTINGS if row.flags):
         flags = ", ".join(f"\\fB{_roff(flag)}\\fR" for flag in row.flags)
         lines += [".TP", flags + (f" \\fI{_roff(row.metavar)}\\fR" if row.metavar else "")]
         choices = f" One of: {', '.join(row.choices)}; default {row.default}." if row.choices else ""
         lines.append(_roff(_sentence(row.help) + choices))
+    lines += [".SH SETTINGS IN FILES", _roff(_FILES)]
+    for row in (row for row in SETTINGS if row.in_files != "none"):
+        lines += [".TP", f"\\fB{_roff(row.file_key)}\\fR ({_SHAPES[row.shape]})", _roff(_in_file(row))]
     lines.append(".SH ENVIRONMENT")
     for row in (row for row in SETTINGS if row.variable):
-        lines += [".TP", f"\\fB{row.variable}\\fR", _roff(f"As {row.flags[-1]}, several separated by commas.")]
+        several = ", several separated by commas" if row.grows else ""
+        lines += [".TP", f"\\fB{row.variable}\\fR", _roff(f"As {row.flags[-1]}{several}.")]
     lines += [".TP", "\\fBNO_COLOR\\fR", "No colours."]
     lines.append(".SH EXIT STATUS")
     for status, meaning in _STATUSES:
         lines += [".TP", f"\\fB{status}\\fR", _roff(_sentence(meaning))]
     lines += [".SH SEE ALSO", ".BR bwrap (1)"]
     return "\n".join(lines) + "\n"
+
+
+def _in_file(row: Setting) -> str:
+    where = {"user": " Not in a project file.", "profile": " Only in a profile."}.get(row.in_files, "")
+    fields = "".join(f" {field.name}: {field.help}." for field in row.fields)
+    return _sentence(row.help.removesuffix("; repeatable")) + fields + where
 
 
 def _sentence(text: str) -> str:
@@ -106,7 +137,11 @@ def _roff(text: str) -> str:
 
 def bash_completion() -> str:
     """Return the completion for bash; words that are not ours are completed as files."""
-    cases = [f"    {'|'.join(row.flags)}) {_bash_values(row)}; return ;;" for row in SETTINGS if row.shape != "switch"]
+    cases = [
+        f"    {'|'.join(row.flags)}) {_bash_values(row)}; return ;;"
+        for row in SETTINGS
+        if row.flags and row.shape != "switch"
+    ]
     return "\n".join((
         "# bash completion for claudebox; generated from the table of settings",
         "_claudebox() {",
@@ -125,9 +160,20 @@ def bash_completion() -> str:
     ))  # fmt: skip
 
 
+def _words(row: Setting) -> tuple[str, ...]:
+    """Return the values that a setting can have, where they are known."""
+    if row.metavar == "LANGUAGE":
+        return tuple(TOOLCHAINS)
+    if row.metavar == "PROTECTED":
+        return (guard.GIT, *(name for name, _, _ in guard.PROTECTED))
+    return row.choices
+
+
 def _bash_values(row: Setting) -> str:
-    if row.choices:
-        source = f'compgen -W "{" ".join(row.choices)}"'
+    if words := _words(row):
+        source = f'compgen -W "{" ".join(words)}"'
+    elif row.metavar == "PROFILE":
+        source = f'compgen -W "$({_PROFILES})"'
     elif row.metavar == "NAME":
         source = "compgen -e"
     else:
@@ -145,15 +191,17 @@ def zsh_completion() -> str:
     for row in SETTINGS:
         for flag in row.flags:
             text = row.help.replace("'", "").replace("[", "(").replace("]", ")").replace(":", " -").replace("`", "")
-            repeat = "*" if row.shape == "list" else ""
+            repeat = "*" if row.grows else ""
             lines.append(f"  '{repeat}{flag}[{text}]{_zsh_values(row)}' \\")
     lines.append("  '*:word for claude:_files'")
     return "\n".join(lines) + "\n"
 
 
 def _zsh_values(row: Setting) -> str:
-    if row.choices:
-        return f":{row.key}:({' '.join(row.choices)})"
+    if words := _words(row):
+        return f":{row.key}:({' '.join(words)})"
+    if row.metavar == "PROFILE":
+        return f':profile:(${{(f)"$({_PROFILES})"}})'
     if row.metavar == "NAME":
         return ":variable:_parameters -g '*export*'".replace("'", "")
     return ":path:_files" if row.metavar else ""
@@ -162,12 +210,14 @@ def _zsh_values(row: Setting) -> str:
 def fish_completion() -> str:
     """Return the completion for fish."""
     lines = ["# fish completion for claudebox; generated from the table of settings"]
-    for row in SETTINGS:
+    for row in (row for row in SETTINGS if row.flags):
         words = ["complete", "-c", "claudebox"]
         for flag in row.flags:
             words += ["-l", flag[2:]] if flag.startswith("--") else ["-s", flag[1:]]
-        if row.choices:
-            words += ["-x", "-a", f"'{' '.join(row.choices)}'"]
+        if values := _words(row):
+            words += ["-x", "-a", f"'{' '.join(values)}'"]
+        elif row.metavar == "PROFILE":
+            words += ["-x", "-a", f"'({_PROFILES})'"]
         elif row.metavar == "NAME":
             words += ["-x", "-a", "'(set -nx)'"]
         elif row.metavar:

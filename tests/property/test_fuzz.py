@@ -1,0 +1,134 @@
+"""Hostile layouts, configurations and names: no traceback, nothing that is left open."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+
+from hypothesis import given
+from hypothesis import settings as bounds
+from hypothesis import strategies as st
+from tests import hosts
+from tests.property.strategies import strings
+from tests.property.test_git import build, things
+
+from claudebox import git, guard, instance, leaks, secrets, shadows, sweep, watched
+from claudebox.files import read_small
+from claudebox.model import Leak, Policy
+from claudebox.plan import arrange
+
+CONFIGURATIONS = st.lists(
+    st.one_of(
+        st.sampled_from([
+            "[core]\n", "\thooksPath = .husky\n", "hooksPath=../x\n", "hooksPath = .\n", "hooksPath = /\n",
+            "hooksPath =\n",
+            "[include]\npath = ../shared\n", "path = ~/x\n", '[includeIf "gitdir:x"]\npath = config\n', "path = .git\n",
+            "[extensions]\nworktreeConfig = true\n", '[filter "f"]\nclean = ./tools/run %f\n',
+            '[alias]\nx = "!sh a/b"\n',
+            '[submodule "s"]\npath = sub\n', "path = ../..\n", "path = .git\n", "fsmonitor = .git/hooks/x\n",
+            "hooksPath = .claude/hooks\n", "hooksPath = .git\n", "hooksPath = .git/config\n", "hooksPath = tools\n",
+        ]),
+        strings.map(lambda text: f"hooksPath = {text}\n"),
+        strings.map(lambda text: f"path = {text}\n"),
+    ),
+    max_size=8,
+).map("".join)  # fmt: skip
+PLACES = [
+    ".git", ".git/config", ".git/hooks", ".git/commondir", ".git/modules", ".git/info", ".git/info/attributes",
+    ".husky", ".claude", ".claude/hooks", ".mcp.json", ".vscode", "shared", "tools", "tools/run", "a", "a/b", "sub",
+    "sub/.git", "sub/.git/config", ".gitmodules",
+]  # fmt: skip
+SECRET = "zQ7pL9xK2mN4vB8cR5tY"
+
+
+def looked_at(base: str):
+    """Return a host of which the guard knows what lies in this directory."""
+    place = instance.locate(base, base)
+    repository = git.find(base, os.getuid(), "/nonexistent", {})
+    rows = watched.look(base, repository, place)
+    return hosts.debian().replace(workdir=hosts.fact(base), repository=repository, guarded=rows)
+
+
+@bounds(max_examples=250)
+@given(st.dictionaries(st.sampled_from(PLACES), things, max_size=10), CONFIGURATIONS, CONFIGURATIONS)
+def test_no_layout_leaves_a_protected_path_open(layout, configuration, modules):
+    # proves SEC-04, C20, C22, D08
+    with tempfile.TemporaryDirectory() as directory:
+        base = os.path.realpath(directory)
+        layout.setdefault(".git/config", ("file", configuration))
+        layout.setdefault(".gitmodules", ("file", modules))
+        build(base, layout)
+        host = looked_at(base)
+        policy = Policy("exec", ("true",))
+        rows = {row.dest: row for row in arrange(guard.plan_mounts(policy, host))}
+        list(guard.warnings(policy, host))
+        made = {stub.path for stub in guard.stubs(policy, host)}
+
+        for dest, row in rows.items():
+            if row.kind != "file":
+                assert os.path.realpath(dest) == dest or not os.path.lexists(dest), "a mount leads through a link"
+                assert os.path.lexists(dest) or dest in made, "bwrap would have to create it"
+        for name, _, _ in guard.PROTECTED:
+            path = f"{base}/{name}"
+            assert os.path.islink(path) or rows[path].kind == "ro-bind"
+        git_dir = f"{base}/.git"
+        if os.path.isdir(git_dir) and not os.path.islink(git_dir):
+            assert git_dir in rows
+            whole = rows[git_dir].kind == "ro-bind"
+            for name in ("config", "hooks", "commondir"):
+                path = f"{git_dir}/{name}"
+                assert whole or os.path.islink(path) or rows[path].kind == "ro-bind"
+
+
+@bounds(max_examples=200)
+@given(
+    st.sampled_from([".env", ".npmrc", ".pypirc", "config", "x.pem", "terraform.tfstate", ".netrc", "secrets.yml"]),
+    st.lists(
+        st.one_of(
+            strings,
+            st.sampled_from([
+                f"API_KEY={SECRET}", f"PASSWORD = '{SECRET}'", f'"token": "{SECRET}",',
+                f'export X_SECRET="{SECRET}" # c',
+                f"url = https://u:{SECRET}@h/x", f"DATABASE_URL=postgres://u:{SECRET}@h/x", f"secret_key: {SECRET}",
+            ]),
+        ),
+        max_size=6,
+    ),
+)  # fmt: skip
+def test_no_file_stops_the_search_for_secrets_and_none_survives_in_a_shadow(name, lines):
+    # proves A20, B13
+    text = "\n".join(lines)
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, name)
+        with open(path, "wb") as file:
+            file.write(os.fsencode(text))
+        decoded = (read_small(path) or b"").decode("utf-8", "surrogateescape")
+        found = sorted({number for number, _ in leaks._lines(decoded, name)})
+        shadow = leaks._shadow(decoded, name, set(found))
+        shown = list(shadows.warnings(Policy("exec"), hosts.debian().replace(leaks=(Leak(path, tuple(found), b""),))))
+    planted = [line for line in lines if SECRET in line]
+    if planted == lines and '"token"' not in text:  # nothing odd around them
+        assert len(found) == len(lines)
+        assert SECRET not in shadow
+    assert SECRET not in "".join(shown)
+
+
+@bounds(max_examples=100)
+@given(st.dictionaries(st.lists(strings, min_size=1, max_size=3).map("/".join), things, max_size=8))
+def test_no_tree_stops_the_sweep_and_every_line_can_be_printed(layout):
+    # proves B12, SEC-04
+    with tempfile.TemporaryDirectory() as directory:
+        base = os.path.realpath(directory)
+        started = time.time()
+        build(base, {key: value for key, value in layout.items() if ".." not in key and not key.startswith("/")})
+        report = sweep.Sweep(base, started, budget=5).run((), f"{base}/.git", frozenset())
+        for line in report.lines():
+            assert all(char.isprintable() for char in line)
+            assert len(line) < 200
+
+
+@given(strings)
+def test_any_name_is_judged(name):
+    assert secrets.file_looks_secret(name) in (True, False)
+    assert not secrets.file_looks_secret(f"{name}.example")

@@ -1,0 +1,367 @@
+"""A terminal of the sandbox's own: everything that people do at a terminal works, and the person's is out of reach."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tests.sandbox.terminals import (
+    CTRL_BACKSLASH,
+    CTRL_C,
+    CTRL_Z,
+    Multiplexer,
+    Terminal,
+    command,
+    content,
+    marked,
+    wait_until,
+)
+
+KEPT_OUT = {
+    "clipboard": "\\033]52;c;ZXZpbA==\\007",
+    "notification": "\\033]9;hello\\007\\033]777;notify;a;b\\007",
+    "cursor query": "\\033[6n",
+    "identity query": "\\033[c\\033[>c",
+    "colour query": "\\033]11;?\\007",
+    "mode query": "\\033[?2026$p",
+    "title query": "\\033[21t",
+    "terminfo query": "\\033P+q544e\\033\\\\",
+}
+
+
+# Like the real client: it reads the key itself, puts the terminal in order and stops its whole group.
+CLIENT = """\
+import os, signal, sys, termios, time, tty
+modes = termios.tcgetattr(0)
+tty.setraw(0)
+signal.signal(signal.SIGCONT, lambda *_: None)
+os.write(1, b"ready\\r\\n")
+while True:
+    key = os.read(0, 1)
+    if key == b"\\x1a":
+        termios.tcsetattr(0, termios.TCSADRAIN, modes)
+        os.kill(0, signal.SIGTSTP)
+        tty.setraw(0)
+        os.write(1, b"back again\\r\\n")
+    elif key == b"q":
+        termios.tcsetattr(0, termios.TCSADRAIN, modes)
+        raise SystemExit(3)
+"""
+LISTENER = """\
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+print("ready", flush=True)
+print("got", int(signal.sigwait([signal.SIGINT])), flush=True)
+print("read", input(), flush=True)
+raise SystemExit(7)
+"""
+RESIZED = """\
+import os, signal
+def tell(*_):
+    os.write(1, b"%d %d\\n" % os.get_terminal_size())
+signal.signal(signal.SIGWINCH, tell)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+SPOILER = """\
+import fcntl, os, signal, sys, termios, tty
+tty.setraw(0)
+modes = termios.tcgetattr(0)
+modes[3] &= ~termios.ECHO
+termios.tcsetattr(0, termios.TCSANOW, modes)
+fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_NONBLOCK)
+os.kill(os.getpid(), int(sys.argv[1]))
+"""
+TYPIST = """\
+import fcntl, os, sys, termios
+for name in ("0", "1", "2", "/dev/tty"):
+    try:
+        descriptor = os.open(name, os.O_RDWR) if name.startswith("/") else int(name)
+        for key in f"touch typed-into-{os.path.basename(name)}\\n".encode():
+            fcntl.ioctl(descriptor, termios.TIOCSTI, bytes([key]))
+        print(name, "typed")
+    except OSError as error:
+        print(name, error.strerror)
+"""
+
+SPY = Path(__file__).resolve().parent.parent / "probes" / "spy.py"
+
+
+def start(terminal, program, *, said="ready"):
+    """Run a Python program in the sandbox, and wait until it has said something."""
+    terminal.claudebox("python3", terminal.box.write("program.py", program))
+    terminal.expect(rf"\n{said}\n")
+
+
+def private(box):
+    """Give a box a private terminal from now on."""
+    box.write(f"{box.home}/.claudebox/config.toml", 'terminal = "private"\n')
+    return box
+
+
+WHICH = """\
+import fcntl, os, termios
+print("terminal", os.fstat(0).st_rdev, os.fstat(1).st_rdev)
+descriptor = os.open("/dev/tty", os.O_RDWR)
+fcntl.ioctl(descriptor, termios.TIOCGWINSZ, bytes(8))
+print("foreground", os.tcgetpgrp(descriptor) == os.getpgrp())
+for name in sorted(os.listdir("/proc/self/fd")):
+    try:
+        print("open", os.stat(f"/proc/self/fd/{name}").st_rdev)
+    except OSError:
+        pass
+"""
+
+
+def test_the_terminal_inside_is_not_the_persons(box):
+    # proves B05
+    program = box.write("which.py", WHICH)
+    with Terminal(box) as terminal:
+        real = os.stat(terminal.name).st_rdev
+        terminal.claudebox("python3", program)
+        assert terminal.expect(r"terminal (\d+) (\d+)\n").groups() == (
+            str(real),
+            str(real),
+        )  # control: it is, if shared
+        terminal.prompt()
+
+        private(box)
+        terminal.claudebox("python3", program)
+        inside = terminal.expect(r"terminal (\d+) (\d+)\n")
+        assert inside[1] == inside[2] != str(real)
+        terminal.expect("foreground True")
+        assert terminal.prompt() == 0
+        assert f"open {real}\n" not in terminal.raw().replace("\r", "").rpartition("foreground")[2]
+
+
+def test_a_program_inside_types_nothing_into_the_shell_of_the_host(user_box):
+    # proves B01
+    user_box.write("typist.py", TYPIST)
+    with Terminal(private(user_box)) as terminal:
+        terminal.claudebox("python3", "typist.py")
+        for name in ("0", "1", "2", "/dev/tty"):
+            terminal.expect(rf"\n{name} Operation not permitted")
+        terminal.prompt()
+        terminal.type("touch typed-by-the-person")
+        terminal.prompt()
+        assert [name for name in os.listdir(user_box.project) if name.startswith("typed")] == ["typed-by-the-person"]
+
+
+@pytest.mark.parametrize("kind", ["plain", "timer", "leaderless"])
+def test_a_spy_gets_nothing_of_what_is_typed_after_ctrl_z(user_box, kind):
+    # proves B06
+    stolen = f"{user_box.project}/stolen"
+    program = user_box.write("spy.py", SPY.read_bytes())
+    with Terminal(private(user_box)) as terminal:
+        terminal.claudebox("python3", program, kind, stolen)
+        terminal.expect("the spy is ready")
+        terminal.type("first")
+        wait_until(lambda: "first" in content(stolen), "the spy gets what is typed for it")  # control
+        terminal.press(CTRL_Z)
+        terminal.prompt()
+        before = content(stolen)
+        for letter in "abcdefghijklmnopqrstuvwxyz":
+            terminal.press(letter)
+            time.sleep(0.005)
+        time.sleep(0.1)
+
+        assert content(stolen) == before
+
+
+def test_a_new_size_of_the_window_reaches_a_program_inside(user_box):
+    # proves B07, SAND-15
+    with Terminal(private(user_box)) as terminal:
+        start(terminal, RESIZED)
+        for rows, columns in ((50, 132), (24, 80)):
+            terminal.resize(rows, columns)
+            terminal.expect(rf"{columns} {rows}\n")
+
+
+@pytest.mark.parametrize(("key", "status"), [(CTRL_C, 130), (CTRL_BACKSLASH, 131)])
+def test_ctrl_c_and_ctrl_backslash_end_a_plain_program(box, key, status):
+    # proves SAND-14, SAND-15
+    with Terminal(private(box)) as terminal:
+        terminal.claudebox("sh", box.write("program.sh", "echo rea''dy; exec sleep 1000"))
+        terminal.expect("\nready\n")
+        terminal.press(key)
+
+        assert terminal.prompt() == status
+    assert marked(box.project) == []
+
+
+def test_a_program_that_handles_ctrl_c_goes_on_and_reads_what_is_typed(user_box):
+    # proves SAND-14, SAND-15
+    with Terminal(private(user_box)) as terminal:
+        start(terminal, LISTENER)
+        terminal.press(CTRL_C)
+        terminal.expect(f"got {signal.SIGINT:d}\n")
+        terminal.type("something")
+        assert terminal.expect(r"read (\w+)\n")[1] == "something"
+        assert terminal.prompt() == 7
+
+
+def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(box):
+    # proves SAND-15, B07
+    with Terminal(private(box)) as terminal:
+        terminal.claudebox("sh", box.write("program.sh", "echo rea''dy; read line; echo \"read $line\"; exit 7"))
+        terminal.expect("\nready\n")
+        modes = terminal.modes()
+        for _ in range(3):
+            terminal.press(CTRL_Z)
+            assert terminal.prompt() == 128 + signal.SIGTSTP
+            terminal.type("echo typed at the she''ll")
+            terminal.expect("\ntyped at the shell\n")
+            terminal.prompt()
+            terminal.type("fg")
+            terminal.expect("fg\n")
+            wait_until(lambda: terminal.modes() == modes, "the terminal is the sandbox's again")
+        terminal.type("something")
+        terminal.expect("read something\n")
+        assert terminal.prompt() == 7
+
+
+def test_a_program_that_suspends_itself_and_its_group_is_suspended(user_box):
+    # proves SAND-15
+    with Terminal(private(user_box)) as terminal:
+        start(terminal, CLIENT)
+        for _ in range(2):
+            terminal.press(CTRL_Z)
+            assert terminal.prompt() == 128 + signal.SIGTSTP
+            terminal.type("fg")
+            terminal.expect("back again\n")
+        terminal.press("q")
+        assert terminal.prompt() == 3
+
+
+def test_a_shell_inside_has_job_control(user_box):
+    # proves SAND-15
+    program = user_box.write("program.sh", "echo ready; read line")
+    with Terminal(private(user_box)) as terminal:
+        terminal.type(f"PS1= {user_box.program} -y --shell --norc --noprofile -i")
+        terminal.expect(r"bash-[\d.]+[$#] ")
+        terminal.type("PS1='ins''ide$ '")
+        terminal.expect(r"\ninside\$ ")
+        terminal.type(f"sh {program}")
+        terminal.expect(r"\nready\n")
+        terminal.press(CTRL_Z)
+        terminal.expect(r"Stopped +sh .*\ninside\$ ")
+        terminal.type("fg")
+        terminal.expect(r"sh .*\n")
+        terminal.type("")
+        terminal.expect(r"inside\$ ")
+        terminal.type("exit 9")
+        assert terminal.prompt() == 9
+
+
+@pytest.mark.parametrize("number", [0, signal.SIGKILL])
+def test_a_terminal_that_was_left_raw_and_nonblocking_is_as_it_was(user_box, number):
+    # proves B08
+    program = ("python3", user_box.write("spoiler.py", SPOILER), str(int(number)))
+    private(user_box)
+    with Terminal(user_box, argv=("sh", "-c", f"{command(user_box, *program)}; echo men''ded; read line")) as terminal:
+        modes = terminal.modes()
+        terminal.expect("mended")
+        assert terminal.modes() == modes
+        assert not terminal.flags() & os.O_NONBLOCK
+
+
+@pytest.mark.parametrize("name", KEPT_OUT)
+def test_what_a_terminal_would_obey_or_answer_does_not_reach_it(user_box, name):
+    # proves B09, B11
+    script = user_box.write("script.sh", f"printf 'before{KEPT_OUT[name]}after\\n'\n")
+    harmful = KEPT_OUT[name].encode().decode("unicode_escape")
+    with Terminal(user_box) as terminal:
+        terminal.claudebox("sh", script)
+        terminal.prompt()
+        assert f"before{harmful}after" in terminal.raw()  # control: on a shared terminal it arrives
+
+        private(user_box)
+        terminal.claudebox("sh", script)
+        terminal.prompt()
+        assert "beforeafter" in terminal.raw()
+
+
+def test_the_clipboard_of_the_person_is_not_written(user_box):
+    # proves B09
+    script = user_box.write("script.sh", f"printf '{KEPT_OUT['clipboard']}done\\n'\n")
+    with Multiplexer(user_box) as window:
+        window._tmux("set-option", "-s", "set-clipboard", "on")
+        private(user_box)
+        window.claudebox("sh", script)
+        window.expect("\ndone\n")
+        assert window._tmux("show-buffer") == ""
+
+        os.unlink(f"{user_box.home}/.claudebox/config.toml")
+        window.claudebox("sh", script)  # control
+        wait_until(lambda: window._tmux("show-buffer") == "evil", "the clipboard was written through a shared terminal")
+
+
+def test_the_title_is_as_it_was_and_modes_are_undone(user_box):
+    # proves B11, B08
+    script = user_box.write("script.sh", "printf '\\033]0;pwned\\007\\033[?1003h\\033[?25l'; sleep 0.3; echo done\n")
+    with Multiplexer(user_box) as window:
+        window._tmux("select-pane", "-T", "mine")
+        private(user_box)
+        window.claudebox("sh", script)
+        wait_until(lambda: window.state("pane_title") == ["pwned"], "the program has a title")
+        window.expect("\ndone\n.*host")
+        wait_until(lambda: window.state("pane_title") == ["mine"], "the title of the person came back")
+        assert window.state("mouse_any_flag", "cursor_flag") == ["0", "1"]
+
+        os.unlink(f"{user_box.home}/.claudebox/config.toml")
+        window.press("C-l")
+        window.claudebox("sh", script)  # control
+        window.expect("\ndone\n.*host")
+        assert window.state("pane_title") == ["pwned"]
+
+
+def test_colours_and_titles_and_a_lot_of_text_arrive(user_box):
+    script = user_box.write("script.sh", "printf '\\033[31mred\\033[0m\\n'; seq 1 20000; echo the e''nd\n")
+    with Terminal(private(user_box)) as terminal:
+        terminal.claudebox("sh", script)
+        terminal.expect("the end\n")
+        assert terminal.prompt() == 0
+        text = terminal.raw()
+        assert "\x1b[31mred\x1b[0m" in text
+        assert [line for line in text.replace("\r", "").split("\n") if line.isdigit()] == [
+            str(number) for number in range(1, 20001)
+        ]
+
+
+def test_what_is_redirected_goes_where_it_was_redirected(user_box):
+    private(user_box)
+    with Terminal(user_box) as terminal:
+        terminal.type(f"{command(user_box, 'sh', '-c', 'echo out; echo err >&2')} >file")
+        terminal.expect("\nerr\n")
+        assert terminal.prompt() == 0
+        assert content(f"{user_box.project}/file") == "out\n"
+        terminal.type(f"echo from a pipe | {command(user_box, 'cat')}")
+        terminal.expect("\nfrom a pipe\n")
+        assert terminal.prompt() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_claudebox_is_ended(user_box, number):
+    # proves SAND-15, E10, E15
+    program = user_box.write("program.sh", "echo rea''dy; exec sleep 1000")
+    with Terminal(private(user_box)) as terminal:
+        terminal.claudebox("sh", program)
+        terminal.expect("\nready\n")
+        os.kill(os.tcgetpgrp(terminal.master), number)  # the launcher is the leader of its group
+        assert terminal.prompt() == 128 + number
+        wait_until(lambda: not marked(program), "everything has gone")
+
+
+def test_closing_the_window_ends_everything(user_box):
+    # proves SAND-15
+    program = user_box.write("program.sh", "echo rea''dy; exec sleep 1000")
+    with contextlib.suppress(OSError), Terminal(private(user_box)) as terminal:
+        terminal.claudebox("sh", program)
+        terminal.expect("\nready\n")
+        terminal.hang_up()
+        wait_until(lambda: not marked(user_box.project), "everything has gone")

@@ -1,0 +1,519 @@
+"""Files of settings: what they may say, what is said about those that are wrong, and how little is believed."""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import re
+import socket
+import time
+from hashlib import sha256
+
+import pytest
+
+from claudebox import config, document, settings
+from claudebox.errors import ClaudeboxError
+from claudebox.settings import Given, Settings
+
+NOTHING = Settings({})
+
+
+class Person:
+    """A home with files of claudebox, and a project."""
+
+    def __init__(self, base):
+        self.home = str(base / "home")
+        self.project = str(base / "project")
+        self.state = f"{self.home}/.claudebox"
+        os.makedirs(f"{self.state}/profiles", mode=0o700)
+        os.makedirs(self.project)
+        os.chmod(self.state, 0o700)
+
+    def reader(self, *, keep=True):
+        return config.Reader(self.home, keep=keep)
+
+    def defaults(self, text):
+        return self._write(f"{self.state}/config.toml", text)
+
+    def profile(self, name, text):
+        return self._write(f"{self.state}/profiles/{name}", text)
+
+    def file(self, text):
+        return self._write(f"{self.project}/.claudebox.toml", text)
+
+    def _write(self, path, text):
+        with open(path, "wb") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+        os.chmod(path, 0o644)
+        return path
+
+    def read(self, *argv, environ=None):
+        flags = settings.parse(argv)
+        return settings.merge(flags, environ or {}, config.layers(flags, environ or {}, self.reader()))
+
+    def read_file(self):
+        return self.reader().layer(self.reader().project(self.project))
+
+    def refusal(self, *argv):
+        with pytest.raises(ClaudeboxError) as caught:
+            self.read(*argv)
+        assert caught.value.status == 125
+        return [caught.value.message, *caught.value.more]
+
+
+@pytest.fixture
+def person(tmp_path):
+    return Person(tmp_path)
+
+
+def test_layers_are_merged_in_their_order_and_each_value_knows_its_origin(person):
+    # proves PROF-01, D-03
+    person.defaults('network = "none"\nextra_env_passthrough = ["A"]\nprofile = "mine"\n')
+    person.profile("mine.toml", '# why\nextends = "base"\nextra_env_passthrough = ["C"]\n')
+    person.profile("base.json", '{"network": "full",\n "extra_env_passthrough": ["B"]}')
+
+    read = person.read("--env", "E", environ={"CLAUDEBOX_EXTRA_ENV": "D"})
+
+    assert read.one("network") == Given("full", "~/.claudebox/profiles/base.json:1")
+    assert [(given.value, given.origin) for given in read.all("env")] == [
+        ("A", "~/.claudebox/config.toml:2"),
+        ("B", "~/.claudebox/profiles/base.json:2"),
+        ("C", "~/.claudebox/profiles/mine.toml:3"),
+        ("D", "CLAUDEBOX_EXTRA_ENV"),
+        ("E", "--env"),
+    ]
+
+
+def test_a_flag_wins_over_the_variable_and_the_variable_over_the_file(person):
+    # proves PROF-01
+    for name in ("one", "two", "three"):
+        person.profile(f"{name}.toml", f'description = "{name}"\n')
+    person.defaults('profile = "one"\n')
+
+    assert person.read().one("description").value == "one"
+    assert person.read(environ={"CLAUDEBOX_PROFILE": "two"}).one("description").value == "two"
+    assert person.read("--profile", "three", environ={"CLAUDEBOX_PROFILE": "two"}).one("description").value == "three"
+
+
+def test_every_shape_is_understood(person):
+    # proves PROF-01
+    person.defaults("""\
+yes = true
+allow_userns = false
+network = "none"
+packages = ["jq", "python3Packages.requests"]
+command = ["codex", "--full auto"]
+state = [".codex", ".config/other"]
+
+[env]
+PAGER = "cat"
+
+[git_credential]
+host = "git.example.org:8443"
+token = "env:GH_TOKEN"
+
+[[mounts]]
+host = "~/data"
+
+[[mounts]]
+host = "/srv/models"
+sandbox = "/models"
+mode = "rw"
+""")
+    read = person.read()
+
+    assert read.on("yes")
+    assert not read.on("allow_userns")
+    assert [given.value for given in read.all("package")] == ["jq", "python3Packages.requests"]
+    assert list(read.one("command").fields.values()) == ["codex", "--full auto"]
+    assert read.one("set_env") == Given("PAGER=cat", "~/.claudebox/config.toml:9")
+    assert read.one("git_credential").fields["username"] == "x-access-token"
+    first, second = read.all("mounts")
+    assert first.fields == {"host": "~/data", "sandbox": "", "mode": "ro"}
+    assert second == Given(
+        "/srv/models /models rw",
+        "~/.claudebox/config.toml:18",
+        {"host": "/srv/models", "sandbox": "/models", "mode": "rw"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('netwrok = "full"', "config.toml:1: `netwrok` is not a setting; did you mean `network`?"),
+        ('network = "nnone"', 'config.toml:1: `network` is "nnone", and must be .*`none`; did you mean `none`?'),
+        ("\nnetwork = 3", "config.toml:2: `network` is a number, and must be `full`"),
+        ("network = []", "`network` is an array"),
+        ('yes = "true"', "`yes` is a string, and must be true or false"),
+        ('extra_env_passthrough = "A"', "`extra_env_passthrough` is a string, and must be an array of strings"),
+        ("extra_env_passthrough = [1]", "`extra_env_passthrough` has an element that is a number"),
+        (
+            'extra_env_passthrough = [\n "A",\n "A B",\n]',
+            r"config.toml:3: `extra_env_passthrough`: `A B` is not the name",
+        ),
+        ('env = ["A"]', "`env` is an array, and must be a table of strings"),
+        ("[env]\nA = 1", "config.toml:2: `env.A` is a number, and must be a string"),
+        ('[env]\nPATH = "/x"', "config.toml:2: `env`: `PATH` is made by claudebox"),
+        ('[env]\n"A B" = "x"', "`A B` is not the name of a variable"),
+        ('[[mounts]]\nmode = "ro"', "config.toml:1: `mounts` needs `host`"),
+        ('[[mounts]]\nhost = "/a"\nmod = "rw"', "config.toml:3: `mounts` has no `mod`; did you mean `mode`?"),
+        ('[[mounts]]\nhost = "/a"\nmode = "w"', 'config.toml:3: `mounts.mode` is "w", and must be `ro` or `rw`'),
+        ('[[mounts]]\nhost = "a"', "`mounts`: `a` is relative"),
+        ('[[mounts]]\nhost = "/a"\nsandbox = "b"', "the destination `b` is not an absolute path"),
+        ('mounts = "x"', "`mounts` is a string, and must be an array of tables"),
+        ('mount_ro = ["/a"]', r"`mount_ro` is a flag for the command line; write `\[\[mounts\]\]` here"),
+        ("dry_run = true", "`dry_run` is a flag for the command line"),
+        ('toolchain = ["rust"]', "`toolchain` is called `toolchains` here"),
+        ('toolchains = ["cobol"]', "`toolchains`: there is no toolchain `cobol`"),
+        ('packages = ["$(x)"]', "is not the name of a package"),
+        ('extends = "x"', "`extends` belongs into a profile"),
+        ('allow = ["/etc"]', "`allow`: `/etc` is not protected"),
+        ('state = ["../x"]', "`state`: `../x` is not a name in the home"),
+        ('state = [".claude/x"]', "`state`: `.claude/x` is claudebox's own"),
+        ("command = []", "`command` is an array"),
+        ('[git_credential]\nhost = "h"\ntoken = "ghp_x"', "the token does not come from `env:NAME`"),
+        ('[git_credential]\nhost = "h;x"\ntoken = "env:A"', "`h;x` is not the name of a host"),
+        ("[git_credential]\nhost = 1", "`git_credential.host` is a number"),
+        ("network", "config.toml:1: expected '=' after a key"),
+        ("a = 1\na = 2", "config.toml:2: cannot overwrite a value"),
+        ("description = 2020-01-01", "`description` belongs into a profile"),
+        ("yes = 2020-01-01", "`yes` is a date or time"),
+    ],
+)
+def test_an_error_names_the_file_the_key_the_line_and_what_would_be_right(person, text, message):
+    # proves PROF-01
+    person.defaults(text)
+
+    found = person.refusal()[0]
+    assert found.startswith("~/.claudebox/config.toml")
+    assert re.search(message, found), found
+
+
+def test_several_errors_are_reported_together(person):
+    # proves PROF-01
+    person.defaults('netwrok = "x"\nyes = 1\n[env]\nA = 2\n[[mounts]]\nhost = "/x"\nmode = "x"\n')
+
+    errors = person.refusal()
+
+    assert [error.split(": ")[0].rpartition(":")[2] for error in errors] == ["1", "2", "4", "7"]
+
+
+def test_keys_of_a_profile_and_of_the_defaults_are_told_apart(person):
+    person.profile("mine.toml", 'profile = "x"\n')
+
+    (found,) = person.refusal("--profile", "mine")
+
+    assert found == "~/.claudebox/profiles/mine.toml:1: `profile` is called `extends` in a profile"
+
+
+def test_an_unknown_profile_is_told_with_the_nearest(person):
+    # proves PROF-01, EXT-03
+    with pytest.raises(ClaudeboxError, match="`--profile`: there is no profile `stirct`") as caught:
+        person.read("--profile", "stirct")
+
+    assert "did you mean `strict`?" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", "", ".hidden", "a b", "a\0b", "ü"])
+def test_the_name_of_a_profile_leads_nowhere_else(person, name):
+    # proves PROF-01
+    with pytest.raises(ClaudeboxError, match="cannot be the name of a profile"):
+        person.reader().find(name, "--profile")
+
+
+def test_profiles_that_extend_each_other_in_a_circle_are_refused(person):
+    # proves PROF-01
+    person.profile("a.toml", 'extends = "b"\n')
+    person.profile("b.toml", 'extends = "c"\n')
+    person.profile("c.toml", 'extends = "a"\n')
+
+    (found,) = person.refusal("--profile", "a")
+
+    assert "in a circle: a -> b -> c -> a" in found
+
+
+def test_a_profile_of_the_person_can_extend_the_built_in_one_of_the_same_name(person):
+    # proves EXT-03
+    person.profile("strict.toml", 'extends = "strict"\nextra_env_passthrough = ["A"]\n')
+
+    read = person.read("--profile", "strict")
+
+    assert read.one("terminal") == Given("private", read.one("terminal").origin)
+    assert read.one("terminal").origin.startswith("built-in strict.toml:")
+    assert [given.value for given in read.all("env")] == ["A"]
+
+
+def test_a_profile_that_is_there_twice_is_refused(person):
+    person.profile("a.toml", "")
+    person.profile("a.json", "{}")
+
+    assert "is there twice" in person.refusal("--profile", "a")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "is an array, and settings are a table"),
+        ("{", "profiles/x.json:1: expecting property name"),
+        ('{"yes": true,\n "yes": false}', "the key 'yes' is there twice"),
+        ('{"a": ' + "[" * 100_000, "nested too deeply"),
+        ('{"yes": NaN}', "`yes` is a number"),
+    ],
+)
+def test_json_is_held_to_the_same_rules(person, text, message):
+    # proves PROF-01
+    person.profile("x.json", text)
+
+    assert message in person.refusal("--profile", "x")[0]
+
+
+# Hostile files
+
+
+def hostile(person, make, path):
+    """Refuse a file that something else stands in for, within a second and with one line."""
+    if os.path.lexists(path):
+        os.unlink(path)
+    make(path)
+    begin = time.monotonic()
+    with pytest.raises(ClaudeboxError) as caught:
+        person.read_file() if path.startswith(person.project) else person.read()
+    assert time.monotonic() - begin < 3  # a second, and the patience that a busy machine needs
+    assert "\n" not in caught.value.message
+    return caught.value.message
+
+
+def fill(content):
+    def write(path):
+        with open(path, "wb") as file:
+            file.write(content)
+        os.chmod(path, 0o644)
+
+    return write
+
+
+def shared(path):
+    fill(b"yes = true")(path)
+    os.chmod(path, 0o664)
+
+
+def sparse(path):
+    fill(b"")(path)
+    os.truncate(path, 1 << 40)
+
+
+HOSTILE = {
+    "fifo": (os.mkfifo, "is not a file"),
+    "directory": (os.mkdir, "is not a file"),
+    "device": (lambda path: os.symlink("/dev/zero", path), "is not a file|is a link"),
+    "dangling link": (lambda path: os.symlink("/nowhere", path), "cannot be read: No such file|is a link"),
+    "loop": (lambda path: os.symlink(path, path), "Too many levels|is a link"),
+    "huge": (fill(b"#" * (config.LIMIT + 1)), "is larger than 256 KiB"),
+    "sparse": (sparse, "is larger than 256 KiB"),
+    "deep array": (fill(b"a = " + b"[" * 100_000), "nested too deeply"),
+    "deep table": (fill(b"a = " + b"{b=" * 50_000), "nested too deeply"),
+    "deep key": (fill(b"a" + b".a" * 120_000 + b" = 1"), "takes too long|is not a setting"),
+    "many keys": (fill(b"".join(b"%s = 1\n" % (b".".join([b"a%d" % n] + [b"b"] * 200)) for n in range(600))), "."),
+    "long number": (fill(b"a = " + b"1" * 200_000), "."),
+    "not UTF-8": (fill(b"yes = true\n# \xff"), ":2: byte 0xff is not UTF-8"),
+    "escape": (fill(b'"\x1b]52;c;x\x07" = 1'), "illegal character|control"),
+    "NUL": (fill(b"yes = true\0"), ":1: "),
+    "group-writable": (shared, "can be changed by other users"),
+}
+
+
+# The limit may strike in somebody else's callback, where it can only be ignored.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [
+        (where, kind)
+        for where in ("defaults", "project")
+        for kind in HOSTILE
+        if where != "project" or kind not in ("fifo", "directory")  # see the next test
+    ],
+)
+def test_a_hostile_file_is_refused_within_a_second(person, where, kind):
+    # proves PROF-01, EXT-01, E05, C18
+    make, message = HOSTILE[kind]
+    path = f"{person.project}/.claudebox.toml" if where == "project" else f"{person.state}/config.toml"
+    found = hostile(person, make, path)
+
+    assert re.search(message, found), found
+    assert os.path.basename(path) in found
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_at_all_says_nothing_in_a_project(person, make, capfd):
+    # proves EXT-01, C18
+    make(f"{person.project}/.claudebox.toml")
+
+    assert person.reader().project(person.project) is None
+    assert capfd.readouterr().err == "warning: .claudebox.toml is not a file, and says nothing\n"
+
+
+def test_a_file_of_somebody_else_is_refused(person):
+    # proves PROF-01, EXT-01
+    if os.getuid() != 0:
+        pytest.skip("only root can give files away")
+    path = person.defaults("yes = true\n")
+    assert person.read().on("yes")
+
+    os.chown(path, 12345, 12345)
+    assert person.refusal() == ["~/.claudebox/config.toml belongs to another user"]
+
+    os.chown(path, 0, 0)
+    os.rename(path, f"{person.home}/elsewhere")
+    os.symlink(f"{person.home}/elsewhere", path)
+    assert person.read().on("yes")
+    os.chown(path, 12345, 12345, follow_symlinks=False)
+    assert person.refusal() == ["~/.claudebox/config.toml is a link of another user"]
+
+
+def test_a_project_file_may_not_be_a_link_even_to_a_good_file(person):
+    # proves EXT-01
+    target = person.defaults("yes = true\n")
+    os.symlink(target, f"{person.project}/.claudebox.toml")
+
+    with pytest.raises(ClaudeboxError, match=r"\.claudebox\.toml is a link"):
+        person.reader().project(person.project)
+
+
+def test_a_socket_in_place_of_the_project_file_is_the_stand_in_of_another_session(person):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{person.project}/.claudebox.toml")
+
+        assert person.reader().project(person.project) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('command = ["sh"]', "`command` cannot come from a project"),
+        ("yes = true", "`yes` cannot come from a project"),
+        ("unsafe_mounts = true", "`unsafe_mounts` cannot come from a project"),
+        ('allow = ["git-config"]', "`allow` cannot come from a project"),
+        ('profile = "strict"', "`profile` cannot come from a project"),
+        ('state = [".x"]', "`state` cannot come from a project"),
+        ('[git_credential]\nhost = "h"\ntoken = "env:A"', "`git_credential` cannot come from a project"),
+        ('extra_env_passthrough = ["LD_PRELOAD"]', "a project cannot ask for `LD_PRELOAD`"),
+        ('[env]\nNODE_OPTIONS = "--require ./x"', "a project cannot set `NODE_OPTIONS`"),
+        ('[env]\nLD_LIBRARY_PATH = "."', "a project cannot set `LD_LIBRARY_PATH`"),
+        ('[env]\nANTHROPIC_BASE_URL = "https://example.org"', "a project cannot set `ANTHROPIC_BASE_URL`"),
+        ('[env]\nhttps_proxy = "http://example.org"', "a project cannot set `https_proxy`"),
+        ('[env]\nGIT_CONFIG_COUNT = "1"', "a project cannot set `GIT_CONFIG_COUNT`"),
+        ('[env]\nPATH = "./bin"', "`PATH` is made by claudebox"),
+    ],
+)
+def test_some_settings_never_come_from_a_project(person, text, message):
+    # proves EXT-01, E05, A16
+    person.file(text)
+    reader = person.reader()
+
+    with pytest.raises(ClaudeboxError, match=message):
+        reader.layer(reader.project(person.project))
+    if "\nPATH" not in text:
+        person.defaults(text.replace('"strict"', '"default"'))
+        assert person.read()  # the same is fine where the person says it
+
+
+# The cache
+
+
+def test_a_file_that_was_read_before_is_not_parsed_again(person, monkeypatch):
+    path = person.defaults('network = "none"\n')
+    before = person.read()
+    monkeypatch.setattr(document, "read", lambda _source: pytest.fail("parsed again"))
+
+    assert person.read().given == before.given
+
+    monkeypatch.undo()
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("yes = true\n")
+    assert person.read().on("yes")
+
+
+def test_nothing_is_written_where_only_something_is_shown(person):
+    # proves UX-04
+    person.defaults('network = "none"\n')
+    reader = person.reader(keep=False)
+
+    assert reader.defaults().given["network"][0].value == "none"
+    assert not os.path.exists(f"{person.state}/cache")
+
+
+def test_the_cache_is_private_and_a_damaged_or_foreign_one_is_not_believed(person):
+    person.defaults('network = "none"\n')
+    person.read()
+    (name,) = os.listdir(f"{person.state}/cache")
+    path = f"{person.state}/cache/{name}"
+    assert os.stat(f"{person.state}/cache").st_mode & 0o777 == 0o700
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    forged = marshal.dumps({"network": [("full", 1, {})]})
+
+    # The right digest in front makes it ours: this is the control.
+    good = sha256(forged).hexdigest().encode() + forged
+    fill(good)(path)
+    assert person.read().one("network").value == "full"
+
+    for damaged in (good[:-1], good[:70], b"", b"0" * 64 + forged, forged):
+        fill(damaged)(path)
+        assert person.read().one("network").value == "none"
+
+    fill(good)(path)
+    os.chmod(path, 0o666)
+    assert person.read().one("network").value == "none"
+    if os.getuid() == 0:
+        fill(good)(path)
+        os.chown(path, 12345, 12345)
+        assert person.read().one("network").value == "none"
+    os.unlink(path)
+    os.symlink(person.profile("forged", good), path)
+    assert person.read().one("network").value == "none"
+    fill(good)(f"{person.state}/other")
+    os.chmod(f"{person.state}/cache", 0o777)
+    assert person.read().one("network").value == "none"
+
+
+def test_the_cache_does_not_grow_without_end(person):
+    for number in range(150):
+        person.defaults(f'[env]\nA = "{number}"\n')
+        person.read()
+
+    assert len(os.listdir(f"{person.state}/cache")) <= 64
+
+
+def test_what_a_project_says_is_kept_apart_from_what_the_person_says(person):
+    # proves E05
+    text = 'network = "full"\n'
+    person.defaults(text)
+    person.file(text)
+    reader = person.reader()
+
+    assert not reader.defaults().given["network"][0].foreign
+    assert reader.layer(reader.project(person.project)).given["network"][0].foreign
+
+
+def test_json_and_toml_say_the_same(person):
+    # proves PROF-01
+    document = {
+        "network": "none",
+        "env": {"A": "b"},
+        "mounts": [{"host": "/srv", "mode": "rw"}],
+        "extra_env_passthrough": ["X"],
+        "packages": ["jq"],
+        "name": "x",
+    }
+    person.profile("j.json", json.dumps(document))
+    person.profile(
+        "t.toml",
+        'network = "none"\nextra_env_passthrough = ["X"]\npackages = ["jq"]\nname = "x"\n'
+        '[env]\nA = "b"\n[[mounts]]\nhost = "/srv"\nmode = "rw"\n',
+    )
+
+    def plain(name):
+        (layer,) = person.reader().profile(name, "--profile")
+        return {key: [(given.value, given.fields) for given in values] for key, values in layer.given.items()}
+
+    assert plain("j") == plain("t")

@@ -1,0 +1,163 @@
+"""One row in one table: everything else follows from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.conftest import REPOSITORY
+
+from claudebox import config, document, explain, settings, trust
+from claudebox.commands import configuration, reference, schema, starter
+from claudebox.errors import ClaudeboxError
+from claudebox.settings import SETTINGS, Field, Layer, Setting, Settings
+
+NEW = (
+    Setting(
+        "weather", ("--weather",), "choice", "Restrictions", "`sun`: bright; `rain`: wet",
+        metavar="SKY", choices=("sun", "rain"), default="sun", variable="CLAUDEBOX_WEATHER", in_files="project",
+        widest="first",
+    ),
+    Setting("birds", ("--bird",), "list", "What enters", "birds", metavar="BIRD", in_files="project"),
+    Setting(
+        "garden", (), "rows", "What enters", "beds in the garden", in_files="user",
+        fields=(Field("plant", "what grows there", example="rose"), Field("size", "how large", default="")),
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture
+def longer_table(monkeypatch):
+    rows = (*SETTINGS, *NEW)
+    for module in (settings, document, trust, configuration, reference, schema, starter):
+        monkeypatch.setattr(module, "SETTINGS", rows)
+
+
+@pytest.fixture
+def home(tmp_path):
+    os.makedirs(tmp_path / ".claudebox", mode=0o700)
+    return tmp_path
+
+
+def layers(home, text):
+    (home / ".claudebox/config.toml").write_text(text)
+    return config.layers(Settings({}), {}, config.Reader(str(home), keep=False))
+
+
+def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
+    # proves PROF-01
+    # flag and variable
+    assert settings.read(["--weather", "rain", "--bird", "owl"], {}).one("weather").value == "rain"
+    assert settings.read([], {"CLAUDEBOX_WEATHER": "rain"}).one("weather").origin == "CLAUDEBOX_WEATHER"
+    # key in files, with errors
+    text = 'weather = "rain"\nbirds = ["owl"]\n[[garden]]\nplant = "rose"\n'
+    merged = settings.merge(settings.parse([]), {}, layers(home, text))
+    assert merged.one("weather").origin == "~/.claudebox/config.toml:1"
+    assert merged.one("garden").fields == {"plant": "rose", "size": ""}
+    with pytest.raises(ClaudeboxError, match='`weather` is "rian", and must be `sun` or `rain`; did you mean `rain`'):
+        layers(home, 'weather = "rian"')
+    with pytest.raises(ClaudeboxError, match="did you mean `weather`"):
+        layers(home, 'waether = "rain"')
+    # help, man page, completions
+    assert "--weather SKY" in "\n".join(reference.help_text())
+    for rendering in (reference.man_page(), reference.bash_completion(), reference.zsh_completion()):
+        assert "weather" in rendering
+        assert "rain" in rendering
+    assert "-l weather" in reference.fish_completion()
+    assert "garden" in reference.man_page()
+    # schema, the file of --init
+    properties = json.loads(schema.text())["properties"]
+    assert properties["weather"]["enum"] == ["sun", "rain"]
+    assert properties["garden"]["items"]["required"] == ["plant"]
+    assert '#weather = "sun"' in starter.text()
+    assert "#[[garden]]" in starter.text()
+    # judgement of a project file
+    changed = {change.text: change.widens for change in trust.changes(settings.read([], {}), merged)}
+    assert changed["weather: sun -> rain"] is False
+    assert changed["birds: + owl"] is True
+    # --explain
+    assert any("weather = rain" in line and "config.toml:1" in line for line in explain.origins(merged))
+
+
+def test_without_the_rows_nothing_knows_them(home):
+    with pytest.raises(ClaudeboxError, match="`weather` is not a setting"):
+        layers(home, 'weather = "rain"')
+    assert settings.read(["--weather"], {}).words == ("--weather",)
+
+
+def test_the_schema_of_the_documentation_is_up_to_date():
+    # proves PROF-01
+    stored = (REPOSITORY / "docs/claudebox.schema.json").read_text()
+
+    assert stored == schema.text() + "\n", "run `bin/claudebox --schema >docs/claudebox.schema.json`"
+
+
+def test_the_schema_knows_every_key_and_no_other():
+    # proves PROF-01
+    document_of_schema = json.loads(schema.text())
+
+    assert document_of_schema["additionalProperties"] is False
+    assert set(document_of_schema["properties"]) == {row.file_key for row in SETTINGS if row.in_files != "none"}
+    mounts = document_of_schema["properties"]["mounts"]["items"]
+    assert mounts["required"] == ["host"]
+    assert mounts["properties"]["mode"]["enum"] == ["ro", "rw"]
+
+
+def test_the_file_of_init_changes_nothing_and_every_line_of_it_can_be_put_in_force(home):
+    # proves PROF-01
+    text = starter.text()
+    assert tomllib.loads(text) == {}
+
+    lines = [line[1:] if line.startswith("#") and not line.startswith("# ") and line[1:2] != " " else line
+             for line in text.splitlines()]  # fmt: skip
+    document_of_all = "\n".join(line for line in lines if not line.startswith("#"))
+    assert set(tomllib.loads(document_of_all)) == {
+        row.file_key for row in SETTINGS if row.in_files in ("user", "project")
+    }
+    (layer, *_) = layers(home, document_of_all)
+    before = settings.read([], {})
+    for change in trust.changes(before, settings.merge(settings.parse([]), {}, (layer,))):
+        assert change.key in ("profile", "set_env", "mounts", "git_credential", "command"), change
+
+
+def test_the_default_profile_is_what_happens_without_one(home):
+    # proves EXT-03
+    (layer,) = config.Reader(str(home), keep=False).profile("default", "--profile")
+    plain, named = settings.read([], {}), settings.merge(settings.parse([]), {}, (layer,))
+
+    assert [change for change in trust.changes(plain, named) if change.key not in ("name", "description")] == []
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("network", "inet"), ("project_secrets", "mask"), ("secret_variables", "refuse"), ("terminal", "private"),
+])  # fmt: skip
+def test_the_strict_profile_is_strict_in_everything_that_this_version_knows(home, key, value):
+    # proves EXT-03, SEC-01
+    row = next((row for row in SETTINGS if row.key == key), None)
+    if row is None or value not in row.choices:
+        pytest.skip(f"this version does not have {key} = {value}")
+    (layer,) = config.Reader(str(home), keep=False).profile("strict", "--profile")
+
+    assert layer.given[key][0].value == value
+
+
+def test_built_in_profiles_only_tighten_and_give_a_reason_for_each_setting(home):
+    # proves EXT-03
+    reader = config.Reader(str(home), keep=False)
+    for name, path in reader.names().items():
+        chain = reader.profile(name, "--profile")
+        before, after = settings.read([], {}), settings.merge(settings.parse([]), {}, chain)
+        described = ("name", "description", "extends")
+        assert not [c for c in trust.changes(before, after) if c.widens and c.key not in described], name
+        lines = Path(path).read_text().splitlines()
+        for number, line in enumerate(lines):
+            if "=" in line and not line.startswith(("#", *described)):
+                assert lines[number - 1].startswith("# "), f"{name}: {line} has no reason"
+
+
+def test_a_layer_of_an_unknown_setting_is_a_bug_and_not_ignored():
+    with pytest.raises(KeyError):
+        settings.merge(settings.parse([]), {}, (Layer("x", {"nothing": ()}),))
