@@ -260,7 +260,7 @@ def _report(
     parts, best_parts = (sum(list(row.values())[:2]) for row in (times, best))
     yield f"Medians of {rounds} interleaved rounds; Python {platform.python_version()}, Linux {platform.release()},"
     load = os.getloadavg()[0]
-    busy = "; the machine is busy, and medians say little" if load > 1.5 else ""
+    busy = "; the machine is busy, and medians say little" if load > (os.cpu_count() or 1) + 1 else ""
     yield f"{os.cpu_count()} cores, load {load:.1f}{busy}."
     yield ""
     yield from _table(
