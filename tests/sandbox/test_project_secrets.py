@@ -21,7 +21,7 @@ FILES = {
     ".env": f"# API_KEY=commented\nPORT=3000\nDEBUG=true\nexport API_KEY='{SECRET}' # mine\nURL=postgres://u:{SECRET}@db/x\n"
     f'OTHER={SECRET}\nPEM="{KEY}"\nLAST=1\n',
     ".env.local": f"TOKEN={SECRET}\n",
-    ".npmrc": f"registry=https://registry.npmjs.org/\n//registry.npmjs.org/:_authToken={TOKEN}\n",
+    ".npmrc": f"registry=https://registry.example.org/\n//registry.example.org/:_authToken={TOKEN}\n",
     ".pypirc": f"[pypi]\nusername = __token__\npassword = pypi-{SECRET}\n",
     ".netrc": f"machine example.org login bob password {SECRET}\n",
     "id_ed25519": KEY,
