@@ -135,7 +135,7 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
         else:
             console.write([*explain.tree(plan), *explain.origins(settings)], descriptor=1)
         return 0
-    from claudebox import client, instance, launch  # noqa: PLC0415
+    from claudebox import client, instance, launch, supervise  # noqa: PLC0415
     from claudebox.journal import Session  # noqa: PLC0415
     from claudebox.login import Freshness  # noqa: PLC0415
 
@@ -157,8 +157,6 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     try:
         session.begin(plan.stubs)
         sandbox = launch.start(prepared, prelude)
-        from claudebox import supervise  # noqa: PLC0415
-
         status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)
     except launch.Interrupted as interruption:
         return 128 + interruption.number

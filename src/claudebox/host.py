@@ -112,6 +112,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     instance = instances.locate(home, repository.main if repository else workdir.real)
     leaks, leaks_note = survey.leaks(policy, workdir.real, repository, instance)
     own_files, held = _own_files(f"{home}/.claudebox", workdir.real)
+    seen: dict[str, int] = {}
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
@@ -165,7 +166,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         client=client,
         client_problem=client_problem,
         sources=sources,
-        destinations={request.dest: _destination(request.dest) for request in policy.mounts},
+        destinations={request.dest: _destination(request.dest, seen) for request in policy.mounts},
         instance=instance,
         login=logins.find(home, instance),
         claude_parts=_claude_parts(home) if policy.inherit or policy.shared_home else (),
@@ -289,18 +290,22 @@ def _present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]
     return tuple(fact for fact in facts if fact.kind != "missing")
 
 
-def _destination(dest: str) -> Destination:
+def _destination(dest: str, seen: dict[str, int]) -> Destination:
     """Walk to a destination without following a link: bwrap would follow it, even out of the sandbox (C01)."""
-    current = ""
+    current, mode = "", 0
     for part in dest.strip("/").split("/"):
         current = f"{current}/{part}"
-        try:
-            mode = os.lstat(current).st_mode
-        except OSError:
+        if current not in seen:  # a thousand mounts mostly share what is above them
+            try:
+                seen[current] = os.lstat(current).st_mode
+            except OSError:
+                seen[current] = 0
+        mode = seen[current]
+        if not mode:
             return Destination()
         if stat.S_ISLNK(mode):
             return Destination(through_link=True)
-    return Destination(exists=True, directory=stat.S_ISDIR(os.stat(dest).st_mode))
+    return Destination(exists=True, directory=stat.S_ISDIR(mode))
 
 
 def _claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:

@@ -165,8 +165,6 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sand
             prepared.link.begin()
         for descriptor in prepared.descriptors:
             os.close(descriptor)
-        from claudebox import supervise, sweep  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
-
         payload = _await_ready(ours, messages, monitor)
         init = _check(payload, prepared)
         if prepared.link is not None:  # the sandbox is complete, and nothing of the payload has run
