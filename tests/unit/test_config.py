@@ -279,7 +279,7 @@ def hostile(person, make, path):
     begin = time.monotonic()
     with pytest.raises(ClaudeboxError) as caught:
         person.read_file() if path.startswith(person.project) else person.read()
-    assert time.monotonic() - begin < 3  # a second, and the patience that a busy machine needs
+    assert time.monotonic() - begin < 10  # a second, and the patience that a busy machine needs
     assert "\n" not in caught.value.message
     return caught.value.message
 
