@@ -33,9 +33,10 @@ _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
 _LOOK = 0.5  # seconds between two looks whether bwrap is still there
 _PR_SET_CHILD_SUBREAPER = 36
 _MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
-_MESSAGE_LIMIT = 8192
-_SPARE_DESCRIPTORS = 64
+_MESSAGE_LIMIT, _SPARE_DESCRIPTORS = 8192, 64
 _DROPPED = "run `claudebox --check`; bwrap may be a wrapper that drops options"
+
+_interruptions: list[int] = []  # signals that came while the sandbox was being set up
 
 
 class Prepared(Value):
@@ -152,6 +153,7 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sand
     messages, message_end = os.pipe()
     message_end = _own(message_end)
     taken = (number for number in IGNORED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
+    _interruptions.clear()
     handlers = {number: signal.signal(number, _interrupt) for number in taken}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it, and then nobody tells the end
     kernel.call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -173,6 +175,8 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sand
         descriptors = os.pidfd_open(init), os.pidfd_open(payload)
         # From here on signals are taken one at a time by `supervise`.
         signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP])
+        if _interruptions:
+            raise Interrupted(_interruptions[0])
         custody.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
         ours.send(b"go\n")
         return Sandbox(monitor, init, payload, *descriptors, prepared.link)
@@ -192,6 +196,7 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sand
 
 
 def _interrupt(number: int, _frame: object) -> NoReturn:
+    _interruptions.append(number)  # the interpreter loses an exception that comes in the midst of an import
     raise Interrupted(number)
 
 
