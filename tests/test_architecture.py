@@ -15,7 +15,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "src/claudebox"
 
 # They decide, from values alone: a plan is the same for the same settings and facts, and a test needs no machine.
 PURE = {
-    "awareness", "bwrap", "client", "environment", "errors", "explain", "exposure", "guard", "model", "mounts",
+    "awareness", "bwrap", "catalogue", "client", "environment", "errors", "explain", "exposure", "guard", "model",
+    "mounts",
     "network", "places", "plan", "policy", "seccomp", "secrets", "settings", "shadows", "values",
     "destinations", "uplink.arguments",
 }  # fmt: skip
@@ -29,8 +30,8 @@ ACTING = {
 }  # fmt: skip
 # Processes of their own, and what is not a launch: never imported by one.
 OFF_THE_PATH = {"commands", "demo", "detector", "document", "keeper", "leaks", "parsing", "ptyproxy", "screen"}
-# One runs inside on its own, with nothing of the package around it; the other is a table.
-LONG = {"commands.probe", "settings"}
+# It runs inside on its own, with nothing of the package around it.
+LONG = {"commands.probe"}
 # All that a launch may import at the top of a module; everything else is dear (bench/launch measures it).
 CHEAP = {
     "__future__",

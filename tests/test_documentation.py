@@ -8,7 +8,7 @@ from scripts import generate
 from tests.conftest import REPOSITORY
 
 from claudebox import settings
-from claudebox.settings import SETTINGS
+from claudebox.catalogue import SETTINGS
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
 FLAGS = {flag for row in SETTINGS for flag in row.flags}

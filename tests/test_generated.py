@@ -8,7 +8,7 @@ import sys
 import pytest
 from tests.conftest import REPOSITORY, need
 
-from claudebox.settings import SETTINGS
+from claudebox.catalogue import SETTINGS
 
 GENERATE = REPOSITORY / "scripts/generate.py"
 

@@ -20,7 +20,8 @@ ALLOWED = {
 }  # fmt: skip
 # Of claudebox, exactly what a launch of a command needs.
 OWN = {
-    "awareness", "baked", "bubblewrap", "bwrap", "cli", "client", "console", "custody", "environment", "errors",
+    "awareness", "baked", "bubblewrap", "bwrap", "catalogue", "cli", "client", "console", "custody", "environment",
+    "errors",
     "explain", "exposure", "files", "git", "guard", "host", "instance", "journal", "kernel", "launch", "layout",
     "login", "model", "mounts", "network", "obedience", "places", "plan", "policy", "programs", "seccomp", "secrets",
     "settings", "shadows", "sockets", "supervise", "survey", "sweep", "terminal", "values", "watched",

@@ -9,17 +9,18 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from claudebox import console, policy
+from claudebox.catalogue import SETTINGS
 from claudebox.environment import LOADERS, MADE
 from claudebox.errors import ClaudeboxError
 from claudebox.parsing import kind, parse
-from claudebox.settings import SETTINGS, Given
+from claudebox.settings import Given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from claudebox.catalogue import Setting
     from claudebox.config import Role, Source
     from claudebox.parsing import Lines
-    from claudebox.settings import Setting
 
 Row = tuple[str, int, dict[str, str]]  # value, line, fields
 

@@ -195,8 +195,8 @@ def origins(settings: Settings) -> Iterator[str]:
 
 
 def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    from claudebox.catalogue import SETTINGS  # noqa: PLC0415
     from claudebox.secrets import looks_secret  # noqa: PLC0415
-    from claudebox.settings import SETTINGS  # noqa: PLC0415
 
     for row in SETTINGS:
         if row.verb or row.key == "json":

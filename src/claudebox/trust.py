@@ -10,16 +10,18 @@ from __future__ import annotations
 import os
 
 from claudebox import console, kernel
+from claudebox.catalogue import SETTINGS
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
-from claudebox.settings import SETTINGS, Layer
+from claudebox.settings import Layer
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from claudebox.settings import Given, Setting, Settings
+    from claudebox.catalogue import Setting
+    from claudebox.settings import Given, Settings
 
 _LIMIT = 1 << 20
 _MODES = {"ro": "read-only", "rw": "writable"}

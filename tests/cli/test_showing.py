@@ -11,8 +11,8 @@ from tests.cli.conftest import tree
 from tests.conftest import need
 
 import claudebox
+from claudebox.catalogue import SETTINGS
 from claudebox.programs import _CLIENT_PLACES
-from claudebox.settings import SETTINGS
 
 SHOWING = ["--help", "--version", "--dry-run", "--explain"]
 

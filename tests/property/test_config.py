@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudebox import settings, trust
+from claudebox.catalogue import SETTINGS
 from claudebox.screen import Filter
-from claudebox.settings import SETTINGS, Given, Layer, Settings
+from claudebox.settings import Given, Layer, Settings
 
 FROM_PROJECT = [row for row in SETTINGS if row.in_files == "project"]
 

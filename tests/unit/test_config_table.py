@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from tests.conftest import REPOSITORY
 
-from claudebox import config, document, explain, settings, trust
+from claudebox import catalogue, config, document, explain, settings, trust
+from claudebox.catalogue import SETTINGS, Field, Setting
 from claudebox.commands import configuration, reference, schema, starter
 from claudebox.errors import ClaudeboxError
-from claudebox.settings import SETTINGS, Field, Layer, Setting, Settings
+from claudebox.settings import Layer, Settings
 
 NEW = (
     Setting(
@@ -32,7 +33,7 @@ NEW = (
 @pytest.fixture
 def longer_table(monkeypatch):
     rows = (*SETTINGS, *NEW)
-    for module in (settings, document, trust, configuration, reference, schema, starter):
+    for module in (catalogue, settings, document, trust, configuration, reference, schema, starter):
         monkeypatch.setattr(module, "SETTINGS", rows)
 
 

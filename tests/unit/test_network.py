@@ -4,8 +4,8 @@ import pytest
 from tests import hosts
 
 from claudebox import network
+from claudebox.catalogue import SETTINGS
 from claudebox.model import Policy
-from claudebox.settings import SETTINGS
 
 
 def resolv_conf(content: bytes, tier: str = "full") -> bytes:

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from claudebox import settings
+from claudebox.catalogue import SETTINGS, Setting
 from claudebox.commands import reference
-from claudebox.settings import SETTINGS, Setting
 
 RENDERINGS = {
     "help": lambda: "\n".join(reference.help_text()),

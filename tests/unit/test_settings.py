@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from claudebox import settings
+from claudebox.catalogue import SETTINGS
 from claudebox.errors import ClaudeboxError
-from claudebox.settings import SETTINGS, Given
+from claudebox.settings import Given
 
 
 def test_defaults_know_that_they_are_defaults():

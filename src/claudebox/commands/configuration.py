@@ -8,10 +8,11 @@ import time
 from typing import TYPE_CHECKING
 
 from claudebox import config, console, host, kernel, settings, trust
+from claudebox.catalogue import SETTINGS
 from claudebox.commands import schema, starter
 from claudebox.errors import DECLINED, ClaudeboxError
 from claudebox.instance import open_state, replace
-from claudebox.settings import SETTINGS, Settings
+from claudebox.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

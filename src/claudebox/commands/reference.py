@@ -6,13 +6,13 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from claudebox import __version__, guard
-from claudebox.settings import SETTINGS
+from claudebox.catalogue import SETTINGS
 from claudebox.toolchains import TOOLCHAINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.settings import Setting
+    from claudebox.catalogue import Setting
 
 _SUMMARY = "Claude Code with every permission, in a sandbox without your secrets"
 _USAGE = "claudebox [own flags] [anything for claude]"

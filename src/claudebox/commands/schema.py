@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from claudebox.settings import SETTINGS
+from claudebox.catalogue import SETTINGS
 
 if TYPE_CHECKING:
-    from claudebox.settings import Field, Setting
+    from claudebox.catalogue import Field, Setting
 
 _TEXT = {"type": "string", "minLength": 1}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from claudebox.settings import SETTINGS
+from claudebox.catalogue import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.settings import Setting
+    from claudebox.catalogue import Setting
 
 _TABLES = ("table", "record", "rows")
 

@@ -1,0 +1,246 @@
+"""The table of settings: one row is one thing that a person can ask for.
+
+Flags, keys in files, help, man page, completions, the JSON Schema, the judgement of project files and the merge of
+layers all follow from the rows here; nothing else in claudebox knows the name of a flag or of a key.
+"""
+
+from __future__ import annotations
+
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Shape = Literal["switch", "choice", "text", "list", "words", "table", "record", "rows"]
+    Group = Literal["Starting", "Showing", "Profiles", "What enters", "Restrictions"]
+    Files = Literal["none", "user", "profile", "project"]
+
+
+class Field(Value):
+    """One key of a setting that is a table."""
+
+    name: str
+    help: str
+    choices: tuple[str, ...] = ()
+    default: str | None = None  # None: it must be given
+    example: str = ""
+
+
+class Setting(Value):
+    """One row: what it is called, what it takes, what it does."""
+
+    key: str
+    flags: tuple[str, ...]
+    shape: Shape
+    group: Group
+    help: str
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    default: str = ""
+    variable: str = ""  # an environment variable of the host that sets it, comma-separated for lists
+    verb: bool = False  # does something else than starting the client; two of them contradict each other
+    in_files: Files = "none"  # `user`: only in files of the person; `profile`: in profiles; `project`: everywhere
+    name: str = ""  # its key in files, where that is not `key`
+    instead: str = ""  # what to write in a file instead
+    fields: tuple[Field, ...] = ()  # of a record, or of each of several rows
+    # What a project file may do without being asked: tighten. Of a choice: at which end of `choices` the widest stands;
+    # without that every change is asked for. Of the rest: what having it, or one more of it, does.
+    widest: Literal["first", "last", ""] = ""
+    effect: Literal["widens", "tightens"] = "widens"
+
+    @property
+    def file_key(self) -> str:
+        """Return what it is called in files."""
+        return self.name or self.key
+
+    @property
+    def grows(self) -> bool:
+        """Tell whether layers add to it, rather than replace it."""
+        return self.shape in ("list", "rows", "table")
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("yes", ("-y", "--yes"), "switch", "Starting", "start without asking", in_files="user"),
+    Setting(
+        "exec", ("--exec",), "switch", "Starting",
+        "run the words after `--` instead of the client, in the very same sandbox", verb=True,
+    ),
+    Setting("shell", ("--shell",), "switch", "Starting", "open an interactive bash in the sandbox", verb=True),
+    Setting(
+        "dry_run", ("--dry-run",), "switch", "Showing",
+        "print the whole bwrap command, ready to be pasted into bash, and stop", verb=True,
+    ),
+    Setting(
+        "explain", ("--explain",), "switch", "Showing",
+        "print every mount with its reason and every variable with its origin, and stop", verb=True,
+    ),
+    Setting(
+        "check", ("--check",), "switch", "Showing",
+        "examine this machine and tell what would stop a launch, and stop", verb=True,
+    ),
+    Setting(
+        "verify", ("--verify",), "switch", "Showing",
+        "start this very sandbox with a probe inside, tell which promises hold, and stop", verb=True,
+    ),
+    Setting("json", ("--json",), "switch", "Showing", "with --check, --verify, --explain or --instances: print JSON"),
+    Setting(
+        "instances", ("--instances",), "switch", "Showing",
+        "list the projects that have conversations here; `--instances prune` removes those whose project is gone",
+        verb=True,
+    ),
+    Setting(
+        "profiles", ("--profiles",), "switch", "Profiles",
+        "list the profiles; `--profiles NAME` shows one with its reasons and what it changes", verb=True,
+    ),
+    Setting(
+        "trust", ("--trust",), "switch", "Profiles",
+        "list the project files that you have approved; `--trust approve` asks for the one here, "
+        "`--trust revoke PATH` takes one back", verb=True,
+    ),
+    Setting(
+        "init", ("--init",), "switch", "Profiles",
+        "write ~/.claudebox/config.toml, every setting in it with its meaning, unless it is there already", verb=True,
+    ),
+    Setting("schema", ("--schema",), "switch", "Profiles", "print the JSON Schema of these files, and stop", verb=True),
+    Setting(
+        "profile", ("--profile",), "text", "Profiles",
+        "apply ~/.claudebox/profiles/PROFILE.toml (or .json), or a posture that claudebox brings: "
+        "`default`, `strict`, `offline`",
+        metavar="PROFILE", variable="CLAUDEBOX_PROFILE", in_files="user",
+    ),
+    Setting("extends", (), "text", "Profiles", "another profile that is applied before this one", in_files="profile"),
+    Setting("name", (), "text", "Profiles", "what this profile is called", in_files="profile"),
+    Setting("description", (), "text", "Profiles", "what this profile is for, in a sentence", in_files="profile"),
+    Setting(
+        "command", (), "words", "Starting",
+        "another agent to start instead of Claude Code: the program, then its words", in_files="user",
+    ),
+    Setting(
+        "state", (), "list", "What enters", "names in the home that another agent keeps its state under, per project",
+        in_files="user",
+    ),
+    Setting(
+        "demo", ("--demo",), "switch", "Showing",
+        "watch a scripted model attack the sandbox and then work in it, offline and with fake secrets, and stop",
+        verb=True,
+    ),
+    Setting("help", ("-h", "--help"), "switch", "Showing", "print this help, and stop", verb=True),
+    Setting("version", ("--version",), "switch", "Showing", "print the version of claudebox, and stop", verb=True),
+    Setting(
+        "env", ("--env",), "list", "What enters",
+        "let this variable of the host into the sandbox; repeatable",
+        metavar="NAME", variable="CLAUDEBOX_EXTRA_ENV", in_files="project", name="extra_env_passthrough",
+    ),
+    Setting(
+        "set_env", ("--set-env",), "table", "What enters",
+        "give this variable this value in the sandbox; not for secrets, let those in by name; repeatable",
+        metavar="NAME=VALUE", in_files="project", name="env",
+    ),
+    Setting(
+        "mounts", (), "rows", "What enters", "files and directories of the host to show inside",
+        in_files="project",
+        fields=(
+            Field("host", "path on the host: absolute, or with `~/`; in a project file also relative to the project",
+                  example="~/data"),
+            Field("sandbox", "path inside; without it the same", default=""),
+            Field("mode", "`ro`: read-only; `rw`: writable", ("ro", "rw"), "ro"),
+        ),
+    ),
+    Setting(
+        "mount_ro", ("--mount-ro",), "list", "What enters",
+        "show this file or directory inside, read-only; repeatable", metavar="SRC[:DEST]", instead="[[mounts]]",
+    ),
+    Setting(
+        "mount_rw", ("--mount-rw",), "list", "What enters",
+        "show this file or directory inside, writable; repeatable", metavar="SRC[:DEST]", instead="[[mounts]]",
+    ),
+    Setting(
+        "unsafe_mounts", ("--unsafe-mounts",), "switch", "What enters",
+        "permit mounts that expose what the sandbox otherwise hides (keys, sockets, the home)",
+        in_files="user",
+    ),
+    Setting(
+        "toolchain", ("--toolchain",), "list", "What enters",
+        "show the programs of a language from your home, read-only and without the credentials beside them: "
+        "`rust`, `node`, `python`, `go`, `java`, `ruby`, `deno`, `bun`; repeatable",
+        metavar="LANGUAGE", in_files="project", name="toolchains",
+    ),
+    Setting(
+        "package", ("--package",), "list", "What enters",
+        "add this package of nixpkgs to the programs inside; needs Nix; repeatable",
+        metavar="PACKAGE", in_files="project", name="packages",
+    ),
+    Setting(
+        "git_credential", (), "record", "What enters",
+        "the one host that git inside can log in to, and where its token comes from",
+        in_files="user",
+        fields=(
+            Field("host", "name of the host, `github.com`, with `:PORT` if it has one", example="github.com"),
+            Field("token", "`env:NAME`, a variable of the host; or `command:WORDS`, a command that prints the token",
+                  example="env:GH_TOKEN"),
+            Field("username", "most hosts take any name with a token", default="x-access-token"),
+        ),
+    ),
+    Setting(
+        "inherit", ("--inherit",), "list", "What enters",
+        "bring this part of the host's ~/.claude in, read-only: `CLAUDE.md`, `agents`, `commands`, `skills`, "
+        "`output-styles`, `rules`, ...; repeatable",
+        metavar="PART", in_files="project",
+    ),
+    Setting(
+        "claude_home", ("--claude-home",), "choice", "What enters",
+        "`own`: the client has a home per project; `shared`: also everything of the host's ~/.claude, read-only, "
+        "except conversations and logins",
+        metavar="HOME", choices=("own", "shared"), default="own", in_files="project", widest="last",
+    ),
+    Setting(
+        "network", ("--network",), "choice", "Restrictions",
+        "`full`: the host's network with its loopback and LAN; `inet`: the internet, not the LAN nor this machine; "
+        "`none`: loopback of the sandbox only",
+        metavar="TIER", choices=("full", "inet", "none"), default="full", in_files="project", widest="first",
+    ),
+    Setting(
+        "allow_host_port", ("--allow-host-port",), "list", "Restrictions",
+        "in tiers `inet` and `none`: let programs inside reach this TCP port of the host's loopback; repeatable",
+        metavar="PORT", in_files="project",
+    ),
+    Setting(
+        "publish", ("--publish",), "list", "Restrictions",
+        "in tiers `inet` and `none`: make this TCP port of the sandbox reachable at localhost of the host; repeatable",
+        metavar="PORT", in_files="project",
+    ),
+    Setting(
+        "uplink", ("--uplink",), "choice", "Restrictions",
+        "the program that connects tier `inet`: `pasta`, `slirp4netns`, or whichever works (`auto`)",
+        metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto", in_files="user",
+    ),
+    Setting(
+        "allow", ("--allow",), "list", "Restrictions",
+        "let the agent change this protected path for once: `git-config`, `.claude`, `.mcp.json`, `.vscode`, ...; "
+        "repeatable",
+        metavar="PROTECTED", in_files="user",
+    ),
+    Setting(
+        "project_secrets", ("--project-secrets",), "choice", "Restrictions",
+        "secrets in files of the project: `warn` names them, `mask` shows the agent the same files with harmless "
+        "values, `allow` says nothing",
+        metavar="WHAT", choices=("allow", "warn", "mask"), default="warn", in_files="project", widest="first",
+    ),
+    Setting(
+        "allow_userns", ("--allow-userns",), "switch", "Restrictions",
+        "permit user namespaces inside, for programs that bring a sandbox of their own",
+        in_files="project",
+    ),
+    Setting(
+        "secret_variables", ("--secret-variables",), "choice", "Restrictions",
+        "what looks like a secret and was not named by you: `show` it before the start; `refuse` to start with `--yes`",
+        metavar="WHAT", choices=("show", "refuse"), default="show", in_files="project", widest="first",
+    ),
+    Setting(
+        "terminal", ("--terminal",), "choice", "Restrictions",
+        "`shared`: your own terminal; `private`: one of the sandbox's own, whose output is cleaned of clipboard "
+        "writes, notifications and questions to the terminal",
+        metavar="KIND", choices=("shared", "private"), default="shared", in_files="project", widest="first",
+    ),
+)  # fmt: skip
