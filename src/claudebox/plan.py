@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.host import Host
-    from claudebox.model import Policy
+    from claudebox.model import Broker, Policy, Variable
 
 # Descriptors of the gate inside. One digit, because a shell can redirect no others.
 GATE_DESCRIPTOR = 3
@@ -37,9 +37,10 @@ def make(policy: Policy, host: Host) -> Plan:
     exposure.check_workdir(host)
     _check_terminal(host)
     extra = _provision(policy, host)
-    made = () if policy.command else tuple(client.plan_variables(host))
-    variables = environment.plan_variables(policy, host, (*made, *extra.variables))
-    rows = _rows(policy, host, extra)
+    broker, sockets, placeholders = _broker(policy, host)
+    made = () if policy.command else tuple(client.plan_variables(policy, host))
+    variables = environment.plan_variables(policy, host, (*made, *placeholders, *extra.variables))
+    rows = _rows(policy, host, (*sockets, *extra.mounts))
     program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
     if program is None:
         raise ClaudeboxError(
@@ -76,6 +77,7 @@ def make(policy: Policy, host: Host) -> Plan:
         mountpoints=client.mountpoints(policy, host),
         private=policy.private_terminal and host.terminal.shared,
         kept=extra.kept,
+        broker=broker,
     )
 
 
@@ -87,7 +89,19 @@ def _provision(policy: Policy, host: Host) -> Provision:
     return provision.make(policy, host)
 
 
-def _rows(policy: Policy, host: Host, extra: Provision) -> tuple[Mount, ...]:
+def _broker(policy: Policy, host: Host) -> tuple[Broker | None, tuple[Mount, ...], tuple[Variable, ...]]:
+    if not client.has_credential(policy, host):
+        return None, (), ()
+    from claudebox import brokerage  # noqa: PLC0415 - only where there is something to keep outside
+
+    return (
+        brokerage.plan(policy, host),
+        tuple(brokerage.plan_mounts(policy, host)),
+        tuple(brokerage.plan_variables(policy, host)),
+    )
+
+
+def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...]) -> tuple[Mount, ...]:
     of_client = () if policy.command else client.plan_mounts(policy, host)
     own = arrange(
         (
@@ -95,7 +109,7 @@ def _rows(policy: Policy, host: Host, extra: Provision) -> tuple[Mount, ...]:
             *of_client,
             *guard.plan_mounts(policy, host),
             *shadows.plan_mounts(policy, host),
-            *extra.mounts,
+            *extra,
         )
     )
     asked = tuple(exposure.plan_mounts(policy, host))
