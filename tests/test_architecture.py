@@ -37,6 +37,7 @@ CHEAP = {
     "__future__",
     "errno",
     "fcntl",
+    "gc",
     "marshal",
     "os",
     "pwd",

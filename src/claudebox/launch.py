@@ -143,10 +143,7 @@ def check_project(prepared: Prepared) -> None:
 
 
 def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sandbox:
-    """Start bwrap, make sure that every protection is in force, and let the payload go.
-
-    `prelude` is done in the child before it becomes bwrap.
-    """
+    """Start bwrap, after `prelude` in the child; see that every protection is in force, and let the payload go."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     gate = _own(theirs.detach())
@@ -167,6 +164,8 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sand
             prepared.link.begin()
         for descriptor in prepared.descriptors:
             os.close(descriptor)
+        from claudebox import supervise, sweep  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
+
         payload = _await_ready(ours, messages, monitor)
         init = _check(payload, prepared)
         if prepared.link is not None:  # the sandbox is complete, and nothing of the payload has run
