@@ -15,7 +15,7 @@ from claudebox import bwrap, custody, kernel
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.kernel import signal, socket
-from claudebox.plan import GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
+from claudebox.plan import FORWARDED_SIGNALS, GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from claudebox.model import Plan
     from claudebox.uplink.attachment import Attachment
-
-FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
 _FIRST_OWN_DESCRIPTOR = 10  # below are the standard ones and those of the gate
 _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
@@ -173,7 +171,7 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sand
         # Before the word: afterwards they may have ended already.
         descriptors = os.pidfd_open(init), os.pidfd_open(payload)
         # From here on signals are taken one at a time by `supervise`.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, signal.SIGTSTP])
         if _interruptions:
             raise Interrupted(_interruptions[0])
         custody.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
@@ -207,7 +205,7 @@ def _become_bwrap(prepared: Prepared, gate: int, messages: int, prelude: Callabl
         os.dup2(2, STDERR_DESCRIPTOR)
         os.dup2(gate, GATE_DESCRIPTOR)
         os.dup2(messages, 2)
-        for number in IGNORED_SIGNALS:
+        for number in (*IGNORED_SIGNALS, *FORWARDED_SIGNALS):
             signal.signal(number, signal.SIG_IGN)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, programs expect them
             signal.signal(number, signal.SIG_DFL)

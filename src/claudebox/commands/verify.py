@@ -209,7 +209,7 @@ def _launch(
         os.dup2(kept, 1)
         os.close(kept)
         session.end()
-        watched = {*planning.IGNORED_SIGNALS, *launch.FORWARDED, signal.SIGCHLD, signal.SIGTSTP}
+        watched = {*planning.IGNORED_SIGNALS, *planning.FORWARDED_SIGNALS, signal.SIGCHLD, signal.SIGTSTP}
         signal.pthread_sigmask(signal.SIG_UNBLOCK, watched)
     os.set_blocking(reading, False)  # whatever survived may hold the other end
     written = b""
