@@ -22,7 +22,8 @@ PURE = {
 }  # fmt: skip
 # They act on the machine or read it as a whole; nothing that decides may reach for them.
 ACTING = {
-    "bubblewrap", "config", "credential", "custody", "dotfiles", "host", "instance", "journal", "kernel", "launch",
+    "bubblewrap", "config", "credential", "custody", "dotfiles", "host", "inspection", "instance", "journal", "kernel",
+    "launch",
     "layout", "login", "obedience", "sockets", "supervise", "survey", "sweep", "terminal",
     "trust", "watched",
     "uplink.addresses", "uplink.attachment", "uplink.barred", "uplink.candidates", "uplink.netlink",

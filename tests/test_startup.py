@@ -22,10 +22,10 @@ ALLOWED = {
 # Of claudebox, exactly what a launch of a command needs.
 OWN = {
     "awareness", "baked", "bubblewrap", "bwrap", "catalogue", "cli", "client", "console", "custody", "environment",
-    "errors",
-    "explain", "exposure", "files", "git", "guard", "host", "instance", "journal", "kernel", "launch", "layout",
-    "login", "model", "mounts", "network", "obedience", "places", "plan", "policy", "programs", "seccomp", "secrets",
-    "settings", "shadows", "sockets", "supervise", "survey", "sweep", "terminal", "values", "watched",
+    "errors", "explain", "exposure", "files", "git", "guard", "host", "inspection", "instance", "journal", "kernel",
+    "launch", "layout", "login", "model", "mounts", "network", "obedience", "places", "plan", "policy", "programs",
+    "seccomp", "secrets", "settings", "shadows", "sockets", "supervise", "survey", "sweep", "terminal", "values",
+    "watched",
 }  # fmt: skip
 FORBIDDEN = {
     "argparse", "asyncio", "collections", "contextlib", "ctypes", "dataclasses", "enum", "functools", "hashlib",

@@ -157,8 +157,7 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     started = time.time()
     session = Session(facts.instance)
     try:
-        session.begin(plan.stubs)
-        sandbox = launch.start(prepared, prelude)
+        sandbox = launch.start(prepared, session.begin(plan.stubs), prelude)
         from claudebox import supervise  # noqa: PLC0415
 
         status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)

@@ -209,8 +209,6 @@ def _gate(host: Host) -> tuple[str, ...]:
 def _warnings(policy: Policy, host: Host) -> Iterable[str]:
     if host.landlock < 6 and policy.network == "full":
         yield "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier full"
-    if "--bind-fd" not in host.bwrap.options:
-        yield "this bwrap binds by name only: do not let others rename the project while it starts"
     if policy.allow_userns:
         useless = ", and root cannot even make one: the kernel wants capabilities for that" if host.uid == 0 else ""
         yield f"user namespaces are allowed inside: more of the kernel can be attacked{useless}"

@@ -198,10 +198,10 @@ def _launch(
     session = Session(facts.instance)
     terminal = Terminal()
     try:
-        session.begin(plan.stubs)
+        standing = session.begin(plan.stubs)
         os.dup2(writing, 1)
         os.close(writing)
-        sandbox = launch.start(prepared)
+        sandbox = launch.start(prepared, standing)
         supervise.wait(sandbox, terminal, detached=plan.detached)
         if sandbox.link is not None:
             list(sandbox.link.finish())
