@@ -48,8 +48,8 @@ def plan(policy: Policy, host: Host) -> Broker | None:
         sockets.append(API)
     if not services:
         return None
-    if host.libraries_problem is not None:
-        raise host.libraries_problem
+    if isinstance(host.libraries, ClaudeboxError):
+        raise host.libraries
     return Broker(tuple(services), host.libraries, tuple(sockets))
 
 
