@@ -29,6 +29,7 @@ complete -c claudebox -l network -x -a 'full inet none' -d 'full: the host\'s ne
 complete -c claudebox -l allow-host-port -x -d 'in tiers inet and none: let programs inside reach this TCP port of the host\'s loopback; repeatable'
 complete -c claudebox -l publish -x -d 'in tiers inet and none: make this TCP port of the sandbox reachable at localhost of the host; repeatable'
 complete -c claudebox -l uplink -x -a 'auto pasta slirp4netns' -d 'the program that connects tier inet: pasta, slirp4netns, or whichever works (auto)'
+complete -c claudebox -l auth -x -a 'passthrough broker' -d 'broker: your API key or login stays outside, and a helper on the host adds it to requests to the model; passthrough: the key, or a short-lived token of the login, enters'
 complete -c claudebox -l allow -x -a 'git-config .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml' -d 'let the agent change this protected path for once: git-config, .claude, .mcp.json, .vscode, ...; repeatable'
 complete -c claudebox -l project-secrets -x -a 'allow warn mask' -d 'secrets in files of the project: warn names them, mask shows the agent the same files with harmless values, allow says nothing'
 complete -c claudebox -l allow-userns -d 'permit user namespaces inside, for programs that bring a sandbox of their own'

@@ -94,6 +94,8 @@ def dry_run(plan: Plan) -> Iterator[str]:
             return f"/tmp/claudebox-broker/{value.name}"
         return bash_quote(value.path if isinstance(value, bwrap.Pin) else value)
 
+    if plan.broker is not None:
+        yield "# This starts no broker: what is inside will not reach the model."
     yield f"mkdir -p -m 700 {' '.join(bash_quote(directory) for directory in plan.state)}"
     for stub in plan.stubs:
         yield f"{_MAKING[stub.kind].format(bash_quote(stub.path))}"
@@ -104,6 +106,8 @@ def dry_run(plan: Plan) -> Iterator[str]:
             yield f"  --setenv {word(rest[0])} '***' \\"
             continue
         plain = name.replace("-bind-fd", "-bind").replace("--bind-fd", "--bind") if isinstance(name, str) else name
+        if isinstance(rest[0] if rest else "", bwrap.Socket):
+            plain = "--ro-bind-try"
         yield f"  {' '.join(word(value) for value in (plain, *rest))} \\"
     yield f"  -- {' '.join(word(value) for value in plan.command)} \\"
     for index, content in enumerate(contents):

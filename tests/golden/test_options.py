@@ -73,6 +73,8 @@ def cases() -> dict[str, tuple[Policy, Host]]:
             uid=0, gid=0, user="root", home="/root", home_fact=hosts.fact("/root"), ignored_signals=frozenset({1})
         ),
     )
+    key = {"ANTHROPIC_API_KEY": "not-shown-anywhere", "ANTHROPIC_BASE_URL": "https://gate.example/x"}
+    made["debian-broker"] = CLIENT.replace(auth="broker"), hosts.debian(environ=key, libraries=("/lib/python",))
     made["debian-script"] = CLIENT, hosts.debian(client=_SCRIPT)
     made["debian-socket"] = CLIENT, hosts.debian(sockets=(f"{PROJECT}/tmux.sock",), identity=("", ""))
     made["debian-odd-names"] = (

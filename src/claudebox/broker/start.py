@@ -74,7 +74,7 @@ class Companion:
         self._listeners: dict[str, socket.socket] = {}
         self._control: socket.socket | None = None
         self._process = 0
-        self._made = self._lost = False
+        self._made = self._lost = self._ready = False
         self._notes: list[str] = []
         self._failure = ""
 
@@ -149,7 +149,9 @@ class Companion:
             self._control.shutdown(socket.SHUT_WR)
         except OSError:
             pass
-        self._hear(_FAREWELL, until_end=True)
+        self._hear(0.0, until_end=True)
+        if self._ready:  # otherwise it has nothing to write down yet
+            self._hear(_FAREWELL, until_end=True)
         status = process.end(self._process)
         self._process = 0
         self._control.close()
@@ -173,8 +175,10 @@ class Companion:
             if not word:
                 self._failure = self._failure or ("" if until_end else "it ended at once")
                 return
-            if word == READY and not until_end:
-                return
+            if word == READY:
+                self._ready = True
+                if not until_end:
+                    return
         if patience and not until_end:
             self._failure = f"it was not ready within {patience:.0f} seconds"
 

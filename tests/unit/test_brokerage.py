@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests import hosts
+
+from claudebox import brokerage, client, explain, login, plan
+from claudebox.errors import ClaudeboxError
+from claudebox.login import Login
+from claudebox.model import Constant, NameRequest, Policy
+
+POLICY = Policy("client", auth="broker")
+KEY = "sk-ant-real-key"
+
+
+def made(policy=POLICY, **changes):
+    changes.setdefault("libraries", ("/lib/python",))
+    return plan.make(policy, hosts.debian(**changes))
+
+
+def values(result):
+    return {row.name: row.value for row in result.variables}
+
+
+def config(result):
+    assert result.broker is not None
+    return result.broker.services[0].config
+
+
+@pytest.mark.parametrize("name", client.CREDENTIALS)
+def test_a_credential_of_the_environment_stays_outside_and_its_name_stays(name):
+    # proves AUTH-01, I03
+    result = made(environ={name: KEY})
+
+    assert values(result)[name] == client.PLACEHOLDER
+    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == client.API_SOCKET
+    assert config(result)["credentials"] == {name: KEY}
+    assert KEY not in str(result.variables) + str(result.mounts)
+    assert [row.dest for row in result.mounts if row.kind == "socket"] == [client.API_SOCKET]
+
+
+@pytest.mark.parametrize(
+    ("environ", "held"),
+    [
+        ({"ANTHROPIC_API_KEY": "k", "CLAUDE_CODE_OAUTH_TOKEN": "o"}, {"ANTHROPIC_API_KEY": "k"}),
+        ({"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "o"}, {"CLAUDE_CODE_OAUTH_TOKEN": "o"}),
+        (
+            {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_AUTH_TOKEN": "t", "CLAUDE_CODE_OAUTH_TOKEN": "o"},
+            {"ANTHROPIC_AUTH_TOKEN": "t", "ANTHROPIC_API_KEY": "k"},
+        ),
+    ],
+)
+def test_the_broker_holds_what_the_client_would_use_and_nothing_else(environ, held):
+    result = made(environ=environ, login=Login("host", "/home/alice/.claude/.credentials.json", usable=True))
+
+    assert config(result)["credentials"] == held
+    assert config(result)["login"] == ""
+
+
+def test_a_login_stays_outside_and_what_it_is_good_for_is_told():
+    traits = (("CLAUDE_CODE_SUBSCRIPTION_TYPE", "max"), ("CLAUDE_CODE_OAUTH_SCOPES", "user:inference user:profile"))
+    result = made(environ={}, login=Login("host", "/l", usable=True, traits=traits))
+
+    assert values(result)["CLAUDE_CODE_OAUTH_TOKEN"] == client.PLACEHOLDER
+    assert dict(traits).items() <= values(result).items()
+    assert config(result)["login"] == "/l"
+    assert not [row for row in result.mounts if row.dest.startswith(client.LOGIN_INSIDE) and row.source]
+
+
+def test_without_a_credential_or_a_wish_for_it_there_is_no_broker():
+    assert made(environ={}).broker is None
+    assert made(environ={}, login=Login("host", "/damaged")).broker is None
+    assert made(Policy("client", auth="passthrough"), environ={"ANTHROPIC_API_KEY": KEY}).broker is None
+    assert made(Policy("client", auth="broker", command=("codex",)), environ={"ANTHROPIC_API_KEY": KEY}).broker is None
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"names": (NameRequest("ANTHROPIC_API_KEY", "--env"),)},
+        {"constants": (Constant("ANTHROPIC_AUTH_TOKEN", "x", "--set-env"),)},
+    ],
+)
+def test_a_credential_that_the_person_names_enters_as_they_said(wish):
+    result = made(POLICY.replace(**wish), environ={"ANTHROPIC_API_KEY": KEY})
+
+    assert result.broker is None
+    assert values(result)["ANTHROPIC_API_KEY"] == KEY
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"names": (NameRequest("ANTHROPIC_API_KEY", ".claudebox.toml", foreign=True),)},
+        {"constants": (Constant("ANTHROPIC_API_KEY", "x", ".claudebox.toml", foreign=True),)},
+        {"constants": (Constant("ANTHROPIC_BASE_URL", "http://thief.example", ".claudebox.toml", foreign=True),)},
+        {"constants": (Constant("ANTHROPIC_UNIX_SOCKET", "/tmp/thief", ".claudebox.toml", foreign=True),)},
+    ],
+)
+def test_a_project_file_cannot_get_at_the_credential_nor_lead_it_elsewhere(wish):
+    # proves EXT-01, I03
+    result = made(POLICY.replace(**wish), environ={"ANTHROPIC_API_KEY": KEY})
+
+    assert values(result)["ANTHROPIC_API_KEY"] == client.PLACEHOLDER
+    assert values(result)["ANTHROPIC_BASE_URL"] == "http://localhost"
+    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == client.API_SOCKET
+    assert config(result)["upstream"] == ("https", "api.anthropic.com", 443, "")
+
+
+def test_a_base_url_of_the_person_is_the_upstream():
+    environ = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": "https://gate.example/x/"}
+    named = POLICY.replace(names=(NameRequest("ANTHROPIC_BASE_URL", "--env"),))
+    constant = POLICY.replace(constants=(Constant("ANTHROPIC_BASE_URL", "http://[::1]:8080", "config"),))
+
+    assert config(made(environ=environ))["upstream"] == ("https", "gate.example", 443, "/x")
+    assert config(made(named, environ=environ))["upstream"] == ("https", "gate.example", 443, "/x")
+    assert config(made(constant, environ=environ))["upstream"] == ("http", "::1", 8080, "")
+    assert client.FIRST_PARTY not in values(made(environ=environ))
+    assert client.FIRST_PARTY in values(made(environ={"ANTHROPIC_API_KEY": KEY}))
+
+
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [
+        ("https://api.anthropic.com", ("https", "api.anthropic.com", 443, "")),
+        ("http://127.0.0.1:8080/", ("http", "127.0.0.1", 8080, "")),
+        ("https://Gate.Example/a/b//", ("https", "gate.example", 443, "/a/b")),
+        ("http://[2001:db8::1]", ("http", "2001:db8::1", 80, "")),
+    ],
+)
+def test_addresses_are_read(address, wanted):
+    found = brokerage.read_upstream(address)
+
+    assert (found.scheme, found.host, found.port, found.prefix) == wanted
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "", "gate.example", "//gate.example", "ftp://gate.example", "https://", "https://:80", "https://a b",
+        "https://u:p@gate.example", "https://gate.example:x", "https://gate.example:0", "https://gate.example:99999",
+        "https://gate.example/a?b", "https://gate.example/a#b", "https://gate.example/\r\nx: y", "https://gäte.example",
+        "https://gate.example\r\n", "unix:///x", "https://[::1", "https://gate.example/%2e",
+    ],
+)  # fmt: skip
+def test_what_is_not_an_address_is_refused_without_being_shown(address):
+    with pytest.raises(ClaudeboxError) as raised:
+        brokerage.read_upstream(address)
+
+    assert "u:p" not in str(raised.value) + raised.value.hint
+
+
+def test_a_missing_library_stops_the_launch_and_nothing_enters_instead():
+    problem = ClaudeboxError("the library is missing")
+    with pytest.raises(ClaudeboxError, match="missing"):
+        made(environ={"ANTHROPIC_API_KEY": KEY}, libraries=problem)
+    assert made(environ={}, libraries=problem).broker is None
+
+
+def test_no_rendering_shows_what_the_broker_holds():
+    # proves UX-01, B13
+    result = made(environ={"ANTHROPIC_API_KEY": KEY, "HTTPS_PROXY": "http://me:pass-word@proxy"})
+    texts = [
+        "\n".join(explain.audit(result)), "\n".join(explain.tree(result)), "\n".join(explain.dry_run(result)),
+        explain.as_json(result),
+    ]  # fmt: skip
+
+    for text in texts:
+        assert KEY not in text
+        assert "pass-word" not in text
+    assert "ANTHROPIC_API_KEY stays outside; a broker adds it to requests to https://api.anthropic.com" in texts[0]
+    assert (
+        "--ro-bind-try /tmp/claudebox-broker/api /run/claudebox/api.sock" in texts[2]
+    )  # it can be pasted all the same
+    assert json.loads(texts[3])["broker"] == {
+        "services": ["api"], "upstream": "https://api.anthropic.com", "holds": "ANTHROPIC_API_KEY",
+    }  # fmt: skip
+
+
+def test_the_agent_is_told_that_the_key_is_outside():
+    # proves AWARE-02
+    told = next(row.content for row in made(environ={"ANTHROPIC_API_KEY": KEY}).mounts if row.dest.endswith("BOX.md"))
+    silent = next(row.content for row in made(environ={}).mounts if row.dest.endswith("SANDBOX.md"))
+
+    assert b"stays outside" in told
+    assert b"stays outside" not in silent
+
+
+@pytest.mark.parametrize(
+    ("document", "usable", "traits"),
+    [
+        ({"claudeAiOauth": {"accessToken": "a"}}, True, {}),
+        (
+            {
+                "claudeAiOauth": {
+                    "accessToken": "a",
+                    "scopes": ["x:y", "z"],
+                    "subscriptionType": "max",
+                    "other": "secret",
+                }
+            },
+            True,
+            {"CLAUDE_CODE_OAUTH_SCOPES": "x:y z", "CLAUDE_CODE_SUBSCRIPTION_TYPE": "max"},
+        ),
+        ({"claudeAiOauth": {"accessToken": "a", "scopes": ["x y", 3], "subscriptionType": "m\n"}}, True, {}),
+        ({"claudeAiOauth": {"accessToken": 3}}, False, {}),
+        ({"claudeAiOauth": []}, False, {}),
+        ([], False, {}),
+    ],
+)
+def test_a_login_is_read_for_what_it_says_of_itself(tmp_path, document, usable, traits):
+    path = tmp_path / "login"
+    path.write_text(json.dumps(document), encoding="ascii")
+
+    found = login.read(Login("host", str(path)))
+
+    assert (found.usable, dict(found.traits)) == (usable, traits)
+    assert "accessToken" not in repr(found)
