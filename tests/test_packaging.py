@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import glob
+import importlib.util
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -100,6 +103,43 @@ def test_the_installed_command_starts_a_sandbox(box, prefix):
     assert inside.returncode == 7, inside.stderr
 
 
+_ASK = (
+    "import socket; s = socket.socket(socket.AF_UNIX); s.settimeout(30); s.connect('/run/claudebox/api.sock'); "
+    "s.sendall(b'GET /nothing HTTP/1.1\\r\\nhost: x\\r\\n\\r\\n'); print(s.recv(99).split()[1].decode())"
+)
+
+
+def test_the_broker_of_every_installation_finds_its_libraries(user_box, place, prefix, installed):
+    # proves SAND-01, AUTH-01
+    ask = ("-y", "--network", "none", "--exec", "--", "/usr/bin/python3", "-c", _ASK)
+    key = {"ANTHROPIC_API_KEY": "sk-of-a-test"}
+    of_prefix = user_box.host(f"{prefix}/bin/claudebox", *ask, env=key)
+    for library in ("h11",):  # pip would bring it from an index
+        spec = importlib.util.find_spec(library)
+        assert spec is not None
+        assert spec.submodule_search_locations
+        packages = glob.glob(f"{place}/venv/lib/python3*/site-packages")[0]
+        shutil.copytree(spec.submodule_search_locations[0], f"{packages}/{library}", dirs_exist_ok=True)
+    of_pip = user_box.host(installed, *ask, env=key)
+
+    assert of_prefix.stdout == "403\n", of_prefix.stderr
+    assert of_pip.stdout == "403\n", of_pip.stderr
+
+
+def test_without_its_libraries_a_launch_that_needs_a_broker_says_so(user_box, place):
+    target = f"{place}/bare"
+    _run(str(REPOSITORY / "scripts/install"), "--without-libraries", f"--prefix={target}")
+    need(not os.path.exists("/usr/lib/python3/dist-packages/h11"), "system without python3-h11")
+
+    result = user_box.host(f"{target}/bin/claudebox", "-y", "--exec", "--", "true", env={"ANTHROPIC_API_KEY": "k"})
+    without = user_box.host(f"{target}/bin/claudebox", "-y", "--exec", "--", "true")
+
+    assert (result.returncode, without.returncode) == (125, 0)
+    assert "needs the Python library `h11`" in result.stderr
+    assert "--auth passthrough" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_the_installed_command_imports_nothing_of_the_project(user_box, prefix):
     # proves E03
     for name in ("os", "json", "site", "claudebox", "stat"):
@@ -140,11 +180,12 @@ def test_an_installation_is_readable_by_all_and_writable_by_its_owner_alone(pref
     assert os.path.exists(f"{prefix}/share/man/man1/claudebox.1")
 
 
-def test_the_lock_names_versions_and_hashes_and_no_address():
-    lines = (REPOSITORY / "requirements/test.txt").read_text().splitlines()
+@pytest.mark.parametrize("name", ["broker", "test"])
+def test_the_lock_names_versions_and_hashes_and_no_address(name):
+    lines = (REPOSITORY / f"requirements/{name}.txt").read_text().splitlines()
     packages = [line for line in lines if line and not line.startswith((" ", "#"))]
 
-    assert len(packages) > 10
+    assert len(packages) > 2
     assert all("==" in line and line.endswith("\\") for line in packages)
     assert not [line for line in lines if "://" in line or line.startswith("--")]
 

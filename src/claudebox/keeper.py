@@ -21,7 +21,7 @@ from claudebox.files import read_small
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 _LIMIT = 1 << 20
 _STALE = 30.0
@@ -87,12 +87,12 @@ def renew(
     source: str,
     *,
     refused: str = "",
-    proxies: Mapping[str, str] | None = None,
+    proxy: str | None = None,
     context: ssl.SSLContext | None = None,
 ) -> int:
     """Renew a login that is due, or whose token was refused, unless somebody was faster.
 
-    `proxies` are the host's variables of that meaning; without them those of this process count.
+    `proxy` is the one that the host uses, or nothing; None is what the environment of this process says.
     """
     directory = os.path.dirname(os.path.realpath(source))
     with _lock(os.path.join(directory, ".oauth_refresh.lock")), _lock(f"{directory}.lock"):
@@ -103,7 +103,7 @@ def renew(
         if not isinstance(tokens.get("refreshToken"), str):
             return REFUSED
         try:
-            answer = _ask(tokens["refreshToken"], proxies, context)
+            answer = _ask(tokens["refreshToken"], proxy, context)
         except urllib.error.HTTPError as error:
             return REFUSED if error.code in (400, 401, 403) else UNREACHABLE
         except (OSError, ValueError):
@@ -120,17 +120,14 @@ def renew(
     return DONE
 
 
-def _ask(
-    refresh_token: str, proxies: Mapping[str, str] | None = None, context: ssl.SSLContext | None = None
-) -> dict[str, Any]:
+def _ask(refresh_token: str, proxy: str | None = None, context: ssl.SSLContext | None = None) -> dict[str, Any]:
     body = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": client.OAUTH_CLIENT}
     request = urllib.request.Request(  # noqa: S310 - the address is a constant
         client.OAUTH_TOKEN_URL, json.dumps(body).encode(), {"content-type": "application/json"}
     )
     handlers: list[urllib.request.BaseHandler] = []
-    if proxies is not None:
-        chosen = proxies.get("HTTPS_PROXY") or proxies.get("https_proxy") or ""
-        handlers.append(urllib.request.ProxyHandler({"https": chosen} if chosen else {}))
+    if proxy is not None:
+        handlers.append(urllib.request.ProxyHandler({"https": proxy} if proxy else {}))
     if context is not None:
         handlers.append(urllib.request.HTTPSHandler(context=context))
     with urllib.request.build_opener(*handlers).open(request, timeout=_TIMEOUT) as response:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from claudebox import client
 from claudebox.broker.credentials import Fixed, Login, Refused
-from claudebox.broker.egress import Egress
+from claudebox.broker.egress import Egress, context, find_proxy
 from claudebox.broker.forward import forward
 from claudebox.broker.rules import Refusal, Rules
 from claudebox.broker.stream import Pool, Stream
@@ -129,7 +131,7 @@ def _refused(request: Request) -> Refusal | None:
     return None
 
 
-async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001
+async def open(config: dict[str, Any], shared: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001
     """Serve the socket of the sandbox."""
     scheme, host, port, prefix = config["upstream"]
     egress = Egress((scheme, host, port), config["egress"], config["ca_bundle"])
@@ -144,7 +146,7 @@ async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitab
     async def serve(stream: Stream) -> None:
         await forward(stream, pool, rules)
 
-    server = await asyncio.get_running_loop().create_unix_server(lambda: Stream(serve), sock=context.made("api"))
+    server = await asyncio.get_running_loop().create_unix_server(lambda: Stream(serve), sock=shared.made("api"))
 
     async def close() -> None:
         server.close()
@@ -155,11 +157,12 @@ async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitab
 
 def _renewal(environ: dict[str, str], ca_bundle: str) -> Callable[[str, str], int]:
     def renew(path: str, refused: str) -> int:
-        from claudebox import keeper  # noqa: PLC0415
-        from claudebox.broker.egress import context  # noqa: PLC0415
+        from claudebox import keeper  # noqa: PLC0415 - what it imports is needed a few times a day
 
+        proxy = find_proxy(("https", urlsplit(client.OAUTH_TOKEN_URL).hostname or "", 443), environ)
         try:
-            return keeper.renew(path, refused=refused, proxies=environ, context=context(environ, ca_bundle))
+            address = proxy.address if proxy else ""
+            return keeper.renew(path, refused=refused, proxy=address, context=context(environ, ca_bundle))
         except (OSError, ValueError, TimeoutError):
             return keeper.UNREACHABLE
 

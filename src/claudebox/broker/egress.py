@@ -25,6 +25,7 @@ class Proxy:
     """The host's own proxy."""
 
     def __init__(self, address: str) -> None:
+        self.address = address
         parts = urlsplit(address if "://" in address else f"http://{address}")
         self.secure = parts.scheme == "https"
         self.host = parts.hostname or ""

@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from claudebox import client, console, host, instance, launch, policy, supervise
+from claudebox import brokerage, client, console, host, instance, launch, policy, supervise
 from claudebox import plan as planning
 from claudebox.commands.canaries import Canaries
 from claudebox.errors import ClaudeboxError
@@ -171,6 +171,10 @@ def _python(facts: Host) -> str:
     return next((path for path in candidates if os.access(path, os.X_OK)), "")
 
 
+def _holds_credential(plan: Plan) -> bool:
+    return plan.broker is not None and any(service.name == brokerage.API for service in plan.broker.services)
+
+
 def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, object]:
     asked = {row.source for row in plan.mounts if row.reason.startswith("asked for")}
     hidden = [row.fact for row in facts.hidden if row.fact.identity and row.fact.real not in asked]
@@ -181,7 +185,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
         "names": [row.name for row in plan.variables],
         "hidden": [(fact.path, *fact.identity) for fact in hidden if fact.identity],
         "secrets": canaries.secrets,
-        "credential": canaries.credential[::-1] if plan.broker is not None else "",
+        "credential": canaries.credential[::-1] if _holds_credential(plan) else "",
         "no_credential": "there is no key and no login here, or it enters because you want it to",
         "broker": client.API_SOCKET,
         "placeholder": client.PLACEHOLDER,
