@@ -37,9 +37,9 @@ def etc() -> tuple[tuple[str, str, str], ...]:
     return tuple(rows)
 
 
-def store_path(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the directories of a PATH that lies wholly in the store (SAND-10)."""
-    if baked.STORE_PATH:
+def store_path(path: tuple[str, ...], *, usr: bool = False) -> tuple[str, ...]:
+    """Return the directories of a PATH that lies wholly in the store (SAND-10); beside /usr only what was baked."""
+    if baked.STORE_PATH or usr:
         return baked.STORE_PATH
     found = (programs.find_tool(tool, path) for tool in places.STORE_TOOLS)
     directories = (os.path.dirname(os.path.realpath(tool)) for tool in found if tool)

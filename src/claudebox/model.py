@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     Program = Literal["client", "exec", "shell"]
     Tier = Literal["full", "inet", "none"]
     Uplink = Literal["", "pasta", "slirp4netns"]
+    Nix = Literal["auto", "daemon", "relay", "off"]
     ProjectSecrets = Literal["warn", "mask", "allow"]
     StubKind = Literal["directory", "socket", "dot", "file", "none"]
 
@@ -157,6 +158,27 @@ class Link(Value):
     published: tuple[int, ...] = ()  # of the sandbox's loopback, reachable on the host's
 
 
+class NixAccess(Value):
+    """Whether the sandbox talks to the Nix daemon, and why."""
+
+    kind: Literal["daemon", "relay", "off"]
+    why: str
+    remedy: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class NixRelay(Value):
+    """A daemon of this session in front of the real one, which trusts nobody."""
+
+    directory: str  # of its socket
+    program: str
+    remote: str  # where the real one is
+    bwrap: str
+    home: str  # which it does not see
+    needed: tuple[str, ...] = ()  # what it must see, even in the home
+    environ: tuple[tuple[str, str], ...] = ()
+
+
 class Policy(Value):
     """What a person wants, checked as far as that goes without looking at the machine."""
 
@@ -184,6 +206,11 @@ class Policy(Value):
     kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
     refuse_secrets: bool = False
     private_terminal: bool = False
+    nix: Nix = "auto"
+    nix_origin: str = "default"
+    nixpkgs: str = ""  # the package set that the person chose
+    packages_optional: bool = False
+    devshell: str = ""  # what asked for the project's dev shell
     showing: bool = False  # nothing will be started, so nothing may be run or written to find out
 
 
@@ -194,6 +221,11 @@ class Provision(Value):
     variables: tuple[Variable, ...] = ()
     kept: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()  # directories of programs, in front of those of the system
+    advice: tuple[str, ...] = ()  # sentences for the agent
+    nix: NixAccess | None = None
+    relay: NixRelay | None = None
+    prefix: tuple[str, ...] = ()  # what stands in front of the command
 
 
 class Plan(Value):
@@ -222,3 +254,5 @@ class Plan(Value):
     mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on
     private: bool = False  # the payload gets a terminal of its own
     kept: tuple[str, ...] = ()  # directories of the instance that something inside writes to
+    nix: NixAccess | None = None  # on a machine with Nix
+    relay: NixRelay | None = None

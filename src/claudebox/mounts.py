@@ -54,7 +54,7 @@ def _skeleton() -> Iterable[Mount]:
 
 def _system(policy: Policy, host: Host) -> Iterable[Mount]:
     if host.store:
-        yield Mount("/nix/store", "ro-bind", "programs of Nix", "/nix/store")
+        yield Mount("/nix/store", "ro-bind", "programs of Nix", host.store)
     if host.usr:
         yield Mount("/usr", "ro-bind", "programs of the system", "/usr")
     for root, target in host.roots:

@@ -1,0 +1,132 @@
+"""A companion of one session: a Nix daemon of our own in front of the real one, which trusts nobody (G01).
+
+It runs as the person, whom the real daemon trusts, and speaks to it for the sandbox; so it is what an attacker would
+attack next. It gets a sandbox of its own, without network, home or anything to write to but the directory of its
+socket; nothing of the person's configuration, which the daemon would obey; and builds that go through it have a
+sandbox, whatever the daemon's configuration says.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from claudebox.errors import ClaudeboxError
+from claudebox.kernel import socket
+from claudebox.uplink import process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.model import NixRelay
+
+_PATIENCE = 15.0
+_LAST_WORDS = 4096
+_HINT = "run `claudebox --check`; `--nix off` does without the daemon"
+# `substitute`: in a network of its own Nix would take itself for offline, and tell the daemon to download nothing.
+_CONFIG = """\
+extra-experimental-features = nix-command daemon-trust-override
+sandbox = true
+sandbox-fallback = false
+post-build-hook =
+substitute = true
+"""
+
+
+class Relay:
+    """The process, from before the sandbox starts until it has ended."""
+
+    def __init__(self, relay: NixRelay) -> None:
+        """Make the directory, which is bound into the sandbox before anything is in it."""
+        self._relay = relay
+        self._child = 0
+        self._words = -1
+        self._notes: tuple[str, ...] = ()
+        try:
+            os.mkdir(relay.directory, 0o700)
+        except OSError as error:
+            raise ClaudeboxError(f"`{relay.directory}` cannot be made: {error.strerror}") from None
+
+    @property
+    def _socket(self) -> str:
+        return f"{self._relay.directory}/socket"
+
+    def begin(self) -> None:
+        """Start it, while bwrap builds the sandbox."""
+        self._words, words = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._child = process.spawn(command(self._relay), {2: words}, environ(self._relay))
+        os.close(words)
+
+    def attach(self, payload: int) -> None:  # noqa: ARG002 - a companion is told; this one has nothing to do with it
+        """Wait until it answers."""
+        ended = os.pidfd_open(self._child)
+        limit = time.monotonic() + _PATIENCE
+        try:
+            while not self._answers():
+                if select.select([ended], [], [], 0.003)[0]:
+                    raise ClaudeboxError(f"the relay to the Nix daemon did not start{self._said()}", hint=_HINT)
+                if time.monotonic() > limit:
+                    raise ClaudeboxError(
+                        f"the relay to the Nix daemon did not get ready within {_PATIENCE:.0f} seconds", hint=_HINT
+                    )
+        finally:
+            os.close(ended)
+
+    def _answers(self) -> bool:
+        if not os.path.exists(self._socket):
+            return False
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            probe.connect(self._socket)
+        except OSError:
+            return False
+        finally:
+            probe.close()
+        return True
+
+    def _said(self) -> str:
+        try:
+            said = os.read(self._words, _LAST_WORDS).decode("utf-8", "replace").split("\n")
+        except OSError:
+            return ""
+        lines = [line.strip() for line in said if line.strip() and not line.startswith("accepted connection")]
+        return f": {lines[-1]}" if lines else ""
+
+    def tend(self) -> None:
+        """Notice its end; the sandbox goes on without Nix."""
+        if self._child and os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            self._notes = (f"the relay to the Nix daemon ended during the session{self._said()}",)
+
+    def finish(self) -> tuple[str, ...]:
+        """End it, and everything that it started: its sandbox ends with its first process."""
+        self.tend()
+        if self._child:
+            process.end(self._child)
+            self._child = 0
+        if self._words >= 0:
+            os.close(self._words)
+            self._words = -1
+        for path, remove in ((self._socket, os.unlink), (self._relay.directory, os.rmdir)):
+            try:
+                remove(path)
+            except OSError:
+                continue
+        return self._notes
+
+
+def command(relay: NixRelay) -> tuple[str, ...]:
+    """Return the words that start it in its sandbox."""
+    return (
+        relay.bwrap, "--die-with-parent", "--new-session",
+        "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--cap-drop", "ALL",
+        "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", relay.home,
+        *(word for path in relay.needed for word in ("--ro-bind", path, path)), "--bind", relay.directory, relay.directory, "--chdir", "/",
+        "--", relay.program, "daemon", "--force-untrusted",
+    )  # fmt: skip
+
+
+def environ(relay: NixRelay) -> dict[str, str]:
+    """Return its environment: where to listen, whom to ask, and nothing of the person's configuration."""
+    return {**dict(relay.environ), "NIX_REMOTE": relay.remote, "NIX_DAEMON_SOCKET_PATH": f"{relay.directory}/socket",
+            "NIX_USER_CONF_FILES": "/dev/null", "HOME": "/nonexistent", "XDG_CONFIG_HOME": "/nonexistent",
+            "XDG_CACHE_HOME": "/nonexistent", "NIX_CONFIG": _CONFIG, "PATH": "/usr/bin:/bin"}  # fmt: skip
