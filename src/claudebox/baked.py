@@ -7,3 +7,4 @@ STORE_PATH: tuple[str, ...] = ()  # directories of PATH inside, where the system
 LOADER: tuple[str, str] | None = None  # where programs expect the dynamic loader, and where it is
 NIXPKGS: str = ""  # the package set that belongs to this build: "path:/nix/store/...-source"
 NIX_INDEX_DATABASE: str = ""  # a directory with `files` in it, by which comma finds programs
+LIBRARIES: tuple[str, ...] = ()  # directories of the libraries that the broker imports

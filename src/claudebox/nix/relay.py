@@ -37,15 +37,17 @@ class Relay:
     """The process, from before the sandbox starts until it has ended."""
 
     def __init__(self, relay: NixRelay) -> None:
-        """Make the directory, which is bound into the sandbox before anything is in it."""
         self._relay = relay
         self._child = 0
         self._words = -1
         self._notes: tuple[str, ...] = ()
+
+    def open(self) -> None:
+        """Make the directory, which is bound into the sandbox before anything is in it."""
         try:
-            os.mkdir(relay.directory, 0o700)
+            os.mkdir(self._relay.directory, 0o700)
         except OSError as error:
-            raise ClaudeboxError(f"`{relay.directory}` cannot be made: {error.strerror}") from None
+            raise ClaudeboxError(f"`{self._relay.directory}` cannot be made: {error.strerror}") from None
 
     @property
     def _socket(self) -> str:

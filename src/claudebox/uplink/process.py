@@ -74,7 +74,7 @@ def renounce() -> None:
 
 
 def spawn(words: tuple[str, ...], inherited: dict[int, int], environ: dict[str, str] | None = None) -> int:
-    """Start a program with these descriptors, number there → number here, and an environment of its own."""
+    """Start a program with next to no environment and these descriptors: number there → number here."""
     parent = os.getpid()
 
     def body() -> None:
@@ -84,7 +84,7 @@ def spawn(words: tuple[str, ...], inherited: dict[int, int], environ: dict[str, 
             else:
                 os.dup2(here, there)
         end_with(parent)
-        os.execve(words[0], words, environ or {"PATH": "/usr/bin:/bin"})
+        os.execve(words[0], words, {"PATH": "/usr/bin:/bin"} if environ is None else environ)
 
     return fork(body, inherited.values())
 
