@@ -45,8 +45,8 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
         yield f"- {clean(sentence)}"
     place = "/usr" if any(row.dest == "/usr" for row in rows) else "/nix/store"
     yield (
-        f"- Programs of the system are in {place}, read-only; `sudo`, `apt` and their like do not work. Install into the "
-        "project or the home: a virtual environment, `npm install`, `cargo install --root`."
+        f"- Programs of the system are in {place}, read-only; `sudo`, `apt` and their like do not work. Install into "
+        "the project or the home: a virtual environment, `npm install`, `cargo install --root`."
     )
     if not policy.allow_userns:
         yield "- Containers and other sandboxes (docker, podman, bwrap, unshare) do not start inside."

@@ -1,4 +1,4 @@
-"""Processes of ours beside a sandbox: its network, its broker, its relay to the Nix daemon. One mechanism for all of them.
+"""Processes of ours beside a sandbox: its network, its broker, its relay to the Nix daemon. One mechanism for all.
 
 Each can `open` what bwrap binds, `begin` while bwrap is at work, `attach` before the payload runs, `tend` to the end of
 a process of ours, and `finish`, which returns what the person should know.

@@ -19,7 +19,7 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.nix.facts import Nix
+    from claudebox.nix.model import Nix
     from claudebox.toolchains import Found
     from claudebox.uplink.candidates import Candidate
 

@@ -1,1 +1,1 @@
-"""Nix: where store and daemon are, who may talk to the daemon, packages, dev shells. Imported only where there is one."""
+"""Nix: store and daemon, who may talk to the daemon, packages, dev shells. Imported only where there is a store."""

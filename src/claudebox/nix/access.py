@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
 from claudebox.model import NixAccess
-from claudebox.nix.daemon import number
+from claudebox.nix.model import number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.model import Policy
-    from claudebox.nix.facts import Nix
+    from claudebox.nix.model import Nix
 
 _PLAINLY = 'if that is what you want, say `nix = "{}"` in ~/.claudebox/config.toml, or `--nix {}`'
 _OWN_NETWORK = (
-    "in tier `{}` it would bring the host's network back: builds whose result is known before run with it, whatever the "
-    "sandbox has"
+    "in tier `{}` it would bring the host's network back: builds whose result is known before run with it, whatever "
+    "the sandbox has"
 )
 # The first release of each line in which the known holes of the daemon are closed (G04).
 _SOUND = {28: 6, 29: 3, 30: 4, 31: 4, 32: 7, 33: 4, 34: 7}

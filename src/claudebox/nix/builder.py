@@ -8,12 +8,12 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from claudebox import console
-from claudebox.nix.daemon import number
+from claudebox.nix.model import number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from claudebox.nix.facts import Nix
+    from claudebox.nix.model import Nix
 
 _FEATURES = ("--extra-experimental-features", "nix-command flakes")
 _KEEPS_ORDER = (2, 20)  # older ones sort what they print, and the order on PATH is lost

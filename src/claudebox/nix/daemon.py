@@ -13,16 +13,13 @@ import time
 from claudebox import instance, kernel
 from claudebox.files import read_small
 from claudebox.kernel import socket
-from claudebox.values import Value
+from claudebox.nix.model import Daemon
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Literal
 
-    from claudebox.nix.location import Location
-
-    Trust = Literal["yes", "no", "unknown"]
+    from claudebox.nix.model import Location
 
 _CACHE = "nix-daemon"
 _FORMAT = "1"
@@ -31,31 +28,6 @@ _FILE_LIMIT = 1 << 20
 _PRECISION = 1.0  # seconds between the clock of files and that of processes
 _INCLUDES = 16
 _ACCOUNTS = ("/etc/passwd", "/etc/group")
-
-
-class Daemon(Value):
-    """What is known."""
-
-    version: str = ""  # of the daemon
-    client: str = ""  # of the program `nix`
-    trusted: Trust = "unknown"
-    sandbox: str = "unknown"  # of builders: true, false, relaxed
-    nixpkgs: str = ""  # the package set to which the machine's registry pins that name, if it does
-    problem: str = ""  # why it is not known
-
-    @property
-    def relay(self) -> bool:
-        """Tell whether this Nix can stand in front of the daemon and trust nobody (`--force-untrusted`)."""
-        return number(self.client) >= (2, 18)
-
-
-def number(version: str) -> tuple[int, ...]:
-    """Return 2.26.3 as (2, 26, 3); what follows a number in a word is left away."""
-    parts = []
-    for word in version.split(".")[:3]:
-        digits = word[: len(word) - len(word.lstrip("0123456789"))]
-        parts.append(int(digits) if digits else 0)
-    return tuple(parts)
 
 
 def ask(

@@ -13,45 +13,49 @@ from claudebox.values import Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.model import NixAccess, Policy
-    from claudebox.nix.facts import Nix
+    from claudebox.nix.model import Nix
 
 SCRIPT = "/run/claudebox/devshell"
 _WORDS = {"flake.nix": ".", "shell.nix": "-f ./shell.nix"}
-# Variables of a build that mean something else outside of one, and those that the sandbox itself rests on.
+# Kept as they were: what the sandbox itself rests on. Dropped: what means something in a build only.
 _TEXT = """\
 #!/bin/bash
 # Enters the dev shell of the project, and becomes the program.
-_claudebox_enter() {{
-  local script name saved=() drop
-  command -v nix >/dev/null || {{ echo 'claudebox: --devshell: there is no `nix` on PATH inside' >&2; exit 125; }}
-  script=$(nix print-dev-env {words}) || {{
-    echo 'claudebox: --devshell: the dev shell of this project could not be made; see above' >&2; exit 125
-  }}
-  for name in $(compgen -e); do
-    case $name in
-      PATH | XDG_DATA_DIRS | SHLVL | _) ;;
-      HOME | USER | LOGNAME | SHELL | TERM | COLORTERM | NO_COLOR | LANG | LC_ALL | EDITOR | TMPDIR | PWD | OLDPWD | \\
-      CLAUDEBOX* | CLAUDE_* | ANTHROPIC_* | NIX_* | SSL_CERT_FILE | XDG_* | COMMA_PICKER | *_proxy | *_PROXY)
-        saved+=("$name=${{!name}}") ;;
-    esac
-  done
-  local path=$PATH
-  set +eu
-  eval "$script"
-  set +eu
-  for drop in TMP TEMP TEMPDIR TMPDIR NIX_BUILD_TOP NIX_BUILD_CORES NIX_STORE NIX_ENFORCE_PURITY NIX_LOG_FD IN_NIX_SHELL_SAVED \\
-    HOME SHELL TERM OLDPWD out outputs builder name system stdenv shellHook buildPhase phases patches configureFlags \\
-    SOURCE_DATE_EPOCH_SAVED __structuredAttrs; do
-    unset "$drop"
-  done
-  for name in "${{saved[@]}}"; do export "$name"; done
-  PATH=:$PATH:
-  PATH=${{PATH//:\\/path-not-set:/:}}
-  PATH=${{PATH#:}} PATH=${{PATH%:}}
-  case :$PATH: in *":$path:"*) ;; *) PATH=$PATH:$path ;; esac
-  export PATH IN_NIX_SHELL=impure
-}}
-_claudebox_enter
+if ! command -v nix >/dev/null; then
+  echo 'claudebox: --devshell: there is no `nix` on PATH inside' >&2
+  exit 125
+fi
+if ! _claudebox_script=$(nix print-dev-env {words}); then
+  echo 'claudebox: --devshell: the dev shell of this project could not be made; see above' >&2
+  exit 125
+fi
+_claudebox_path=$PATH
+declare -A _claudebox_kept=()
+for _claudebox_name in $(compgen -e); do
+  case $_claudebox_name in
+    XDG_DATA_DIRS) ;;
+    ANTHROPIC_* | CLAUDE* | COMMA_* | EDITOR | HOME | LANG | LC_ALL | LOGNAME | NIX_* | PWD | SHELL | SSL_CERT_FILE | \\
+    TERM | COLORTERM | NO_COLOR | TMPDIR | USER | XDG_* | *_proxy | *_PROXY)
+      _claudebox_kept[$_claudebox_name]=${{!_claudebox_name}} ;;
+  esac
+done
+eval "$_claudebox_script"
+set +eu
+rmdir "$NIX_BUILD_TOP" 2>/dev/null
+unset NIX_BUILD_TOP NIX_BUILD_CORES NIX_ENFORCE_PURITY NIX_LOG_FD NIX_STORE TMP TMPDIR TEMP TEMPDIR OLDPWD \\
+  builder name out outputs shellHook system dontAddDisableDepTrack
+for _claudebox_name in "${{!_claudebox_kept[@]}}"; do
+  export "$_claudebox_name=${{_claudebox_kept[$_claudebox_name]}}"
+done
+PATH=:$PATH:
+PATH=${{PATH//:\\/path-not-set:/:}}
+PATH=${{PATH#:}}
+PATH=${{PATH%:}}
+case :$PATH: in
+  *":$_claudebox_path:"*) ;;
+  *) PATH=$PATH:$_claudebox_path ;;
+esac
+export PATH
 exec -- "$@"
 """
 

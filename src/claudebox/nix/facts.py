@@ -6,32 +6,14 @@ import os
 
 from claudebox import baked, programs
 from claudebox.nix import daemon, location
-from claudebox.values import Value
+from claudebox.nix.model import Daemon, Nix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.model import Policy
-    from claudebox.nix.packages import Resolved
+    from claudebox.nix.model import Location
 
 _PLACES = ("~/.nix-profile/bin", "/nix/var/nix/profiles/default/bin", "/run/current-system/sw/bin", "/usr/bin")
-
-
-class Nix(Value):
-    """The facts."""
-
-    location: location.Location = location.Location()
-    program: str = ""  # `nix` of the host
-    daemon: daemon.Daemon = daemon.Daemon()
-    path: tuple[str, ...] = ()  # where its programs are inside, if they are in the store
-    nixpkgs: str = ""  # the package set, as a flake reference
-    resolved: Resolved | None = None  # the packages that were asked for
-    directory: str = ""  # of the socket of a relay, should there be one
-    shell: str = ""  # what the project's dev shell is made of: flake.nix or shell.nix
-
-
-def present(environ: dict[str, str]) -> bool:
-    """Tell whether this machine has a store."""
-    return os.path.isdir(location.find(environ).store)
 
 
 def read(policy: Policy, environ: dict[str, str], *, home: str, path: tuple[str, ...], workdir: str) -> Nix | None:
@@ -39,7 +21,7 @@ def read(policy: Policy, environ: dict[str, str], *, home: str, path: tuple[str,
     where = location.find(environ)
     program = find_program(path, home)
     state = f"{home}/.claudebox"
-    known = daemon.Daemon(problem=where.problem or "the program `nix` was not found")
+    known = Daemon(problem=where.problem or "the program `nix` was not found")
     if program and not where.problem and policy.nix != "off":
         wanted = policy.nix != "auto" or policy.network == "full"  # else the answer would change nothing
         asking = wanted and not policy.showing
@@ -65,7 +47,7 @@ def find_program(path: tuple[str, ...], home: str) -> str:
     return next((os.path.realpath(program) for program in found if programs.executable(program)), "")
 
 
-def _path(where: location.Location, program: str, path: tuple[str, ...]) -> tuple[str, ...]:
+def _path(where: Location, program: str, path: tuple[str, ...]) -> tuple[str, ...]:
     """Return the directories of Nix and comma inside, where these are in the store; baked ones are in PATH anyway."""
     comma = programs.find_tool(",", path)
     directories = (os.path.dirname(where.inside(os.path.realpath(tool))) for tool in (program, comma) if tool)

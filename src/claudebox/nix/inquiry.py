@@ -10,14 +10,14 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from claudebox.files import read_small
-from claudebox.nix.daemon import Daemon, registry, system_only
+from claudebox.nix.daemon import registry, system_only
+from claudebox.nix.model import Daemon
 from claudebox.nix.references import pinned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from claudebox.nix.daemon import Trust
-    from claudebox.nix.location import Location
+    from claudebox.nix.model import Location, Trust
 
 _PATIENCE = 20
 _FEATURES = ("--extra-experimental-features", "nix-command")
@@ -29,7 +29,8 @@ def ask(location: Location, program: str, environ: Mapping[str, str]) -> Daemon:
     client = nix.say("--version").rpartition(" ")[2].strip()
     if not client:
         return Daemon(problem=f"`{program}` does not run: {nix.complaint}")
-    told = nix.document("store", "info") or nix.document("store", "ping") or _lines(nix.say("store", "ping", all_of_it=True))
+    told = nix.document("store", "info") or nix.document("store", "ping")
+    told = told or _lines(nix.say("store", "ping", all_of_it=True))
     if not told:
         return Daemon(client=client, problem=f"it does not answer: {nix.complaint}")
     settings = nix.document("config", "show") or nix.document("show-config")
@@ -90,7 +91,7 @@ def _value(settings: dict[str, Any], name: str) -> Any:
 
 
 def _word(value: Any) -> str:
-    word = {True: "true", False: "false"}.get(value, value) if isinstance(value, (bool, str)) else "unknown"
+    word = str(value).lower()
     return word if word in ("true", "false", "relaxed") else "unknown"
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from claudebox.host import Host
     from claudebox.model import Policy
-    from claudebox.nix.facts import Nix
+    from claudebox.nix.model import Nix
 
 SOCKET_DIRECTORY = "/nix/var/nix/daemon-socket"
 REGISTRY = "/run/claudebox/nix-registry.json"
@@ -43,7 +43,7 @@ def provide(policy: Policy, host: Host, nix: Nix) -> Provision:
         kept=(_CACHE,) if decision.kind != "off" else (),
         warnings=(*decision.warnings, *(resolved.warnings if resolved else ())),
         path=(*(resolved.path if resolved else ()), *nix.path),
-        advice=tuple(_advice(policy, host, decision)),
+        advice=tuple(_advice(policy, decision)),
         nix=decision,
         relay=relay,
         prefix=shell.prefix if shell else (),
@@ -105,7 +105,7 @@ def _relay(host: Host, nix: Nix) -> NixRelay:
     return NixRelay(nix.directory, nix.program, where.remote, host.bwrap.path, host.home, needed, kept)
 
 
-def _advice(policy: Policy, host: Host, decision: NixAccess) -> Iterator[str]:
+def _advice(policy: Policy, decision: NixAccess) -> Iterator[str]:
     if policy.packages:
         yield f"Packages of nixpkgs that are on PATH: {', '.join(request.name for request in policy.packages)}."
     if decision.kind == "off":
@@ -116,8 +116,8 @@ def _advice(policy: Policy, host: Host, decision: NixAccess) -> Iterator[str]:
         return
     yield (
         "Nix works inside, without asking: `nix shell nixpkgs#NAME -c COMMAND` for a program that is missing (or "
-        "`, COMMAND` where comma is installed), `nix build`, `nix develop`. What it adds to /nix/store is there at once "
-        "and stays on the machine."
+        "`, COMMAND` where comma is installed), `nix build`, `nix develop`. What it adds to /nix/store is there at "
+        "once and stays on the machine."
     )
     if decision.kind == "relay":
         yield "The daemon takes you for an ordinary user: options that only trusted users may set are ignored."

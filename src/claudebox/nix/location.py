@@ -1,7 +1,7 @@
 """Where the store and the daemon of this machine are, as Nix itself would find them.
 
-`NIX_REMOTE=unix://SOCKET?root=ROOT` names a store whose files lie under ROOT and are called /nix/store/... all the same:
-what people use for a store without /nix, and what the tests use for a store of their own.
+`NIX_REMOTE=unix://SOCKET?root=ROOT` names a store whose files lie under ROOT and are called /nix/store/... all the
+same: what people use for a store without /nix, and what the tests use for a store of their own.
 """
 
 from __future__ import annotations
@@ -9,40 +9,19 @@ from __future__ import annotations
 import os
 import stat
 
-from claudebox.values import Value
+from claudebox.nix.model import STATE, STORE, Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-STORE = "/nix/store"
-_STATE = "/nix/var/nix"
 _SINGLE_USER = "the store is a single-user one: without a daemon between, builders would run as you"
-
-
-class Location(Value):
-    """The places, and why the daemon cannot be used from here if that shows already."""
-
-    store: str = STORE  # on the host; it is called /nix/store inside in any case
-    root: str = ""  # what stands in front of /nix/store
-    socket: str = f"{_STATE}/daemon-socket/socket"
-    problem: str = ""
-    remedy: str = ""
-
-    @property
-    def remote(self) -> str:
-        """Return what programs of the host find the daemon by."""
-        return f"unix://{self.socket}?root={_escaped(self.root)}" if self.root else f"unix://{self.socket}"
-
-    def inside(self, path: str) -> str:
-        """Return what a file of the store is called, if the path is one of the host's."""
-        return STORE + path[len(self.store) :] if path.startswith(f"{self.store}/") else ""
 
 
 def find(environ: Mapping[str, str]) -> Location:
     """Return where everything is; whether it exists is another question."""
     default = environ.get("NIX_DAEMON_SOCKET_PATH", "")
-    default = default or f"{environ.get('NIX_STATE_DIR', '') or _STATE}/daemon-socket/socket"
+    default = default or f"{environ.get('NIXSTATE_DIR', '') or STATE}/daemon-socket/socket"
     remote = environ.get("NIX_REMOTE", "")
     if remote in ("", "auto", "daemon"):
         return _examined(Location(socket=default))
@@ -83,8 +62,3 @@ def _unescaped(text: str) -> str:
     except ValueError:
         return "%"  # which is no path
     return first + os.fsdecode(decoded)
-
-
-def _escaped(text: str) -> str:
-    return "".join(char if char.isalnum() or char in "/._-" else "".join(f"%{byte:02X}" for byte in os.fsencode(char))
-                   for char in text)  # fmt: skip

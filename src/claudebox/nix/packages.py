@@ -13,25 +13,18 @@ from claudebox import instance, kernel
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.nix import references
-from claudebox.values import Value
+from claudebox.nix.model import Resolved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.model import Policy
-    from claudebox.nix.facts import Nix
+    from claudebox.nix.model import Nix
 
 _LIFE = 24 * 3600  # seconds for which a package set that can change is taken for the same
 _UNUSED = 60 * 24 * 3600  # seconds after which packages that nobody asked for are left to the garbage collector
 _FORMAT = "1"
-
-
-class Resolved(Value):
-    """What the packages are."""
-
-    path: tuple[str, ...] = ()  # their directories of programs, in the order in which they were asked for
-    warnings: tuple[str, ...] = ()
 
 
 def resolve(policy: Policy, nix: Nix, environ: dict[str, str], state: str) -> Resolved:

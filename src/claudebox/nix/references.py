@@ -46,7 +46,7 @@ def directory(reference: str) -> str:
 
 
 def registry(reference: str) -> str:
-    """Return a registry in which `nixpkgs` is this, and nothing else has a name; nothing at all if it is not known inside."""
+    """Return a registry in which `nixpkgs` is this, if that is known inside, and nothing else."""
     kind, _, rest = reference.partition(":")
     if not portable(reference):
         return '{"version": 2, "flakes": []}\n'

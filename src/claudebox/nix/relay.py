@@ -118,11 +118,12 @@ class Relay:
 
 def command(relay: NixRelay) -> tuple[str, ...]:
     """Return the words that start it in its sandbox."""
+    needed = (word for path in relay.needed for word in ("--ro-bind", path, path))
     return (
         relay.bwrap, "--die-with-parent", "--new-session",
         "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--cap-drop", "ALL",
         "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", relay.home,
-        *(word for path in relay.needed for word in ("--ro-bind", path, path)), "--bind", relay.directory, relay.directory, "--chdir", "/",
+        *needed, "--bind", relay.directory, relay.directory, "--chdir", "/",
         "--", relay.program, "daemon", "--force-untrusted",
     )  # fmt: skip
 
