@@ -172,7 +172,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         destinations={request.dest: _destination(request.dest, seen) for request in policy.mounts},
         instance=instance,
         login=logins.find(home, instance),
-        claude_parts=_claude_parts(home) if policy.inherit or policy.shared_home else (),
+        claude_parts=layout.claude_parts(home) if policy.inherit or policy.shared_home else (),
         managed=layout.managed(),
         memory_files=(
             read_small("/etc/claude-code/CLAUDE.md", follow=True) or b"",
@@ -203,7 +203,7 @@ def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Exam
 
 
 def _nix(policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str) -> Nix | None:
-    if not (environ.get("NIX_REMOTE") or os.path.isdir("/nix/store") or os.path.exists("/nix/var/nix/daemon-socket")):
+    if not layout.has_nix(environ):
         return None
     from claudebox.nix import facts  # noqa: PLC0415 - most machines have none
 
@@ -318,13 +318,3 @@ def _destination(dest: str, seen: dict[str, int]) -> Destination:
         if stat.S_ISLNK(mode):
             return Destination(through_link=True)
     return Destination(exists=True, directory=stat.S_ISDIR(mode))
-
-
-def _claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
-    directory = f"{home}/.claude"
-    try:
-        names = sorted(os.listdir(directory))
-    except OSError:
-        return ()
-    places_of = ((name, os.path.realpath(f"{directory}/{name}")) for name in names)
-    return tuple((name, real, os.path.isdir(real)) for name, real in places_of if os.path.exists(real))

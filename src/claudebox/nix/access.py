@@ -101,6 +101,6 @@ def _known_holes(nix: Nix) -> Iterator[str]:
 def described(access: NixAccess) -> str:
     """Return the decision as a person should see it."""
     words = {"daemon": "the daemon, directly", "relay": "the daemon, through a relay that is never trusted",
-             "off": "not the daemon; the store is there"}  # fmt: skip
+             "off": "the store, and not the daemon"}  # fmt: skip
     remedy = f"; {access.remedy}" if access.remedy else ""
     return f"{words[access.kind]}: {access.why}{remedy}"

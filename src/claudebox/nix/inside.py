@@ -78,16 +78,16 @@ def _variables(policy: Policy, nix: Nix, decision: NixAccess) -> Iterator[Variab
     name = os.path.basename(nix.location.socket) if decision.kind == "daemon" else "socket"
     remote = "daemon" if name == "socket" else f"unix://{SOCKET_DIRECTORY}/{name}"
     yield Variable("NIX_REMOTE", remote, "claudebox", "Nix builds by its daemon")
-    if decision.kind == "off":
-        return
     lines = ["experimental-features = nix-command flakes"]
-    if _registry(policy, nix):
+    if _registry(policy, nix) and decision.kind != "off":
         lines.append(f"flake-registry = {REGISTRY}")
     if policy.network not in ("full", "inet"):
         # With nothing but loopback Nix would tell the daemon to download nothing, and build the world from source.
         lines.append("substitute = true")
     reason = "the sandbox's own configuration of Nix; the host's has tokens in it"
     yield Variable("NIX_CONFIG", "\n".join(lines), "claudebox", reason)
+    if decision.kind == "off":
+        return
     tree = references.directory(nix.nixpkgs)
     if tree.startswith("/nix/store/"):
         yield Variable("NIX_PATH", f"nixpkgs={tree}", "claudebox", "what <nixpkgs> means")
