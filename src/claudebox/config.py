@@ -50,13 +50,6 @@ class Source(Value):
         return kernel.sha256(self.content)
 
 
-def _is_empty(directory: str) -> bool:
-    try:
-        return not os.listdir(directory)
-    except OSError:
-        return False
-
-
 class Reader:
     """Turns the files of one person into layers."""
 
@@ -83,7 +76,7 @@ class Reader:
             return None
         if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             return self._open(path, "project", shown=PROJECT_FILE)
-        if not stat.S_ISSOCK(mode) and not _is_empty(path):  # which are stand-ins of another session
+        if not stat.S_ISSOCK(mode):  # which is the stand-in of another session
             console.warn(f"{PROJECT_FILE} is not a file, and says nothing")
         return None
 

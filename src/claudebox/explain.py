@@ -93,7 +93,8 @@ def dry_run(plan: Plan) -> Iterator[str]:
             return f"/tmp/claudebox-broker/{value.name}"
         return bash_quote(value.path if isinstance(value, bwrap.Pin) else value)
 
-    yield f"mkdir -p -m 700 {' '.join(bash_quote(directory) for directory in plan.state)}"
+    made = (*plan.state, *((plan.relay.directory,) if plan.relay else ()))  # which nobody answers in, from here
+    yield f"mkdir -p -m 700 {' '.join(bash_quote(directory) for directory in made)}"
     for stub in plan.stubs:
         yield f"{_MAKING[stub.kind].format(bash_quote(stub.path))}"
     yield f"env -i {bash_quote(plan.bwrap)} \\"
