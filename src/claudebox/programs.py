@@ -74,7 +74,8 @@ def executable(path: str) -> bool:
 
 def find_client(home: str, path: Sequence[str], workdir: str) -> Client:
     """Return the client, or say why there is none that can be run."""
-    places = [f"{directory}/claude" for directory in path]
+    places = [baked.TOOLS["claude"]] if "claude" in baked.TOOLS else []
+    places += [f"{directory}/claude" for directory in path]
     places += [os.path.join(home, place[2:]) if place[0] == "~" else place for place in _CLIENT_PLACES]
     inside = workdir.rstrip("/") + "/"
     refusal: ClaudeboxError | None = None

@@ -1,0 +1,42 @@
+# The tests that need neither a sandbox of their own nor a network, in the sandbox of a build.
+{
+  lib,
+  stdenvNoCC,
+  git,
+  python3,
+}:
+stdenvNoCC.mkDerivation {
+  name = "claudebox-tests";
+  src = lib.fileset.toSource {
+    root = ../.;
+    fileset = lib.fileset.unions [
+      (lib.fileset.fileFilter (file: !(file.hasExt "pyc")) ../src)
+      (lib.fileset.fileFilter (file: !(file.hasExt "pyc")) ../tests)
+      ../bin
+      ../completions
+      ../docs
+      ../man
+      ../pyproject.toml
+      ../scripts
+    ];
+  };
+  nativeBuildInputs = [
+    git
+    (python3.withPackages (
+      packages: with packages; [
+        hypothesis
+        pytest
+        pytest-timeout
+        pytest-xdist
+      ]
+    ))
+  ];
+  dontConfigure = true;
+  buildPhase = ''
+    runHook preBuild
+    export HOME=$TMPDIR
+    python3 -m pytest -n "$NIX_BUILD_CORES" -p no:cacheprovider tests/unit tests/golden tests/property
+    runHook postBuild
+  '';
+  installPhase = "touch $out";
+}
