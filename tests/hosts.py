@@ -262,7 +262,7 @@ def nixos(**changes: Any) -> Host:
             f"{store}n0nix-2.31.5/bin/nix",
             Daemon("2.31.5", "2.31.5", "no", "true"),
             nixpkgs=f"path:{store}p9source",
-            directory="/run/user/1000/claudebox-nix-1-abcd",
+            directory="/run/user/1000/claudebox-relay-1-abcd",
         ),
         "store_path": (f"{store}c1coreutils-9.5/bin", f"{store}b4bash-interactive-5.2/bin", f"{store}g2git-2.45/bin"),
         "store_links": (("/bin/sh", bash), ("/bin/bash", bash), ("/usr/bin/env", env),
@@ -295,7 +295,7 @@ def debian_with_nix(**changes: Any) -> Host:
             Daemon("2.26.3", "2.26.3", "yes", "false"),
             path=(f"{nix}/bin",),
             nixpkgs="nixpkgs",
-            directory="/run/user/1000/claudebox-nix-1-abcd",
+            directory="/run/user/1000/claudebox-relay-1-abcd",
         ),
     }
     return debian(**{**facts, **changes})

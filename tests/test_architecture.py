@@ -22,7 +22,8 @@ PURE = {
 }  # fmt: skip
 # They act on the machine or read it as a whole; nothing that decides may reach for them.
 ACTING = {
-    "broker.libraries", "broker.start", "bubblewrap", "companions", "config", "credential", "custody", "dotfiles", "host", "instance", "journal", "kernel", "launch",
+    "broker.libraries", "broker.start", "bubblewrap", "companions", "config", "credential", "custody", "dotfiles",
+    "host", "instance", "journal", "kernel", "launch",
     "layout", "login", "obedience", "sockets", "supervise", "survey", "sweep", "terminal",
     "trust", "watched",
     "nix.daemon", "nix.facts", "nix.location", "nix.packages", "nix.relay",
@@ -140,8 +141,8 @@ def uses_of_os(name: str) -> set[str]:
 
 def test_every_room_is_known_to_this_test():
     edge = {
-        "baked", "broker", "cli", "claudebox", "console", "diagnosis", "files", "git", "nix", "programs", "provision", "toolchains",
-        "uplink",
+        "baked", "broker", "cli", "claudebox", "console", "diagnosis", "files", "git", "nix", "programs",
+        "provision", "toolchains", "uplink",
     }  # fmt: skip
     named = {"claudebox" if name == "__init__" else name for name in ROOMS}
 

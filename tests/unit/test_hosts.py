@@ -44,7 +44,11 @@ def test_the_debian_of_this_file_is_laid_out_like_a_real_one(here):
     need(b"ID=debian" in (read_small("/etc/os-release", follow=True) or b""), "Debian")
     made = hosts.debian()
 
-    assert (here.usr, here.opt, here.store) == (made.usr, made.opt, made.store or ("/nix/store" if os.path.isdir("/nix/store") else ""))
+    assert (here.usr, here.opt, here.store) == (
+        made.usr,
+        made.opt,
+        made.store or ("/nix/store" if os.path.isdir("/nix/store") else ""),
+    )
     assert set(here.roots) <= set(made.roots)
     assert {("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/sbin", "usr/sbin")} <= set(here.roots)
     rows = {path: (real, why) for path, real, why in made.etc}

@@ -125,10 +125,14 @@ def test_the_decision_is_part_of_the_plan_and_of_what_is_shown():
     # proves NIXSEC-01, UX-01
     from claudebox import explain
 
-    made = plan.make(Policy("exec", ("true",)), hosts.debian_with_nix())
+    host = hosts.debian_with_nix()
+    made = plan.make(Policy("exec", ("true",)), host)
 
+    assert made.nix is not None
+    assert made.relay is not None
+    assert host.nix is not None
     assert made.nix.kind == "relay"
-    assert made.relay.directory == hosts.debian_with_nix().nix.directory
+    assert made.relay.directory == host.nix.directory
     for shown in (list(explain.audit(made)), list(explain.tree(made))):
         assert any("through a relay" in line for line in shown)
     assert json.loads(explain.as_json(made))["nix"]["access"] == "relay"
@@ -182,6 +186,7 @@ def test_without_nix_nothing_of_it_is_said():
 
 def test_a_dev_shell_needs_the_daemon_and_a_file_of_the_project():
     host = hosts.nixos()
+    assert host.nix is not None
     wanted = Policy("exec", ("true",), devshell="--devshell")
 
     with pytest.raises(ClaudeboxError, match="no dev shell"):

@@ -6,7 +6,7 @@ import os
 
 from claudebox import baked, programs
 from claudebox.nix import daemon, location
-from claudebox.nix.model import Daemon, Nix
+from claudebox.nix.model import RELAY_PREFIX, Daemon, Nix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,4 +59,4 @@ def _relay_directory(environ: dict[str, str]) -> str:
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     short = runtime.startswith("/") and len(runtime) < 40
     own = short and os.path.isdir(runtime) and os.stat(runtime).st_uid == os.getuid()
-    return f"{runtime if own else '/tmp'}/claudebox-nix-{os.getpid()}-{os.urandom(8).hex()}"
+    return f"{runtime if own else '/tmp'}/{RELAY_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"

@@ -14,6 +14,7 @@ import time
 
 from claudebox.errors import ClaudeboxError
 from claudebox.kernel import socket
+from claudebox.nix.model import RELAY_PREFIX as PREFIX
 from claudebox.uplink import process
 
 TYPE_CHECKING = False
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 15.0
 _LAST_WORDS = 4096
+_YOUNG = 60.0  # seconds in which a relay may not answer yet
 _HINT = "run `claudebox --check`; `--nix off` does without the daemon"
 # `substitute`: in a network of its own Nix would take itself for offline, and tell the daemon to download nothing.
 _CONFIG = """\
@@ -44,6 +46,7 @@ class Relay:
 
     def open(self) -> None:
         """Make the directory, which is bound into the sandbox before anything is in it."""
+        _clear(os.path.dirname(self._relay.directory))
         try:
             os.mkdir(self._relay.directory, 0o700)
         except OSError as error:
@@ -64,7 +67,7 @@ class Relay:
         ended = os.pidfd_open(self._child)
         limit = time.monotonic() + _PATIENCE
         try:
-            while not self._answers():
+            while not _answers(self._socket):
                 if select.select([ended], [], [], 0.003)[0]:
                     raise ClaudeboxError(f"the relay to the Nix daemon did not start{self._said()}", hint=_HINT)
                 if time.monotonic() > limit:
@@ -73,18 +76,6 @@ class Relay:
                     )
         finally:
             os.close(ended)
-
-    def _answers(self) -> bool:
-        if not os.path.exists(self._socket):
-            return False
-        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            probe.connect(self._socket)
-        except OSError:
-            return False
-        finally:
-            probe.close()
-        return True
 
     def _said(self) -> str:
         try:
@@ -108,12 +99,39 @@ class Relay:
         if self._words >= 0:
             os.close(self._words)
             self._words = -1
-        for path, remove in ((self._socket, os.unlink), (self._relay.directory, os.rmdir)):
-            try:
-                remove(path)
-            except OSError:
-                continue
+        _remove(self._relay.directory)
         return self._notes
+
+
+def _answers(path: str) -> bool:
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        probe.connect(path)
+    except OSError:
+        return False
+    finally:
+        probe.close()
+    return True
+
+
+def _remove(directory: str) -> None:
+    for path, remove in ((f"{directory}/socket", os.unlink), (directory, os.rmdir)):
+        try:
+            remove(path)
+        except OSError:
+            continue
+
+
+def _clear(parent: str) -> None:
+    """Remove what launchers have left that were killed."""
+    with os.scandir(parent) as entries:
+        for entry in entries:
+            if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
+                continue
+            status = entry.stat(follow_symlinks=False)
+            old = time.time() - status.st_mtime > _YOUNG
+            if status.st_uid == os.getuid() and old and not _answers(f"{entry.path}/socket"):
+                _remove(entry.path)
 
 
 def command(relay: NixRelay) -> tuple[str, ...]:
