@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -132,3 +133,23 @@ def listener() -> Iterator[Listener]:
     server = Listener()
     yield server
     server.close()
+
+
+@pytest.fixture
+def overhear(baked_checkout: Callable[..., str]) -> Callable[[NixBox], Callable[[], list[str]]]:
+    """Return what makes the `nix` of a host write down what claudebox runs it with, since the last time of asking."""
+
+    def make(box: NixBox) -> Callable[[], list[str]]:
+        log = box.write(f"{box.base}/log")
+        script = f'#!/bin/sh\nprintf "%s\\n" "$*" >>{log}\nexec {box.daemon.nix.program()} "$@"\n'
+        wrapper = box.write(f"{box.base}/bin/nix", script, mode=0o755)
+        box.program = f"{baked_checkout({'nix': wrapper})}/bin/claudebox"
+
+        def ran() -> list[str]:
+            lines = Path(log).read_text().splitlines()
+            box.write(log)
+            return lines
+
+        return ran
+
+    return make
