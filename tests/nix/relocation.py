@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tests.conftest import need
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tests.nix.daemon import Daemon
 
@@ -33,10 +33,12 @@ PROGRAMS = {
     "curl": ("curl",),
     "git": ("git",),
     "jq": ("jq",),
+    "passt": ("pasta",),
+    "ripgrep": ("rg",),
     "slirp4netns": ("slirp4netns",),
 }  # fmt: skip
 APPLETS = {
-    "fd": (), "ripgrep": (), "passt": (), "nodejs": (), "comma": (),
+    "fd": (), "nodejs": (), "comma": (),
     "findutils": ("find", "xargs"), "gawk": ("awk",), "gnugrep": ("grep",), "gnused": ("sed",), "gnutar": ("tar",),
     "gzip": ("gzip",), "less": ("less",),
 }  # fmt: skip
@@ -79,7 +81,7 @@ class Relocation:
         self.packages[name] = path
         return path
 
-    def _libraries(self, name: str, programs: Iterable[str], prefix: tuple[str, ...] = ("ldd",)) -> str:
+    def _libraries(self, name: str, programs: Iterable[str], prefix: Sequence[str] = ("ldd",)) -> str:
         target = self._directory(f"{name}/lib")
         for program in programs:
             listed = subprocess.run([*prefix, program], capture_output=True, text=True, check=True).stdout
@@ -127,11 +129,10 @@ class Relocation:
 
     def _nix(self) -> None:
         directory = self._daemon.nix.directory
-        if directory == "/usr/bin":
-            program, prefix = "/usr/bin/nix", ("ldd",)
-        else:  # an unpacked one: its wrapper tells the loader and where the libraries are
+        program, prefix = "/usr/bin/nix", ["ldd"]
+        if directory != "/usr/bin":  # an unpacked one: its wrapper tells the loader and where the libraries are
             loader, _, libraries, _, _, program = Path(f"{directory}/nix").read_text().split()[2:8]
-            prefix = (loader, "--library-path", libraries, "--list")
+            prefix = [loader, "--library-path", libraries, "--list"]
         libraries = self._libraries("nix-libraries", [program], prefix)
         self._program("nix", [program], libraries)
         target = self._directory("nix-names/bin")

@@ -52,9 +52,14 @@ class StandIn:
 
     def flake(self, command: str, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command of nix on the flake of this repository with these inputs."""
-        inputs = ("--override-input", "nixpkgs", f"path:{self.nixpkgs}")
-        inputs += ("--override-input", "nix-index-database", f"path:{self.index}")
-        return self.daemon.run(*command.split(), "--impure", "--no-write-lock-file", *inputs, *words, check=check)
+        return self.daemon.run(*command.split(), *self.inputs, *words, check=check)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Return the options that put these inputs in the place of the flake's own."""
+        nixpkgs = ("--override-input", "nixpkgs", f"path:{self.nixpkgs}")
+        index = ("--override-input", "nix-index-database", f"path:{self.index}")
+        return ("--impure", "--no-write-lock-file", *nixpkgs, *index)
 
     @property
     def source(self) -> str:

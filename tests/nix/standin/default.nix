@@ -52,7 +52,7 @@ let
       }
     )
     // {
-      inherit (attributes) meta;
+      meta = attributes.meta or { };
     }
     // (attributes.passthru or { });
 
@@ -71,12 +71,23 @@ let
       python3 = inStore "python3" // {
         interpreter = "${inStore "python3"}/bin/${programs.pythonName}";
         sitePackages = "lib/${programs.pythonName}/site-packages";
-        pkgs = {
+        withPackages = choose: builtins.deepSeq (map (module: module.outPath) (choose self.python3.pkgs)) self.python3;
+        pkgs = lib.genAttrs [ "hypothesis" "pytest" "pytest-timeout" "pytest-xdist" ] (_: inStore "python3") // {
           h11 = inStore "h11";
           cryptography = inStore "cryptography";
           requiredPythonModules = modules: [ self.python3 ] ++ modules;
         };
       };
+      mkShell =
+        { packages }:
+        mkDerivation {
+          name = "shell";
+          inherit packages;
+        };
+      nixfmt-tree = inStore "coreutils" // {
+        drvPath = "/nix/store/00000000000000000000000000000000-nixfmt-tree.drv";
+      };
+      uv = inStore "coreutils";
       # Refused as nixpkgs refuses what is not free.
       claude-code =
         if config.allowUnfreePredicate or (_: false) { pname = "claude-code"; } then
