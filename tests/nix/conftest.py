@@ -13,7 +13,10 @@ import pytest
 from tests.baking import bake
 from tests.conftest import Account, Box, make_box, need
 from tests.nix.daemon import Daemon, Installation
+from tests.nix.machine import Machine
 from tests.nix.probes import Listener
+from tests.nix.relocation import Relocation
+from tests.nix.standins import StandIn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -153,3 +156,54 @@ def overhear(baked_checkout: Callable[..., str]) -> Callable[[NixBox], Callable[
         return ran
 
     return make
+
+
+@dataclass
+class MachineBox(NixBox):
+    """A box on a machine that has /nix at its place."""
+
+    machine: Machine = None  # type: ignore[assignment]
+
+    def variables(self, extra: dict[str, str] | None = None) -> dict[str, str]:
+        basic = {"HOME": self.home, "TERM": "xterm", "NIX_CONF_DIR": f"{self.daemon.base}/etc"}
+        return {**basic, "PATH": self.machine.search_path, **self.environ, **(extra or {})}
+
+    def host(self, *argv: str, **options: object) -> subprocess.CompletedProcess[str]:
+        as_root: dict[str, object] = {"user": None, "group": None, "extra_groups": None}  # `enter` gives it up again
+        directory = str(options.pop("cwd", self.project))
+        return super().host(*self.machine.enter(self.account, directory), *argv, **as_root, **options)
+
+
+@pytest.fixture(scope="session")
+def relocated(daemons: Callable[..., Daemon]) -> dict[str, str]:
+    """Return packages of Debian's programs in the store of the usual daemon."""
+    daemon = daemons("2.26")
+    packages = Relocation(daemon).packages
+    packages["bash"] = daemon.build("bash")
+    return packages
+
+
+@pytest.fixture(scope="session")
+def nixos(daemons: Callable[..., Daemon], relocated: dict[str, str]) -> Iterator[Machine]:
+    """Return a machine like NixOS: no /usr, every program in the store."""
+    need(os.getuid() == 0, "root, who alone can build a machine for a test")
+    machine = Machine(daemons("2.26"), relocated)
+    yield machine
+    machine.remove()
+
+
+@pytest.fixture(scope="session")
+def standin(daemons: Callable[..., Daemon], relocated: dict[str, str]) -> StandIn:
+    """Return what flake.nix is evaluated and built with instead of its inputs."""
+    return StandIn(daemons("2.26"), relocated)
+
+
+@pytest.fixture
+def nixos_box(account: Account, nixos: Machine, standin: StandIn, checkout: str) -> Iterator[MachineBox]:
+    """Return a box on a machine like NixOS, with the package that flake.nix builds, as root and as an ordinary user."""
+    need(shutil.which("bwrap"), "bubblewrap")
+    made = make_box(account, checkout)
+    made.program = f"{standin.package('claudebox')}/bin/claudebox"
+    box = MachineBox(**{**vars(made), "daemon": nixos.daemon, "machine": nixos})
+    yield box
+    shutil.rmtree(box.base, ignore_errors=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tests.conftest import Account
+    from tests.nix.machine import Machine
 
 SYSTEM = f"{os.uname().machine}-linux"
 PACKAGES = Path(__file__).with_name("packages")
@@ -49,6 +50,9 @@ class Daemon:
     base: str = ""
     source: str = ""  # the package set in the store, as it is called inside
     seed: str = ""  # busybox and bash in the store
+    machine: Machine | None = (
+        None  # where it runs, with the store at /nix/store; otherwise here, with a store elsewhere
+    )
     _process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -104,17 +108,21 @@ class Daemon:
     def start(self) -> None:
         """Start the daemon and wait until it answers."""
         environ = {
-            "NIX_REMOTE": f"local?root={self.base}/root",
+            "NIX_REMOTE": "local" if self.machine else f"local?root={self.base}/root",
             "NIX_DAEMON_SOCKET_PATH": self.socket,
             "NIX_CONF_DIR": f"{self.base}/etc",
             "HOME": f"{self.base}/home",
             "PATH": f"{self.nix.directory}:/usr/bin:/bin",
             "NIX_BIN_DIR": self.nix.directory,
         }
+        words = [self.nix.program("nix-daemon"), "--daemon"]
+        demotion = {} if self.machine else self.owner.demotion
+        if self.machine:
+            words = [*self.machine.enter(self.owner), *words]
         with open(f"{self.base}/log", "ab") as log:
             self._process = subprocess.Popen(
-                [self.nix.program("nix-daemon"), "--daemon"], env=environ, cwd=f"{self.base}/home", stdout=log,
-                stderr=log, stdin=subprocess.DEVNULL, **self.owner.demotion,  # type: ignore[call-overload]
+                words, env=environ, cwd=f"{self.base}/home", stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                **demotion,  # type: ignore[call-overload]
             )  # fmt: skip
         end = time.monotonic() + 20
         while not self._answers():
