@@ -137,15 +137,15 @@ def _started(location: Location) -> float:
         return 0.0
     finally:
         peer.close()
-    if process > 1:
+    if process != 1:  # 0 is somebody whom we cannot see
         return _birth(process)
     daemons = [int(name) for name in os.listdir("/proc") if name.isdigit() and _is_daemon(int(name))]
     return min((_birth(number) for number in daemons), default=time.time())
 
 
 def _is_daemon(process: int) -> bool:
-    status = (read_small(f"/proc/{process}/stat") or b"").rpartition(b")")
-    return status[0].endswith(b"(nix-daemon") and status[2].split()[1:2] == [b"1"]
+    name = (read_small(f"/proc/{process}/stat") or b"").rpartition(b")")[0].partition(b"(")[2]
+    return name.startswith((b"nix-daemon", b"determinate-nix"))
 
 
 def _birth(process: int) -> float:
