@@ -26,7 +26,7 @@ ACTING = {
     "host", "instance", "journal", "kernel", "launch",
     "layout", "login", "obedience", "sockets", "supervise", "survey", "sweep", "terminal",
     "trust", "watched",
-    "nix.daemon", "nix.facts", "nix.location", "nix.packages", "nix.relay",
+    "nix.daemon", "nix.facts", "nix.handshake", "nix.location", "nix.packages", "nix.relay",
     "uplink.addresses", "uplink.attachment", "uplink.barred", "uplink.candidates", "uplink.netlink",
     "uplink.process", "uplink.relay", "uplink.rules", "uplink.warden",
 }  # fmt: skip

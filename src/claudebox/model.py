@@ -190,6 +190,7 @@ class NixAccess(Value):
     why: str
     remedy: str = ""
     warnings: tuple[str, ...] = ()
+    told: bool = False  # by the person, in plain words
 
 
 class NixRelay(Value):

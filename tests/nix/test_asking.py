@@ -145,3 +145,36 @@ def test_check_asks_anew_and_tells_what_to_do(nix_boxes, daemons, ordinary_accou
     assert ("install Nix 2.18" in told["remedy"]) == (version == "2.8")
     assert "the daemon, directly" in finding(untrusted)["detail"]
     assert "known holes" in finding(untrusted)["remedy"]  # both versions are old
+
+
+def test_a_user_who_became_trusted_without_a_trace_is_asked_about_at_each_launch(daemons, nix_boxes, ordinary_account):
+    # proves NIXSEC-01, G01
+    box = nix_boxes(daemons("2.26", min_free="1005"), ordinary_account)
+    assert "directly" in decision(box)
+    cache = Path(box.home, ".claudebox/cache/nix-daemon")
+    remembered = cache.read_text().splitlines()
+    trusting = daemons("2.26", trusted=("root", "claudebox-test"), min_free="1005")
+    box.environ |= trusting.environ
+    assert "through a relay" in decision(box)
+
+    # What is remembered says that it does not trust; the daemon says that it does.
+    known = cache.read_text().splitlines()
+    known[4] = remembered[4]
+    assert remembered[4] == "no"
+    cache.write_text("\n".join([*known, ""]))
+
+    assert "through a relay" in decision(box)
+
+
+def test_a_launch_with_nix_loads_nothing_dear(nix_box):
+    # proves NIXSEC-01
+    from tests.test_startup import FORBIDDEN, PYTHON, loaded
+
+    assert nix_box.sh("true").returncode == 0
+
+    found = loaded(nix_box, "-y", "--exec", "--", "true")
+
+    assert os.path.exists(PYTHON)
+    assert not found & FORBIDDEN
+    assert "claudebox.nix.daemon" in found
+    assert not found & {"claudebox.nix.inquiry", "claudebox.nix.builder", "claudebox.nix.relay"}

@@ -44,9 +44,7 @@ def test_everything_of_nix_works_without_usr(nixos_box):
 
 def test_a_dev_shell_is_made_by_the_newer_nix(nixos_box):
     # proves PKG-01
-    nixos_box.write(
-        "shell.nix", f'(builtins.getFlake "path:{nixos_box.daemon.source}").devShells.x86_64-linux.default'
-    )
+    nixos_box.write("shell.nix", f'(builtins.getFlake "path:{nixos_box.daemon.source}").devShells.x86_64-linux.default')
 
     result = nixos_box.sh('hello "$FROM_SHELL $HOOK"; echo $SHELL', flags=("--devshell",))
 

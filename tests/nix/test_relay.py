@@ -196,3 +196,33 @@ def test_a_relay_that_does_not_start_stops_the_launch(nix_boxes, daemons, ordina
     assert (result.returncode, result.stdout) == (125, "")
     assert "the relay to the Nix daemon did not start: error: no relay today" in result.stderr
     assert directories(box) == []
+
+
+def test_a_relay_that_trusts_stops_the_launch(nix_boxes, daemons, ordinary_account, baked_checkout):
+    # proves NIXSEC-01, G01, E08
+    box = nix_boxes(daemons("2.26", trusted=("root", "claudebox-test")), ordinary_account)
+    real = box.daemon.nix.program()
+    script = (
+        '#!/bin/sh\ncase " $* " in *" --force-untrusted "*)\n'
+        f"  exec {real} daemon --force-trusted --extra-experimental-features 'nix-command daemon-trust-override';; "
+        "esac\n"
+    )
+    wrapper = box.write(f"{box.base}/bin/nix", f'{script}exec {real} "$@"\n', mode=0o755)
+    box.program = f"{baked_checkout({'nix': wrapper})}/bin/claudebox"
+
+    result = box.sh("echo inside")
+
+    assert (result.returncode, result.stdout) == (125, "")
+    assert "does not say that it trusts nobody: yes" in result.stderr
+
+
+def test_the_end_of_a_relay_is_told_and_the_sandbox_goes_on(relay_box):
+    with started(relay_box, "echo up; read line; nix store ping; echo over") as process:
+        assert heard(process) == "up\n"
+        for number in relays(relay_box):
+            os.kill(number, signal.SIGKILL)
+        output, errors = process.communicate("\n", timeout=20)
+
+    assert output == "over\n"
+    assert "cannot connect to socket" in errors
+    assert "the relay to the Nix daemon ended during the session" in errors

@@ -146,7 +146,7 @@ def _try(environ: dict[str, str], policy: Policy) -> int:
     facts = host.read(policy, environ).replace(terminal=host.Terminal())
     made = plan.make(policy, facts)
     prepared = launch.prepare(made)
-    instance.create(facts.instance, workdir=made.workdir, key="", mountpoints=made.mountpoints)
+    instance.create(facts.instance, workdir=made.workdir, key="", mountpoints=made.mountpoints, kept=made.kept)
     session = Session(facts.instance)
     try:
         session.begin(made.stubs)

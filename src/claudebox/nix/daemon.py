@@ -13,6 +13,7 @@ import time
 from claudebox import instance, kernel
 from claudebox.files import read_small
 from claudebox.kernel import socket
+from claudebox.nix import handshake
 from claudebox.nix.model import Daemon
 
 TYPE_CHECKING = False
@@ -37,7 +38,7 @@ def ask(
     key = _key(location, program, environ)
     known = _recall(state, key)
     if known is not None:
-        return known
+        return _confirmed(known, location) if asking else known
     if not asking:
         return Daemon(problem="the daemon has not been asked yet; `claudebox --check` does")
     from claudebox.nix import inquiry  # noqa: PLC0415 - once, not at each start
@@ -50,6 +51,17 @@ def ask(
     if keep and found.problem == "":
         _remember(state, key, found)
     return found
+
+
+def _confirmed(known: Daemon, location: Location) -> Daemon:
+    """Take the daemon's word at each launch before its socket is handed out: who is trusted may come from elsewhere."""
+    if known.trusted != "no":
+        return known
+    try:
+        said = handshake.trust(location.socket)
+    except OSError:  # nobody is there now; what was said still holds
+        return known
+    return known.replace(trusted="yes") if said == "yes" else known
 
 
 def configuration(environ: Mapping[str, str]) -> Iterator[tuple[str, bytes | None]]:

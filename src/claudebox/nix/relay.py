@@ -14,6 +14,7 @@ import time
 
 from claudebox.errors import ClaudeboxError
 from claudebox.kernel import socket
+from claudebox.nix import handshake
 from claudebox.nix.model import RELAY_PREFIX as PREFIX
 from claudebox.uplink import process
 
@@ -63,7 +64,7 @@ class Relay:
         os.close(words)
 
     def attach(self, payload: int) -> None:  # noqa: ARG002 - a companion is told; this one has nothing to do with it
-        """Wait until it answers."""
+        """Wait until it answers, and hear from itself that it trusts nobody."""
         ended = os.pidfd_open(self._child)
         limit = time.monotonic() + _PATIENCE
         try:
@@ -76,6 +77,12 @@ class Relay:
                     )
         finally:
             os.close(ended)
+        try:
+            said: str = handshake.trust(self._socket)
+        except OSError as error:
+            said = str(error)
+        if said != "no":
+            raise ClaudeboxError(f"the relay to the Nix daemon does not say that it trusts nobody: {said}", hint=_HINT)
 
     def _said(self) -> str:
         try:
