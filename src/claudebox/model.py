@@ -202,7 +202,6 @@ class NixRelay(Value):
     bwrap: str
     home: str  # which it does not see
     needed: tuple[str, ...] = ()  # what it must see, even in the home
-    environ: tuple[tuple[str, str], ...] = ()
 
 
 class Policy(Value):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import threading
 
 import pytest
 from tests import hosts
@@ -11,7 +13,7 @@ from tests import hosts
 from claudebox import plan, settings
 from claudebox.errors import ClaudeboxError
 from claudebox.model import NameRequest, Policy
-from claudebox.nix import access, location, references
+from claudebox.nix import access, handshake, location, references
 from claudebox.nix.model import Daemon, Location, Nix, number
 from claudebox.policy import decide
 
@@ -261,6 +263,46 @@ def test_the_directory_of_a_socket_is_bound_only_if_nothing_else_is_in_it(tmp_pa
     assert "more than the socket" in beside.problem
     assert "not a socket" in location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "secret")}).problem
     assert "single-user" in location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "missing")}).problem
+
+
+def numbers(*values: int) -> bytes:
+    return b"".join(value.to_bytes(8, "little") for value in values)
+
+
+@pytest.mark.parametrize(("answer", "expected"), [
+    (numbers(0x6478696F, 0x126, 6) + b"2.31.5\0\0" + numbers(2), "no"),
+    (numbers(0x6478696F, 0x126, 6) + b"2.31.5\0\0" + numbers(1), "yes"),
+    (numbers(0x6478696F, 0x126, 6) + b"2.31.5\0\0" + numbers(0), "unknown"),
+    (numbers(0x6478696F, 0x122, 5) + b"2.8.0\0\0\0", "unknown"),
+    (numbers(0x6478696F, 0x126, 1 << 60), None),
+    (numbers(0x6478696F), None),
+    (numbers(1, 0x126), None),
+    (b"", None),
+], ids=["untrusted", "trusted", "silent", "old", "endless", "cut", "other", "mute"])  # fmt: skip
+def test_a_daemon_is_asked_by_its_own_protocol(tmp_path, answer, expected):
+    # proves NIXSEC-01, G01
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        server.listen()
+
+        def serve() -> None:
+            peer, _ = server.accept()
+            with peer, contextlib.suppress(OSError):  # whoever has heard enough hangs up
+                peer.sendall(answer)
+                peer.shutdown(socket.SHUT_WR)
+                while peer.recv(4096):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            if expected is None:
+                with pytest.raises(OSError):
+                    handshake.trust(str(tmp_path / "socket"))
+            else:
+                assert handshake.trust(str(tmp_path / "socket")) == expected
+        finally:
+            thread.join(10)
 
 
 COMMIT = "61b7c44c4073f0b827768aff0049561b5110ea5a"

@@ -100,9 +100,8 @@ def _relay(host: Host, nix: Nix) -> NixRelay:
     if not nix.program:
         raise ClaudeboxError("the program `nix` was not found")
     where = nix.location
-    kept = tuple((name, host.environ[name]) for name in ("NIX_CONF_DIR", "NIX_BIN_DIR") if host.environ.get(name))
     needed = (where.store, os.path.dirname(where.socket))
-    return NixRelay(nix.directory, nix.program, where.remote, host.bwrap.path, host.home, needed, kept)
+    return NixRelay(nix.directory, nix.program, where.remote, host.bwrap.path, host.home, needed)
 
 
 def _advice(policy: Policy, decision: NixAccess) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 It runs as the person, whom the real daemon trusts, and speaks to it for the sandbox; so it is what an attacker would
 attack next. It gets a sandbox of its own, without network, home or anything to write to but the directory of its
-socket; nothing of the person's configuration, which the daemon would obey; and builds that go through it have a
+socket; no configuration, which the daemon would obey; and builds that go through it have a
 sandbox, whatever the daemon's configuration says.
 """
 
@@ -154,7 +154,16 @@ def command(relay: NixRelay) -> tuple[str, ...]:
 
 
 def environ(relay: NixRelay) -> dict[str, str]:
-    """Return its environment: where to listen, whom to ask, and nothing of the person's configuration."""
-    return {**dict(relay.environ), "NIX_REMOTE": relay.remote, "NIX_DAEMON_SOCKET_PATH": f"{relay.directory}/socket",
-            "NIX_USER_CONF_FILES": "/dev/null", "HOME": "/nonexistent", "XDG_CONFIG_HOME": "/nonexistent",
-            "XDG_CACHE_HOME": "/nonexistent", "NIX_CONFIG": _CONFIG, "PATH": "/usr/bin:/bin"}  # fmt: skip
+    """Return its environment: where to listen, whom to ask, and no configuration but ours.
+
+    What it knew, of the person's or the machine's, it would tell the daemon, which obeys; the daemon has its own.
+    """
+    nowhere = ("HOME", "NIX_CONF_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+    return {
+        **dict.fromkeys(nowhere, "/nonexistent"),
+        "NIX_CONFIG": _CONFIG,
+        "NIX_DAEMON_SOCKET_PATH": f"{relay.directory}/socket",
+        "NIX_REMOTE": relay.remote,
+        "NIX_USER_CONF_FILES": "/dev/null",
+        "PATH": "/usr/bin:/bin",
+    }
