@@ -2,8 +2,10 @@
 {
   lib,
   stdenvNoCC,
+  bashInteractive,
   git,
   python3,
+  selection ? "tests/unit tests/golden tests/property",
 }:
 stdenvNoCC.mkDerivation {
   name = "claudebox-tests";
@@ -21,6 +23,7 @@ stdenvNoCC.mkDerivation {
     ];
   };
   nativeBuildInputs = [
+    bashInteractive # that of a build cannot complete words
     git
     (python3.withPackages (
       packages: with packages; [
@@ -35,7 +38,7 @@ stdenvNoCC.mkDerivation {
   buildPhase = ''
     runHook preBuild
     export HOME=$TMPDIR
-    python3 -m pytest -n "$NIX_BUILD_CORES" -p no:cacheprovider tests/unit tests/golden tests/property
+    python3 -m pytest -n "$NIX_BUILD_CORES" -p no:cacheprovider ${selection}
     runHook postBuild
   '';
   installPhase = "touch $out";

@@ -207,3 +207,29 @@ def nixos_box(account: Account, nixos: Machine, standin: StandIn, checkout: str)
     box = MachineBox(**{**vars(made), "daemon": nixos.daemon, "machine": nixos})
     yield box
     shutil.rmtree(box.base, ignore_errors=True)
+
+
+@pytest.fixture
+def machine_boxes(
+    nix_boxes: Callable[..., NixBox], ordinary_account: Account
+) -> Iterator[Callable[[str, str], MachineBox]]:
+    """Return what makes a box on a machine with /usr and with /nix at its place, where the daemon runs too.
+
+    Only there can a daemon build without a sandbox: a store elsewhere wants one in any case.
+    """
+    need(os.getuid() == 0, "root, who alone can build a machine for a test")
+    made: list[tuple[Daemon, Machine]] = []
+
+    def make(version: str, sandbox: str) -> MachineBox:
+        daemon = Daemon(installation(version), ROOT, sandbox=sandbox)
+        daemon.start()
+        daemon.stop()
+        daemon.machine = Machine(daemon)
+        made.append((daemon, daemon.machine))
+        daemon.start()
+        return MachineBox(**{**vars(nix_boxes(daemon, ordinary_account)), "machine": daemon.machine})
+
+    yield make
+    for daemon, machine in made:
+        daemon.remove()
+        machine.remove()

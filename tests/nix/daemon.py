@@ -167,7 +167,7 @@ class Daemon:
         environ = {**self.environ, "HOME": home, "PATH": f"{self.nix.directory}:/usr/bin:/bin"}
         result = subprocess.run(
             [self.nix.program(argv[0]), *argv[1:]], env=environ, cwd=home, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=60, check=False, **who.demotion, **options,  # type: ignore[call-overload]
+            stdin=subprocess.DEVNULL, timeout=300, check=False, **who.demotion, **options,  # type: ignore[call-overload]
         )  # fmt: skip
         assert not check or result.returncode == 0, result.stderr
         return result  # type: ignore[no-any-return]

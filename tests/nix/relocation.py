@@ -42,6 +42,8 @@ APPLETS = {
     "findutils": ("find", "xargs"), "gawk": ("awk",), "gnugrep": ("grep",), "gnused": ("sed",), "gnutar": ("tar",),
     "gzip": ("gzip",), "less": ("less",),
 }  # fmt: skip
+# Of the broker, as this very process would import them.
+_LIBRARIES = {"h11": ("h11",), "cryptography": ("cryptography", "cffi", "_cffi_backend*", "pycparser")}
 _LOADER = re.compile(r"ld-linux-[\w-]+\.so\.\d")
 
 
@@ -56,6 +58,12 @@ class Relocation:
         self._python = os.path.realpath("/usr/bin/python3")
         present = {name: [path for tool in tools if (path := shutil.which(tool))] for name, tools in PROGRAMS.items()}
         extensions = glob.glob(f"/usr/lib/{os.path.basename(self._python)}/lib-dynload/*.so")
+        extensions += [
+            str(path)
+            for names in _LIBRARIES.values()
+            for found in _imported(names)
+            for path in ([Path(found)] if found.endswith(".so") else Path(found).rglob("*.so"))
+        ]
         everything = [path for paths in present.values() for path in paths]
         self.packages["glibc"] = self._libraries("glibc", [*everything, self._python, *extensions])
         for name, paths in present.items():
@@ -118,13 +126,14 @@ class Relocation:
             ignore=shutil.ignore_patterns(*unwanted), ignore_dangling_symlinks=True,
         )  # fmt: skip
         self._add("python3")
-        for module in ("h11", "cryptography"):
+        for module, names in _LIBRARIES.items():
             site = self._directory(f"{module}/lib/{version}/site-packages")
-            found = next((f"{entry}/{module}" for entry in sys.path if os.path.isdir(f"{entry}/{module}")), None)
-            if found:
-                shutil.copytree(found, f"{site}/{module}", ignore=shutil.ignore_patterns("__pycache__"))
-            else:  # the place where it would be
-                Path(f"{site}/{module}.py").touch()
+            for found in _imported(names):
+                if os.path.isdir(found):
+                    target = f"{site}/{os.path.basename(found)}"
+                    shutil.copytree(found, target, ignore=shutil.ignore_patterns("__pycache__"))
+                else:
+                    shutil.copy(found, site)
             self._add(module)
 
     def _nix(self) -> None:
@@ -145,3 +154,7 @@ class Relocation:
         for applet in applets:
             os.symlink(f"{self._daemon.seed}/busybox", f"{target}/{applet}")
         self._add(name)
+
+
+def _imported(names: Iterable[str]) -> list[str]:
+    return [path for name in names for entry in sys.path if entry for path in sorted(glob.glob(f"{entry}/{name}"))]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,10 @@ from tests.nix.daemon import SYSTEM
 if TYPE_CHECKING:
     from tests.nix.daemon import Daemon
 
+_LIBRARIES = (
+    "_pytest", "_hypothesis*", "attr", "attrs", "execnet*", "hypothesis*", "iniconfig*", "packaging*", "pluggy*",
+    "py.py", "pygments", "pytest*", "sortedcontainers", "xdist",
+)  # fmt: skip
 _HERE = Path(__file__).parent
 
 
@@ -29,6 +35,7 @@ class StandIn:
         shutil.copytree(_HERE / "standin", self.nixpkgs)
         shutil.copytree(_HERE / "index", self.index)
         programs = {**packages, "seed": self._seed(), "claude-code": self._client()}
+        programs["python-for-tests"] = self._python(packages["python3"])
         programs["pythonName"] = os.path.basename(os.path.realpath("/usr/bin/python3"))
         Path(f"{self.nixpkgs}/programs.json").write_text(json.dumps(programs))
 
@@ -49,6 +56,26 @@ class StandIn:
         script.write_text(f"#!{self.daemon.build('bash')}/bin/bash\necho bundled client\n")
         script.chmod(0o755)
         return self.daemon.add(place, "claude-code-1")
+
+    def _python(self, python: str) -> str:
+        """Return an interpreter with the libraries of the suite, as this very process has them."""
+        place = f"{self.daemon.base}/python-for-tests"
+        os.makedirs(f"{place}/bin")
+        os.mkdir(f"{place}/site")
+        for found in (path for entry in sys.path for name in _LIBRARIES for path in glob.glob(f"{entry}/{name}")):
+            target = f"{place}/site/{os.path.basename(found)}"
+            if os.path.isdir(found):
+                shutil.copytree(found, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+            else:
+                shutil.copy(found, target)
+        script = Path(f"{place}/bin/python3")
+        script.write_text(
+            f"#!{self.daemon.build('bash')}/bin/bash\n"
+            "PYTHONPATH=${BASH_SOURCE%/bin/*}/site exec "
+            f'{python}/bin/python3 "$@"\n'
+        )
+        script.chmod(0o755)
+        return self.daemon.add(place, "python-for-tests")
 
     def flake(self, command: str, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command of nix on the flake of this repository with these inputs."""

@@ -100,3 +100,19 @@ def test_a_daemon_that_was_started_again_has_the_same_store(ordinary_account, da
     daemon.restart()
 
     assert daemon.build("hello") == hello
+
+
+@pytest.mark.parametrize("sandbox", ["true", "false"])
+def test_a_builder_without_a_sandbox_reads_the_host(machine_boxes, version, sandbox):
+    # proves G02
+    box = machine_boxes(version, sandbox)
+    canary = box.write(f"{box.base}/canary", "of the host")
+    nix = box.daemon.nix.directory
+
+    result = box.host(
+        *probes.read_host_file(box, box.daemon, canary), env={"PATH": f"{nix}:/usr/bin:/bin", "NIX_REMOTE": "daemon"}
+    )
+
+    assert (result.returncode == 0) == (sandbox == "false"), result.stderr
+    if sandbox == "false":
+        assert box.host("cat", result.stdout.strip()).stdout == "of the host"

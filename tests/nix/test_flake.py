@@ -11,6 +11,7 @@ import subprocess
 import pytest
 from tests.conftest import REPOSITORY, need
 from tests.nix.conftest import installation
+from tests.nix.daemon import SYSTEM
 
 import claudebox
 
@@ -125,6 +126,20 @@ def test_only_the_client_is_allowed_to_be_unfree(standin):
     assert refused.returncode != 0
     assert "has an unfree license" in refused.stderr
     assert chosen.endswith(f"-claudebox-full-{claudebox.__version__}")
+
+
+def test_its_check_runs_tests_in_the_sandbox_of_a_build(standin):
+    """Some of them, for time: those that start programs, which a build has at other places than a machine."""
+    # proves NIX-01
+    expression = (
+        _called(standin.nixpkgs, standin.index, standin.source)
+        + f"""
+      flake.checks.{SYSTEM}.tests.override {{ selection = "tests/unit/test_explain.py tests/unit/test_reference.py"; }}
+    """
+    )
+    built = standin.daemon.run("build", "--impure", "--no-link", "--print-build-logs", "--expr", expression)
+
+    assert re.search(r" [0-9]+ passed", built.stderr)
 
 
 def test_it_evaluates_with_a_real_nixpkgs(daemons, standin):

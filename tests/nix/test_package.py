@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import runpy
@@ -9,6 +10,7 @@ import shutil
 import stat
 
 import pytest
+from tests.conftest import need
 from tests.nix.conftest import MachineBox
 
 import claudebox
@@ -72,6 +74,20 @@ def test_every_path_that_was_written_down_exists_and_is_kept(built, standin):
     assert isinstance(baked["STORE_PATH"], tuple)
     assert isinstance(baked["LOADER"], tuple)
     assert not [path for path in listed if "claude-code" in path]
+
+
+def test_the_broker_finds_its_libraries_in_the_store(nixos_box, built):
+    # proves NIX-03
+    need(importlib.util.find_spec("h11"), "h11")
+    _, baked = built
+    program = "import h11; from cryptography import x509; print(h11.__file__, x509.__file__, sep='\\n')"
+
+    control = nixos_box.host("python3", "-IS", "-c", program)
+    result = nixos_box.host("python3", "-IS", "-c", f"import sys; sys.path += {baked['LIBRARIES']!r}; {program}")
+
+    assert "ModuleNotFoundError" in control.stderr
+    assert len(result.stdout.splitlines()) == 2, result.stderr
+    assert all(STORE.match(line) for line in result.stdout.splitlines())
 
 
 def test_it_is_found_without_a_path_and_without_python_of_the_person(nixos_box):

@@ -34,11 +34,13 @@ let
       phases = ''
         set -eu
         export PATH=${inStore "coreutils"}/bin:${seed}/applets TMPDIR=$PWD
+        for package in ''${nativeBuildInputs-}; do PATH=$package/bin:$PATH; done
         runHook() { eval "''${!1-}"; }
         cp -r "$src" source
         chmod -R u+w source
         cd source
         eval "''${postPatch-}"
+        eval "''${buildPhase-}"
         eval "$installPhase"
         if [ "''${doInstallCheck-}" ]; then eval "$installCheckPhase"; fi
       '';
@@ -47,6 +49,8 @@ let
       removeAttrs attributes [ "meta" "passthru" ]
       // {
         inherit name system;
+        # What was added to the store as it is has no references: whatever it rests on is named here.
+        closure = map inStore [ "bash" "glibc" "python3" ];
         builder = "${seed}/bash";
         args = [ "-c" phases ];
       }
@@ -71,7 +75,8 @@ let
       python3 = inStore "python3" // {
         interpreter = "${inStore "python3"}/bin/${programs.pythonName}";
         sitePackages = "lib/${programs.pythonName}/site-packages";
-        withPackages = choose: builtins.deepSeq (map (module: module.outPath) (choose self.python3.pkgs)) self.python3;
+        withPackages =
+          choose: builtins.deepSeq (map (module: module.outPath) (choose self.python3.pkgs)) (inStore "python-for-tests");
         pkgs = lib.genAttrs [ "hypothesis" "pytest" "pytest-timeout" "pytest-xdist" ] (_: inStore "python3") // {
           h11 = inStore "h11";
           cryptography = inStore "cryptography";
