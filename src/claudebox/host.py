@@ -19,6 +19,7 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from claudebox.nix.model import Nix
     from claudebox.toolchains import Found
     from claudebox.uplink.candidates import Candidate
 
@@ -66,7 +67,7 @@ class Host(Value):
     etc: tuple[tuple[str, str, str], ...] = ()  # path, where it really is, reason
     masked: tuple[tuple[str, str], ...] = ()
     kernel_settings: tuple[str, ...] = ()  # parts of /proc that this user could write
-    store: bool = False
+    store: str = ""  # where what is called /nix/store lies
     store_path: tuple[str, ...] = ()
     store_links: tuple[tuple[str, str], ...] = ()  # /bin/sh and its like, on a machine without /usr
     ca_bundle: PathFact | None = None
@@ -92,6 +93,7 @@ class Host(Value):
     managed: tuple[tuple[str, str], ...] = ()  # entries of /etc/claude-code and where they really are
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the person's
     toolchains: Found | None = None
+    nix: Nix | None = None
     token: str = ""  # for git inside
 
 
@@ -114,7 +116,8 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     own_files, held = _own_files(f"{home}/.claudebox", workdir.real)
     seen: dict[str, int] = {}
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
-    store = os.path.isdir("/nix/store")
+    nix = _nix(policy, environ, home, path, workdir.real)
+    store = nix.location.store if nix else ""
     homes = [home] if account_home in ("", home) else [home, account_home]
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     return Host(
@@ -142,7 +145,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         masked=tuple(row for row in places.MASKED if os.path.isfile(row[0])),
         kernel_settings=tuple(path for path in places.KERNEL_SETTINGS if uid == 0 and os.path.exists(path)),
         store=store,
-        store_path=layout.store_path(path) if store and not usr else (),
+        store_path=layout.store_path(path, usr=usr) if store else (),
         store_links=layout.store_links(path) if store and not usr else (),
         ca_bundle=layout.ca_bundle(examiner, environ),
         resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
@@ -167,13 +170,14 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         destinations={request.dest: _destination(request.dest, seen) for request in policy.mounts},
         instance=instance,
         login=logins.find(home, instance),
-        claude_parts=_claude_parts(home) if policy.inherit or policy.shared_home else (),
+        claude_parts=layout.claude_parts(home) if policy.inherit or policy.shared_home else (),
         managed=layout.managed(),
         memory_files=(
             read_small("/etc/claude-code/CLAUDE.md", follow=True) or b"",
             read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
         ),
         toolchains=_toolchains(policy, home, path, examiner),
+        nix=nix,
         token=_token(policy, environ, path),
     )
 
@@ -194,6 +198,14 @@ def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Exam
     from claudebox import toolchains  # noqa: PLC0415 - only for those who ask for one
 
     return toolchains.find((request.name for request in policy.toolchains), home, path, examiner)
+
+
+def _nix(policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str) -> Nix | None:
+    if not layout.has_nix(environ):
+        return None
+    from claudebox.nix import facts  # noqa: PLC0415 - most machines have none
+
+    return facts.read(policy, environ, home=home, path=path, workdir=workdir)
 
 
 def _token(policy: Policy, environ: dict[str, str], path: tuple[str, ...]) -> str:
@@ -304,13 +316,3 @@ def _destination(dest: str, seen: dict[str, int]) -> Destination:
         if stat.S_ISLNK(mode):
             return Destination(through_link=True)
     return Destination(exists=True, directory=stat.S_ISDIR(mode))
-
-
-def _claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
-    directory = f"{home}/.claude"
-    try:
-        names = sorted(os.listdir(directory))
-    except OSError:
-        return ()
-    places_of = ((name, os.path.realpath(f"{directory}/{name}")) for name in names)
-    return tuple((name, real, os.path.isdir(real)) for name, real in places_of if os.path.exists(real))

@@ -8,10 +8,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    Kind = Literal["bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow"]
+    Kind = Literal["bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow", "socket"]
     Program = Literal["client", "exec", "shell"]
     Tier = Literal["full", "inet", "none"]
     Uplink = Literal["", "pasta", "slirp4netns"]
+    Nix = Literal["auto", "daemon", "relay", "off"]
     ProjectSecrets = Literal["warn", "mask", "allow"]
     StubKind = Literal["directory", "socket", "dot", "file", "none"]
 
@@ -46,7 +47,7 @@ class Mount(Value):
     dest: str
     kind: Kind
     reason: str
-    source: str = ""  # a host path, or what a link points at
+    source: str = ""  # a host path, what a link points at, or the name of one of the broker's sockets
     content: bytes = b""
     mode: int = 0o755
     size: int = 0
@@ -146,6 +147,14 @@ class Barred(Value):
     reason: str
 
 
+class Served(Value):
+    """A listener in the sandbox's own network that the broker serves from outside."""
+
+    name: str
+    kind: Literal["stream", "datagram"]
+    port: int
+
+
 class Link(Value):
     """What connects the sandbox's own network with anything else."""
 
@@ -155,6 +164,44 @@ class Link(Value):
     barred: tuple[Barred, ...] = ()  # besides these, every address of the host itself, followed while it runs
     host_ports: tuple[int, ...] = ()  # of the host's loopback, reachable inside
     published: tuple[int, ...] = ()  # of the sandbox's loopback, reachable on the host's
+    served: tuple[Served, ...] = ()  # at the sandbox's loopback, answered by the broker
+
+
+class Service(Value):
+    """One thing that the broker does; its module is `claudebox.broker.NAME`."""
+
+    name: str
+    config: dict[str, object]  # plain values; may hold secrets, so that nothing prints it
+
+
+class Broker(Value):
+    """The process beside a sandbox that holds what must not enter it."""
+
+    services: tuple[Service, ...]
+    libraries: tuple[str, ...] = ()  # directories that it imports from
+    sockets: tuple[str, ...] = ()  # that programs inside connect to, each bound by a mount of kind `socket`
+    awaited: bool = False  # nothing starts before it says that it is ready
+
+
+class NixAccess(Value):
+    """Whether the sandbox talks to the Nix daemon, and why."""
+
+    kind: Literal["daemon", "relay", "off"]
+    why: str
+    remedy: str = ""
+    warnings: tuple[str, ...] = ()
+    told: bool = False  # by the person, in plain words
+
+
+class NixRelay(Value):
+    """A daemon of this session in front of the real one, which trusts nobody."""
+
+    directory: str  # of its socket
+    program: str
+    remote: str  # where the real one is
+    bwrap: str
+    home: str  # which it does not see
+    needed: tuple[str, ...] = ()  # what it must see, even in the home
 
 
 class Policy(Value):
@@ -184,6 +231,11 @@ class Policy(Value):
     kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
     refuse_secrets: bool = False
     private_terminal: bool = False
+    nix: Nix = "auto"
+    nix_origin: str = "default"
+    nixpkgs: str = ""  # the package set that the person chose
+    packages_optional: bool = False
+    devshell: str = ""  # what asked for the project's dev shell
     showing: bool = False  # nothing will be started, so nothing may be run or written to find out
 
 
@@ -194,6 +246,11 @@ class Provision(Value):
     variables: tuple[Variable, ...] = ()
     kept: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()  # directories of programs, in front of those of the system
+    advice: tuple[str, ...] = ()  # sentences for the agent
+    nix: NixAccess | None = None
+    relay: NixRelay | None = None
+    prefix: tuple[str, ...] = ()  # what stands in front of the command
 
 
 class Plan(Value):
@@ -222,3 +279,6 @@ class Plan(Value):
     mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on
     private: bool = False  # the payload gets a terminal of its own
     kept: tuple[str, ...] = ()  # directories of the instance that something inside writes to
+    nix: NixAccess | None = None  # on a machine with Nix
+    relay: NixRelay | None = None
+    broker: Broker | None = None

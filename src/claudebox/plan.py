@@ -55,7 +55,7 @@ def make(policy: Policy, host: Host) -> Plan:
         variables=variables,
         namespaces=_namespaces(policy, host),
         workdir=host.workdir.real,
-        command=_command(policy, host),
+        command=(*extra.prefix, *_command(policy, host)),
         gate=_gate(host),
         seccomp=program,
         scoped=host.landlock >= 6,
@@ -78,11 +78,15 @@ def make(policy: Policy, host: Host) -> Plan:
         mountpoints=client.mountpoints(policy, host),
         private=policy.private_terminal and host.terminal.shared,
         kept=extra.kept,
+        nix=extra.nix,
+        relay=extra.relay,
     )
 
 
 def _provision(policy: Policy, host: Host) -> Provision:
-    if not (policy.toolchains or policy.packages or policy.credential or policy.kept_names):
+    if not (
+        policy.toolchains or policy.packages or policy.credential or policy.kept_names or policy.devshell or host.nix
+    ) and policy.nix in ("auto", "off"):
         return Provision()
     from claudebox import provision  # noqa: PLC0415 - only for those who ask for something of it
 
@@ -110,7 +114,7 @@ def _rows(policy: Policy, host: Host, extra: Provision) -> tuple[Mount, ...]:
                 f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
             )
     rows = arrange((*own, *asked))
-    text = awareness.describe(policy, rows)
+    text = awareness.describe(policy, rows, extra.advice)
     memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)
     return arrange(
         (

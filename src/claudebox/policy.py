@@ -68,6 +68,11 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         kept_names=_kept_names(settings),
         refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",
         private_terminal=settings.one("terminal").value == "private",
+        nix=settings.one("nix").value,  # type: ignore[arg-type]  # the table has checked it
+        nix_origin=settings.one("nix").origin,
+        nixpkgs=_nixpkgs(settings.one("nixpkgs")) if settings.all("nixpkgs") else "",
+        packages_optional=settings.on("packages_optional"),
+        devshell=settings.one("devshell").origin if settings.on("devshell") else "",
         showing=settings.on("dry_run") or settings.on("explain"),
     )
 
@@ -151,6 +156,17 @@ def _package(given: Given) -> str:
     plain = given.value.translate({ord(char): "a" for char in "._+-"})
     if not plain.isascii() or not plain.isalnum() or given.value[0] in ".-+":
         raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not the name of a package of nixpkgs")
+    return given.value
+
+
+def _nixpkgs(given: Given) -> str:
+    from claudebox.nix.references import well_formed  # noqa: PLC0415 - only for those who choose one
+
+    if not well_formed(given.value):
+        raise ClaudeboxError(
+            f"`{given.origin}`: `{given.value}` is not a package set",
+            hint="`github:NixOS/nixpkgs/COMMIT`, `path:/DIRECTORY`, or a name of your registry: `flake:NAME`",
+        )
     return given.value
 
 
@@ -245,6 +261,7 @@ RULES: dict[str, Callable[[Given], object]] = {
     "mounts": _mount_row,
     "toolchain": _toolchain,
     "package": _package,
+    "nixpkgs": _nixpkgs,
     "git_credential": _credential,
     "inherit": _part,
     "allow": _protected,

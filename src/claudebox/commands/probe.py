@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import BufferedRWPair
 
     Spec = dict[str, "object"]
 
@@ -36,6 +37,8 @@ _NUMBERS = {  # of system calls: keyctl, io_uring_setup, unshare
 _TIOCLINUX = 0x541C
 _CLONE_NEWUSER = 0x10000000
 _NETLINK_AUDIT = 9
+_NIX_HELLO, _NIX_ANSWER, _NIX_VERSION = 0x6E697863, 0x6478696F, 0x123  # 1.35, the first in which it tells
+_NIX_TRUSTED = 1
 _FROM_SHELL = {"PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE"}  # made by shells and by Python themselves
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY, errno.ENXIO)
 
@@ -205,6 +208,47 @@ def listeners(spec: Spec) -> str:
                 continue
             return f"{address}:{port} answers"
     return ""
+
+
+def nix_daemon(spec: Spec) -> str:
+    """Ask the Nix daemon whether it trusts whoever is inside; where it is off, it must not answer at all."""
+    (access,) = _given(spec, "nix", "there is no Nix on this machine")
+    if access == "told":
+        raise Untestable("you let the daemon in yourself: what it does for you it does for the sandbox")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        try:
+            client.connect("/nix/var/nix/daemon-socket/socket")
+        except OSError as error:
+            return "" if access == "off" else f"it does not answer: {error.strerror}"
+        if access == "off":
+            return "it answers"
+        trust = _trust(client.makefile("rwb"))
+    if trust is None:
+        raise Untestable("this daemon is too old to tell whether it trusts")
+    return "it trusts whoever is inside" if trust == _NIX_TRUSTED else ""
+
+
+def _trust(stream: BufferedRWPair) -> int | None:
+    """Shake hands with the daemon, as far as its word about trust."""
+
+    def send(*numbers: int) -> None:
+        stream.write(b"".join(number.to_bytes(8, "little") for number in numbers))
+        stream.flush()
+
+    def receive() -> int:
+        return int.from_bytes(stream.read(8), "little")
+
+    send(_NIX_HELLO)
+    if receive() != _NIX_ANSWER:
+        raise OSError("it does not speak the protocol of Nix")
+    version = receive()
+    send(_NIX_VERSION, 0, 0)
+    if version < _NIX_VERSION:
+        return None
+    length = receive()
+    stream.read(length + -length % 8)  # its version in words
+    return receive()
 
 
 def processes(spec: Spec) -> str:
@@ -378,7 +422,7 @@ def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is 
 PROBES: tuple[Callable[[Spec], str], ...] = (
     descriptors, environment, arguments, memory, keyrings, hidden, secrets, login, sockets, abstract, listeners,
     processes, shared_memory, terminal, user_namespaces, kernel_surface, privileges, limits, names, read_only,
-    project, protected, survivors,
+    project, protected, nix_daemon, survivors,
 )  # fmt: skip
 
 
