@@ -1,0 +1,1 @@
+"""The helper on the host: holds what must not enter a sandbox, and decides what leaves one."""
