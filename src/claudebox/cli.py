@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
 from claudebox import console
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from claudebox.host import Host
     from claudebox.settings import Settings
     from claudebox.terminal import Terminal
 
@@ -78,6 +76,10 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         from claudebox.commands import verify  # noqa: PLC0415
 
         return verify.run(environ, settings)
+    if settings.on("log"):
+        from claudebox.commands import log  # noqa: PLC0415
+
+        return log.run(environ, settings)
     if settings.on("instances"):
         from claudebox.commands import instances  # noqa: PLC0415
 
@@ -98,15 +100,6 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
             network="" if tier.origin == "default" else tier.value,
         )
     return _launch(settings, argv, environ)
-
-
-def _sweep(facts: Host, started: float) -> None:
-    """Tell what changed that the host could execute."""
-    from claudebox import journal, sweep  # noqa: PLC0415
-
-    standing = frozenset(path for _, path in journal.recorded(facts.instance))
-    git_dir = facts.repository.git_dir if facts.repository else ""
-    console.write(sweep.Sweep(facts.workdir.real, started).run(facts.guarded, git_dir, standing).lines())
 
 
 def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int:
@@ -136,6 +129,7 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
             console.write([*explain.tree(plan), *explain.origins(settings)], descriptor=1)
         return 0
     from claudebox import client, instance, launch, supervise  # noqa: PLC0415
+    from claudebox.aftermath import Aftermath  # noqa: PLC0415
     from claudebox.journal import Session  # noqa: PLC0415
     from claudebox.login import Freshness  # noqa: PLC0415
 
@@ -152,7 +146,7 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
         freshness.bring()
         chore = freshness.look
     terminal, prelude = _terminal(private=plan.private)
-    started = time.time()
+    aftermath = Aftermath(plan, wishes, facts)
     session = Session(facts.instance)
     try:
         session.begin(plan.stubs)
@@ -165,11 +159,11 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     terminal.restore(abnormal=status > 128)
     for note in sandbox.link.finish() if sandbox.link is not None else ():
         console.note(note)
-    _sweep(facts, started)
+    aftermath.conclude(status, settings.one("receipt").value)
     if wishes.program == "client" and not wishes.command:
         from claudebox.commands import farewell  # noqa: PLC0415
 
-        farewell.say(facts.instance, started, login_known=facts.login.known)
+        farewell.say(facts.instance, aftermath.started, login_known=facts.login.known)
     return status
 
 

@@ -14,7 +14,7 @@ from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Examiner, read_small
-from claudebox.model import Guarded, Held, Hidden, Leak, PathFact, Policy
+from claudebox.model import Guarded, Held, HeldSecret, Hidden, Leak, PathFact, Policy
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -93,6 +93,7 @@ class Host(Value):
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the person's
     toolchains: Found | None = None
     token: str = ""  # for git inside
+    held_secrets: tuple[HeldSecret, ...] = ()  # with their values, which only the broker gets
 
 
 def read(policy: Policy, environ: dict[str, str]) -> Host:
@@ -116,6 +117,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
+    secrets = _secrets(policy, environ, path, home, workdir.real)
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     return Host(
         uid=uid,
@@ -176,7 +178,8 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
             read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
         ),
         toolchains=_toolchains(policy, home, path, examiner),
-        token=_token(policy, environ, path),
+        token=_token(policy, environ, path, home, secrets),
+        held_secrets=secrets,
     )
 
 
@@ -198,12 +201,24 @@ def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Exam
     return toolchains.find((request.name for request in policy.toolchains), home, path, examiner)
 
 
-def _token(policy: Policy, environ: dict[str, str], path: tuple[str, ...]) -> str:
+def _secrets(
+    policy: Policy, environ: dict[str, str], path: tuple[str, ...], home: str, workdir: str
+) -> tuple[HeldSecret, ...]:
+    if not policy.secrets or policy.network == "none":  # a secret opens no tier
+        return ()
+    from claudebox import sources  # noqa: PLC0415 - only for those who have some
+
+    return sources.hold(policy, environ, path, home=home, workdir=workdir)
+
+
+def _token(
+    policy: Policy, environ: dict[str, str], path: tuple[str, ...], home: str, secrets: tuple[HeldSecret, ...]
+) -> str:
     if policy.credential is None:
         return ""
     from claudebox import credential  # noqa: PLC0415
 
-    return credential.obtain(policy.credential, environ, path, showing=policy.showing)
+    return credential.obtain(policy, environ, path, home=home, secrets=secrets)
 
 
 def _home(environ: dict[str, str], account_home: str) -> str:

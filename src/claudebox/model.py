@@ -139,6 +139,22 @@ class GitCredential(Value):
     origin: str
 
 
+class Secret(Value):
+    """A variable whose value stays outside."""
+
+    env: str
+    hosts: tuple[tuple[str, int], ...]  # name and port
+    source: str  # `env:NAME`, `file:PATH` or `command:WORDS`
+    origin: str
+
+
+class HeldSecret(Secret):
+    """The same with its value, for the broker, and with what stands for it inside."""
+
+    value: str = ""
+    placeholder: str = ""
+
+
 class Barred(Value):
     """A range of addresses to which the tier `inet` does not lead."""
 
@@ -180,6 +196,7 @@ class Policy(Value):
     toolchains: tuple[NameRequest, ...] = ()
     packages: tuple[NameRequest, ...] = ()
     credential: GitCredential | None = None
+    secrets: tuple[Secret, ...] = ()
     command: tuple[str, ...] = ()  # another agent
     kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
     refuse_secrets: bool = False
@@ -222,3 +239,4 @@ class Plan(Value):
     mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on
     private: bool = False  # the payload gets a terminal of its own
     kept: tuple[str, ...] = ()  # directories of the instance that something inside writes to
+    secrets: tuple[HeldSecret, ...] = ()  # what the broker puts in on the way; printed without values

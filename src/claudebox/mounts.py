@@ -83,7 +83,7 @@ def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
         ("passwd", os.fsencode(passwd)),
         ("group", os.fsencode(group)),
         ("nsswitch.conf", _NSSWITCH),
-        ("hosts", _HOSTS),
+        ("hosts", _HOSTS + _aliases(host)),
         ("hostname", HOSTNAME.encode() + b"\n"),
         ("resolv.conf", network.resolv_conf(policy, host)),
     ):
@@ -95,6 +95,10 @@ def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
         elif host.usr or path != "/etc/ssl/certs":
             yield Mount(path, "ro-bind", reason, real)
     yield from _ca_bundle(host)
+
+
+def _aliases(host: Host) -> bytes:
+    return "".join(f"{address} {name}\n" for name, address in network.aliases(host).items()).encode()
 
 
 def _ca_bundle(host: Host) -> Iterable[Mount]:

@@ -76,6 +76,7 @@ def make(policy: Policy, host: Host) -> Plan:
         mountpoints=client.mountpoints(policy, host),
         private=policy.private_terminal and host.terminal.shared,
         kept=extra.kept,
+        secrets=host.held_secrets,
     )
 
 
@@ -225,6 +226,18 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
     yield from shadows.warnings(policy, host)
     for path in host.sockets:
         yield f"{path} is a socket of the host; it is masked inside"
+    yield from _secret_warnings(policy, host)
     for request in policy.names:
         if request.name not in host.environ and request.origin.startswith("--"):
             yield f"{request.origin}: {request.name} is not set on the host"
+
+
+def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:
+    held = {secret.env for secret in host.held_secrets}
+    missing = [secret for secret in policy.secrets if secret.env not in held]
+    if missing and policy.network == "none":
+        names = ", ".join(secret.env for secret in missing)
+        yield f"secrets ({names}) are for hosts, and tier none reaches no host: their variables are not set inside"
+        return
+    for secret in missing:
+        yield f"{secret.origin}: {secret.source} is not set on the host, so {secret.env} is not set inside"

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from claudebox.model import Program
+    from claudebox.model import Program, Secret
     from claudebox.settings import Given, Settings
 
 
@@ -28,6 +28,8 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
             hint="write `./-name` for a file of the project",
         )
     network = settings.one("network")
+    names = tuple(NameRequest(_name(given), given.origin, given.foreign) for given in settings.all("env"))
+    constants = tuple({row.name: row for row in map(_constant, settings.all("set_env"))}.values())
     host_ports, published = (_ports(settings.all(key), network) for key in ("allow_host_port", "publish"))
     for port in host_ports:
         if port in published:
@@ -42,7 +44,7 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         uplink=settings.one("uplink").value,
         host_ports=host_ports,
         published=published,
-        names=tuple(NameRequest(_name(given), given.origin, given.foreign) for given in settings.all("env")),
+        names=names,
         mounts=_once(
             (
                 *(_mount_row(given, home=home, workdir=workdir) for given in settings.all("mounts")),
@@ -60,10 +62,11 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         shared_home=settings.one("claude_home").value == "shared",
         project_secrets=settings.one("project_secrets").value,  # type: ignore[arg-type]  # the table has checked it
         record=not (settings.on("dry_run") or settings.on("explain")),
-        constants=tuple({row.name: row for row in map(_constant, settings.all("set_env"))}.values()),
+        constants=constants,
         toolchains=_names(settings, "toolchain", _toolchain),
         packages=_names(settings, "package", _package),
         credential=_credential(settings.one("git_credential")) if settings.all("git_credential") else None,
+        secrets=_secrets(settings, names, constants) if settings.all("secrets") else (),
         command=tuple(settings.one("command").fields.values()) if settings.all("command") else (),
         kept_names=_kept_names(settings),
         refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",
@@ -170,6 +173,18 @@ def _credential(given: Given) -> GitCredential:
     return GitCredential(host, token, username, given.origin)
 
 
+def _secrets(settings: Settings, names: tuple[NameRequest, ...], constants: tuple[Constant, ...]) -> tuple[Secret, ...]:
+    from claudebox import withholding  # noqa: PLC0415 - only for those who have some
+
+    return withholding.decide(settings, settings.one("network"), names, constants)
+
+
+def _secret(given: Given) -> Secret:
+    from claudebox import withholding  # noqa: PLC0415
+
+    return withholding.read(given)
+
+
 def _kept_name(given: Given) -> str:
     parts = given.value.split("/")
     if given.value.startswith("/") or any(part in ("", ".", "..") for part in parts) or not given.value.isprintable():
@@ -246,6 +261,7 @@ RULES: dict[str, Callable[[Given], object]] = {
     "toolchain": _toolchain,
     "package": _package,
     "git_credential": _credential,
+    "secrets": _secret,
     "inherit": _part,
     "allow": _protected,
     "state": _kept_name,

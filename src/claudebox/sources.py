@@ -21,7 +21,9 @@ _LIMIT = 1 << 16
 _SHORTEST = 8  # less than this stands in ordinary text by chance
 
 
-def obtain(source: str, origin: str, environ: dict[str, str], path: tuple[str, ...], *, home: str, showing: bool) -> str:
+def obtain(
+    source: str, origin: str, environ: dict[str, str], path: tuple[str, ...], *, home: str, showing: bool
+) -> str:
     """Return a value, or nothing if its variable is not set; a command is not run just to show a plan."""
     kind, _, rest = source.partition(":")
     if kind == "env":

@@ -6,7 +6,7 @@ constraints that every TLS library checks, for which names it may be used at all
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 import os
 import ssl
@@ -20,8 +20,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_SKEW = datetime.timedelta(hours=1)
-_LIFE = datetime.timedelta(days=90)  # longer than any session; it ends with the process anyway
+_SKEW = dt.timedelta(hours=1)
+_LIFE = dt.timedelta(days=90)  # longer than any session; it ends with the process anyway
 _NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "claudebox, this session only")])
 
 
@@ -80,7 +80,7 @@ class Authority:
 def _blank(
     subject: x509.Name, key: ec.EllipticCurvePublicKey, *, issuer: x509.Name | None = None
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -58,4 +58,5 @@ def _example(row: Setting) -> Iterator[str]:
             for field in row.fields:
                 value = field.example or field.default
                 if value:
-                    yield f'{field.name} = "{value}"'
+                    words = ", ".join(f'"{word}"' for word in (value.split() if field.many else (value,)))
+                    yield f"{field.name} = [{words}]" if field.many else f"{field.name} = {words}"

@@ -6,6 +6,7 @@ is found is named by file and line, never by its value. Bounded in time and size
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import stat
@@ -50,11 +51,22 @@ class Result(NamedTuple):
     complete: bool
 
 
+def run(plan: Plan, host: Host, changed: tuple[str, ...], started: float) -> Result:
+    """Look for everything that was kept out in everything that was left behind."""
+    deadline = time.monotonic() + BUDGET
+    instance = host.instance
+    directories = [instance.claude, *(f"{instance.directory}/{path}" for path in plan.kept)]
+    if host.repository is not None and host.repository.git_dir:
+        directories.append(host.repository.git_dir)
+    marks = Fingerprints(values(plan, host))
+    files = itertools.chain(left_behind(directories, started, deadline), changed)
+    return search(marks, files, deadline)
+
+
 def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
     """Yield name and value of everything that was kept out and looks secret."""
     inside = {row.value for row in plan.variables}
-    for name in plan.withheld:
-        value = host.environ[name]
+    for name, value in host.environ.items():
         if value not in inside and looks_secret(name, value):
             yield name, value
     for secret in host.held_secrets:
@@ -74,9 +86,8 @@ def _tokens(path: str) -> Iterator[tuple[str, str]]:
         return
 
 
-def search(marks: Fingerprints, files: Iterable[str], *, budget: float = BUDGET) -> Result:
+def search(marks: Fingerprints, files: Iterable[str], deadline: float) -> Result:
     """Look into files."""
-    deadline = time.monotonic() + budget
     left = _MOST_BYTES
     hits: dict[tuple[str, str, int], Hit] = {}
     for path in dict.fromkeys(files):
@@ -132,10 +143,14 @@ def _look_into_object(marks: Fingerprints, descriptor: int, path: str) -> Iterat
         yield Hit(match.name, path, 0, match.encoded), 0
 
 
-def left_behind(directories: Iterable[str], since: float) -> Iterator[str]:
+def left_behind(directories: Iterable[str], since: float, deadline: float) -> Iterator[str]:
     """Yield the files in these directories that changed since then; no link is followed."""
     for directory in directories:
-        for base, _, names in os.walk(directory):
+        for base, inner, names in os.walk(directory):
+            if base.endswith("/objects") and "pack" in inner:
+                inner.remove("pack")  # compressed several times over
+            if time.monotonic() > deadline:
+                return
             for name in names:
                 path = os.path.join(base, name)
                 try:
