@@ -31,7 +31,7 @@ class Log:
         self._descriptor = descriptor
         self._left = most
 
-    def record(
+    def record(  # noqa: PLR0913 - each is a column
         self,
         *,
         service: Service,

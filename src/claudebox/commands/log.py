@@ -179,6 +179,8 @@ def _as_table(line: Line) -> None:
             _out(f"{moment}  the record is full: what came later is not in it")
         case "decision":
             _out(f"{moment}  {_row(line)}")
+        case _:  # of a later version
+            pass
 
 
 def _row(line: Line) -> str:

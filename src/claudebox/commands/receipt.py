@@ -28,7 +28,8 @@ def lines(written: Iterable[Line], where: str = "") -> Iterator[str]:
     start = next((row for row in rows if row.get("kind") == "start"), {})
     end = next((row for row in reversed(rows) if row.get("kind") == "end"), {})
     decisions = [row for row in rows if row.get("kind") == "decision"]
-    yield f"{paint('receipt', 'bold')} of {_duration(end.get('seconds', 0))} in {shorten(start.get('project', ''), 100)}"
+    project = shorten(start.get("project", ""), 100)
+    yield f"{paint('receipt', 'bold')} of {_duration(end.get('seconds', 0))} in {project}"
     yield f"  {'entered':<9} {_entered(start)}"
     yield f"  {'withheld':<9} {_withheld(start)}"
     yield from _hosts("reached", [row for row in decisions if row.get("verdict") == "allowed"], start)
@@ -88,7 +89,7 @@ def _hosts(label: str, rows: list[Line], start: Line) -> Iterator[str]:
     for index, place in enumerate(ordered[:_HOSTS]):
         count, up, down = sums[place]
         amounts = f"{human(up)} up, {human(down)} down" if label == "reached" else shorten(rules[place], 80)
-        yield f"  {label if not index else '':<9} {shorten(place, 60)} ({count} ×; {amounts})"
+        yield f"  {label if not index else '':<9} {shorten(place, 60)} ({count} times; {amounts})"
     if len(ordered) > _HOSTS:
         yield f"  {'':<9} and {len(ordered) - _HOSTS} more"
 
@@ -97,7 +98,7 @@ def _changed(end: Line) -> str:
     changed = end.get("changed", {})
     if not changed:
         return "nothing that tools of the host would execute or obey"
-    return ", ".join(f"{count} × {shorten(kind, 20)}" for kind, count in changed.items())
+    return ", ".join(f"{shorten(kind, 20)} {count}" for kind, count in changed.items())
 
 
 def _found(found: Iterable[Line]) -> str:

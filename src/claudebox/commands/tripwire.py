@@ -1,4 +1,4 @@
-"""After a session: do values that were kept out stand in what the session has left behind?
+"""The tripwire: whether values that were kept out stand in what a session has left behind.
 
 Looked at are conversations and state of the project, files of the project that changed, and new objects of git. What
 is found is named by file and line, never by its value. Bounded in time and size, and off the way of every launch.
