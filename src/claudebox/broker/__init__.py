@@ -1,1 +1,1 @@
-"""The helper on the host: holds what must not enter a sandbox, and decides what leaves one."""
+"""The helper on the host that holds what must not enter the sandbox, and speaks for it to those it names."""
