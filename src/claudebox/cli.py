@@ -150,9 +150,10 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     session = Session(facts.instance)
     try:
         session.begin(plan.stubs)
-        sandbox = launch.start(prepared, prelude)
+        sandbox = launch.start(prepared, prelude, log=aftermath.record.descriptor)
         status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)
     except launch.Interrupted as interruption:
+        aftermath.record.write("end", {"status": 128 + interruption.number})
         return 128 + interruption.number
     finally:
         session.end()

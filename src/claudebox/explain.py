@@ -78,6 +78,8 @@ def dry_run(plan: Plan) -> Iterator[str]:
     contents: list[bytes] = []
 
     def word(value: bwrap.Word) -> str:
+        if isinstance(value, bwrap.Pipe):  # a broker writes it
+            value = b""
         if isinstance(value, bytes):
             contents.append(b"***" if value in unprinted else value)
             return str(9 + len(contents))
@@ -154,6 +156,7 @@ def _access(row: Mount) -> str:
         "tmpfs": "temporary",
         "mask": "hidden",
         "shadow": "shadow",
+        "late": "made",
         "symlink": "link",
         "file": "made",
     }.get(row.kind, "read-only")

@@ -8,7 +8,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    Kind = Literal["bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow", "socket"]
+    Kind = Literal[
+        "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow", "socket", "late"
+    ]
     Program = Literal["client", "exec", "shell"]
     Tier = Literal["full", "inet", "none"]
     Uplink = Literal["", "pasta", "slirp4netns"]
@@ -46,7 +48,7 @@ class Mount(Value):
     dest: str
     kind: Kind
     reason: str
-    source: str = ""  # a host path, what a link points at, or the name of one of the broker's sockets
+    source: str = ""  # a host path, what a link points at, or the name of one of the broker's sockets or texts
     content: bytes = b""
     mode: int = 0o755
     size: int = 0
@@ -168,6 +170,7 @@ class Served(Value):
     name: str
     kind: Literal["stream", "datagram"]
     port: int
+    address: str = "127.0.0.1"
 
 
 class Link(Value):
