@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import pwd
 import shutil
@@ -71,6 +72,19 @@ def account(request: pytest.FixtureRequest, ordinary_account: Account) -> Accoun
     return Account("root", 0, 0) if request.param == "root" else ordinary_account
 
 
+def install_libraries(directory: str) -> None:
+    """Put the libraries of the broker where a checkout has them, without asking an index."""
+    os.makedirs(directory)
+    for name in ("h11", "cryptography", "cffi", "_cffi_backend"):
+        spec = importlib.util.find_spec(name)
+        assert spec is not None, f"{name} is not installed: run scripts/setup --test"
+        assert spec.origin is not None
+        if spec.submodule_search_locations:
+            shutil.copytree(spec.submodule_search_locations[0], f"{directory}/{name}")
+        else:
+            shutil.copy(spec.origin, directory)
+
+
 @pytest.fixture(scope="session")
 def checkout() -> Iterator[str]:
     """Return a copy of claudebox that every account can read, with its bytecode beside it."""
@@ -78,6 +92,7 @@ def checkout() -> Iterator[str]:
     os.chmod(base, 0o755)
     for part in ("src", "bin"):
         shutil.copytree(REPOSITORY / part, f"{base}/{part}", ignore=shutil.ignore_patterns("__pycache__"))
+    install_libraries(f"{base}/.local/libraries")
     python = "/usr/bin/python3"
     subprocess.run([python, "-m", "compileall", "-q", f"{base}/src"], check=True)
     yield base

@@ -5,3 +5,4 @@ from __future__ import annotations
 TOOLS: dict[str, str] = {}  # "bwrap" -> "/nix/store/...-bubblewrap/bin/bwrap"
 STORE_PATH: tuple[str, ...] = ()  # directories of PATH inside, where the system is a store
 LOADER: tuple[str, str] | None = None  # where programs expect the dynamic loader, and where it is
+LIBRARIES: tuple[str, ...] = ()  # directories of the libraries that the broker imports

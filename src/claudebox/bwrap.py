@@ -20,7 +20,13 @@ class Pin(Value):
     identity: Identity
 
 
-Word = str | bytes | Pin  # bytes are the content of a descriptor
+class Socket(Value):
+    """A word that is the path of a socket which the launcher makes."""
+
+    name: str
+
+
+Word = str | bytes | Pin | Socket  # bytes are the content of a descriptor
 
 
 def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
@@ -51,8 +57,8 @@ def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:
                 yield f"--{mount.kind}-fd", Pin(mount.source, mount.pinned), mount.dest
             else:
                 yield f"--{mount.kind}", mount.source, mount.dest
-        case "mask":
-            yield "--ro-bind", "/dev/null", mount.dest
+        case "mask" | "socket":
+            yield "--ro-bind", "/dev/null" if mount.kind == "mask" else Socket(mount.source), mount.dest
         case "shadow":  # over the file; `--file` would write into it
             yield "--perms", f"{mount.mode:04o}"
             yield "--ro-bind-data", mount.content, mount.dest

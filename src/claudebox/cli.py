@@ -163,8 +163,9 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     finally:
         session.end()
     terminal.restore(abnormal=status > 128)
-    for note in sandbox.link.finish() if sandbox.link is not None else ():
-        console.note(note)
+    for companion in sandbox.companions:
+        for note in companion.finish():
+            console.note(note)
     _sweep(facts, started)
     if wishes.program == "client" and not wishes.command:
         from claudebox.commands import farewell  # noqa: PLC0415

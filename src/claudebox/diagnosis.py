@@ -5,9 +5,12 @@ Used when a launch fails, and by `--check` before one does.
 
 from __future__ import annotations
 
+import os
+
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 
+_LIMIT = 8192
 APPARMOR_PROFILE = """\
 abi <abi/4.0>,
 include <tunables/global>
@@ -22,6 +25,17 @@ _APPARMOR = (
     "and then `sudo apparmor_parser -r /etc/apparmor.d/bwrap`; "
     "or for every program: `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`"
 )
+
+
+def last_words(messages: int) -> str:
+    """Return what was written to a pipe by the time its other end is closed."""
+    text = b""
+    while len(text) < _LIMIT:
+        piece = os.read(messages, _LIMIT)
+        if not piece:
+            break
+        text += piece
+    return os.fsdecode(text)
 
 
 def explain(words: str) -> ClaudeboxError:

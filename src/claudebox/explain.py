@@ -81,6 +81,8 @@ def dry_run(plan: Plan) -> Iterator[str]:
         if isinstance(value, bytes):
             contents.append(b"***" if value in unprinted else value)
             return str(9 + len(contents))
+        if isinstance(value, bwrap.Socket):  # it exists while a broker does
+            return f"/tmp/claudebox-broker/{value.name}"
         return bash_quote(value.path if isinstance(value, bwrap.Pin) else value)
 
     yield f"mkdir -p -m 700 {' '.join(bash_quote(directory) for directory in plan.state)}"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
+    from claudebox.companions import Companion
     from claudebox.model import Plan
-    from claudebox.uplink.attachment import Attachment
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -33,7 +33,7 @@ _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
 _LOOK = 0.5  # seconds between two looks whether bwrap is still there
 _PR_SET_CHILD_SUBREAPER = 36
 _MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
-_MESSAGE_LIMIT, _SPARE_DESCRIPTORS = 8192, 64
+_SPARE_DESCRIPTORS = 64
 _DROPPED = "run `claudebox --check`; bwrap may be a wrapper that drops options"
 
 _interruptions: list[int] = []  # signals that came while the sandbox was being set up
@@ -46,7 +46,7 @@ class Prepared(Value):
     argv: tuple[str, ...]
     descriptors: tuple[int, ...]
     open_files: tuple[int, int]  # the limit that the person's shell gave us
-    link: Attachment | None = None
+    companions: tuple[Companion, ...] = ()  # processes of ours beside the sandbox
 
 
 class Sandbox(Value):
@@ -57,7 +57,7 @@ class Sandbox(Value):
     payload: int  # the program inside, as a process of the host
     init_descriptor: int
     payload_descriptor: int
-    link: Attachment | None = None
+    companions: tuple[Companion, ...] = ()
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
@@ -78,26 +78,29 @@ def prepare(plan: Plan) -> Prepared:
     needed = sum(not isinstance(word, str) for row in rows for word in row) + _SPARE_DESCRIPTORS
     if limit[0] != resource.RLIM_INFINITY and needed > limit[0]:
         _raise_limit(needed, limit)
+    companions, places = _companions(plan)
     descriptors: list[int] = []
     arguments: list[str] = []
     for row in rows:
         for word in row:
             if isinstance(word, str):
                 arguments.append(word)
+            elif isinstance(word, bwrap.Socket):
+                arguments.append(places[word.name])
             else:
                 descriptors.append(_pin(word) if isinstance(word, bwrap.Pin) else _own(kernel.memory_file(word)))
                 arguments.append(str(descriptors[-1]))
     descriptors.append(_own(kernel.memory_file(os.fsencode("\0".join((*arguments, ""))))))
     argv = ("bwrap", "--args", str(descriptors[-1]), "--", *plan.gate, *plan.command)
-    return Prepared(plan, argv, tuple(descriptors), limit, _prepare_link(plan))
+    return Prepared(plan, argv, tuple(descriptors), limit, companions)
 
 
-def _prepare_link(plan: Plan) -> Attachment | None:
-    if plan.link is None:
-        return None
-    from claudebox.uplink.attachment import Attachment  # noqa: PLC0415 - most sandboxes need none
+def _companions(plan: Plan) -> tuple[tuple[Companion, ...], dict[str, str]]:
+    if plan.link is None and plan.broker is None:
+        return (), {}
+    from claudebox import companions  # noqa: PLC0415 - most sandboxes need none
 
-    return Attachment(plan.link)
+    return companions.prepare(plan)
 
 
 def _raise_limit(needed: int, limit: tuple[int, int]) -> None:
@@ -157,20 +160,23 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sand
     handlers = {number: signal.signal(number, _interrupt) for number in taken}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it, and then nobody tells the end
     kernel.call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    monitor = os.fork()
-    if monitor == 0:
-        _become_bwrap(prepared, gate, message_end, prelude)
+    monitor = 0
     try:
+        for companion in prepared.companions:
+            companion.open()
+        monitor = os.fork()
+        if monitor == 0:
+            _become_bwrap(prepared, gate, message_end, prelude)
         os.close(gate)
         os.close(message_end)
-        if prepared.link is not None:
-            prepared.link.begin()
+        for companion in prepared.companions:
+            companion.begin()
         for descriptor in prepared.descriptors:
             os.close(descriptor)
         payload = _await_ready(ours, messages, monitor)
         init = _check(payload, prepared)
-        if prepared.link is not None:  # the sandbox is complete, and nothing of the payload has run
-            prepared.link.attach(payload)
+        for companion in prepared.companions:  # the sandbox is complete, and nothing of the payload has run
+            companion.attach(payload)
         # Before the word: afterwards they may have ended already.
         descriptors = os.pidfd_open(init), os.pidfd_open(payload)
         # From here on signals are taken one at a time by `supervise`.
@@ -179,13 +185,14 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sand
             raise Interrupted(_interruptions[0])
         custody.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
         ours.send(b"go\n")
-        return Sandbox(monitor, init, payload, *descriptors, prepared.link)
+        return Sandbox(monitor, init, payload, *descriptors, prepared.companions)
     except BaseException:
         ours.close()  # the gate ends everything when it hears no more of us
-        if prepared.link is not None:
-            prepared.link.finish()
-        _await_end(monitor)
-        _end_orphans(monitor)
+        for companion in prepared.companions:
+            companion.finish()
+        if monitor:
+            _await_end(monitor)
+            _end_orphans(monitor)
         raise
     finally:
         kernel.call("prctl", _PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
@@ -254,7 +261,7 @@ def _await_ready(gate: socket.socket, messages: int, monitor: int) -> int:
     if word != b"ready\n":
         from claudebox import diagnosis  # noqa: PLC0415 - only when something went wrong
 
-        raise diagnosis.explain(_drain(messages))
+        raise diagnosis.explain(diagnosis.last_words(messages))
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             return int.from_bytes(data[:4], "little")
@@ -273,16 +280,6 @@ def _await_end(monitor: int) -> None:
         time.sleep(0.001)
     custody.kill(monitor)
     os.waitpid(monitor, 0)
-
-
-def _drain(messages: int) -> str:
-    text = b""
-    while len(text) < _MESSAGE_LIMIT:
-        piece = os.read(messages, _MESSAGE_LIMIT)
-        if not piece:
-            break
-        text += piece
-    return os.fsdecode(text)
 
 
 def _check(payload: int, prepared: Prepared) -> int:

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    Kind = Literal["bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow"]
+    Kind = Literal["bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow", "socket"]
     Program = Literal["client", "exec", "shell"]
     Tier = Literal["full", "inet", "none"]
     Uplink = Literal["", "pasta", "slirp4netns"]
@@ -46,7 +46,7 @@ class Mount(Value):
     dest: str
     kind: Kind
     reason: str
-    source: str = ""  # a host path, or what a link points at
+    source: str = ""  # a host path, what a link points at, or the name of one of the broker's sockets
     content: bytes = b""
     mode: int = 0o755
     size: int = 0
@@ -146,6 +146,14 @@ class Barred(Value):
     reason: str
 
 
+class Served(Value):
+    """A listener in the sandbox's own network that the broker serves from outside."""
+
+    name: str
+    kind: Literal["stream", "datagram"]
+    port: int
+
+
 class Link(Value):
     """What connects the sandbox's own network with anything else."""
 
@@ -155,6 +163,23 @@ class Link(Value):
     barred: tuple[Barred, ...] = ()  # besides these, every address of the host itself, followed while it runs
     host_ports: tuple[int, ...] = ()  # of the host's loopback, reachable inside
     published: tuple[int, ...] = ()  # of the sandbox's loopback, reachable on the host's
+    served: tuple[Served, ...] = ()  # at the sandbox's loopback, answered by the broker
+
+
+class Service(Value):
+    """One thing that the broker does; its module is `claudebox.broker.NAME`."""
+
+    name: str
+    config: dict[str, object]  # plain values; may hold secrets, so that nothing prints it
+
+
+class Broker(Value):
+    """The process beside a sandbox that holds what must not enter it."""
+
+    services: tuple[Service, ...]
+    libraries: tuple[str, ...] = ()  # directories that it imports from
+    sockets: tuple[str, ...] = ()  # that programs inside connect to, each bound by a mount of kind `socket`
+    awaited: bool = False  # nothing starts before it says that it is ready
 
 
 class Policy(Value):
@@ -222,3 +247,4 @@ class Plan(Value):
     mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on
     private: bool = False  # the payload gets a terminal of its own
     kept: tuple[str, ...] = ()  # directories of the instance that something inside writes to
+    broker: Broker | None = None

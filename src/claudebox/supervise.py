@@ -86,8 +86,8 @@ class _Supervisor:
             self._thawing = not self._custody.thaw()
         process, status = os.waitpid(self._sandbox.monitor, os.WNOHANG | os.WUNTRACED)
         if not process:
-            if self._sandbox.link is not None:
-                self._sandbox.link.tend()
+            for companion in self._sandbox.companions:
+                companion.tend()
             return None
         if os.WIFSTOPPED(status):  # so has, or will, the payload: it sent the signal to the whole group
             self._attend()

@@ -152,8 +152,8 @@ def _try(environ: dict[str, str], policy: Policy) -> int:
         status = supervise.wait(sandbox, Terminal(), detached=True)
     finally:
         session.end()
-    if sandbox.link is not None:
-        sandbox.link.finish()
+    for companion in sandbox.companions:
+        companion.finish()
     return status
 
 

@@ -203,8 +203,8 @@ def _launch(
         os.close(writing)
         sandbox = launch.start(prepared)
         supervise.wait(sandbox, terminal, detached=plan.detached)
-        if sandbox.link is not None:
-            list(sandbox.link.finish())
+        for companion in sandbox.companions:
+            companion.finish()
     finally:
         os.dup2(kept, 1)
         os.close(kept)

@@ -37,6 +37,10 @@ class Attachment:
         self._guard = self._uplink = 0
         self._lost = False
         self._life = self._words = -1
+        self._served: list[tuple[str, int]] = []
+
+    def open(self) -> None:
+        """Make nothing: bwrap binds nothing of ours."""
 
     def begin(self) -> None:
         """Start the warden, which gathers what it needs while bwrap builds the sandbox."""
@@ -57,13 +61,21 @@ class Attachment:
         """Connect the sandbox whose gate is this process; raise if anything is not as it should be."""
         self._tell(str(payload).encode())
         word, descriptors = self._hear(warden.READY)
-        self._relay(descriptors)
+        served = len(descriptors) - len(self._link.served)
+        names = (row.name for row in self._link.served)
+        self._served = list(zip(names, descriptors[served:], strict=True))
+        self._relay(descriptors[:served])
         if self._link.program:
             self._start(ipv6=word.endswith(b" 6"))
         self._tell(warden.ATTACHED)
         self._hear(warden.BARRED)
         if self._uplink and _ended(self._uplink):
             raise self._broken("ended at once")
+
+    def hand_over(self) -> list[tuple[str, int]]:
+        """Return the listeners inside that the broker serves, by name; whoever takes them closes them."""
+        served, self._served = self._served, []
+        return served
 
     def _tell(self, word: bytes) -> None:
         assert self._control is not None  # noqa: S101 - for the type checker
@@ -192,6 +204,8 @@ class Attachment:
             if child == self._guard and status not in (None, 0):
                 notes = (f"the process that watches over the network ended (status {status}), and the uplink with it",)
         self._children.clear()
+        for _, descriptor in self.hand_over():
+            os.close(descriptor)
         for listener, _ in self._published:
             listener.close()
         if self._control is not None:

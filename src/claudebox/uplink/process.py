@@ -73,8 +73,8 @@ def renounce() -> None:
         raise OSError("capabilities could not be given up")
 
 
-def spawn(words: tuple[str, ...], inherited: dict[int, int]) -> int:
-    """Start a program with an empty environment and these descriptors: number there → number here."""
+def spawn(words: tuple[str, ...], inherited: dict[int, int], environ: dict[str, str] | None = None) -> int:
+    """Start a program with next to no environment and these descriptors: number there → number here."""
     parent = os.getpid()
 
     def body() -> None:
@@ -84,7 +84,7 @@ def spawn(words: tuple[str, ...], inherited: dict[int, int]) -> int:
             else:
                 os.dup2(here, there)
         end_with(parent)
-        os.execve(words[0], words, {"PATH": "/usr/bin:/bin"})
+        os.execve(words[0], words, {"PATH": "/usr/bin:/bin"} if environ is None else environ)
 
     return fork(body, inherited.values())
 

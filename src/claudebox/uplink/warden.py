@@ -19,7 +19,7 @@ from claudebox.uplink import addresses, barred, netlink, process, rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.model import Link
+    from claudebox.model import Link, Served
     from claudebox.uplink.barred import Prefix
 
 READY, ATTACHED, BARRED, FAILED = b"ready", b"attached", b"barred", b"failed"
@@ -58,6 +58,7 @@ def watch_over(link: Link, control: socket.socket, published: list[tuple[int, in
         if watch is not None:
             watch.install()
         listeners = [listener for port in link.host_ports for listener in _listen(port)]
+        listeners += [_serve(row) for row in link.served]
     except (OSError, ValueError, Failure) as error:
         control.send(FAILED + f" {error}".encode())
         return
@@ -196,6 +197,19 @@ def _listen(port: int) -> list[socket.socket]:
             continue
         made.append(listener)
     return made
+
+
+def _serve(served: Served) -> socket.socket:
+    """Open a listener for the broker; it belongs to this network, whoever answers it."""
+    kind = socket.SOCK_STREAM if served.kind == "stream" else socket.SOCK_DGRAM
+    listener = socket.socket(socket.AF_INET, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        listener.bind(("127.0.0.1", served.port))
+        if served.kind == "stream":
+            listener.listen(_BACKLOG)
+    except OSError as error:
+        raise Failure(f"port {served.port} of the sandbox's loopback: {error.strerror}") from None
+    return listener
 
 
 def _publish(published: list[tuple[int, int]]) -> None:

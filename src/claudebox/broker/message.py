@@ -1,0 +1,234 @@
+"""Heads and bodies of HTTP/1.1, read more strictly than programs read them to one another.
+
+The grammar is h11's. Before it sees a head, everything is refused that two programs could understand differently: bare
+line feeds, folded lines, two ways to tell a length. Bodies are not parsed but followed, so that they pass as they come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import h11
+
+Headers = tuple[tuple[bytes, bytes], ...]
+Framing = Literal["none", "length", "chunked", "close"]
+
+HEAD_LIMIT = 1 << 16
+_LINE = 1 << 12  # between chunks
+_TRAILERS = 1 << 13
+_HOPS = frozenset((
+    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
+    b"trailer", b"transfer-encoding", b"upgrade",
+))  # fmt: skip
+_HEX = frozenset(b"0123456789abcdefABCDEF")
+
+
+class Malformed(Exception):  # noqa: N818 - it becomes an answer
+    """What came is not the HTTP/1.1 that everybody understands in the same way."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The head of a request; names of headers are in lower case."""
+
+    method: bytes
+    target: bytes
+    headers: Headers
+    version: bytes = b"1.1"
+
+    def header(self, name: bytes) -> bytes | None:
+        """Return the first of this name."""
+        return _first(self.headers, name)
+
+    def with_headers(self, headers: Headers) -> Request:
+        """Return the same request with other headers."""
+        return replace(self, headers=headers)
+
+
+@dataclass(frozen=True)
+class Response:
+    """The head of an answer."""
+
+    status: int
+    reason: bytes
+    headers: Headers
+    version: bytes = b"1.1"
+
+    def header(self, name: bytes) -> bytes | None:
+        """Return the first of this name."""
+        return _first(self.headers, name)
+
+    def with_headers(self, headers: Headers) -> Response:
+        """Return the same answer with other headers."""
+        return replace(self, headers=headers)
+
+
+def _first(headers: Headers, name: bytes) -> bytes | None:
+    return next((value for found, value in headers if found == name), None)
+
+
+def cut(buffer: bytes, limit: int = HEAD_LIMIT) -> int:
+    """Return where the head ends in what came so far, 0 if it has not come; refuse what is ambiguous."""
+    end = buffer.find(b"\r\n\r\n", 0, limit)
+    if end < 0 and len(buffer) >= limit:
+        raise Malformed(f"the head is longer than {limit} bytes")
+    head = buffer[: end + 4 if end >= 0 else limit]
+    lines = head.count(b"\n")
+    if lines != head.count(b"\r\n") or head.count(b"\r") > lines + head.endswith(b"\r"):
+        raise Malformed("a line of the head does not end with CR LF")
+    if b"\n " in head or b"\n\t" in head:
+        raise Malformed("a line of the head is folded")
+    return end + 4 if end >= 0 else 0
+
+
+def parse_request(head: bytes) -> Request:
+    """Read the whole head of a request."""
+    try:
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_LIMIT)
+        connection.receive_data(head)
+        event = connection.next_event()
+    except h11.RemoteProtocolError as error:
+        raise Malformed(str(error)) from None
+    if not isinstance(event, h11.Request):
+        raise Malformed("the head of a request is incomplete")
+    return Request(event.method, event.target, tuple(event.headers), event.http_version)
+
+
+def parse_response(head: bytes, method: bytes) -> Response:
+    """Read the whole head of an answer."""
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT)
+    try:
+        connection.send(h11.Request(method=method, target="/", headers=[("host", "-")]))
+        connection.receive_data(head)
+        event = connection.next_event()
+    except h11.ProtocolError as error:
+        raise Malformed(str(error)) from None
+    if not isinstance(event, h11.Response | h11.InformationalResponse):
+        raise Malformed("the head of an answer is incomplete")
+    return Response(event.status_code, event.reason, tuple(event.headers), event.http_version)
+
+
+def render_request(request: Request) -> bytes:
+    """Return the bytes of a head."""
+    return b"%s %s HTTP/%s\r\n%s\r\n" % (request.method, request.target, request.version, _lines(request.headers))
+
+
+def render_response(response: Response) -> bytes:
+    """Return the bytes of a head."""
+    return b"HTTP/1.1 %d %s\r\n%s\r\n" % (response.status, response.reason, _lines(response.headers))
+
+
+def _lines(headers: Headers) -> bytes:
+    return b"".join(b"%s: %s\r\n" % pair for pair in headers)
+
+
+def end_to_end(headers: Headers) -> Headers:
+    """Return the headers that are not for the next hop alone."""
+    named = {word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")} - {
+        b"content-length",
+        b"host",
+    }
+    return tuple(pair for pair in headers if pair[0] not in _HOPS and pair[0] not in named)
+
+
+def keeps_alive(message: Request | Response) -> bool:
+    """Tell whether the connection can be used again after this message."""
+    words = {word.strip().lower() for n, value in message.headers if n == b"connection" for word in value.split(b",")}
+    return message.version == b"1.1" and b"close" not in words
+
+
+def request_framing(request: Request) -> tuple[Framing, int]:
+    """Tell how the end of the body is found."""
+    return _framing(request.headers, request.version, "none")
+
+
+def response_framing(response: Response, method: bytes) -> tuple[Framing, int]:
+    """Tell how the end of the body is found."""
+    if method == b"HEAD" or response.status in (204, 304) or response.status < 200:
+        return "none", 0
+    return _framing(response.headers, response.version, "close")
+
+
+def _framing(headers: Headers, version: bytes, otherwise: Framing) -> tuple[Framing, int]:
+    coding = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+    lengths = {value.strip() for name, value in headers if name == b"content-length"}
+    if coding and lengths:
+        raise Malformed("both a length and a transfer coding are given")
+    if coding:
+        if coding != [b"chunked"] or version == b"1.0":
+            raise Malformed("a transfer coding other than `chunked`")
+        return "chunked", 0
+    if not lengths:
+        return otherwise, 0
+    length = lengths.pop()
+    if lengths or not length.isdigit() or len(length) > 18:
+        raise Malformed("the length is not a number")
+    return "length", int(length)
+
+
+class Chunks:
+    """Follows a chunked body without holding it."""
+
+    def __init__(self, *, strict: bool) -> None:
+        self._strict = strict
+        self._left = 0  # of the chunk and its end of line
+        self._line = b""  # an incomplete line
+        self._last = False
+        self._trailers = 0
+        self.ended = False
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return what passes on, without trailers, and what comes after the end."""
+        start, at = len(self._line), 0  # an incomplete line has been passed on
+        data, self._line = self._line + data if self._line else data, b""
+        while not self._last:
+            if self._left:
+                step = min(self._left, len(data) - at)
+                if self._left - step < 2:
+                    self._check_end(data, at, step)
+                self._left -= step
+                at += step
+                if self._left:
+                    return data[start:], b""
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                self._line = _unfinished(data[at:])
+                return data[start:], b""
+            size = self._size(data[at:end])
+            at = end + 2
+            self._left = size + 2 if size else 0
+            self._last = not size
+        passed = data[start:at] + b"\r\n" if at else b""
+        return passed, self._skip_trailers(data, at)
+
+    def _skip_trailers(self, data: bytes, at: int) -> bytes:
+        """Leave them out, and return what comes after them."""
+        while (end := data.find(b"\r\n", at)) >= 0:
+            self._trailers += end + 2 - at
+            if end == at:
+                self.ended = True
+                return data[end + 2 :]
+            if self._trailers > _TRAILERS:
+                raise Malformed("too many trailers")
+            at = end + 2
+        self._line = _unfinished(data[at:])
+        return b""
+
+    def _check_end(self, data: bytes, at: int, step: int) -> None:
+        """See that a chunk is followed by an end of line, as far as it has come."""
+        for index in (self._left - 2, self._left - 1):
+            if 0 <= index < step and data[at + index] != b"\r\n"[index - self._left + 2]:
+                raise Malformed("a chunk is longer than it says")
+
+    def _size(self, line: bytes) -> int:
+        digits = line if self._strict else line.partition(b";")[0].rstrip(b" \t")
+        if not digits or len(digits) > 15 or not _HEX.issuperset(digits):
+            raise Malformed("the size of a chunk is not a number")
+        return int(digits, 16)
+
+
+def _unfinished(line: bytes) -> bytes:
+    if len(line) > _LINE:
+        raise Malformed("a line between chunks is too long")
+    return line
