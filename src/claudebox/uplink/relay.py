@@ -34,13 +34,13 @@ def serve(listeners: list[tuple[int, int]]) -> None:
     _Relay(listeners).run()
 
 
-class _Way:
+class Way:
     """One direction of a connection."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source, self.sink = source, sink
         self.exit, self.entry = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.held = 0
+        self.held = self.moved = 0
         self.ended = self.closed = False
 
     def move(self) -> bool:
@@ -57,6 +57,7 @@ class _Way:
             count = _splice(self.exit, self.sink.fileno(), self.held)
             if count:
                 self.held -= count
+                self.moved += count
                 happened = True
         if self.ended and not self.held and not self.closed:
             self.closed = True
@@ -64,6 +65,7 @@ class _Way:
         return happened
 
     def close(self) -> None:
+        """Give the pipe back."""
         os.close(self.exit)
         os.close(self.entry)
 
@@ -82,7 +84,7 @@ class _Connection:
         self.caller, self._port, self._watch = caller, port, watch
         self._left = list(_LOOPBACKS)
         self.callee: socket.socket | None = None
-        self.ways: tuple[_Way, ...] = ()
+        self.ways: tuple[Way, ...] = ()
         self._dial()
 
     def _dial(self) -> None:
@@ -113,7 +115,7 @@ class _Connection:
                 if error.errno == errno.ENOTCONN:  # not yet
                     return False
                 raise
-            self.ways = (_Way(self.caller, self.callee), _Way(self.callee, self.caller))
+            self.ways = (Way(self.caller, self.callee), Way(self.callee, self.caller))
             self._watch(self.caller, self)
         for _ in range(_TURNS):
             if not any([way.move() for way in self.ways]):  # noqa: C419 - both must move
@@ -141,7 +143,7 @@ class _Relay:
             listener.setblocking(False)  # noqa: FBT003
         self._ends: dict[int, _Connection] = {}
         self._count = 0
-        self._most = _room()
+        self._most = room()
         self._listening = False
 
     def run(self) -> None:
@@ -202,7 +204,7 @@ def _adopt(descriptor: int) -> socket.socket:
     return socket.socket(fileno=descriptor)
 
 
-def _room() -> int:
+def room() -> int:
     """Return how many connections fit, after asking for all the descriptors that we may have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _MOST * _DESCRIPTORS_EACH + _SPARE if hard == resource.RLIM_INFINITY else hard

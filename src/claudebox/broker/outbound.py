@@ -1,0 +1,75 @@
+"""The service behind tier `allow`: puts gateway, names and the watch over this machine's addresses together.
+
+Its listeners were opened inside the sandbox's network by the warden, and are answered from the host's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from claudebox.broker.dialing import Dialer, Upstream
+from claudebox.broker.gateway import Gateway, unrecorded
+from claudebox.broker.names import Names, serve_datagrams, serve_streams
+from claudebox.broker.tunnel import Pump
+from claudebox.broker.vicinity import Watch
+from claudebox.domains import Permission, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from claudebox.broker.gateway import Interceptor, Record
+    from claudebox.broker.service import Context
+
+PROXY, REDIRECTED, NAMES, NAMES_STREAM = "proxy", "redirected", "names", "names-stream"
+
+
+class Outbound:
+    """Everything that leads out of one sandbox."""
+
+    def __init__(
+        self, config: dict[str, Any], *, record: Record = unrecorded,
+        intercept: Callable[[str, int], Interceptor | None] | None = None,
+    ) -> None:  # fmt: skip
+        self.watch = Watch()
+        self.pump = Pump()
+        permission = Permission(
+            (parse(text, "allow_domains") for text in config["domains"]), everything=config.get("everything", False)
+        )
+        upstream = Upstream(**config["upstream"]) if config.get("upstream") else None
+        self.dialer = Dialer(self.watch.vicinity, upstream)
+        self.names = Names(permission, record)
+        self.gateway = Gateway(
+            permission, self.dialer, self.pump, record=record, names=self.names, intercept=intercept,
+            listed=tuple(config["domains"]),
+        )  # fmt: skip
+
+
+async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it
+    """Begin to serve, each listener as soon as it comes."""
+    outbound = Outbound(config, record=getattr(context, "record", unrecorded))
+    loop = asyncio.get_running_loop()
+    loop.add_reader(outbound.watch.channel.fileno(), outbound.watch.follow)
+
+    async def proxy() -> None:
+        await outbound.gateway.serve(await context.handed(PROXY))
+
+    async def redirected() -> None:
+        await outbound.gateway.serve(await context.handed(REDIRECTED), redirected=True)
+
+    async def names() -> None:
+        await serve_datagrams(outbound.names, await context.handed(NAMES))
+
+    async def names_stream() -> None:
+        await serve_streams(outbound.names, await context.handed(NAMES_STREAM))
+
+    tasks = [loop.create_task(serving()) for serving in (proxy, redirected, names, names_stream)]
+
+    async def close() -> None:
+        loop.remove_reader(outbound.watch.channel.fileno())
+        for task in tasks:
+            task.cancel()
+        outbound.pump.stop()
+        await asyncio.sleep(0)  # what the pump has just told is written down
+
+    return close
