@@ -94,6 +94,7 @@ class Host(Value):
     toolchains: Found | None = None
     token: str = ""  # for git inside
     held_secrets: tuple[HeldSecret, ...] = ()  # with their values, which only the broker gets
+    libraries: tuple[str, ...] = ()  # where those of the broker are
 
 
 def read(policy: Policy, environ: dict[str, str]) -> Host:
@@ -180,6 +181,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         toolchains=_toolchains(policy, home, path, examiner),
         token=_token(policy, environ, path, home, secrets),
         held_secrets=secrets,
+        libraries=_libraries() if secrets else (),
     )
 
 
@@ -209,6 +211,12 @@ def _secrets(
     from claudebox import sources  # noqa: PLC0415 - only for those who have some
 
     return sources.hold(policy, environ, path, home=home, workdir=workdir)
+
+
+def _libraries() -> tuple[str, ...]:
+    from claudebox.broker import libraries  # noqa: PLC0415
+
+    return libraries.find(libraries.HTTP, libraries.CERTIFICATES)
 
 
 def _token(

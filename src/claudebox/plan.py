@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from claudebox import awareness, client, environment, exposure, guard, mounts, network, seccomp, shadows
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Mount, Plan, Provision
+from claudebox.model import Broker, Mount, Plan, Provision
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.host import Host
-    from claudebox.model import Policy
+    from claudebox.model import Link, Policy
 
 # Descriptors of the gate inside. One digit, because a shell can redirect no others.
 GATE_DESCRIPTOR = 3
@@ -63,7 +63,7 @@ def make(policy: Policy, host: Host) -> Plan:
         allow_userns=policy.allow_userns,
         sizes="--size" in host.bwrap.options,
         network=policy.network,
-        link=network.plan_link(policy, host),
+        link=_link(policy, host),
         warnings=(*_warnings(policy, host), *extra.warnings),
         withheld=environment.withheld(host, variables),
         state=(
@@ -77,6 +77,7 @@ def make(policy: Policy, host: Host) -> Plan:
         private=policy.private_terminal and host.terminal.shared,
         kept=extra.kept,
         secrets=host.held_secrets,
+        broker=_broker(host),
     )
 
 
@@ -86,6 +87,24 @@ def _provision(policy: Policy, host: Host) -> Provision:
     from claudebox import provision  # noqa: PLC0415 - only for those who ask for something of it
 
     return provision.make(policy, host)
+
+
+def _link(policy: Policy, host: Host) -> Link | None:
+    link = network.plan_link(policy, host)
+    if not host.held_secrets or link is None:
+        return link
+    from claudebox import withholding  # noqa: PLC0415 - only for those who have some
+
+    return link.replace(served=(*link.served, *withholding.served(host)))
+
+
+def _broker(host: Host) -> Broker | None:
+    if not host.held_secrets:
+        return None
+    from claudebox import withholding  # noqa: PLC0415
+
+    # Waited for: a sandbox that trusts nobody who answers for these hosts is of no use.
+    return Broker((withholding.service(host),), libraries=host.libraries, awaited=True)
 
 
 def _rows(policy: Policy, host: Host, extra: Provision) -> tuple[Mount, ...]:

@@ -5,14 +5,16 @@ Off the usual launch path: imported only where somebody has such settings.
 
 from __future__ import annotations
 
+from claudebox import network
 from claudebox.environment import AUTHORITIES, MADE
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Secret
+from claudebox.model import Secret, Served, Service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from claudebox.host import Host
     from claudebox.model import Constant, NameRequest
     from claudebox.settings import Given, Settings
 
@@ -100,3 +102,26 @@ def decide(
 
 def _file(origin: str) -> str:
     return origin.rpartition(":")[0]
+
+
+def served(host: Host) -> tuple[Served, ...]:
+    """Return the listeners inside, one for each host and port."""
+    return tuple(Served(name, "stream", port, address) for name, (_, port), address in _places(host))
+
+
+def service(host: Host) -> Service:
+    """Return what the broker does with the secrets; nobody else sees the values."""
+    return Service(
+        "secrets",
+        {
+            "secrets": [(row.env, row.value, row.placeholder, list(row.hosts)) for row in host.held_secrets],
+            "bundle": host.ca_bundle.real if host.ca_bundle is not None else "",
+            "listeners": [(name, *place) for name, place, _ in _places(host)],
+        },
+    )
+
+
+def _places(host: Host) -> Iterable[tuple[str, tuple[str, int], str]]:
+    aliases = network.aliases(host)
+    places = dict.fromkeys(place for secret in host.held_secrets for place in secret.hosts)
+    return [(f"secrets-{index}", place, aliases[place[0]]) for index, place in enumerate(places)]

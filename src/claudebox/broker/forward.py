@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from claudebox.broker import message
+from claudebox.broker.filtering import filtered
 from claudebox.broker.message import Chunks, Malformed, Request, Response
 from claudebox.broker.rules import Refusal, Unreachable
 
@@ -178,15 +179,21 @@ class _Exchange:
         except Malformed as problem:
             raise Unreachable(f"the answer of the upstream is malformed: {problem}") from None
         shown = self._rules.response(response)
-        alive = alive and framing != "close"
+        body = _body(upstream, framing, length, strict=False)
+        own = self._rules.filter(response) if framing != "none" else None
+        frame: Framing = framing
+        if own is not None:
+            frame = framing if own.sized else "chunked" if request.version == b"1.1" else "close"
+            body = filtered(body, own, chunked=framing == "chunked", chunks=frame == "chunked")
+        alive = alive and frame != "close"
         headers = message.end_to_end(shown.headers)
-        if framing == "chunked":
+        if frame == "chunked":
             headers = (*headers, (b"transfer-encoding", b"chunked"))
         if not alive:
             headers = (*headers, (b"connection", b"close"))
         self._client.write(message.render_response(shown.with_headers(headers)))
         try:
-            async for piece in _body(upstream, framing, length, strict=False):
+            async for piece in body:
                 self._down += len(piece)
                 self._client.write(piece)
                 await self._client.drain()

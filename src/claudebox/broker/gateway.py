@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from claudebox.domains import Permission
 
     Dial = Callable[[], Awaitable[socket.socket]]
-    # Takes a connection over of which nothing was read yet; ends both sides itself, returns bytes up and down.
-    Interceptor = Callable[[socket.socket, str, int, Dial], Awaitable[tuple[int, int]]]
+    # Takes a connection over of which nothing was read yet; ends both sides itself, and writes its decisions down.
+    Interceptor = Callable[[socket.socket, str, int, Dial], Awaitable[None]]
 
 GREETING = 20.0  # seconds in which a caller must have said what it wants
 _LISTED = 30
@@ -277,10 +277,9 @@ class Gateway:
             return far
 
         try:
-            up, down = await handler(caller, admitted.name, admitted.port, handed)
+            await handler(caller, admitted.name, admitted.port, handed)  # it writes down what it does
         finally:
             far.close()
-        self._record(host=admitted.name, port=admitted.port, verdict="allowed", rule=admitted.rule, up=up, down=down)
         return False
 
     async def _open_http(self, caller: socket.socket, admitted: Admission, far: socket.socket) -> bool:

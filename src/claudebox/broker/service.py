@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any
 
+    from claudebox.broker.interception import Interceptor
+
     Close = Callable[[], Awaitable[None]]
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
@@ -80,12 +82,21 @@ class Context:
         self._control = control
         self._sockets = sockets
         self._files = files
+        self.interceptor: Interceptor | None = None
         self.log = Log(*self.files("log")[:1] or (-1,))
         self._awaited: dict[str, asyncio.Future[socket.socket]] = {}
 
     def made(self, name: str) -> socket.socket:
         """Return a listener that the launcher made before the start."""
         return self._sockets.pop(name)
+
+    def intercept(self, host: str, port: int) -> Any:
+        """Return who takes over a connection that is meant for the host of a secret."""
+        return self.interceptor.intercept(host, port) if self.interceptor is not None else None
+
+    def record(self, **decision: Any) -> None:
+        """Write a decision of the gateway down."""
+        self.log.record(service="proxy", **decision)
 
     def files(self, name: str) -> list[int]:
         """Return what the launcher opened for writing under this name; whoever takes it closes it."""

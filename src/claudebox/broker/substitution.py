@@ -97,13 +97,15 @@ def _decoded(text: bytes) -> bytes | None:
 class Cleaner:
     """Cleans a body piece by piece."""
 
+    sized = True
+
     def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
         self._pairs = pairs
         self._held = b""
         self.found = False
 
-    def feed(self, piece: bytes) -> bytes:
-        """Return what can go on."""
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """Yield what can go on."""
         data = self._held + piece
         for real, stand in self._pairs:
             if real in data:
@@ -111,7 +113,7 @@ class Cleaner:
                 self.found = True
         keep = max((_overlap(data, real) for real, _ in self._pairs), default=0)
         self._held = data[len(data) - keep :]
-        return data[: len(data) - keep]
+        yield data[: len(data) - keep]
 
     def end(self) -> bytes:
         """Return what was held back."""
