@@ -29,8 +29,8 @@ PASSED: tuple[tuple[str, str], ...] = (
 
 # Where programs look for certificate authorities, besides the two above; set where a broker answers for hosts.
 AUTHORITIES = (
-    "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "CURL_CA_BUNDLE", "DENO_CERT", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS",
-    "PIP_CERT", "REQUESTS_CA_BUNDLE",
+    "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "CURL_CA_BUNDLE", "DENO_CERT", "GIT_SSL_CAINFO",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HTTPLIB2_CA_CERTS", "NODE_EXTRA_CA_CERTS", "PIP_CERT", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
 
 # These change which code programs load; they only ever act inside, but a person should know (D-03, A16).
@@ -94,8 +94,9 @@ def _from_host(name: str, value: str, origin: str, reason: str) -> Variable:
 def _placeholders(host: Host) -> Iterable[Variable]:
     """Return what stands for secrets, and makes programs believe who answers for their hosts."""
     for secret in host.held_secrets:
-        reason = f"the value is put in on the way to {', '.join(named(host) for host in secret.hosts)}"
-        yield Variable(secret.env, secret.placeholder, secret.origin, reason, secret=True, note="a placeholder")
+        note = f"a placeholder: the value goes to {', '.join(map(named, secret.hosts))} alone"
+        reason = f"the value comes from {secret.source} and stays outside"
+        yield Variable(secret.env, secret.placeholder, secret.origin, reason, secret=True, note=note)
     if host.held_secrets:
         for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *AUTHORITIES):
             yield Variable(name, CA_BUNDLE_INSIDE, "claudebox", "certificate authorities, with that of this session")

@@ -163,7 +163,7 @@ def _access(row: Mount) -> str:
 
 
 def _origin(row: Mount) -> str:
-    if row.kind == "symlink" or (row.source and row.source != row.dest):
+    if row.kind == "symlink" or (row.source and row.source != row.dest and row.kind != "late"):
         return f"  <- {clean(row.source)}"
     return ""
 

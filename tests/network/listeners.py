@@ -13,6 +13,9 @@ NAMES = {
     "rebound.example": ("192.168.77.50", "fd77::1"),
     "metadata.example": ("169.254.169.254", "fd00:ec2::254"),
     "loopback.example": ("127.0.0.1", "::1"),
+    "vault.example": ("203.0.113.81", ""),
+    "thief.example": ("203.0.113.80", ""),
+    "inner.example": ("192.168.77.50", ""),
 }
 
 
@@ -26,7 +29,7 @@ def answer(query: bytes) -> bytes:
     question = query[12 : at + 5]
     found = NAMES.get(".".join(labels).lower())
     record = b""
-    if found and kind in (1, 28):
+    if found and kind in (1, 28) and found[kind != 1]:
         packed = (
             socket.inet_pton(socket.AF_INET, found[0]) if kind == 1 else socket.inet_pton(socket.AF_INET6, found[1])
         )
