@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox import __version__, secrets
+from claudebox import __version__, network, secrets
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Variable
 
@@ -45,7 +45,7 @@ MADE = frozenset((
 
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
-    rows = {row.name: row for row in (*_made(host), *_certificates(host), *made)}
+    rows = {row.name: row for row in (*_made(host), *_certificates(host), *network.plan_variables(policy), *made)}
     for name, reason in PASSED:
         if name in host.environ and name not in rows:
             rows[name] = _from_host(name, host.environ[name], "host", reason)
@@ -58,6 +58,8 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
             value = host.environ[request.name]
             rows[request.name] = _from_host(request.name, value, request.origin, "asked for")
     for constant in policy.constants:
+        if constant.name in network.PROXY_VARIABLES and constant.name in rows:
+            raise ClaudeboxError(f"`{constant.origin}`: `{constant.name}` is the only way out in tier `allow`")
         row = _from_host(constant.name, constant.value, constant.origin, "a constant of your settings")
         advice = "looks like a secret: let the variable in by its name instead"
         rows[constant.name] = row.replace(note=advice) if row.secret else row

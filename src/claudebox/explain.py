@@ -171,6 +171,8 @@ def protections(plan: Plan) -> Iterator[str]:
     yield f"network: {'; '.join(network.described(plan))}"
     for row in plan.link.barred if plan.link is not None else ():
         yield f"not reachable: {row.prefix}, {row.reason}"
+    for domain in plan.link.domains if plan.link is not None else ():
+        yield f"reachable: {domain.name}, because of {clean(domain.origin)}"
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"
     yield f"Landlock: abstract sockets and signals {'kept inside' if plan.scoped else 'not restricted by this kernel'}"
     yield f"terminal: {_terminal(plan)}"

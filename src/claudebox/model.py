@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     Kind = Literal["bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow", "socket"]
     Program = Literal["client", "exec", "shell"]
-    Tier = Literal["full", "inet", "none"]
+    Tier = Literal["full", "inet", "allow", "none"]
     Uplink = Literal["", "pasta", "slirp4netns"]
     ProjectSecrets = Literal["warn", "mask", "allow"]
     StubKind = Literal["directory", "socket", "dot", "file", "none"]
@@ -164,6 +164,9 @@ class Link(Value):
     host_ports: tuple[int, ...] = ()  # of the host's loopback, reachable inside
     published: tuple[int, ...] = ()  # of the sandbox's loopback, reachable on the host's
     served: tuple[Served, ...] = ()  # at the sandbox's loopback, answered by the broker
+    domains: tuple[NameRequest, ...] = ()  # that can be reached in tier `allow`
+    named: bool = False  # programs that know no proxy are led to the broker, by names that it invents addresses for
+    through: str = ""  # the proxy by which this machine itself gets out
 
 
 class Service(Value):
@@ -192,6 +195,7 @@ class Policy(Value):
     uplink: str = "auto"
     host_ports: tuple[int, ...] = ()
     published: tuple[int, ...] = ()
+    domains: tuple[NameRequest, ...] = ()
     names: tuple[NameRequest, ...] = ()
     mounts: tuple[MountRequest, ...] = ()
     unsafe_mounts: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claudebox import awareness, client, environment, exposure, guard, mounts, network, seccomp, shadows
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Mount, Plan, Provision
+from claudebox.model import Broker, Mount, Plan, Provision
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def make(policy: Policy, host: Host) -> Plan:
         sizes="--size" in host.bwrap.options,
         network=policy.network,
         link=network.plan_link(policy, host),
+        broker=_broker(policy, host),
         warnings=(*_warnings(policy, host), *extra.warnings),
         withheld=environment.withheld(host, variables),
         state=(
@@ -77,6 +78,11 @@ def make(policy: Policy, host: Host) -> Plan:
         private=policy.private_terminal and host.terminal.shared,
         kept=extra.kept,
     )
+
+
+def _broker(policy: Policy, host: Host) -> Broker | None:
+    service = network.plan_service(policy, host)
+    return Broker((service,)) if service else None
 
 
 def _provision(policy: Policy, host: Host) -> Provision:
@@ -221,6 +227,7 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
             yield f"git does not work inside: the repository starts above, at {repository.root}"
         elif repository.linked and not repository.writable and not repository.git_dir:
             yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
+    yield from network.warnings(policy, host)
     yield from guard.warnings(policy, host)
     yield from shadows.warnings(policy, host)
     for path in host.sockets:
