@@ -201,11 +201,11 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="TIER", choices=("full", "inet", "allow", "none"), default="full", in_files="project", widest="first",
     ),
     Setting(
-        "allow_domains", ("--allow-domain",), "list", "Restrictions",
-        "in tier `allow`: let programs inside reach this domain (`github.com`), everything beneath one (`*.example.org`), "
-        "another port than 443 and 80 (`example.org:8443`), or a group: `anthropic`, `github`, or one of your "
-        "own; repeatable",
-        metavar="DOMAIN", in_files="project",
+        "allow_domain", ("--allow-domain",), "list", "Restrictions",
+        "in tier `allow`: let programs inside reach this domain (`github.com`), all beneath one (`*.example.org`), "
+        "another port than 443 and 80 (`example.org:8443`), or a group: `anthropic`, `github`, or one of your own; "
+        "repeatable",
+        metavar="DOMAIN", in_files="project", name="allow_domains",
     ),
     Setting(
         "domains", (), "groups", "Restrictions",

@@ -119,7 +119,7 @@ def _ports(wishes: Iterable[Given], network: Given) -> tuple[int, ...]:
 
 
 def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
-    wishes = settings.all("allow_domains")
+    wishes = settings.all("allow_domain")
     if network.value != "allow":
         for given in wishes:
             if given.origin.startswith("-"):  # in files they wait for their tier
@@ -284,7 +284,7 @@ def _split(value: str) -> tuple[str, str | None]:
 
 # What a value must be like, for those who read files.
 RULES: dict[str, Callable[[Given], object]] = {
-    "allow_domains": _domain,
+    "allow_domain": _domain,
     "domains": _group,
     "env": _name,
     "set_env": _constant,

@@ -9,8 +9,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from claudebox.broker.admission import Doorkeeper, unrecorded
 from claudebox.broker.dialing import Dialer, Upstream
-from claudebox.broker.gateway import Gateway, unrecorded
+from claudebox.broker.gateway import Gateway
 from claudebox.broker.names import Names, serve_datagrams, serve_streams
 from claudebox.broker.tunnel import Pump
 from claudebox.broker.vicinity import Watch
@@ -19,7 +20,8 @@ from claudebox.domains import Permission, parse
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from claudebox.broker.gateway import Interceptor, Record
+    from claudebox.broker.admission import Record
+    from claudebox.broker.gateway import Interceptor
     from claudebox.broker.service import Context
 
 PROXY, REDIRECTED, NAMES, NAMES_STREAM = "proxy", "redirected", "names", "names-stream"
@@ -39,10 +41,8 @@ class Outbound:
         )
         self.dialer = Dialer(self.watch.vicinity, _upstream(config.get("upstream", ""), config.get("without", "")))
         self.names = Names(permission, record)
-        self.gateway = Gateway(
-            permission, self.dialer, self.pump, record=record, names=self.names, intercept=intercept,
-            listed=tuple(config["domains"]),
-        )  # fmt: skip
+        door = Doorkeeper(permission, record, listed=tuple(config["domains"]), meaning=self.names.meaning)
+        self.gateway = Gateway(door, self.dialer, self.pump, record=record, intercept=intercept)
 
 
 def _upstream(url: str, without: str) -> Upstream | None:
