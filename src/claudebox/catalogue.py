@@ -228,6 +228,12 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto", in_files="user",
     ),
     Setting(
+        "auth", ("--auth",), "choice", "Restrictions",
+        "`broker`: your API key or login stays outside, and a helper on the host adds it to requests to the model; "
+        "`passthrough`: the key, or a short-lived token of the login, enters",
+        metavar="WAY", choices=("passthrough", "broker"), default="broker", in_files="project", widest="first",
+    ),
+    Setting(
         "allow", ("--allow",), "list", "Restrictions",
         "let the agent change this protected path for once: `git-config`, `.claude`, `.mcp.json`, `.vscode`, ...; "
         "repeatable",

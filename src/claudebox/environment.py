@@ -43,6 +43,13 @@ MADE = frozenset((
 ))  # fmt: skip
 
 
+# With a broker these are made here; what a person wants by naming them, the broker does.
+BROKERED = frozenset((
+    "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_UNIX_SOCKET",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+))  # fmt: skip
+
+
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
     rows = {row.name: row for row in (*_made(host), *_certificates(host), *network.plan_variables(policy), *made)}
@@ -50,6 +57,8 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
         if name in host.environ and name not in rows:
             rows[name] = _from_host(name, host.environ[name], "host", reason)
     for request in policy.names:
+        if request.name in BROKERED and request.name in rows:  # the wish is fulfilled, from outside
+            continue
         if request.name in rows and rows[request.name].origin == "claudebox":
             raise ClaudeboxError(
                 f"`{request.origin}`: `{request.name}` is made by claudebox and never read from the host"
@@ -60,6 +69,8 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
     for constant in policy.constants:
         if constant.name in network.PROXY_VARIABLES and constant.name in rows:
             raise ClaudeboxError(f"`{constant.origin}`: `{constant.name}` is the only way out in tier `allow`")
+        if constant.name in BROKERED and constant.name in rows and rows[constant.name].origin == "claudebox":
+            continue
         row = _from_host(constant.name, constant.value, constant.origin, "a constant of your settings")
         advice = "looks like a secret: let the variable in by its name instead"
         rows[constant.name] = row.replace(note=advice) if row.secret else row

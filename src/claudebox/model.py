@@ -128,6 +128,7 @@ class Constant(Value):
     name: str
     value: str
     origin: str
+    foreign: bool = False
 
 
 class GitCredential(Value):
@@ -213,6 +214,7 @@ class Policy(Value):
     kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
     refuse_secrets: bool = False
     private_terminal: bool = False
+    auth: Literal["broker", "passthrough"] = "passthrough"
     showing: bool = False  # nothing will be started, so nothing may be run or written to find out
 
 

@@ -133,12 +133,18 @@ def host_proxy(environ: dict[str, str]) -> tuple[str, str, str]:
     return url, shown, ""
 
 
-def warnings(policy: Policy, host: Host) -> Iterator[str]:
-    """Yield what is unusual about the network."""
-    if policy.network == "allow":
-        problem = host_proxy(host.environ)[2]
-        if problem:
-            yield problem
+def warnings(policy: Policy, host: Host, *, needed: str = "") -> Iterator[str]:
+    """Yield what is unusual about the network; `needed` is the host without which the client is lost."""
+    if policy.network != "allow":
+        return
+    problem = host_proxy(host.environ)[2]
+    if problem:
+        yield problem
+    from claudebox import domains  # noqa: PLC0415 - other tiers need nothing of it
+
+    listed = domains.Permission([domains.parse(row.name, row.origin) for row in policy.domains])
+    if needed and not listed.rule(needed, 443):
+        yield f"{needed} is not listed, so that the client cannot log in: add --allow-domain anthropic"
 
 
 def described(plan: Plan) -> Iterator[str]:

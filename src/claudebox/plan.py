@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from claudebox import awareness, client, environment, exposure, guard, mounts, network, seccomp, shadows
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Broker, Mount, Plan, Provision
+from claudebox.model import Mount, Plan, Provision
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.host import Host
-    from claudebox.model import Policy
+    from claudebox.model import Broker, Policy, Variable
 
 # Descriptors of the gate inside. One digit, because a shell can redirect no others.
 GATE_DESCRIPTOR = 3
@@ -37,9 +37,10 @@ def make(policy: Policy, host: Host) -> Plan:
     exposure.check_workdir(host)
     _check_terminal(host)
     extra = _provision(policy, host)
-    made = () if policy.command else tuple(client.plan_variables(host))
-    variables = environment.plan_variables(policy, host, (*made, *extra.variables))
-    rows = _rows(policy, host, extra)
+    broker, sockets, placeholders = _broker(policy, host)
+    made = () if policy.command else tuple(client.plan_variables(policy, host))
+    variables = environment.plan_variables(policy, host, (*made, *placeholders, *extra.variables))
+    rows = _rows(policy, host, (*sockets, *extra.mounts))
     program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
     if program is None:
         raise ClaudeboxError(
@@ -64,7 +65,6 @@ def make(policy: Policy, host: Host) -> Plan:
         sizes="--size" in host.bwrap.options,
         network=policy.network,
         link=network.plan_link(policy, host),
-        broker=_broker(policy, host),
         warnings=(*_warnings(policy, host), *extra.warnings),
         withheld=environment.withheld(host, variables),
         state=(
@@ -77,12 +77,8 @@ def make(policy: Policy, host: Host) -> Plan:
         mountpoints=client.mountpoints(policy, host),
         private=policy.private_terminal and host.terminal.shared,
         kept=extra.kept,
+        broker=broker,
     )
-
-
-def _broker(policy: Policy, host: Host) -> Broker | None:
-    service = network.plan_service(policy, host)
-    return Broker((service,)) if service else None
 
 
 def _provision(policy: Policy, host: Host) -> Provision:
@@ -93,7 +89,19 @@ def _provision(policy: Policy, host: Host) -> Provision:
     return provision.make(policy, host)
 
 
-def _rows(policy: Policy, host: Host, extra: Provision) -> tuple[Mount, ...]:
+def _broker(policy: Policy, host: Host) -> tuple[Broker | None, tuple[Mount, ...], tuple[Variable, ...]]:
+    if not client.has_credential(policy, host) and policy.network != "allow":
+        return None, (), ()
+    from claudebox import brokerage  # noqa: PLC0415 - only where there is something to keep outside
+
+    return (
+        brokerage.plan(policy, host),
+        tuple(brokerage.plan_mounts(policy, host)),
+        tuple(brokerage.plan_variables(policy, host)),
+    )
+
+
+def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...]) -> tuple[Mount, ...]:
     of_client = () if policy.command else client.plan_mounts(policy, host)
     own = arrange(
         (
@@ -101,7 +109,7 @@ def _rows(policy: Policy, host: Host, extra: Provision) -> tuple[Mount, ...]:
             *of_client,
             *guard.plan_mounts(policy, host),
             *shadows.plan_mounts(policy, host),
-            *extra.mounts,
+            *extra,
         )
     )
     asked = tuple(exposure.plan_mounts(policy, host))
@@ -227,7 +235,8 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
             yield f"git does not work inside: the repository starts above, at {repository.root}"
         elif repository.linked and not repository.writable and not repository.git_dir:
             yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
-    yield from network.warnings(policy, host)
+    model = policy.program == "client" and not policy.command and not client.has_credential(policy, host)
+    yield from network.warnings(policy, host, needed=client.API_HOST if model else "")
     yield from guard.warnings(policy, host)
     yield from shadows.warnings(policy, host)
     for path in host.sockets:

@@ -70,6 +70,7 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         command=tuple(settings.one("command").fields.values()) if settings.all("command") else (),
         kept_names=_kept_names(settings),
         refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",
+        auth=settings.one("auth").value,  # type: ignore[arg-type]  # the table has checked it
         private_terminal=settings.one("terminal").value == "private",
         showing=settings.on("dry_run") or settings.on("explain"),
     )
@@ -179,7 +180,7 @@ def _constant(given: Given) -> Constant:
         raise ClaudeboxError(f"`{given.origin}`: `{name}` is not the name of a variable", hint="write `NAME=VALUE`")
     if name in MADE:
         raise ClaudeboxError(f"`{given.origin}`: `{name}` is made by claudebox")
-    return Constant(name, value, given.origin)
+    return Constant(name, value, given.origin, given.foreign)
 
 
 def _toolchain(given: Given) -> str:
