@@ -18,7 +18,7 @@ PURE = {
     "awareness", "bwrap", "catalogue", "client", "environment", "errors", "explain", "exposure", "guard", "model",
     "mounts",
     "network", "places", "plan", "policy", "seccomp", "secrets", "settings", "shadows", "values",
-    "destinations", "uplink.arguments",
+    "destinations", "domains", "uplink.arguments",
 }  # fmt: skip
 # They act on the machine or read it as a whole; nothing that decides may reach for them.
 ACTING = {
@@ -26,7 +26,7 @@ ACTING = {
     "layout", "login", "obedience", "sockets", "supervise", "survey", "sweep", "terminal",
     "trust", "watched",
     "uplink.addresses", "uplink.attachment", "uplink.barred", "uplink.candidates", "uplink.netlink",
-    "uplink.process", "uplink.relay", "uplink.rules", "uplink.warden",
+    "uplink.process", "uplink.redirection", "uplink.relay", "uplink.rules", "uplink.warden",
 }  # fmt: skip
 # Processes of their own, and what is not a launch: never imported by one.
 OFF_THE_PATH = {

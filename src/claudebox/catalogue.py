@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    Shape = Literal["switch", "choice", "text", "list", "words", "table", "record", "rows"]
+    Shape = Literal["switch", "choice", "text", "list", "words", "table", "record", "rows", "groups"]
     Group = Literal["Starting", "Showing", "Profiles", "What enters", "Restrictions"]
     Files = Literal["none", "user", "profile", "project"]
 
@@ -58,7 +58,7 @@ class Setting(Value):
     @property
     def grows(self) -> bool:
         """Tell whether layers add to it, rather than replace it."""
-        return self.shape in ("list", "rows", "table")
+        return self.shape in ("list", "rows", "table", "groups")
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -226,23 +226,41 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "network", ("--network",), "choice", "Restrictions",
         "`full`: the host's network with its loopback and LAN; `inet`: the internet, not the LAN nor this machine; "
-        "`none`: loopback of the sandbox only",
-        metavar="TIER", choices=("full", "inet", "none"), default="full", in_files="project", widest="first",
+        "`allow`: only the domains that you name; `none`: loopback of the sandbox only",
+        metavar="TIER", choices=("full", "inet", "allow", "none"), default="full", in_files="project", widest="first",
+    ),
+    Setting(
+        "allow_domain", ("--allow-domain",), "list", "Restrictions",
+        "in tier `allow`: let programs inside reach this domain (`github.com`), all beneath one (`*.example.org`), "
+        "another port than 443 and 80 (`example.org:8443`), or a group: `anthropic`, `github`, or one of your own; "
+        "repeatable",
+        metavar="DOMAIN", in_files="project", name="allow_domains",
+    ),
+    Setting(
+        "domains", (), "groups", "Restrictions",
+        "groups of domains of your own, to be used by name in `allow_domains`", in_files="user",
+        fields=(Field("hosts", "the domains of the group, written as in `allow_domains`", example="git.example.org"),),
     ),
     Setting(
         "allow_host_port", ("--allow-host-port",), "list", "Restrictions",
-        "in tiers `inet` and `none`: let programs inside reach this TCP port of the host's loopback; repeatable",
+        "in all tiers but `full`: let programs inside reach this TCP port of the host's loopback; repeatable",
         metavar="PORT", in_files="project",
     ),
     Setting(
         "publish", ("--publish",), "list", "Restrictions",
-        "in tiers `inet` and `none`: make this TCP port of the sandbox reachable at localhost of the host; repeatable",
+        "in all tiers but `full`: make this TCP port of the sandbox reachable at localhost of the host; repeatable",
         metavar="PORT", in_files="project",
     ),
     Setting(
         "uplink", ("--uplink",), "choice", "Restrictions",
         "the program that connects tier `inet`: `pasta`, `slirp4netns`, or whichever works (`auto`)",
         metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto", in_files="user",
+    ),
+    Setting(
+        "auth", ("--auth",), "choice", "Restrictions",
+        "`broker`: your API key or login stays outside, and a helper on the host adds it to requests to the model; "
+        "`passthrough`: the key, or a short-lived token of the login, enters",
+        metavar="WAY", choices=("passthrough", "broker"), default="broker", in_files="project", widest="first",
     ),
     Setting(
         "allow", ("--allow",), "list", "Restrictions",

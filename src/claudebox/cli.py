@@ -138,10 +138,10 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     if not settings.on("yes") and not console.confirm("Proceed? [Y/n] ", default=True):
         return DECLINED
     launch.check_project(prepared)
-    key = client.key_tail(facts)
+    key = client.key_tail(plan.variables)
     instance.create(facts.instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
     chore = None
-    if facts.login.known and not wishes.command:
+    if facts.login.known and plan.broker is None and not wishes.command:
         freshness = Freshness(facts.login, facts.instance, environ)
         freshness.bring()
         chore = freshness.look

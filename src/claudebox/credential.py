@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from claudebox import sources
-from claudebox.environment import GIT_HELPER, named
+from claudebox.environment import GIT_HELPER
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Mount
 
@@ -44,7 +44,7 @@ def obtain(
     assert credential is not None  # noqa: S101 - for the type checker
     for secret in secrets:
         if secret.source == credential.token:
-            if credential.host not in map(named, secret.hosts):
+            if credential.host not in secret.places:
                 raise ClaudeboxError(
                     f"`{credential.origin}` lets git log in to `{credential.host}` with a value that "
                     f"`{secret.origin}` keeps out",

@@ -40,6 +40,7 @@ _WANTED = {
     "table": "a table of strings",
     "record": "a table",
     "rows": "an array of tables",
+    "groups": "tables with names of your own",
 }
 
 
@@ -228,6 +229,23 @@ class _Check:
             fields = self._fields(row, item, where, start)
             if fields is not None:
                 self._add(row, " ".join(word for word in fields.values() if word), start, fields)
+
+    def _groups(self, row: Setting, value: Any, line: int) -> None:
+        if not isinstance(value, dict) or not all(isinstance(item, dict) for item in value.values()):
+            self._mistyped(row, value, line)
+            return
+        (field,) = row.fields
+        for group, item in value.items():
+            where = self._lines.of(f"{row.file_key}.{group}") or self._lines.of(row.file_key, group) or line
+            for name in item.keys() - {field.name}:
+                self._wrong(where, f"`{row.file_key}.{group}` has no `{name}`; there is `{field.name}`")
+            members = item.get(field.name)
+            if not isinstance(members, list) or not members:
+                self._wrong(where, f"`{row.file_key}.{group}` needs `{field.name}`, an array of strings")
+                continue
+            for member in members:
+                if self._text_of(row, member, where, f".{group} has an element that"):
+                    self._add(row, f"{group}={member}", where)
 
     def _fields(
         self, row: Setting, value: dict[str, Any], where: Callable[[str], int], line: int

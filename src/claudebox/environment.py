@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox import __version__, secrets
+from claudebox import __version__, network, secrets
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Variable
 
@@ -49,14 +49,23 @@ MADE = frozenset((
 ))  # fmt: skip
 
 
+# With a broker these are made here; what a person wants by naming them, the broker does.
+BROKERED = frozenset((
+    "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_UNIX_SOCKET",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+))  # fmt: skip
+
+
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
-    rows = {row.name: row for row in (*_made(host), *_certificates(host), *made)}
+    rows = {row.name: row for row in (*_made(host), *_certificates(host), *network.plan_variables(policy), *made)}
     for name, reason in PASSED:
         if name in host.environ and name not in rows:
             rows[name] = _from_host(name, host.environ[name], "host", reason)
     rows |= {row.name: row for row in _placeholders(host)}
     for request in policy.names:
+        if request.name in BROKERED and request.name in rows:  # the wish is fulfilled, from outside
+            continue
         if request.name in rows and rows[request.name].origin == "claudebox":
             raise ClaudeboxError(
                 f"`{request.origin}`: `{request.name}` is made by claudebox and never read from the host"
@@ -65,6 +74,10 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
             value = host.environ[request.name]
             rows[request.name] = _from_host(request.name, value, request.origin, "asked for")
     for constant in policy.constants:
+        if constant.name in network.PROXY_VARIABLES and constant.name in rows:
+            raise ClaudeboxError(f"`{constant.origin}`: `{constant.name}` is the only way out in tier `allow`")
+        if constant.name in BROKERED and constant.name in rows and rows[constant.name].origin == "claudebox":
+            continue
         row = _from_host(constant.name, constant.value, constant.origin, "a constant of your settings")
         advice = "looks like a secret: let the variable in by its name instead"
         rows[constant.name] = row.replace(note=advice) if row.secret else row
@@ -94,17 +107,12 @@ def _from_host(name: str, value: str, origin: str, reason: str) -> Variable:
 def _placeholders(host: Host) -> Iterable[Variable]:
     """Return what stands for secrets, and makes programs believe who answers for their hosts."""
     for secret in host.held_secrets:
-        note = f"a placeholder: the value goes to {', '.join(map(named, secret.hosts))} alone"
+        note = f"a placeholder: the value goes to {', '.join(secret.places)} alone"
         reason = f"the value comes from {secret.source} and stays outside"
         yield Variable(secret.env, secret.placeholder, secret.origin, reason, secret=True, note=note)
     if host.held_secrets:
         for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *AUTHORITIES):
             yield Variable(name, CA_BUNDLE_INSIDE, "claudebox", "certificate authorities, with that of this session")
-
-
-def named(place: tuple[str, int]) -> str:
-    """Return a host as a person would write it."""
-    return place[0] if place[1] == 443 else f"{place[0]}:{place[1]}"
 
 
 def _check_withheld(host: Host, rows: Iterable[Variable]) -> None:

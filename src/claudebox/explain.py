@@ -31,6 +31,8 @@ def audit(plan: Plan) -> Iterator[str]:
         yield f"  {'readable':<9} {', '.join(clean(row.dest) for row in extra)}"
     for index, line in enumerate(network.described(plan)):
         yield f"  {'' if index else 'network':<9} {line}"
+    for index, line in enumerate(_brokered(plan)):
+        yield f"  {'' if index else 'broker':<9} {clean(line)}"
     made = [clean(row.name) for row in plan.variables if row.origin == "claudebox"]
     yield f"  {'variables':<9} made here: {' '.join(made)}"
     for row in plan.variables:
@@ -39,6 +41,13 @@ def audit(plan: Plan) -> Iterator[str]:
     yield f"  {'withheld':<9} {_withheld(plan)}"
     for warning in plan.warnings:
         yield f"  {paint('warning', 'yellow'):<9}   {clean(warning)}"
+
+
+def _brokered(plan: Plan) -> Iterator[str]:
+    if plan.broker is not None:
+        from claudebox import brokerage  # noqa: PLC0415 - it made the plan
+
+        yield from brokerage.described(plan)
 
 
 def _paths(plan: Plan) -> str:
@@ -159,6 +168,7 @@ def _access(row: Mount) -> str:
         "late": "made",
         "symlink": "link",
         "file": "made",
+        "socket": "socket",
     }.get(row.kind, "read-only")
 
 
@@ -172,8 +182,12 @@ def protections(plan: Plan) -> Iterator[str]:
     """Yield what confines the payload besides mounts and variables."""
     yield f"own namespaces: {', '.join(plan.namespaces)}"
     yield f"network: {'; '.join(network.described(plan))}"
+    for line in _brokered(plan):
+        yield f"broker: {line}"
     for row in plan.link.barred if plan.link is not None else ():
         yield f"not reachable: {row.prefix}, {row.reason}"
+    for domain in plan.link.domains if plan.link is not None else ():
+        yield f"reachable: {domain.name}, because of {clean(domain.origin)}"
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"
     yield f"Landlock: abstract sockets and signals {'kept inside' if plan.scoped else 'not restricted by this kernel'}"
     yield f"terminal: {_terminal(plan)}"
@@ -215,6 +229,12 @@ def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
             yield row.file_key, value, given.origin
 
 
+def _broker_document(plan: Plan) -> dict[str, object] | None:
+    from claudebox import brokerage  # noqa: PLC0415
+
+    return brokerage.as_document(plan)
+
+
 def as_json(plan: Plan, settings: Settings | None = None) -> str:
     """Return the plan for machines; secret values are left out here too."""
     import json  # noqa: PLC0415 - off the launch path
@@ -224,6 +244,7 @@ def as_json(plan: Plan, settings: Settings | None = None) -> str:
         "workdir": plan.workdir,
         "network": plan.network,
         "link": plan.link and network.as_document(plan.link),
+        "broker": _broker_document(plan),
         "mounts": [
             {"dest": row.dest, "access": _access(row), "kind": row.kind, "source": row.source, "reason": row.reason}
             for row in plan.mounts

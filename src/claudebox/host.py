@@ -10,6 +10,7 @@ import pwd
 import stat
 
 from claudebox import bubblewrap, git, guard, kernel, layout, places, programs, sockets, survey, watched
+from claudebox import client as client_needs
 from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
@@ -94,7 +95,8 @@ class Host(Value):
     toolchains: Found | None = None
     token: str = ""  # for git inside
     held_secrets: tuple[HeldSecret, ...] = ()  # with their values, which only the broker gets
-    libraries: tuple[str, ...] = ()  # where those of the broker are
+    libraries: tuple[str, ...] = ()  # directories of the broker's libraries, looked for where there is a broker
+    libraries_problem: ClaudeboxError | None = None
 
 
 def read(policy: Policy, environ: dict[str, str]) -> Host:
@@ -119,6 +121,9 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
     secrets = _secrets(policy, environ, path, home, workdir.real)
+    login, libraries, libraries_problem = _broker(policy, environ, logins.find(home, instance))
+    if secrets:
+        libraries = _libraries()
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     return Host(
         uid=uid,
@@ -171,7 +176,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         sources=sources,
         destinations={request.dest: _destination(request.dest, seen) for request in policy.mounts},
         instance=instance,
-        login=logins.find(home, instance),
+        login=login,
         claude_parts=_claude_parts(home) if policy.inherit or policy.shared_home else (),
         managed=layout.managed(),
         memory_files=(
@@ -181,8 +186,26 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         toolchains=_toolchains(policy, home, path, examiner),
         token=_token(policy, environ, path, home, secrets),
         held_secrets=secrets,
-        libraries=_libraries() if secrets else (),
+        libraries=libraries,
+        libraries_problem=libraries_problem,
     )
+
+
+def _broker(
+    policy: Policy, environ: dict[str, str], login: logins.Login
+) -> tuple[logins.Login, tuple[str, ...], ClaudeboxError | None]:
+    """Look for what a broker would hold, and for what it would need."""
+    named = any(environ.get(name) for name in client_needs.CREDENTIALS)
+    if not client_needs.brokered(policy) or not (named or login.known):
+        return login, (), None
+    if not named:
+        login = logins.read(login)
+    from claudebox.broker import libraries  # noqa: PLC0415 - only where there is something to hold
+
+    try:
+        return login, libraries.find(libraries.HTTP), None
+    except ClaudeboxError as problem:
+        return login, (), problem
 
 
 def _own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
         "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow", "socket", "late"
     ]
     Program = Literal["client", "exec", "shell"]
-    Tier = Literal["full", "inet", "none"]
+    Tier = Literal["full", "inet", "allow", "none"]
     Uplink = Literal["", "pasta", "slirp4netns"]
     ProjectSecrets = Literal["warn", "mask", "allow"]
     StubKind = Literal["directory", "socket", "dot", "file", "none"]
@@ -130,6 +130,7 @@ class Constant(Value):
     name: str
     value: str
     origin: str
+    foreign: bool = False
 
 
 class GitCredential(Value):
@@ -141,6 +142,11 @@ class GitCredential(Value):
     origin: str
 
 
+def named(place: tuple[str, int]) -> str:
+    """Return a host with its port, as a person would write it who means HTTPS."""
+    return place[0] if place[1] == 443 else f"{place[0]}:{place[1]}"
+
+
 class Secret(Value):
     """A variable whose value stays outside."""
 
@@ -148,6 +154,11 @@ class Secret(Value):
     hosts: tuple[tuple[str, int], ...]  # name and port
     source: str  # `env:NAME`, `file:PATH` or `command:WORDS`
     origin: str
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return the hosts as a person would write them."""
+        return tuple(named(place) for place in self.hosts)
 
 
 class HeldSecret(Secret):
@@ -183,6 +194,9 @@ class Link(Value):
     host_ports: tuple[int, ...] = ()  # of the host's loopback, reachable inside
     published: tuple[int, ...] = ()  # of the sandbox's loopback, reachable on the host's
     served: tuple[Served, ...] = ()  # at the sandbox's loopback, answered by the broker
+    domains: tuple[NameRequest, ...] = ()  # that can be reached in tier `allow`
+    named: bool = False  # programs that know no proxy are led to the broker, by names that it invents addresses for
+    through: str = ""  # the proxy by which this machine itself gets out
 
 
 class Service(Value):
@@ -211,6 +225,7 @@ class Policy(Value):
     uplink: str = "auto"
     host_ports: tuple[int, ...] = ()
     published: tuple[int, ...] = ()
+    domains: tuple[NameRequest, ...] = ()
     names: tuple[NameRequest, ...] = ()
     mounts: tuple[MountRequest, ...] = ()
     unsafe_mounts: bool = False
@@ -229,6 +244,7 @@ class Policy(Value):
     kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
     refuse_secrets: bool = False
     private_terminal: bool = False
+    auth: Literal["broker", "passthrough"] = "passthrough"
     showing: bool = False  # nothing will be started, so nothing may be run or written to find out
 
 

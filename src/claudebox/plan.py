@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from claudebox import awareness, client, environment, exposure, guard, mounts, network, seccomp, shadows
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Broker, Mount, Plan, Provision
+from claudebox.model import Mount, Plan, Provision, named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.host import Host
-    from claudebox.model import Link, Policy
+    from claudebox.model import Broker, Link, Policy, Secret, Variable
 
 # Descriptors of the gate inside. One digit, because a shell can redirect no others.
 GATE_DESCRIPTOR = 3
@@ -37,9 +37,10 @@ def make(policy: Policy, host: Host) -> Plan:
     exposure.check_workdir(host)
     _check_terminal(host)
     extra = _provision(policy, host)
-    made = () if policy.command else tuple(client.plan_variables(host))
-    variables = environment.plan_variables(policy, host, (*made, *extra.variables))
-    rows = _rows(policy, host, extra)
+    broker, sockets, placeholders = _broker(policy, host)
+    made = () if policy.command else tuple(client.plan_variables(policy, host))
+    variables = environment.plan_variables(policy, host, (*made, *placeholders, *extra.variables))
+    rows = _rows(policy, host, (*sockets, *extra.mounts))
     program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
     if program is None:
         raise ClaudeboxError(
@@ -77,7 +78,7 @@ def make(policy: Policy, host: Host) -> Plan:
         private=policy.private_terminal and host.terminal.shared,
         kept=extra.kept,
         secrets=host.held_secrets,
-        broker=_broker(host),
+        broker=broker,
     )
 
 
@@ -98,16 +99,19 @@ def _link(policy: Policy, host: Host) -> Link | None:
     return link.replace(served=(*link.served, *withholding.served(host)))
 
 
-def _broker(host: Host) -> Broker | None:
-    if not host.held_secrets:
-        return None
-    from claudebox import withholding  # noqa: PLC0415
+def _broker(policy: Policy, host: Host) -> tuple[Broker | None, tuple[Mount, ...], tuple[Variable, ...]]:
+    if not client.has_credential(policy, host) and policy.network != "allow" and not host.held_secrets:
+        return None, (), ()
+    from claudebox import brokerage  # noqa: PLC0415 - only where there is something to keep outside
 
-    # Waited for: a sandbox that trusts nobody who answers for these hosts is of no use.
-    return Broker((withholding.service(host),), libraries=host.libraries, awaited=True)
+    return (
+        brokerage.plan(policy, host),
+        tuple(brokerage.plan_mounts(policy, host)),
+        tuple(brokerage.plan_variables(policy, host)),
+    )
 
 
-def _rows(policy: Policy, host: Host, extra: Provision) -> tuple[Mount, ...]:
+def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...]) -> tuple[Mount, ...]:
     of_client = () if policy.command else client.plan_mounts(policy, host)
     own = arrange(
         (
@@ -115,7 +119,7 @@ def _rows(policy: Policy, host: Host, extra: Provision) -> tuple[Mount, ...]:
             *of_client,
             *guard.plan_mounts(policy, host),
             *shadows.plan_mounts(policy, host),
-            *extra.mounts,
+            *extra,
         )
     )
     asked = tuple(exposure.plan_mounts(policy, host))
@@ -241,6 +245,8 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
             yield f"git does not work inside: the repository starts above, at {repository.root}"
         elif repository.linked and not repository.writable and not repository.git_dir:
             yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
+    model = policy.program == "client" and not policy.command and not client.has_credential(policy, host)
+    yield from network.warnings(policy, host, needed=client.API_HOST if model else "")
     yield from guard.warnings(policy, host)
     yield from shadows.warnings(policy, host)
     for path in host.sockets:
@@ -258,5 +264,17 @@ def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:
         names = ", ".join(secret.env for secret in missing)
         yield f"secrets ({names}) are for hosts, and tier none reaches no host: their variables are not set inside"
         return
+    reached = {(secret.env, place) for secret in host.held_secrets for place in secret.hosts}
+    if policy.network == "allow":
+        for secret in policy.secrets:
+            closed = [named(place) for place in secret.hosts if (secret.env, place) not in reached]
+            if closed and (secret.env in held or _is_set(secret, host)):
+                yield f"{secret.origin}: {', '.join(closed)} is not among the domains that are allowed"
+        missing = [secret for secret in missing if not _is_set(secret, host)]
     for secret in missing:
         yield f"{secret.origin}: {secret.source} is not set on the host, so {secret.env} is not set inside"
+
+
+def _is_set(secret: Secret, host: Host) -> bool:
+    kind, _, name = secret.source.partition(":")
+    return kind != "env" or bool(host.environ.get(name))

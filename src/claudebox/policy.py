@@ -8,6 +8,7 @@ from claudebox import client, guard
 from claudebox.environment import MADE
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Constant, GitCredential, MountRequest, NameRequest, Policy
+from claudebox.network import RESERVED_PORTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
     names = tuple(NameRequest(_name(given), given.origin, given.foreign) for given in settings.all("env"))
     constants = tuple({row.name: row for row in map(_constant, settings.all("set_env"))}.values())
     host_ports, published = (_ports(settings.all(key), network) for key in ("allow_host_port", "publish"))
+    domains = _domains(settings, network)
     for port in host_ports:
         if port in published:
             raise ClaudeboxError(
@@ -44,6 +46,7 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         uplink=settings.one("uplink").value,
         host_ports=host_ports,
         published=published,
+        domains=domains,
         names=names,
         mounts=_once(
             (
@@ -70,6 +73,7 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         command=tuple(settings.one("command").fields.values()) if settings.all("command") else (),
         kept_names=_kept_names(settings),
         refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",
+        auth=settings.one("auth").value,  # type: ignore[arg-type]  # the table has checked it
         private_terminal=settings.one("terminal").value == "private",
         showing=settings.on("dry_run") or settings.on("explain"),
     )
@@ -108,12 +112,53 @@ def _ports(wishes: Iterable[Given], network: Given) -> tuple[int, ...]:
         if network.value == "full":
             raise ClaudeboxError(
                 f"`{given.origin}` means nothing in tier `full`: host and sandbox share all ports there",
-                hint="leave it away, or choose `--network inet` or `--network none`",
+                hint="leave it away, or choose `--network inet`, `allow` or `none`",
             )
         if not (given.value.isascii() and given.value.isdigit() and 1 <= int(given.value[:6]) <= 65535):
             raise ClaudeboxError(f"`{given.origin}` is a port from 1 to 65535, not `{given.value}`")
         ports.append(int(given.value))
+        if network.value == "allow" and ports[-1] in RESERVED_PORTS:
+            raise ClaudeboxError(f"`{given.origin}`: port {ports[-1]} inside is claudebox's own in tier `allow`")
     return tuple(dict.fromkeys(ports))
+
+
+def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
+    wishes = settings.all("allow_domain")
+    if network.value != "allow":
+        for given in wishes:
+            if given.origin.startswith("-"):  # in files they wait for their tier
+                raise ClaudeboxError(
+                    f"`{given.origin}` means nothing in tier `{network.value}`", hint="add `--network allow`"
+                )
+        return ()
+    from claudebox import domains  # noqa: PLC0415 - other tiers need nothing of it
+
+    groups: dict[str, tuple[str, ...]] = {}
+    for given in settings.all("domains"):
+        group, _, host = given.value.partition("=")
+        groups[group] = (*groups.get(group, ()), host)
+    found: dict[str, NameRequest] = {}
+    for given in wishes:
+        for domain, origin in domains.expand(((given.value, given.origin),), groups):
+            found.setdefault(str(domain), NameRequest(str(domain), origin, given.foreign))
+    return tuple(found.values())
+
+
+def _domain(given: Given) -> None:
+    from claudebox import domains  # noqa: PLC0415
+
+    domains.check(given.value, given.origin)
+
+
+def _group(given: Given) -> None:
+    from claudebox import domains  # noqa: PLC0415
+
+    name, _, host = given.value.partition("=")
+    if not domains.is_group(name):
+        raise ClaudeboxError(
+            f"`{given.origin}`: `{name}` cannot be the name of a group", hint="one word: letters, digits, `-` and `_`"
+        )
+    domains.parse(host, given.origin)
 
 
 def _part(given: Given) -> str:
@@ -138,7 +183,7 @@ def _constant(given: Given) -> Constant:
         raise ClaudeboxError(f"`{given.origin}`: `{name}` is not the name of a variable", hint="write `NAME=VALUE`")
     if name in MADE:
         raise ClaudeboxError(f"`{given.origin}`: `{name}` is made by claudebox")
-    return Constant(name, value, given.origin)
+    return Constant(name, value, given.origin, given.foreign)
 
 
 def _toolchain(given: Given) -> str:
@@ -255,6 +300,8 @@ def _split(value: str) -> tuple[str, str | None]:
 
 # What a value must be like, for those who read files.
 RULES: dict[str, Callable[[Given], object]] = {
+    "allow_domain": _domain,
+    "domains": _group,
     "env": _name,
     "set_env": _constant,
     "mounts": _mount_row,

@@ -13,7 +13,7 @@ from claudebox.files import read_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.model import HeldSecret, Policy
+    from claudebox.model import HeldSecret, Policy, Secret
 
 UNKNOWN = "***"  # stands for what a command would print, where a plan is only shown
 _TIMEOUT = 20
@@ -78,14 +78,25 @@ def hold(
     for secret in policy.secrets:
         _check_place(secret.source, secret.origin, home=home, visible=(workdir, *(row.source for row in policy.mounts)))
         value = obtain(secret.source, secret.origin, environ, path, home=home, showing=policy.showing)
-        if not value:
+        hosts = _reachable(policy, secret)
+        if not value or not hosts:
             continue
         if value != UNKNOWN:
             _check_value(value, secret.env, secret.origin)
         taken = tuple(text for other in held for text in (other.value, other.placeholder))
         placeholder = shaped_like(value, os.urandom, taken)
-        held.append(HeldSecret(secret.env, secret.hosts, secret.source, secret.origin, value, placeholder))
+        held.append(HeldSecret(secret.env, hosts, secret.source, secret.origin, value, placeholder))
     return tuple(held)
+
+
+def _reachable(policy: Policy, secret: Secret) -> tuple[tuple[str, int], ...]:
+    """Return the hosts to which the tier leads: a secret opens no way."""
+    if policy.network != "allow":
+        return secret.hosts
+    from claudebox.domains import Permission, parse  # noqa: PLC0415
+
+    permission = Permission(parse(row.name, row.origin) for row in policy.domains)
+    return tuple(place for place in secret.hosts if permission.rule(*place) is not None)
 
 
 def _check_value(value: str, name: str, origin: str) -> None:

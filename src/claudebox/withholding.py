@@ -116,6 +116,8 @@ def service(host: Host) -> Service:
         {
             "secrets": [(row.env, row.value, row.placeholder, list(row.hosts)) for row in host.held_secrets],
             "bundle": host.ca_bundle.real if host.ca_bundle is not None else "",
+            "upstream": network.host_proxy(host.environ)[0],
+            "without": host.environ.get("no_proxy") or host.environ.get("NO_PROXY") or "",
             "listeners": [(name, *place) for name, place, _ in _places(host)],
         },
     )

@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from claudebox.broker.admission import Refusal
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -32,14 +34,6 @@ _MOST_KEPT = 1024
 _GLANCE = 2.0  # for our own look at a name that a proxy will resolve: many machines behind one cannot
 _RESOLVERS = 8
 _LONGEST_REPLY = 16384
-
-
-class Refusal(Exception):  # noqa: N818 - an answer, not an error
-    """A connection that is not made, by which rule, and what to tell whoever asked."""
-
-    def __init__(self, rule: str, text: str) -> None:
-        super().__init__(text)
-        self.rule, self.text = rule, text
 
 
 class Unreachable(Exception):  # noqa: N818

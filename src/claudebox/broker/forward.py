@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from claudebox.broker.rules import Rules
     from claudebox.broker.stream import Pool, Stream
 
-_HEAD_TIME = 30.0  # seconds for a head that has begun
-_IDLE_TIME = 600.0  # seconds between two requests on one connection
+_DISCARD_TIME = 30.0  # seconds for a body that nobody wants
 _REPLAY = 4 << 20  # bytes of a body that are kept for a second attempt
 _REPLAY_ALL = 12 << 20  # of all bodies together
 _LINGER = 1 << 20  # bytes of a refused body that are taken so that the answer can be read
@@ -74,7 +73,7 @@ class _Exchange:
     async def run(self) -> bool:
         """Do it, and tell whether the connection can serve another."""
         try:
-            head = await _head(self._client, first=True)
+            head = await message.read_head(self._client, limited=True)
             if not head:
                 return False
             request = message.parse_request(head)
@@ -100,7 +99,7 @@ class _Exchange:
         refusal = _unsupported(request)
         if refusal is not None:
             return await self._answer(refusal, alive=False)
-        outgoing = await self._rules.request(request)
+        outgoing = await self._rules.request(request.with_headers(message.end_to_end(request.headers)))
         if isinstance(outgoing, Refusal):
             rid = await self._discard(framing, length)
             return await self._answer(outgoing, alive=alive and rid, method=request.method)
@@ -142,7 +141,7 @@ class _Exchange:
             elif framing != "none":
                 sender = asyncio.ensure_future(self._send_body(upstream, framing, length))
             while True:
-                head = await _head(upstream)
+                head = await message.read_head(upstream)
                 if not head:
                     raise self._fault or Unreachable("the upstream closed the connection without an answer")
                 response = message.parse_response(head, request.method)
@@ -214,7 +213,7 @@ class _Exchange:
         """Take a body that nobody wants, if it is small; tell whether it is gone."""
         taken = 0
         try:
-            async with asyncio.timeout(_HEAD_TIME):
+            async with asyncio.timeout(_DISCARD_TIME):
                 async for piece in _body(self._client, framing, length, strict=True):
                     taken += len(piece)
                     if taken > _LINGER:
@@ -242,8 +241,8 @@ class _Exchange:
 
 def _framed(request: Request, framing: Framing, length: int) -> Request:
     """Return the request as it goes out, with our own word on the length of its body."""
-    headers = message.end_to_end(request.headers)
-    headers = tuple(pair for pair in headers if pair[0] not in (b"expect", b"content-length"))
+    ours = (b"content-length", b"expect", b"transfer-encoding")
+    headers = tuple(pair for pair in request.headers if pair[0] not in ours)
     if framing == "chunked":
         headers = (*headers, (b"transfer-encoding", b"chunked"))
     elif framing == "length" or request.method in _BUSY:
@@ -265,25 +264,6 @@ async def _stop(task: asyncio.Task[None] | None) -> None:
         return
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-async def _head(stream: Stream, *, first: bool = False) -> bytes:
-    """Return the next head; nothing if the stream ends before it."""
-    buffer = b""
-    async with asyncio.timeout(_IDLE_TIME if first else None) as limit:
-        while True:
-            piece = await stream.read()
-            if not piece:
-                if buffer.strip(b"\r\n"):
-                    raise Malformed("the head breaks off")
-                return b""
-            buffer += piece
-            if first:
-                limit.reschedule(asyncio.get_running_loop().time() + _HEAD_TIME)
-            end = message.cut(buffer)
-            if end:
-                stream.unread(buffer[end:])
-                return buffer[:end]
 
 
 async def _body(stream: Stream, framing: Framing, length: int, *, strict: bool) -> AsyncIterator[bytes]:

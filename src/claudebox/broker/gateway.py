@@ -10,61 +10,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from claudebox.broker import channel, heads, hello, socks
-from claudebox.broker.dialing import Refusal, Unreachable
+from claudebox.broker.admission import Refusal, unrecorded
+from claudebox.broker.dialing import Unreachable
 from claudebox.domains import canonical
 from claudebox.uplink.relay import room
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from claudebox.broker.admission import Admission, Doorkeeper, Record
     from claudebox.broker.dialing import Dialer
-    from claudebox.broker.names import Names
     from claudebox.broker.tunnel import Pump
-    from claudebox.domains import Permission
 
     Dial = Callable[[], Awaitable[socket.socket]]
     # Takes a connection over of which nothing was read yet; ends both sides itself, and writes its decisions down.
     Interceptor = Callable[[socket.socket, str, int, Dial], Awaitable[None]]
 
 GREETING = 20.0  # seconds in which a caller must have said what it wants
-_LISTED = 30
-_LOUD = 100  # characters of what a caller wrote, in what we write
-
-
-class Record(Protocol):
-    """Where decisions are written down."""
-
-    def __call__(self, *, host: str, port: int, verdict: str, rule: str, up: int = 0, down: int = 0) -> None:
-        """Write one down: `allowed`, `denied`, or `failed` for a permitted name that did not answer."""
-
-
-def unrecorded(**_decision: object) -> None:
-    """Write nothing down."""
-
-
-@dataclass
-class Admission:
-    """A connection that is permitted."""
-
-    name: str
-    port: int
-    rule: str
 
 
 class Gateway:
     """Serves the listeners of one sandbox."""
 
     def __init__(
-        self, permission: Permission, dialer: Dialer, pump: Pump, *, record: Record = unrecorded,
-        names: Names | None = None, intercept: Callable[[str, int], Interceptor | None] | None = None,
-        listed: tuple[str, ...] = (),
+        self, doorkeeper: Doorkeeper, dialer: Dialer, pump: Pump, *, record: Record = unrecorded,
+        intercept: Callable[[str, int], Interceptor | None] | None = None,
     ) -> None:  # fmt: skip
-        self._permission, self._dialer, self._pump = permission, dialer, pump
-        self._record, self._names, self._intercept, self._listed = record, names, intercept, listed
+        self._door, self._dialer, self._pump = doorkeeper, dialer, pump
+        self._record, self._intercept = record, intercept
         self._room = asyncio.Semaphore(room())
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -129,7 +105,7 @@ class Gateway:
         try:
             where, path = heads.split_url(head.target)
             host, port = heads.authority(where, 80)
-            admitted = self._admit(host, port)
+            admitted = self._door.admit(host, port)
             return await self._ask(caller, head, admitted, path)
         except (Refusal, Unreachable, heads.Malformed) as error:
             return await self._refuse_http(caller, error)
@@ -197,38 +173,8 @@ class Gateway:
             return False
         return await self._open(caller, admitted, far)
 
-    def _admit(self, host: str, port: int) -> Admission:
-        """Return the permission for a name and a port, or say why there is none."""
-        if self._names is not None and (meant := self._names.meaning(host)):
-            host = meant  # an address that we gave out for a name is that name
-        name = canonical(host)
-        if not name:
-            self._deny(host, port, "no-name", "only names can be reached from here, no addresses")
-        rule = self._permission.rule(name, port)
-        if rule is None and not self._permission.everything:
-            ports = self._permission.ports(name)
-            if ports:
-                open_ports = ", ".join(map(str, ports))
-                self._deny(name, port, "port", f"of `{name}` only port {open_ports} can be reached from here", ":PORT")
-            self._deny(name, port, "not-listed", f"`{name}` is not among the names that can be reached from here")
-        return Admission(name, port, str(rule or "any"))
-
-    def _deny(self, host: str, port: int, rule: str, why: str, what: str = "") -> None:
-        self._record(host=shown(host), port=port, verdict="denied", rule=rule)
-        remedy = what.replace("PORT", str(port))
-        raise Refusal(rule, f"{why} ({shown(host)}:{port}). {self._advice(host, remedy, rule)}")
-
-    def _advice(self, host: str, what: str, rule: str) -> str:
-        listed = ", ".join(self._listed[:_LISTED]) or "none"
-        more = f" and {len(self._listed) - _LISTED} more" if len(self._listed) > _LISTED else ""
-        ask = f" with `claudebox --allow-domain {shown(host)}{what}`" if rule != "no-name" else ""
-        return (
-            f"Permitted are: {listed}{more}. That is intended, and cannot be changed from inside: try no other way. "
-            f"If the task needs it, say so: the person can permit it{ask}."
-        )
-
     async def _reach(self, host: str, port: int) -> tuple[Admission, socket.socket]:
-        admitted = self._admit(host, port)
+        admitted = self._door.admit(host, port)
         return admitted, await self._counted(admitted, self._dialer.dial(admitted.name, port))
 
     async def _counted(self, admitted: Admission, dialling: Awaitable[socket.socket]) -> socket.socket:
@@ -289,7 +235,7 @@ class Gateway:
                 head = heads.parse(await channel.peek(caller, heads.missing))
             host, port = heads.authority(head.host, admitted.port)
             if (canonical(host), port) != (admitted.name, admitted.port) or not head.target.startswith(("/", "*")):
-                self._deny(host, port, "other-host", f"this connection is for `{admitted.name}`")
+                raise self._door.denial(host, port, "other-host", f"this connection is for `{admitted.name}`")
             return await self._ask(caller, head, admitted, head.target, far)
         except (Refusal, heads.Malformed) as error:
             far.close()
@@ -321,11 +267,6 @@ class Gateway:
             answer = heads.response(502, "Bad Gateway", f"claudebox: {error}. The name is permitted; it may be down.")
         await channel.part(caller, answer)
         return False
-
-
-def shown(text: str) -> str:
-    """Return what a caller wrote, as it may be repeated."""
-    return "".join(char if "!" <= char <= "~" and char != "`" else "?" for char in text[:_LOUD])
 
 
 def original_destination(caller: socket.socket) -> tuple[str, int]:

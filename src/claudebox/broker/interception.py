@@ -11,10 +11,11 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING
 
-from claudebox.broker import dialing
+from claudebox.broker import admission, dialing
 from claudebox.broker.authority import Authority, upstream_context
 from claudebox.broker.filtering import COMPRESSED, Decompressed
 from claudebox.broker.forward import forward
+from claudebox.broker.recording import Recording
 from claudebox.broker.rules import Refusal, Rules, Unreachable
 from claudebox.broker.stream import Pool, Stream
 from claudebox.broker.substitution import Substitution
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     Dial = Callable[[], Awaitable[socket.socket]]
 
-RULE = "secrets"
+_ECHOING = (b"TRACE", b"TRACK")
 _HANDSHAKE = 20.0
 
 
@@ -79,7 +80,8 @@ class Interceptor:
             pool.close()
 
     async def _serve(self, stream: Stream, host: str, port: int, pool: Pool) -> None:
-        await forward(stream, pool, _Rules(self._substitutions[host, port], host, port, self._log))
+        rules = _Rules(self._substitutions[host, port], host, port)
+        await forward(stream, pool, Recording(rules, self._log, (host, port), "secrets", lambda: rules.used))
 
     def _connector(self, host: str, port: int, dial: Dial | None = None) -> Callable[[], Awaitable[Stream]]:
         first = [dial] if dial is not None else []
@@ -87,7 +89,7 @@ class Interceptor:
         async def connect() -> Stream:
             try:
                 channel = await (first.pop()() if first else self._dialer.dial(host, port))
-            except dialing.Refusal as refusal:
+            except admission.Refusal as refusal:
                 raise Unreachable(refusal.text) from None
             except (dialing.Unreachable, OSError) as error:
                 raise Unreachable(f"no connection to `{host}`: {error}") from None
@@ -115,23 +117,22 @@ class Interceptor:
 class _Rules(Rules):
     """What passes on one connection."""
 
-    def __init__(self, substitution: Substitution, host: str, port: int, log: Log) -> None:
-        self._substitution, self._host, self._port, self._log = substitution, host, port, log
+    def __init__(self, substitution: Substitution, host: str, port: int) -> None:
+        self._substitution, self._host = substitution, host
         self._names = {f"{host}:{port}", *((host,) if port == 443 else ())}
-        self._verdict, self._rule = "failed", RULE
-        self._used: set[str] = set()
+        self.used: set[str] = set()
 
     async def request(self, request: Request) -> Request | Refusal:
         """Put values in, if the request is for this host."""
-        self._verdict, self._rule, self._used = "failed", RULE, set()
+        self.used = set()
         named = [value.decode("latin-1").strip().lower() for name, value in request.headers if name == b"host"]
         if len(named) != 1 or named[0] not in self._names:
-            self._verdict, self._rule = "denied", "other-host"
-            return Refusal(421, "other_host", f"claudebox: this connection is for {self._host}, and for no other host.")
+            return Refusal(421, "other-host", f"claudebox: this connection is for {self._host}, and for no other host.")
         if not request.target.startswith(b"/") and request.target != b"*":
-            self._verdict, self._rule = "denied", "not-a-path"
-            return Refusal(400, "not_a_path", "claudebox: this is not a proxy; ask for a path.")
-        headers, self._used = self._substitution.insert(list(request.headers))
+            return Refusal(400, "not-a-path", "claudebox: this is not a proxy; ask for a path.")
+        if request.method in _ECHOING:
+            return Refusal(405, "echo", "claudebox: this method does not pass, since it would give the value back.")
+        headers, self.used = self._substitution.insert(list(request.headers))
         kept = [pair for pair in headers if pair[0] != b"accept-encoding"]
         # What cannot be read cannot be cleaned.
         return request.with_headers((*kept, (b"accept-encoding", b"identity")))
@@ -141,7 +142,6 @@ class _Rules(Rules):
         unknown = _codings(response) - COMPRESSED
         if not unknown:
             return None
-        self._verdict, self._rule = "denied", "encoding"
         names = b", ".join(sorted(unknown)).decode("latin-1")[:100]
         return Refusal(
             502, "encoding", f"claudebox: {self._host} answered in an encoding that cannot be read ({names})."
@@ -149,7 +149,6 @@ class _Rules(Rules):
 
     def response(self, response: Response) -> Response:
         """Take values out of the head."""
-        self._verdict = "allowed"
         clean = self._substitution.clean
         headers = tuple((name, clean(value)) for name, value in response.headers)
         if _codings(response):
@@ -161,13 +160,6 @@ class _Rules(Rules):
         inner = self._substitution.cleaner()
         codings = [value for name, value in response.headers if name == b"content-encoding"]
         return Decompressed(inner) if _codings(response) and len(codings) == 1 else inner
-
-    def passed(self, up: int, down: int) -> None:
-        """Write the decision down."""
-        self._log.record(
-            service="secrets", host=self._host, port=self._port, verdict=self._verdict,  # type: ignore[arg-type]
-            rule=self._rule, up=up, down=down, secrets=self._used,
-        )  # fmt: skip
 
 
 def _codings(response: Response) -> set[bytes]:

@@ -6,15 +6,21 @@ line feeds, folded lines, two ways to tell a length. Bodies are not parsed but f
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import h11
+
+if TYPE_CHECKING:
+    from claudebox.broker.stream import Stream
 
 Headers = tuple[tuple[bytes, bytes], ...]
 Framing = Literal["none", "length", "chunked", "close"]
 
 HEAD_LIMIT = 1 << 16
+_HEAD_TIME = 30.0  # seconds for a head that has begun
+_IDLE_TIME = 600.0  # seconds between two requests on one connection
 _LINE = 1 << 12  # between chunks
 _TRAILERS = 1 << 13
 _HOPS = frozenset((
@@ -165,6 +171,25 @@ def _framing(headers: Headers, version: bytes, otherwise: Framing) -> tuple[Fram
     if lengths or not length.isdigit() or len(length) > 18:
         raise Malformed("the length is not a number")
     return "length", int(length)
+
+
+async def read_head(stream: Stream, *, limited: bool = False) -> bytes:
+    """Return the next head; nothing if the stream ends before it."""
+    buffer = b""
+    async with asyncio.timeout(_IDLE_TIME if limited else None) as limit:
+        while True:
+            piece = await stream.read()
+            if not piece:
+                if buffer.strip(b"\r\n"):
+                    raise Malformed("the head breaks off")
+                return b""
+            buffer += piece
+            if limited:
+                limit.reschedule(asyncio.get_running_loop().time() + _HEAD_TIME)
+            end = cut(buffer)
+            if end:
+                stream.unread(buffer[end:])
+                return buffer[:end]
 
 
 class Chunks:

@@ -17,7 +17,7 @@ from claudebox.domains import canonical
 from claudebox.uplink.redirection import FIRST, POOL
 
 if TYPE_CHECKING:
-    from claudebox.broker.gateway import Record
+    from claudebox.broker.admission import Record
     from claudebox.domains import Permission
 
 _FIRST = int.from_bytes(FIRST, "big")

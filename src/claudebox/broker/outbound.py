@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
+from claudebox.broker.admission import Doorkeeper, unrecorded
 from claudebox.broker.dialing import Dialer, Upstream
-from claudebox.broker.gateway import Gateway, unrecorded
+from claudebox.broker.gateway import Gateway
 from claudebox.broker.names import Names, serve_datagrams, serve_streams
 from claudebox.broker.tunnel import Pump
 from claudebox.broker.vicinity import Watch
@@ -18,7 +20,8 @@ from claudebox.domains import Permission, parse
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from claudebox.broker.gateway import Interceptor, Record
+    from claudebox.broker.admission import Record
+    from claudebox.broker.gateway import Interceptor
     from claudebox.broker.service import Context
 
 PROXY, REDIRECTED, NAMES, NAMES_STREAM = "proxy", "redirected", "names", "names-stream"
@@ -36,13 +39,26 @@ class Outbound:
         permission = Permission(
             (parse(text, "allow_domains") for text in config["domains"]), everything=config.get("everything", False)
         )
-        upstream = Upstream(**config["upstream"]) if config.get("upstream") else None
-        self.dialer = Dialer(self.watch.vicinity, upstream)
+        self.dialer = Dialer(self.watch.vicinity, upstream(config.get("upstream", ""), config.get("without", "")))
         self.names = Names(permission, record)
-        self.gateway = Gateway(
-            permission, self.dialer, self.pump, record=record, names=self.names, intercept=intercept,
-            listed=tuple(config["domains"]),
-        )  # fmt: skip
+        door = Doorkeeper(permission, record, listed=tuple(config["domains"]), meaning=self.names.meaning)
+        self.gateway = Gateway(door, self.dialer, self.pump, record=record, intercept=intercept)
+
+
+def upstream(url: str, without: str) -> Upstream | None:
+    """Return the proxy of this machine that a URL means."""
+    if not url:
+        return None
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    user, password = (unquote(word) if word else "" for word in (parts.username, parts.password))
+    names = tuple(name.strip().lower() for name in without.split(",") if name.strip())
+    try:
+        port = parts.port or 80
+    except ValueError:
+        port = 0
+    if not parts.hostname or not port:
+        raise ValueError("HTTPS_PROXY of this machine is not the address of a proxy")
+    return Upstream(parts.hostname, port, f"{user}:{password}" if user or password else "", names)
 
 
 async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from claudebox.broker.dialing import Dialer
 from claudebox.broker.interception import Interceptor
+from claudebox.broker.outbound import upstream
 from claudebox.broker.substitution import Secret
 from claudebox.broker.vicinity import Watch
 
@@ -34,7 +35,8 @@ async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitab
     ]
     watch = Watch()
     loop.add_reader(watch.channel.fileno(), watch.follow)
-    interceptor = Interceptor(secrets, config["bundle"], Dialer(watch.vicinity), context.log)
+    dialer = Dialer(watch.vicinity, upstream(config["upstream"], config["without"]))
+    interceptor = Interceptor(secrets, config["bundle"], dialer, context.log)
     context.interceptor = interceptor
     bundle = _bundle(config["bundle"]) + interceptor.authority.certificate
     for descriptor in context.files(AUTHORITY):

@@ -80,3 +80,8 @@ class Watch:
             if error.errno != errno.ENOBUFS:  # more happened than fits: that is why everything is read again
                 raise
         self.vicinity.add(self._read())
+
+    def close(self) -> None:
+        """Look no more."""
+        self.channel.close()
+        self._tables.close()

@@ -44,6 +44,22 @@ def _property(row: Setting) -> dict[str, Any]:
             return {"type": "object", "additionalProperties": {"type": "string"}, **described}
         case "record":
             return {**_record(row.fields), **described}
+        case "groups":
+            (field,) = row.fields
+            group = {
+                "type": "object",
+                "additionalProperties": False,
+                "required": [field.name],
+                "properties": {
+                    field.name: {
+                        "type": "array",
+                        "items": _TEXT,
+                        "minItems": 1,
+                        "description": field.help.replace("`", "") + ".",
+                    }
+                },
+            }
+            return {"type": "object", "additionalProperties": group, **described}
         case "rows":
             return {"type": "array", "items": _record(row.fields), **described}
 

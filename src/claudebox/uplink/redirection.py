@@ -10,13 +10,14 @@ import errno
 from sys import byteorder
 
 from claudebox.kernel import socket
+from claudebox.network import NAMED
 from claudebox.uplink import netlink, rules
 
 PREFIX = (b"\xc6\x12\x00\x00", 15)  # 198.18.0.0/15
 FIRST = b"\xc6\x12\x00\x02"  # the two in front of it are for our own trial
 POOL = (1 << 17) - 4
 _TRIAL = ("198.18.0.1", 7)
-PROXY_PORT, REDIRECTED_PORT, DNS_PORT = 3128, 3129, 53
+_LISTENER = NAMED[0]
 _CHAIN = "names"
 _NEW_ROUTE, _GET_LINKS, _NEW_LINK = 24, 18, 16
 _DESTINATION, _DEVICE = 1, 4
@@ -31,7 +32,7 @@ _ELSEWHERE = ((socket.AF_INET, "192.88.99.1"), (socket.AF_INET6, "2000::1"))
 def install() -> None:
     """Make the route and the rule in the network where this process is, and read the rule back."""
     chain = rules.Chain(socket.AF_INET, _CHAIN, leading=True)
-    rule = rules.leading_to_port(PREFIX, REDIRECTED_PORT, _CHAIN)
+    rule = rules.leading_to_port(PREFIX, _LISTENER.port, _CHAIN)
     netfilter = netlink.connect(netlink.NETFILTER)
     netlink.transact(netfilter, *rules.batch((socket.AF_INET,), (chain,), (rule,)))
     chains, found = netlink.installed(netfilter, socket.AF_INET)
@@ -52,11 +53,13 @@ def try_out(listener: socket.socket) -> None:
     try:
         with_us.settimeout(1.0)
         with_us.connect((address, port))
+        listener.settimeout(1.0)
         descriptor, _ = listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001 - the C module's
         accepted = socket.socket(fileno=descriptor)
         meant = accepted.getsockopt(socket.SOL_IP, 80, 16)  # SO_ORIGINAL_DST
         accepted.close()
     finally:
+        listener.setblocking(False)  # noqa: FBT003
         with_us.close()
     if meant[2:8] != port.to_bytes(2, "big") + socket.inet_aton(address):
         raise OSError("the kernel leads connections here, but does not tell where they wanted to go")
