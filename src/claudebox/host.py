@@ -120,10 +120,10 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
-    secrets = _secrets(policy, environ, path, home, workdir.real)
-    login, libraries, libraries_problem = _broker(policy, environ, logins.find(home, instance))
-    if secrets:
-        libraries = _libraries()
+    secrets, token = _kept_outside(policy, environ, path, home, workdir.real)
+    login, libraries, libraries_problem = _broker(
+        policy, environ, logins.find(home, instance), certificates=bool(secrets)
+    )
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     return Host(
         uid=uid,
@@ -184,7 +184,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
             read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
         ),
         toolchains=_toolchains(policy, home, path, examiner),
-        token=_token(policy, environ, path, home, secrets),
+        token=token,
         held_secrets=secrets,
         libraries=libraries,
         libraries_problem=libraries_problem,
@@ -192,18 +192,20 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
 
 
 def _broker(
-    policy: Policy, environ: dict[str, str], login: logins.Login
+    policy: Policy, environ: dict[str, str], login: logins.Login, *, certificates: bool
 ) -> tuple[logins.Login, tuple[str, ...], ClaudeboxError | None]:
     """Look for what a broker would hold, and for what it would need."""
     named = any(environ.get(name) for name in client_needs.CREDENTIALS)
-    if not client_needs.brokered(policy) or not (named or login.known):
+    holding = client_needs.brokered(policy) and (named or login.known)
+    if not holding and not certificates:
         return login, (), None
-    if not named:
+    if holding and not named:
         login = logins.read(login)
     from claudebox.broker import libraries  # noqa: PLC0415 - only where there is something to hold
 
     try:
-        return login, libraries.find(libraries.HTTP), None
+        needed = (libraries.HTTP, libraries.CERTIFICATES) if certificates else (libraries.HTTP,)
+        return login, libraries.find(*needed), None
     except ClaudeboxError as problem:
         return login, (), problem
 
@@ -226,30 +228,16 @@ def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Exam
     return toolchains.find((request.name for request in policy.toolchains), home, path, examiner)
 
 
-def _secrets(
+def _kept_outside(
     policy: Policy, environ: dict[str, str], path: tuple[str, ...], home: str, workdir: str
-) -> tuple[HeldSecret, ...]:
-    if not policy.secrets or policy.network == "none":  # a secret opens no tier
-        return ()
-    from claudebox import sources  # noqa: PLC0415 - only for those who have some
+) -> tuple[tuple[HeldSecret, ...], str]:
+    """Return the secrets for the broker, and the token for git inside."""
+    if not policy.secrets and policy.credential is None:
+        return (), ""
+    from claudebox import credential, sources  # noqa: PLC0415 - only for those who have some
 
-    return sources.hold(policy, environ, path, home=home, workdir=workdir)
-
-
-def _libraries() -> tuple[str, ...]:
-    from claudebox.broker import libraries  # noqa: PLC0415
-
-    return libraries.find(libraries.HTTP, libraries.CERTIFICATES)
-
-
-def _token(
-    policy: Policy, environ: dict[str, str], path: tuple[str, ...], home: str, secrets: tuple[HeldSecret, ...]
-) -> str:
-    if policy.credential is None:
-        return ""
-    from claudebox import credential  # noqa: PLC0415
-
-    return credential.obtain(policy, environ, path, home=home, secrets=secrets)
+    held = sources.hold(policy, environ, path, home=home, workdir=workdir)
+    return held, credential.obtain(policy, environ, path, home=home, secrets=held)
 
 
 def _home(environ: dict[str, str], account_home: str) -> str:

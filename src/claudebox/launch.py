@@ -11,7 +11,7 @@ import os
 import resource
 import time
 
-from claudebox import bwrap, custody, kernel
+from claudebox import bwrap, confinement, custody, kernel
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.kernel import signal, socket
@@ -32,9 +32,7 @@ _FIRST_OWN_DESCRIPTOR = 10  # below are the standard ones and those of the gate
 _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
 _LOOK = 0.5  # seconds between two looks whether bwrap is still there
 _PR_SET_CHILD_SUBREAPER = 36
-_MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
 _SPARE_DESCRIPTORS = 64
-_DROPPED = "run `claudebox --check`; bwrap may be a wrapper that drops options"
 
 _interruptions: list[int] = []  # signals that came while the sandbox was being set up
 
@@ -185,7 +183,7 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None, *, log:
         for descriptor in prepared.descriptors:
             os.close(descriptor)
         payload = _await_ready(ours, messages, monitor)
-        init = _check(payload, prepared)
+        init = confinement.check(payload, prepared.plan, prepared.open_files)
         for companion in prepared.companions:  # the sandbox is complete, and nothing of the payload has run
             companion.attach(payload)
         # Before the word: afterwards they may have ended already.
@@ -291,38 +289,3 @@ def _await_end(monitor: int) -> None:
         time.sleep(0.001)
     custody.kill(monitor)
     os.waitpid(monitor, 0)
-
-
-def _check(payload: int, prepared: Prepared) -> int:
-    """See from outside that the process at the gate is confined as planned, limit it, and return its parent (E08)."""
-    status = _status(payload)
-    for field, wanted, protection in (
-        ("Seccomp", "2", "the seccomp filter"),
-        ("NoNewPrivs", "1", "no_new_privs"),
-        ("CapEff", "0" * 16, "the drop of capabilities"),
-        ("CapBnd", "0" * 16, "the drop of capabilities"),
-    ):
-        if status.get(field) != wanted:
-            raise ClaudeboxError(f"{protection} is not in force inside; nothing was started", hint=_DROPPED)
-    for name in ("mnt", *prepared.plan.namespaces):
-        if os.readlink(f"/proc/{payload}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}"):
-            raise ClaudeboxError(f"the sandbox got no {name} namespace of its own; nothing was started", hint=_DROPPED)
-    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    ceiling = _MAX_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, _MAX_PROCESSES)
-    resource.prlimit(payload, resource.RLIMIT_NPROC, (ceiling, ceiling))
-    if resource.getrlimit(resource.RLIMIT_NOFILE) != prepared.open_files:
-        resource.prlimit(payload, resource.RLIMIT_NOFILE, prepared.open_files)
-    init = int(status["PPid"])
-    # The filter is the last thing that it puts on. Before it, it did not yet bind its life to bwrap's outside (E10),
-    # and the payload could make it do what the filter forbids (H03).
-    limit = time.monotonic() + _READY_TIMEOUT
-    while _status(init).get("Seccomp") != "2":
-        if time.monotonic() > limit:
-            raise ClaudeboxError("the first process inside did not put on the seccomp filter; nothing was started")
-        time.sleep(0.0005)
-    return init
-
-
-def _status(process: int) -> dict[str, str]:
-    text = os.fsdecode(read_small(f"/proc/{process}/status") or b"")
-    return dict(line.split(":\t", 1) for line in text.split("\n") if ":\t" in line)

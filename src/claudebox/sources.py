@@ -75,7 +75,7 @@ def hold(
     from claudebox.placeholder import shaped_like  # noqa: PLC0415
 
     held: list[HeldSecret] = []
-    for secret in policy.secrets:
+    for secret in policy.secrets if policy.network != "none" else ():  # a secret opens no tier
         _check_place(secret.source, secret.origin, home=home, visible=(workdir, *(row.source for row in policy.mounts)))
         value = obtain(secret.source, secret.origin, environ, path, home=home, showing=policy.showing)
         hosts = _reachable(policy, secret)
