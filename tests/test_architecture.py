@@ -16,13 +16,14 @@ SOURCE = Path(__file__).resolve().parent.parent / "src/claudebox"
 # They decide, from values alone: a plan is the same for the same settings and facts, and a test needs no machine.
 PURE = {
     "awareness", "bwrap", "catalogue", "client", "environment", "errors", "explain", "exposure", "guard", "model",
-    "mounts",
+    "brokerage", "mounts", "placeholder", "withholding",
     "network", "places", "plan", "policy", "seccomp", "secrets", "settings", "shadows", "values",
     "destinations", "domains", "uplink.arguments",
 }  # fmt: skip
 # They act on the machine or read it as a whole; nothing that decides may reach for them.
 ACTING = {
-    "broker.libraries", "broker.start", "bubblewrap", "companions", "config", "credential", "custody", "dotfiles", "host", "instance", "journal", "kernel", "launch",
+    "aftermath", "broker.libraries", "broker.start", "bubblewrap", "companions", "config", "confinement", "credential",
+    "custody", "dotfiles", "host", "instance", "journal", "kernel", "launch", "record", "sources", "surroundings",
     "layout", "login", "obedience", "sockets", "supervise", "survey", "sweep", "terminal",
     "trust", "watched",
     "uplink.addresses", "uplink.attachment", "uplink.barred", "uplink.candidates", "uplink.netlink",
@@ -41,6 +42,8 @@ OFF_THE_PATH = {
     "ptyproxy",
     "screen",
 }
+# They dispatch to those, lazily.
+LAZY = {"aftermath", "broker.start", "cli", "companions", "config", "host", "survey", "trust"}
 # What a launch uses of them after all.
 ON_THE_PATH = {"broker", "broker.libraries", "broker.start"}
 # It runs inside on its own, with nothing of the package around it.
@@ -137,8 +140,8 @@ def uses_of_os(name: str) -> set[str]:
 
 def test_every_room_is_known_to_this_test():
     edge = {
-        "baked", "broker", "cli", "claudebox", "console", "diagnosis", "files", "git", "programs", "provision", "toolchains",
-        "uplink",
+        "baked", "broker", "cli", "claudebox", "console", "diagnosis", "files", "git", "programs", "provision",
+        "toolchains", "uplink",
     }  # fmt: skip
     named = {"claudebox" if name == "__init__" else name for name in ROOMS}
 
@@ -193,7 +196,7 @@ def test_helpers_and_commands_are_not_imported_by_a_launch(name):
         assert {module for module in imported(name) if module.startswith("claudebox.broker")} <= {
             f"claudebox.{room}" for room in ON_THE_PATH
         }
-    if name not in ("broker.start", "cli", "companions", "config", "host", "survey", "trust"):  # which dispatch, lazily
+    if name not in LAZY:
         assert not own_imports(name) & OFF_THE_PATH
 
 

@@ -7,7 +7,7 @@ from tests.hosts import HOME, PROJECT, fact
 from claudebox import exposure
 from claudebox.errors import ClaudeboxError
 from claudebox.git import Repository
-from claudebox.host import Destination
+from claudebox.surroundings import Destination
 from claudebox.model import MountRequest, Policy
 
 
