@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import stat
 
 from claudebox import bubblewrap, git, guard, kernel, layout, places, programs, sockets, surroundings, survey, watched
 from claudebox import client as client_needs
