@@ -1,4 +1,4 @@
-"""Secrets that stay outside: a server on the internet of the small world demands the value, and inside nobody has it."""
+"""Secrets that stay outside: a server in the internet of the small world demands the value; inside nobody has it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def test_programs_get_through_with_the_placeholder(box_in_world, vault):
     vault.equip(box)
     need(shutil.which("node"), "node")
     box.write("fetch.mjs", """\
-const answer = await fetch("https://vault.example/check", {headers: {authorization: `token ${process.env.VAULT_TOKEN}`}});
+const headers = {authorization: `token ${process.env.VAULT_TOKEN}`};
+const answer = await fetch("https://vault.example/check", {headers});
 console.log("node", answer.status);
 """)  # fmt: skip
     box.write("fetch.py", """\

@@ -137,7 +137,7 @@ def filled(state):
 
 
 def shown(state, capfd, monkeypatch, *argv) -> str:
-    monkeypatch.setattr(log.instance, "locate", lambda home, _root: type("I", (), {"name": "this"}))
+    monkeypatch.setattr(log.instance, "locate", lambda _home, _root: type("I", (), {"name": "this"}))
     assert log.run({"HOME": os.path.dirname(state)}, settings.parse(["--log", *argv])) == 0
     return capfd.readouterr().out
 
@@ -203,9 +203,11 @@ def test_the_receipt_fits_on_a_screen_and_names_no_value(filled):
 def test_the_receipt_of_a_busy_session_still_fits(tmp_path):
     rows = [{"kind": "start", "project": "/p", "withheld": 500, "withheld_names": [f"N{i}" for i in range(128)],
              "variables": [{"name": f"V{i}", "origin": "host"} for i in range(128)]}]  # fmt: skip
-    for index in range(300):
-        for verdict in ("allowed", "denied"):
-            rows.append({"kind": "decision", "host": f"h{index}.example", "port": 443, "verdict": verdict})
+    rows += [
+        {"kind": "decision", "host": f"h{index}.example", "port": 443, "verdict": verdict}
+        for index in range(300)
+        for verdict in ("allowed", "denied")
+    ]
     lines = list(receipt.lines(rows))
 
     assert len(lines) <= 24

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 Line = dict[str, Any]
 VERDICTS = ("allowed", "denied", "failed")
 _STYLES = {"allowed": "green", "denied": "red", "failed": "yellow"}
-_POLL = 0.2
+_POLL = 200  # milliseconds
 _LONGEST = 1 << 16
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -147,12 +148,15 @@ def _follow(directory: str, wanted: Wanted, show: Any) -> int:
         for _ in reader.lines():
             continue
         following.readers[name] = reader
+    reader = select.poll()
+    reader.register(1, 0)  # its going away is told unasked
     try:
         while True:
             for line in following.turn(directory, wanted.project):
                 if wanted.takes(line):
                     show(line)
-            time.sleep(_POLL)
+            if reader.poll(_POLL):
+                return 0
     except KeyboardInterrupt:
         return 0
 
