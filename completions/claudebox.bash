@@ -15,15 +15,17 @@ _claudebox() {
     --package) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --inherit) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --claude-home) mapfile -t COMPREPLY < <(compgen -W "own shared" -- "$word"); return ;;
-    --network) mapfile -t COMPREPLY < <(compgen -W "full inet none" -- "$word"); return ;;
+    --network) mapfile -t COMPREPLY < <(compgen -W "full inet allow none" -- "$word"); return ;;
+    --allow-domain) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --allow-host-port) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --publish) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --uplink) mapfile -t COMPREPLY < <(compgen -W "auto pasta slirp4netns" -- "$word"); return ;;
+    --auth) mapfile -t COMPREPLY < <(compgen -W "passthrough broker" -- "$word"); return ;;
     --allow) mapfile -t COMPREPLY < <(compgen -W "git-config .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml" -- "$word"); return ;;
     --project-secrets) mapfile -t COMPREPLY < <(compgen -W "allow warn mask" -- "$word"); return ;;
     --secret-variables) mapfile -t COMPREPLY < <(compgen -W "show refuse" -- "$word"); return ;;
     --terminal) mapfile -t COMPREPLY < <(compgen -W "shared private" -- "$word"); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --exec --shell --dry-run --explain --check --verify --json --instances --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --toolchain --package --inherit --claude-home --network --allow-host-port --publish --uplink --allow --project-secrets --allow-userns --secret-variables --terminal" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --exec --shell --dry-run --explain --check --verify --json --instances --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --toolchain --package --inherit --claude-home --network --allow-domain --allow-host-port --publish --uplink --auth --allow --project-secrets --allow-userns --secret-variables --terminal" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

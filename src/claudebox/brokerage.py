@@ -128,6 +128,8 @@ def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
     upstream = _upstream_of(policy, host)
     yield Variable("ANTHROPIC_UNIX_SOCKET", client.API_SOCKET, "claudebox", "the way to the broker")
     yield Variable(client.BASE_URL, "http://localhost", "claudebox", f"the broker asks {upstream} instead")
+    if str(upstream) == client.OFFICIAL:
+        yield Variable(client.FIRST_PARTY, "1", "claudebox", "behind the broker is Anthropic's own API")
     name = "CLAUDE_CODE_OAUTH_TOKEN" if kind == "login" else kind
     yield Variable(name, client.PLACEHOLDER, "claudebox", _REASON)
     if kind == "login":
