@@ -43,7 +43,8 @@ def test_whatever_is_written_is_a_pattern_or_one_clear_line(text):
     try:
         pattern = parse(text, "--allow-domain")
     except ClaudeboxError as error:
-        assert error.hint
+        said = error.hint
+        assert said
         return
     assert "." in pattern.name
     assert canonical(pattern.name) == pattern.name

@@ -71,10 +71,7 @@ def name_extension(*names: bytes) -> bytes:
 def test_an_ambiguous_greeting_is_refused(data):
     assert hello.server_name(with_extensions(name_extension(b"a.example"))) == "a.example"
     with pytest.raises(hello.Malformed):
-        if not hello.missing(data):
-            hello.server_name(data)
-        else:
-            hello.server_name(data + bytes(8))
+        hello.server_name(data + bytes(8 if hello.missing(data) else 0))
 
 
 @pytest.mark.parametrize("data", [
@@ -103,7 +100,8 @@ def test_a_head_is_taken_apart():
     b"GET / HTTP/1.1\r\nA: b\nC: d\r\n\r\n", b"GET /\0 HTTP/1.1\r\n\r\n", b"G\xc3T / HTTP/1.1\r\n\r\n",
     b"CONNECT a\0.example:443 HTTP/1.1\r\n\r\n", "CONNECT bücher.example:443 HTTP/1.1\r\n\r\n".encode(),
     b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-    b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\n",
 ])  # fmt: skip
 def test_an_ambiguous_head_is_refused(data):
     with pytest.raises(heads.Malformed):

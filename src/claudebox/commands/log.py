@@ -148,14 +148,14 @@ def _follow(directory: str, wanted: Wanted, show: Any) -> int:
         for _ in reader.lines():
             continue
         following.readers[name] = reader
-    reader = select.poll()
-    reader.register(1, 0)  # its going away is told unasked
+    outlet = select.poll()
+    outlet.register(1, 0)  # its going away is told unasked
     try:
         while True:
             for line in following.turn(directory, wanted.project):
                 if wanted.takes(line):
                     show(line)
-            if reader.poll(_POLL):
+            if outlet.poll(_POLL):
                 return 0
     except KeyboardInterrupt:
         return 0
