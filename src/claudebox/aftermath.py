@@ -53,7 +53,13 @@ class Aftermath:
         return self._started
 
     def conclude(self, status: int, receipt: str) -> None:
-        """Look at what was left behind, write down how it ended, and tell the person."""
+        """Look at what was left behind, write down how it ended, and tell the person; the status stays what it is."""
+        try:
+            self._conclude(status, receipt)
+        except OSError as error:
+            console.warn(f"what the session has left behind could not be looked at: {error.strerror or error}")
+
+    def _conclude(self, status: int, receipt: str) -> None:
         report = self._sweep()
         found = self._search(report) if self._has_values() else None
         end: dict[str, Plain] = {

@@ -52,7 +52,7 @@ def plan(policy: Policy, host: Host) -> Broker | None:
     if host.held_secrets:
         from claudebox import withholding  # noqa: PLC0415 - only for those who have some
 
-        services.append(withholding.service(host))
+        services.append(withholding.service(policy, host))
         needed = True
     if not services:
         return None

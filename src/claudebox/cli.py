@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
+    from claudebox.model import Plan
     from claudebox.settings import Settings
     from claudebox.terminal import Terminal
 
@@ -119,15 +120,8 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     wishes = policy.decide(settings, home=home, workdir=host.current_directory())
     facts = host.read(wishes, environ)
     plan = planning.make(wishes, facts)
-    if settings.on("dry_run"):
-        console.write(explain.dry_run(plan), descriptor=1)
-        return 0
-    if settings.on("explain"):
-        if settings.on("json"):
-            console.write([explain.as_json(plan, settings)], descriptor=1)
-        else:
-            console.write([*explain.tree(plan), *explain.origins(settings)], descriptor=1)
-        return 0
+    if settings.on("dry_run") or settings.on("explain"):
+        return _show(plan, settings)
     from claudebox import client, instance, launch, supervise  # noqa: PLC0415
     from claudebox.aftermath import Aftermath  # noqa: PLC0415
     from claudebox.journal import Session  # noqa: PLC0415
@@ -155,6 +149,9 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     except launch.Interrupted as interruption:
         aftermath.record.write("end", {"status": 128 + interruption.number})
         return 128 + interruption.number
+    except ClaudeboxError as error:
+        aftermath.record.write("end", {"status": error.status})
+        raise
     finally:
         session.end()
     terminal.restore(abnormal=status > 128)
@@ -167,6 +164,18 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
 
         farewell.say(facts.instance, aftermath.started, login_known=facts.login.known)
     return status
+
+
+def _show(plan: Plan, settings: Settings) -> int:
+    from claudebox import explain  # noqa: PLC0415
+
+    if settings.on("dry_run"):
+        console.write(explain.dry_run(plan), descriptor=1)
+    elif settings.on("json"):
+        console.write([explain.as_json(plan, settings)], descriptor=1)
+    else:
+        console.write([*explain.tree(plan), *explain.origins(settings)], descriptor=1)
+    return 0
 
 
 def _terminal(*, private: bool) -> tuple[Terminal, Callable[[], None] | None]:

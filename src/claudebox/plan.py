@@ -96,7 +96,7 @@ def _link(policy: Policy, host: Host) -> Link | None:
         return link
     from claudebox import withholding  # noqa: PLC0415 - only for those who have some
 
-    return link.replace(served=(*link.served, *withholding.served(host)))
+    return link.replace(served=(*link.served, *withholding.served(policy, host)))
 
 
 def _broker(policy: Policy, host: Host) -> tuple[Broker | None, tuple[Mount, ...], tuple[Variable, ...]]:

@@ -6,6 +6,7 @@ Off the usual launch path: imported only where somebody has such settings.
 from __future__ import annotations
 
 from claudebox import network
+from claudebox.domains import Permission, parse
 from claudebox.environment import AUTHORITIES, MADE
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Secret, Served, Service
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.host import Host
-    from claudebox.model import Constant, NameRequest
+    from claudebox.model import Constant, NameRequest, Policy
     from claudebox.settings import Given, Settings
 
 PORT = 443
-TIERS = ("inet", "allow")
+_OTHER_PORTS = (22, 80)
 _OF_THE_CLIENT = frozenset(("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"))
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
@@ -104,12 +105,13 @@ def _file(origin: str) -> str:
     return origin.rpartition(":")[0]
 
 
-def served(host: Host) -> tuple[Served, ...]:
+def served(policy: Policy, host: Host) -> tuple[Served, ...]:
     """Return the listeners inside, one for each host and port."""
-    return tuple(Served(name, "stream", port, address) for name, (_, port), address in _places(host))
+    rows = (*_places(host), *_passages(policy, host))
+    return tuple(Served(name, "stream", port, address) for name, (_, port), address in rows)
 
 
-def service(host: Host) -> Service:
+def service(policy: Policy, host: Host) -> Service:
     """Return what the broker does with the secrets; nobody else sees the values."""
     return Service(
         "secrets",
@@ -119,6 +121,7 @@ def service(host: Host) -> Service:
             "upstream": network.host_proxy(host.environ)[0],
             "without": host.environ.get("no_proxy") or host.environ.get("NO_PROXY") or "",
             "listeners": [(name, *place) for name, place, _ in _places(host)],
+            "passages": [(name, *place) for name, place, _ in _passages(policy, host)],
         },
     )
 
@@ -127,3 +130,17 @@ def _places(host: Host) -> Iterable[tuple[str, tuple[str, int], str]]:
     aliases = network.aliases(host)
     places = dict.fromkeys(place for secret in host.held_secrets for place in secret.hosts)
     return [(f"secrets-{index}", place, aliases[place[0]]) for index, place in enumerate(places)]
+
+
+def _passages(policy: Policy, host: Host) -> Iterable[tuple[str, tuple[str, int], str]]:
+    """Return what else these hosts are used for: the address that stands for one inside must lead there too."""
+    taken = {place for secret in host.held_secrets for place in secret.hosts}
+    permission = Permission(parse(row.name, row.origin) for row in policy.domains)
+    ports = _OTHER_PORTS if policy.network == "inet" else _OTHER_PORTS[:1]  # of the web, the proxy looks at names
+    places = [
+        ((name, port), address)
+        for name, address in network.aliases(host).items()
+        for port in ports
+        if (name, port) not in taken and (policy.network == "inet" or permission.rule(name, port) is not None)
+    ]
+    return [(f"passage-{index}", *row) for index, row in enumerate(places)]

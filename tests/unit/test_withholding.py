@@ -117,7 +117,9 @@ def test_hosts_of_secrets_have_addresses_of_the_sandbox_and_listeners_there():
     listeners = {(row.address, row.port) for row in drawn.link.served}
 
     assert "127.67.66.1 github.com\n" in etc_hosts
-    assert listeners == {("127.67.66.1", 443), ("127.67.66.2", 8443)}
+    assert listeners >= {("127.67.66.1", 443), ("127.67.66.2", 8443)}
+    assert listeners == {*listeners, ("127.67.66.1", 22), ("127.67.66.1", 80), ("127.67.66.2", 22), ("127.67.66.2", 80)}
+    assert len(listeners) == 6
 
 
 def test_the_agent_is_told_of_the_placeholder_and_not_of_the_value():

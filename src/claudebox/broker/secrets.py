@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from claudebox.broker.dialing import Dialer
 from claudebox.broker.interception import Interceptor
 from claudebox.broker.outbound import upstream
+from claudebox.broker.passage import Passages
 from claudebox.broker.substitution import Secret
 from claudebox.broker.vicinity import Watch
 
@@ -44,12 +45,21 @@ async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitab
     servers = [
         await interceptor.serve(await context.handed(name), host, port) for name, host, port in config["listeners"]
     ]
+    passages = Passages(dialer, context.log)
+    tasks = [
+        loop.create_task(passages.serve(await context.handed(name), host, port))
+        for name, host, port in config["passages"]
+    ]
 
     async def close() -> None:
         loop.remove_reader(watch.channel.fileno())
+        for task in tasks:
+            task.cancel()
         for server in servers:
             server.close()
         interceptor.close()
+        passages.close()
+        await asyncio.sleep(0)  # what has just ended is written down
 
     return close
 
