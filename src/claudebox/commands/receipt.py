@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _NAMES, _HOSTS = 8, 6  # shown of each
 _UNSEEN = {
-    "full": "not recorded: in tier full programs use the host's network directly",
-    "inet": "not recorded: in tier inet programs reach the internet directly",
+    "full": "whom programs reached by the host's network is not recorded",
+    "inet": "whom programs reached in the internet is not recorded",
 }
 
 
@@ -81,9 +81,9 @@ def _hosts(label: str, rows: list[Line], start: Line) -> Iterator[str]:
         for index, amount in enumerate((1, row.get("up", 0), row.get("down", 0))):
             total[index] += amount
         rules[place] = str(row.get("rule", ""))
+    unseen = _UNSEEN.get(str(start.get("network", "")), "") if label == "reached" else ""
     if not sums:
-        nothing = _UNSEEN.get(str(start.get("network", "")), "nobody")
-        yield f"  {label:<9} {nothing if label == 'reached' else 'nobody'}"
+        yield f"  {label:<9} {unseen or 'nobody'}"
         return
     ordered = sorted(sums, key=lambda place: -sums[place][0])
     for index, place in enumerate(ordered[:_HOSTS]):
@@ -92,6 +92,8 @@ def _hosts(label: str, rows: list[Line], start: Line) -> Iterator[str]:
         yield f"  {label if not index else '':<9} {shorten(place, 60)} ({count} times; {amounts})"
     if len(ordered) > _HOSTS:
         yield f"  {'':<9} and {len(ordered) - _HOSTS} more"
+    if unseen:
+        yield f"  {'':<9} {unseen}"
 
 
 def _changed(end: Line) -> str:
