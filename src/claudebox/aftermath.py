@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from claudebox import console, journal, sweep
+from claudebox import console
 from claudebox.record import DIRECTORY, Record
 from claudebox.secrets import looks_secret
 
@@ -87,6 +87,8 @@ class Aftermath:
             console.write(tripwire.lines(found, self._plan.workdir))
 
     def _sweep(self) -> Report:
+        from claudebox import journal, sweep  # noqa: PLC0415 - not before bwrap is at work
+
         standing = frozenset(path for _, path in journal.recorded(self._host.instance))
         git_dir = self._host.repository.git_dir if self._host.repository else ""
         look = sweep.Sweep(self._host.workdir.real, self._started)

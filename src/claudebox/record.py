@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DIRECTORY = "log"
 SUFFIX = ".jsonl"
 MOST_FILES, MOST_BYTES = 256, 64 << 20
+_EVERY = 16  # records between two looks at their size
 _LINE = 65536
 
 
@@ -65,16 +66,18 @@ class Record:
         self.descriptor = self._directory = -1
 
     def _prune(self) -> None:
-        """Remove the oldest records where there are too many; names begin with their time."""
-        names = sorted(name for name in os.listdir(self._directory) if name.endswith(SUFFIX))
-        if len(names) < MOST_FILES // 4:  # a record is limited in size, so these cannot be too much
+        """Remove the oldest records where there are too many, some at a time; names begin with their time."""
+        names = [name for name in os.listdir(self._directory) if name.endswith(SUFFIX)]
+        if len(names) < MOST_FILES and len(names) % _EVERY != _EVERY - 1:
             return
+        names.sort()
+        most = MOST_FILES - min(_EVERY, MOST_FILES // 2)
         size = 0
         for index, name in enumerate(reversed(names)):
             try:
                 status = os.lstat(name, dir_fd=self._directory)
                 size += status.st_size if stat.S_ISREG(status.st_mode) else 0
-                if index >= MOST_FILES - 1 or size > MOST_BYTES:
+                if (index >= most and len(names) >= MOST_FILES) or size > MOST_BYTES:
                     os.unlink(name, dir_fd=self._directory)
             except OSError:  # another session was quicker
                 continue
@@ -88,7 +91,8 @@ def _name(now: float, project: str) -> str:
 def render(value: Plain) -> str:
     """Return JSON in ASCII; the module of that name would cost every launch more than the rest of this."""
     if isinstance(value, str):
-        return f'"{"".join(map(_escaped, value))}"'
+        plain = value.isascii() and value.isprintable() and '"' not in value and "\\" not in value
+        return f'"{value if plain else "".join(map(_escaped, value))}"'
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
