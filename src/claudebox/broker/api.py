@@ -38,6 +38,7 @@ class ApiRules(Rules):
         self._egress = egress
         self._prefix = prefix.encode()
         self._holder = holder
+        self.repeats = holder.renewable
         self._placeholder = placeholder.encode()
         port = "" if egress.port == {"http": 80, "https": 443}[egress.scheme] else f":{egress.port}"
         name = f"[{egress.host}]" if ":" in egress.host else egress.host

@@ -27,6 +27,7 @@ class Recording(Rules):
     ) -> None:
         """Take rules, and who tells which secrets the last request used."""
         self._rules, self._log, self._place, self._service, self._used = rules, log, place, service, used
+        self.repeats = rules.repeats
         self._verdict: Verdict = "failed"
         self._rule: str = service
 
