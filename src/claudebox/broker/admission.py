@@ -57,8 +57,8 @@ class Doorkeeper:
     def admit(self, host: str, port: int) -> Admission:
         """Return the permission for a host as a caller wrote it, or raise the refusal."""
         name = canonical(self._meaning(host) or host)
-        if not name:
-            raise self.denial(host, port, "no-name", "only names can be reached from here, no addresses")
+        if "." not in name:
+            raise self.denial(host, port, "no-name", "only full names can be reached from here, no addresses")
         rule = self._permission.rule(name, port)
         if rule is None and not self._permission.everything:
             if ports := self._permission.ports(name):

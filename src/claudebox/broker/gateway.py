@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from claudebox.broker import channel, heads, hello, socks
 from claudebox.broker.admission import Refusal, unrecorded
 from claudebox.broker.dialing import Unreachable
 from claudebox.domains import canonical
-from claudebox.uplink.relay import room
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     # Takes a connection over of which nothing was read yet; ends both sides itself, returns bytes up and down.
     Interceptor = Callable[[socket.socket, str, int, Dial], Awaitable[tuple[int, int]]]
 
+_MOST, _DESCRIPTORS_EACH = 1024, 6  # connections; two ends and two pipes
 GREETING = 20.0  # seconds in which a caller must have said what it wants
 
 
@@ -41,7 +42,7 @@ class Gateway:
     ) -> None:  # fmt: skip
         self._door, self._dialer, self._pump = doorkeeper, dialer, pump
         self._record, self._intercept = record, intercept
-        self._room = asyncio.Semaphore(room())
+        self._room = asyncio.Semaphore(capacity())
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, listener: socket.socket, *, redirected: bool = False) -> None:
@@ -268,6 +269,12 @@ class Gateway:
             answer = heads.response(502, "Bad Gateway", f"claudebox: {error}. The name is permitted; it may be down.")
         await channel.part(caller, answer)
         return False
+
+
+def capacity() -> int:
+    """Return how many connections fit into half of the descriptors; the rest is for the way to the model."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(8, min(_MOST, limit // 2 // _DESCRIPTORS_EACH))
 
 
 def original_destination(caller: socket.socket) -> tuple[str, int]:

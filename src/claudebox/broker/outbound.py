@@ -86,6 +86,8 @@ async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitab
         for task in tasks:
             task.cancel()
         outbound.pump.stop()
+        outbound.dialer.close()
+        outbound.watch.close()
         await asyncio.sleep(0)  # what the pump has just told is written down
 
     return close
