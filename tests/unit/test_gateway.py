@@ -27,7 +27,7 @@ from claudebox.domains import Permission, parse
 class Everywhere(Vicinity):
     """Knows no neighbours, so that a test can be the internet."""
 
-    def problem(self, address: str) -> str:
+    def problem(self, _address: str) -> str:
         return ""
 
 
@@ -52,7 +52,7 @@ class Setting:
 
     async def call(self, text: bytes = b"") -> socket.socket:
         channel = socket.socket()
-        channel.setblocking(False)
+        channel.setblocking(False)  # noqa: FBT003
         loop = asyncio.get_running_loop()
         await loop.sock_connect(channel, self.listener.getsockname())
         await loop.sock_sendall(channel, text or f"CONNECT a.example:{self.port} HTTP/1.1\r\n\r\n".encode())
@@ -73,7 +73,7 @@ async def drained(channel: socket.socket) -> bytes:
 @contextlib.asynccontextmanager
 async def gateway(intercept=None, addresses=("127.0.0.1",)):
     with listening() as server, listening() as listener:
-        server.setblocking(False)
+        server.setblocking(False)  # noqa: FBT003
         setting = Setting(server, listener)
         permission = Permission([parse(f"a.example:{setting.port}", "x")])
         pump = Pump()
@@ -160,10 +160,9 @@ def test_tls_that_is_taken_over_arrives_whole(tmp_path):
         caller.send(b"taken over")
         caller.close()
         far.close()
-        return 11, 22
 
     async def body():
-        async with gateway(lambda name, port: handler if name == "a.example" else None) as setting:
+        async with gateway(lambda name, _: handler if name == "a.example" else None) as setting:
             caller = await setting.call()
             assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
             caller.send(client_hello("a.example"))
@@ -173,7 +172,7 @@ def test_tls_that_is_taken_over_arrives_whole(tmp_path):
             caller.close()
             far.close()
             await asyncio.sleep(0.05)
-            assert [(row["up"], row["down"]) for row in setting.written] == [(11, 22)]
+            assert setting.written == []  # which is up to whoever took it over
         assert seen == ["a.example", "a.example"]
 
     asyncio.run(body())
