@@ -172,7 +172,7 @@ class Gateway:
         except (Refusal, Unreachable) as error:
             if port == 80:
                 return await self._refuse_http(caller, error)
-            if port == 443:
+            if port == 443 and isinstance(error, Refusal):
                 await self._part(caller, hello.REFUSAL)
             else:
                 channel.reset(caller)
