@@ -134,6 +134,9 @@ def host_proxy(environ: dict[str, str]) -> tuple[str, str, str]:
     shown = (rest if separator else url).partition("/")[0].rpartition("@")[2]
     if not url:
         return "", "", ""
+    host, _, port = shown.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+        return "", "", "HTTPS_PROXY of this machine is not of the form http://HOST:PORT, and is not used"
     if separator and scheme.lower() != "http":
         return (
             "",

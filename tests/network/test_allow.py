@@ -13,7 +13,7 @@ import pytest
 from tests.network import processes, topology
 from tests.network.conftest import PYTHON, bake
 from tests.network.test_ports import ECHO, SEND, SENT, echo, end
-from tests.network.test_reach import CLOSED, DATAGRAMS, OPEN, PLACES
+from tests.network.test_reach import DATAGRAMS, PLACES
 from tests.network.topology import PORT, wait_until
 
 WAYS = ("tcp", "connect", "socks")
@@ -36,7 +36,9 @@ def test_allow_leads_to_the_names_that_are_listed_and_nowhere_else(box_in_world)
     reached: list[Target] = [[way, name, PORT] for way in WAYS for name in names]
     unlisted: list[Target] = [[way, "other.example", PORT] for way in WAYS]
     near: list[Target] = [[way, name, PORT] for way in WAYS for name in NEAR]
-    direct: list[Target] = [*map(list, (*OPEN, *CLOSED, *DATAGRAMS)), ["tcp", "127.0.0.1", PORT], ["tcp", "::1", PORT]]
+    direct: list[Target] = [["tcp", "127.0.0.1", PORT], ["tcp", "::1", PORT]]
+    direct += [["tcp", address, PORT] for address, _, _ in (*topology.OPEN, *topology.CLOSED)]
+    direct += [[kind, address, port] for kind, address, port in DATAGRAMS]
     plain: list[Target] = [["tcp", target[1], PORT] for target in (*reached, *unlisted, *near)]
     plain = [target for target in plain if target[1] != "dead-six.example"]
     control = box.probe([*plain, *direct], flags=None)
@@ -439,8 +441,8 @@ def test_the_variables_of_the_way_out_cannot_be_replaced(plain_netbox):
 
 def test_files_define_groups_and_projects_ask(plain_netbox):
     # proves EXT-01, E05
-    plain_netbox.write(f"{plain_netbox.home}/.claudebox/config.toml",
-                       'network = "allow"\nallow_domains = ["work"]\n[domains.work]\nhosts = ["public.example:8000"]\n')  # fmt: skip
+    defaults = 'network = "allow"\nallow_domains = ["work"]\n[domains.work]\nhosts = ["public.example:8000"]\n'
+    plain_netbox.write(f"{plain_netbox.home}/.claudebox/config.toml", defaults)
     os.chmod(f"{plain_netbox.home}/.claudebox", 0o700)
     plain_netbox.write(".claudebox.toml", 'network = "none"\nallow_domains = ["four.example:8000"]\n')
     targets = [["connect", "public.example", PORT], ["connect", "four.example", PORT]]

@@ -27,7 +27,9 @@ class Refusal(Exception):  # noqa: N818 - an answer, not an error
 class Record(Protocol):
     """Where decisions are written down."""
 
-    def __call__(self, *, host: str, port: int, verdict: str, rule: str, up: int = 0, down: int = 0) -> None:
+    def __call__(
+        self, *, host: str, port: int, verdict: str, rule: str, up: int = 0, down: int = 0, program: str = ""
+    ) -> None:
         """Write one down: `allowed`, `denied`, or `failed` for a permitted name that did not answer."""
 
 
@@ -57,8 +59,8 @@ class Doorkeeper:
     def admit(self, host: str, port: int) -> Admission:
         """Return the permission for a host as a caller wrote it, or raise the refusal."""
         name = canonical(self._meaning(host) or host)
-        if not name:
-            raise self.denial(host, port, "no-name", "only names can be reached from here, no addresses")
+        if "." not in name:
+            raise self.denial(host, port, "no-name", "only full names can be reached from here, no addresses")
         rule = self._permission.rule(name, port)
         if rule is None and not self._permission.everything:
             if ports := self._permission.ports(name):

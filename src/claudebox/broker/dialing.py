@@ -77,6 +77,10 @@ class Dialer:
         self._threads = ThreadPoolExecutor(_RESOLVERS, "resolver")
         self._known: dict[str, tuple[float, list[str]]] = {}
 
+    def close(self) -> None:
+        """Ask no more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
     async def addresses(self, name: str) -> list[str]:
         """Return the public addresses of a name, in the order in which to try them."""
         now = time.monotonic()

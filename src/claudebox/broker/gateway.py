@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import resource
 import socket
 from typing import TYPE_CHECKING
 
@@ -16,12 +18,12 @@ from claudebox.broker import channel, heads, hello, socks
 from claudebox.broker.admission import Refusal, unrecorded
 from claudebox.broker.dialing import Unreachable
 from claudebox.domains import canonical
-from claudebox.uplink.relay import room
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from claudebox.broker.admission import Admission, Doorkeeper, Record
+    from claudebox.broker.callers import Attributed
     from claudebox.broker.dialing import Dialer
     from claudebox.broker.tunnel import Pump
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     # Takes a connection over of which nothing was read yet; ends both sides itself, and writes its decisions down.
     Interceptor = Callable[[socket.socket, str, int, Dial], Awaitable[None]]
 
+_MOST, _DESCRIPTORS_EACH = 1024, 6  # connections; two ends and two pipes
 GREETING = 20.0  # seconds in which a caller must have said what it wants
 
 
@@ -38,10 +41,11 @@ class Gateway:
     def __init__(
         self, doorkeeper: Doorkeeper, dialer: Dialer, pump: Pump, *, record: Record = unrecorded,
         intercept: Callable[[str, int], Interceptor | None] | None = None,
+        calling: Attributed | None = None,
     ) -> None:  # fmt: skip
         self._door, self._dialer, self._pump = doorkeeper, dialer, pump
-        self._record, self._intercept = record, intercept
-        self._room = asyncio.Semaphore(room())
+        self._record, self._intercept, self._calling = record, intercept, calling
+        self._room = asyncio.Semaphore(capacity())
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, listener: socket.socket, *, redirected: bool = False) -> None:
@@ -64,6 +68,8 @@ class Gateway:
         carried = False
         try:
             caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._calling is not None:
+                self._calling.begin(caller)
             carried = await (self._redirected(caller) if redirected else self._proxied(caller))
         except (OSError, EOFError, TimeoutError, ValueError):
             channel.reset(caller)
@@ -81,7 +87,7 @@ class Gateway:
                 if first[0] == socks.VERSION:
                     wish = await self._wish(caller)
                 elif first[0] == hello.HANDSHAKE:  # TLS to the proxy itself
-                    await channel.part(caller, hello.REFUSAL)
+                    await self._part(caller, hello.REFUSAL)
                     return False
                 else:
                     head = heads.parse(await channel.peek(caller, heads.missing))
@@ -150,7 +156,7 @@ class Gateway:
         try:
             admitted, far = await self._reach(wish.host, wish.port)
         except Refusal:
-            await channel.part(caller, socks.reply(socks.NOT_ALLOWED))
+            await self._part(caller, socks.reply(socks.NOT_ALLOWED))
             return False
         except Unreachable:
             await channel.part(caller, socks.reply(socks.UNREACHABLE))
@@ -166,8 +172,8 @@ class Gateway:
         except (Refusal, Unreachable) as error:
             if port == 80:
                 return await self._refuse_http(caller, error)
-            if port == 443:
-                await channel.part(caller, hello.REFUSAL)
+            if port == 443 and isinstance(error, Refusal):
+                await self._part(caller, hello.REFUSAL)
             else:
                 channel.reset(caller)
             return False
@@ -213,7 +219,7 @@ class Gateway:
         if wanted != admitted.name:
             far.close()
             self._record(host=admitted.name, port=admitted.port, verdict="denied", rule="other-server-name")
-            await channel.part(caller, hello.REFUSAL)
+            await self._part(caller, hello.REFUSAL)
             return False
         handler = self._intercept(admitted.name, admitted.port) if self._intercept is not None else None
         if handler is None:
@@ -243,7 +249,7 @@ class Gateway:
 
     def _carry(self, caller: socket.socket, admitted: Admission, far: socket.socket, sent: int = 0) -> bool:
         """Hand both sides to the kernel, and write down how much passed when it is over."""
-        loop = asyncio.get_running_loop()
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
 
         def ended(up: int, down: int) -> None:
             self._room.release()
@@ -253,10 +259,16 @@ class Gateway:
 
         def told(up: int, down: int) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(ended, up, down)
+                loop.call_soon_threadsafe(ended, up, down, context=context)
 
         self._pump.carry(caller, far, told)
         return True
+
+    async def _part(self, caller: socket.socket, last: bytes) -> None:
+        """Refuse; who asked is found out before they get their answer, since they may go with it."""
+        if self._calling is not None:
+            await self._calling.known()
+        await channel.part(caller, last)
 
     async def _refuse_http(self, caller: socket.socket, error: Exception) -> bool:
         if isinstance(error, Refusal):
@@ -265,8 +277,14 @@ class Gateway:
             answer = heads.response(400, "Bad Request", f"claudebox does not take it: {error}")
         else:
             answer = heads.response(502, "Bad Gateway", f"claudebox: {error}. The name is permitted; it may be down.")
-        await channel.part(caller, answer)
+        await self._part(caller, answer)
         return False
+
+
+def capacity() -> int:
+    """Return how many connections fit into half of the descriptors; the rest is for the way to the model."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(8, min(_MOST, limit // 2 // _DESCRIPTORS_EACH))
 
 
 def original_destination(caller: socket.socket) -> tuple[str, int]:

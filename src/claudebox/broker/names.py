@@ -29,7 +29,8 @@ _A, _AAAA, _IN = 1, 28, 1
 _NO_SUCH_NAME, _NOT_IMPLEMENTED, _MALFORMED = 3, 4, 1
 _HEAD = 12
 _LONGEST = 512
-_PATIENCE = 10.0
+_PATIENCE = 10.0  # seconds of a conversation over TCP
+_STREAMS = 32
 _LOCAL = {_A: socket.inet_aton("127.0.0.1"), _AAAA: bytes(15) + b"\x01"}
 
 
@@ -128,20 +129,37 @@ async def serve_datagrams(names: Names, channel: socket.socket) -> None:
 
 
 async def serve_streams(names: Names, listener: socket.socket) -> None:
-    """Answer questions over TCP until cancelled."""
+    """Answer questions over TCP until cancelled; few at a time, since nobody needs more."""
+    loop = asyncio.get_running_loop()
+    listener.setblocking(False)  # noqa: FBT003
+    room = asyncio.Semaphore(_STREAMS)
+    tasks: set[asyncio.Task[None]] = set()
 
-    async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError, TimeoutError):
+    def ended(task: asyncio.Task[None]) -> None:
+        tasks.discard(task)
+        room.release()
+
+    while True:
+        await room.acquire()
+        try:
+            caller, _ = await loop.sock_accept(listener)
+        except OSError:  # gone again
+            room.release()
+            continue
+        task = loop.create_task(_attend(names, caller))
+        tasks.add(task)
+        task.add_done_callback(ended)
+
+
+async def _attend(names: Names, caller: socket.socket) -> None:
+    reader, writer = await asyncio.open_connection(sock=caller)
+    with contextlib.suppress(OSError, EOFError, TimeoutError):
+        async with asyncio.timeout(_PATIENCE):
             while True:
-                async with asyncio.timeout(_PATIENCE):
-                    length = int.from_bytes(await reader.readexactly(2), "big")
-                    reply = names.answer(await reader.readexactly(length))
-                    if not reply:
-                        break
-                    writer.write(len(reply).to_bytes(2, "big") + reply)
-                    await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(attend, sock=listener)
-    async with server:
-        await server.serve_forever()
+                length = int.from_bytes(await reader.readexactly(2), "big")
+                reply = names.answer(await reader.readexactly(length))
+                if not reply:
+                    break
+                writer.write(len(reply).to_bytes(2, "big") + reply)
+                await writer.drain()
+    writer.close()

@@ -6,10 +6,12 @@ Its listeners were opened inside the sandbox's network by the warden, and are an
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from claudebox.broker.admission import Doorkeeper, unrecorded
+from claudebox.broker.callers import Attributed, Callers
 from claudebox.broker.dialing import Dialer, Upstream
 from claudebox.broker.gateway import Gateway
 from claudebox.broker.names import Names, serve_datagrams, serve_streams
@@ -34,6 +36,8 @@ class Outbound:
         self, config: dict[str, Any], *, record: Record = unrecorded,
         intercept: Callable[[str, int], Interceptor | None] | None = None,
     ) -> None:  # fmt: skip
+        self.callers = Callers(os.getppid())
+        named = Attributed(record, self.callers)
         self.watch = Watch()
         self.pump = Pump()
         permission = Permission(
@@ -41,8 +45,8 @@ class Outbound:
         )
         self.dialer = Dialer(self.watch.vicinity, upstream(config.get("upstream", ""), config.get("without", "")))
         self.names = Names(permission, record)
-        door = Doorkeeper(permission, record, listed=tuple(config["domains"]), meaning=self.names.meaning)
-        self.gateway = Gateway(door, self.dialer, self.pump, record=record, intercept=intercept)
+        door = Doorkeeper(permission, named, listed=tuple(config["domains"]), meaning=self.names.meaning)
+        self.gateway = Gateway(door, self.dialer, self.pump, record=named, intercept=intercept, calling=named)
 
 
 def upstream(url: str, without: str) -> Upstream | None:
@@ -86,6 +90,9 @@ async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitab
         for task in tasks:
             task.cancel()
         outbound.pump.stop()
+        outbound.dialer.close()
+        outbound.callers.close()
+        outbound.watch.close()
         await asyncio.sleep(0)  # what the pump has just told is written down
 
     return close

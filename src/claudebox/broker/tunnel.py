@@ -98,6 +98,8 @@ class Pump:
         if self._thread is not None:
             os.eventfd_write(self._bell, 1)
             self._thread.join()
+        self._poll.close()
+        os.close(self._bell)
 
     def _run(self) -> None:
         unfinished: list[_Tunnel] = []
@@ -111,6 +113,7 @@ class Pump:
                 elif number in self._ends:
                     ready[self._ends[number]] = None
             unfinished = [tunnel for tunnel in ready if self._turn(tunnel)]
+        self._begin()
         for tunnel in set(self._ends.values()):
             self._end(tunnel, abruptly=True)
 

@@ -143,7 +143,7 @@ class _Relay:
             listener.setblocking(False)  # noqa: FBT003
         self._ends: dict[int, _Connection] = {}
         self._count = 0
-        self._most = room()
+        self._most = _room()
         self._listening = False
 
     def run(self) -> None:
@@ -204,7 +204,7 @@ def _adopt(descriptor: int) -> socket.socket:
     return socket.socket(fileno=descriptor)
 
 
-def room() -> int:
+def _room() -> int:
     """Return how many connections fit, after asking for all the descriptors that we may have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _MOST * _DESCRIPTORS_EACH + _SPARE if hard == resource.RLIM_INFINITY else hard
