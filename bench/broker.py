@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import resource
@@ -91,17 +92,14 @@ def measure(base: str, rounds: int) -> dict[str, float]:
                 ("64 MB in chunks", f"/chunks/{STREAM}"),
                 ("64 MB in events", f"/events/{STREAM}"),
             ):
-                pairs = [
-                    _pair(direct, through, lambda stream, path=path: ask(stream, path)[1], 1) for _ in range(rounds)
-                ]
+                pairs = [_pair(direct, through, functools.partial(last_byte, path=path), 1) for _ in range(rounds)]
                 times = [statistics.median(pair[index] for pair in pairs) for index in (0, 1)]
                 figures[f"{name} over {kind}, direct, ms"] = times[0] * 1000
                 figures[f"{name} over {kind}, broker, ms"] = times[1] * 1000
                 figures[f"{name} over {kind}, ratio"] = statistics.median(pair[1] / pair[0] for pair in pairs)
             with reader() as read:
-                pairs = [
-                    tuple(read(way, f"/events/{STREAM}", BODY) for way in (direct, through)) for _ in range(rounds)
-                ][1:]
+                path = f"/events/{STREAM}"
+                pairs = [(read(direct, path, BODY), read(through, path, BODY)) for _ in range(rounds)][1:]
                 name = f"64 MB over {kind}, read by JavaScript"
                 figures[f"{name}, direct, ms"], figures[f"{name}, broker, ms"] = (
                     statistics.median(pair[index] for pair in pairs) for index in (0, 1)
@@ -118,7 +116,7 @@ def measure(base: str, rounds: int) -> dict[str, float]:
     return figures
 
 
-def _pair(direct: Way, through: Way, action, times: int) -> tuple[float, float]:  # noqa: ANN001
+def _pair(direct: Way, through: Way, action: Callable[[socket.socket], float], times: int) -> tuple[float, float]:
     """Return the median of each way, each done on a connection of its own."""
     result = []
     for way in (direct, through):
@@ -149,9 +147,7 @@ class Way:
 
 def ask(stream: socket.socket, path: str) -> tuple[float, float]:
     """Return after how many seconds the first and the last byte of an answer came."""
-    head = (
-        f"POST {path} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {client.PLACEHOLDER}\r\ncontent-length: {BODY}\r\n\r\n"
-    )
+    head = f"POST /v1/messages?{path} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {client.PLACEHOLDER}\r\ncontent-length: {BODY}\r\n\r\n"
     begun = time.perf_counter()
     stream.sendall(head.encode() + bytes(BODY))
     buffer = memoryview(bytearray(1 << 20))
@@ -183,7 +179,13 @@ def reader() -> Iterator[Callable[[Way, str, int], float]]:
             assert process.stdin is not None
             assert process.stdout is not None
             place = {"socket": way.address} if isinstance(way.address, str) else {"port": way.address[1]}
-            order = {**place, "ca": way.certificate, "path": path, "body": body, "key": client.PLACEHOLDER}
+            order = {
+                **place,
+                "ca": way.certificate,
+                "path": f"/v1/messages?{path}",
+                "body": body,
+                "key": client.PLACEHOLDER,
+            }
             process.stdin.write(json.dumps(order) + "\n")
             process.stdin.flush()
             result = json.loads(process.stdout.readline())
@@ -191,6 +193,11 @@ def reader() -> Iterator[Callable[[Way, str, int], float]]:
 
         yield ask_it
         process.kill()
+
+
+def last_byte(stream: socket.socket, path: str) -> float:
+    """Return after how many seconds the last byte came."""
+    return ask(stream, path)[1]
 
 
 def many(way: Way) -> tuple[float, float]:
@@ -217,7 +224,7 @@ def many(way: Way) -> tuple[float, float]:
 @contextlib.contextmanager
 def broker(port: int, certificate: str) -> Iterator[tuple[str, int]]:
     """Run a broker for this upstream, without a sandbox; yield its socket and its process."""
-    config = {
+    config: dict[str, object] = {
         "upstream": ("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port, ""),
         "placeholder": client.PLACEHOLDER,
         "credentials": {"ANTHROPIC_API_KEY": "the-real-key"},
@@ -295,7 +302,7 @@ def converse(plain: socket.socket, context: ssl.SSLContext | None) -> None:
 
 def answer(stream: socket.socket, path: str) -> None:
     """Send what the path asks for."""
-    kind, _, size = path.strip("/").partition("/")
+    kind, _, size = path.partition("?")[2].strip("/").partition("/")
     if kind == "first":
         stream.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
     elif kind == "length":

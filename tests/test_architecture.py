@@ -15,15 +15,15 @@ SOURCE = Path(__file__).resolve().parent.parent / "src/claudebox"
 
 # They decide, from values alone: a plan is the same for the same settings and facts, and a test needs no machine.
 PURE = {
-    "awareness", "bwrap", "catalogue", "client", "environment", "errors", "explain", "exposure", "guard", "model",
-    "brokerage", "mounts", "placeholder", "withholding",
+    "awareness", "brokerage", "bwrap", "catalogue", "client", "environment", "errors", "explain", "exposure",
+    "guard", "model", "mounts", "placeholder", "withholding",
     "network", "places", "plan", "policy", "seccomp", "secrets", "settings", "shadows", "values",
     "destinations", "domains", "uplink.arguments",
 }  # fmt: skip
 # They act on the machine or read it as a whole; nothing that decides may reach for them.
 ACTING = {
-    "aftermath", "broker.libraries", "broker.start", "bubblewrap", "companions", "config", "confinement", "credential",
-    "custody", "dotfiles", "host", "instance", "journal", "kernel", "launch", "record", "sources", "surroundings",
+    "aftermath", "broker.libraries", "broker.start", "bubblewrap", "companions", "config", "credential", "custody",
+    "dotfiles", "host", "inspection", "instance", "journal", "kernel", "launch", "record", "sources", "surroundings",
     "layout", "login", "obedience", "sockets", "supervise", "survey", "sweep", "terminal",
     "trust", "watched",
     "uplink.addresses", "uplink.attachment", "uplink.barred", "uplink.candidates", "uplink.netlink",
@@ -43,7 +43,7 @@ OFF_THE_PATH = {
     "screen",
 }
 # They dispatch to those, lazily.
-LAZY = {"aftermath", "broker.start", "cli", "companions", "config", "host", "survey", "trust"}
+LAZY = {"aftermath", "broker.start", "cli", "companions", "config", "host", "login", "survey", "trust"}
 # What a launch uses of them after all.
 ON_THE_PATH = {"broker", "broker.libraries", "broker.start"}
 # It runs inside on its own, with nothing of the package around it.
@@ -53,6 +53,7 @@ CHEAP = {
     "__future__",
     "errno",
     "fcntl",
+    "gc",
     "marshal",
     "os",
     "pwd",

@@ -46,18 +46,16 @@ def plan(policy: Policy, host: Host) -> Broker | None:
     if kind:
         services.append(Service(API, _api(kind, policy, host)))
         sockets.append(API)
-    needed = bool(services)
     if (outbound := network.plan_service(policy, host)) is not None:
         services.append(outbound)
     if host.held_secrets:
         from claudebox import withholding  # noqa: PLC0415 - only for those who have some
 
         services.append(withholding.service(policy, host))
-        needed = True
     if not services:
         return None
-    if needed and host.libraries_problem is not None:
-        raise host.libraries_problem
+    if isinstance(host.libraries, ClaudeboxError):
+        raise host.libraries
     # With secrets it is waited for: bwrap needs the certificate of its authority.
     return Broker(tuple(services), host.libraries, tuple(sockets), awaited=bool(host.held_secrets))
 

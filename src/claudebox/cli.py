@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -43,6 +44,7 @@ def entry() -> NoReturn:
         package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         program = f"import sys; sys.path.insert(0, {package!r}); from claudebox.cli import main; sys.exit(main())"
         os.execv(sys.executable, [sys.executable, "-IS", "-c", program, *sys.argv[1:]])
+    gc.disable()  # a launch makes no garbage worth collecting, and looking for it costs half a millisecond
     os._exit(main())  # everything is written, and taking the interpreter apart would cost 3 ms
 
 
@@ -122,7 +124,7 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     plan = planning.make(wishes, facts)
     if settings.on("dry_run") or settings.on("explain"):
         return _show(plan, settings)
-    from claudebox import client, instance, launch, supervise  # noqa: PLC0415
+    from claudebox import client, instance, launch  # noqa: PLC0415
     from claudebox.aftermath import Aftermath  # noqa: PLC0415
     from claudebox.journal import Session  # noqa: PLC0415
     from claudebox.login import Freshness  # noqa: PLC0415
@@ -144,8 +146,10 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     aftermath = Aftermath(plan, wishes, facts)
     session = Session(facts.instance)
     try:
-        session.begin(plan.stubs)
-        sandbox = launch.start(prepared, prelude, log=aftermath.record.descriptor)
+        standing = session.begin(plan.stubs)
+        sandbox = launch.start(prepared, standing, prelude, log=aftermath.record.descriptor)
+        from claudebox import supervise  # noqa: PLC0415
+
         status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)
     except launch.Interrupted as interruption:
         aftermath.record.write("end", {"status": 128 + interruption.number})

@@ -9,7 +9,6 @@ import os
 import pwd
 
 from claudebox import bubblewrap, git, guard, kernel, layout, places, programs, sockets, surroundings, survey, watched
-from claudebox import client as client_needs
 from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
@@ -86,8 +85,7 @@ class Host(Value):
     toolchains: Found | None = None
     token: str = ""  # for git inside
     held_secrets: tuple[HeldSecret, ...] = ()  # with their values, which only the broker gets
-    libraries: tuple[str, ...] = ()  # directories of the broker's libraries, looked for where there is a broker
-    libraries_problem: ClaudeboxError | None = None
+    libraries: tuple[str, ...] | ClaudeboxError = ()  # where the broker's are, looked for where there is one
 
 
 def read(policy: Policy, environ: dict[str, str]) -> Host:
@@ -112,9 +110,8 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
     secrets, token = _kept_outside(policy, environ, path, home, workdir.real)
-    login, libraries, libraries_problem = _broker(
-        policy, environ, logins.find(home, instance), certificates=bool(secrets)
-    )
+    found = logins.find(home, instance)
+    login, libraries = logins.for_broker(policy, environ, found, certificates=bool(secrets))
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     return Host(
         uid=uid,
@@ -149,9 +146,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         bash=os.path.exists("/bin/bash") or not usr,
         signal_reset=layout.signal_reset(path),
         ignored_signals=frozenset(
-            number
-            for number in (kernel.signal.SIGINT, kernel.signal.SIGQUIT, kernel.signal.SIGTERM, kernel.signal.SIGHUP)
-            if kernel.signal.getsignal(number) is kernel.signal.SIG_IGN
+            number for number in range(1, 16) if kernel.signal.getsignal(number) is kernel.signal.SIG_IGN
         ),
         identity=git.read_identity(home, environ),
         repository=repository,
@@ -178,27 +173,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         token=token,
         held_secrets=secrets,
         libraries=libraries,
-        libraries_problem=libraries_problem,
     )
-
-
-def _broker(
-    policy: Policy, environ: dict[str, str], login: logins.Login, *, certificates: bool
-) -> tuple[logins.Login, tuple[str, ...], ClaudeboxError | None]:
-    """Look for what a broker would hold, and for what it would need."""
-    named = any(environ.get(name) for name in client_needs.CREDENTIALS)
-    holding = client_needs.brokered(policy) and (named or login.known)
-    if not holding and not certificates:
-        return login, (), None
-    if holding and not named:
-        login = logins.read(login)
-    from claudebox.broker import libraries  # noqa: PLC0415 - only where there is something to hold
-
-    try:
-        needed = (libraries.HTTP, libraries.CERTIFICATES) if certificates else (libraries.HTTP,)
-        return login, libraries.find(*needed), None
-    except ClaudeboxError as problem:
-        return login, (), problem
 
 
 def _own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:

@@ -11,27 +11,26 @@ import os
 import resource
 import time
 
-from claudebox import bwrap, confinement, custody, kernel
+from claudebox import bwrap, custody, inspection, kernel
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.kernel import signal, socket
-from claudebox.plan import GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
+from claudebox.plan import FORWARDED_SIGNALS, GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import NoReturn
 
     from claudebox.companions import Companion
-    from claudebox.model import Plan
-
-FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
+    from claudebox.model import Identity, Plan
 
 _FIRST_OWN_DESCRIPTOR = 10  # below are the standard ones and those of the gate
 _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
 _LOOK = 0.5  # seconds between two looks whether bwrap is still there
 _PR_SET_CHILD_SUBREAPER = 36
+_MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
 _SPARE_DESCRIPTORS = 64
 
 _interruptions: list[int] = []  # signals that came while the sandbox was being set up
@@ -150,10 +149,16 @@ def check_project(prepared: Prepared) -> None:
         raise ClaudeboxError(f"`{plan.workdir}` was replaced by something else since it was shown")
 
 
-def start(prepared: Prepared, prelude: Callable[[], None] | None = None, *, log: int = -1) -> Sandbox:
-    """Start bwrap, make sure that every protection is in force, and let the payload go.
+def start(
+    prepared: Prepared,
+    standing: Mapping[str, Identity],
+    prelude: Callable[[], None] | None = None,
+    *,
+    log: int = -1,
+) -> Sandbox:
+    """Start bwrap, after `prelude` in the child; see that every protection is in force, and let the payload go.
 
-    `prelude` is done in the child before it becomes bwrap; `log` is where companions write their decisions.
+    `log` is where companions write their decisions.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -182,14 +187,18 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None, *, log:
                 os.close(descriptor)
         for descriptor in prepared.descriptors:
             os.close(descriptor)
+        from claudebox import supervise, sweep  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
+
         payload = _await_ready(ours, messages, monitor)
-        init = confinement.check(payload, prepared.plan, prepared.open_files)
+        init = inspection.confinement(payload, prepared.plan)
+        inspection.mounts(payload, prepared.plan, standing)
+        _limit(payload, prepared.open_files)
         for companion in prepared.companions:  # the sandbox is complete, and nothing of the payload has run
             companion.attach(payload)
         # Before the word: afterwards they may have ended already.
         descriptors = os.pidfd_open(init), os.pidfd_open(payload)
         # From here on signals are taken one at a time by `supervise`.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, signal.SIGTSTP])
         if _interruptions:
             raise Interrupted(_interruptions[0])
         custody.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
@@ -224,7 +233,7 @@ def _become_bwrap(prepared: Prepared, gate: int, messages: int, prelude: Callabl
         os.dup2(2, STDERR_DESCRIPTOR)
         os.dup2(gate, GATE_DESCRIPTOR)
         os.dup2(messages, 2)
-        for number in IGNORED_SIGNALS:
+        for number in (*IGNORED_SIGNALS, *FORWARDED_SIGNALS):
             signal.signal(number, signal.SIG_IGN)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, programs expect them
             signal.signal(number, signal.SIG_DFL)
@@ -289,3 +298,12 @@ def _await_end(monitor: int) -> None:
         time.sleep(0.001)
     custody.kill(monitor)
     os.waitpid(monitor, 0)
+
+
+def _limit(payload: int, open_files: tuple[int, int]) -> None:
+    """Set limits that only count from inside."""
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    ceiling = _MAX_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, _MAX_PROCESSES)
+    resource.prlimit(payload, resource.RLIMIT_NPROC, (ceiling, ceiling))
+    if resource.getrlimit(resource.RLIMIT_NOFILE) != open_files:
+        resource.prlimit(payload, resource.RLIMIT_NOFILE, open_files)

@@ -1,9 +1,8 @@
-"""Seen from outside: a process at the gate is confined as planned, before its first own instruction."""
+"""What a sandbox is seen to be from outside, before the payload's first instruction. What does not hold ends it."""
 
 from __future__ import annotations
 
 import os
-import resource
 import time
 
 from claudebox.errors import ClaudeboxError
@@ -11,15 +10,16 @@ from claudebox.files import read_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.model import Plan
+    from collections.abc import Mapping
+
+    from claudebox.model import Identity, Plan
 
 _PATIENCE = 30.0
-_MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
 _DROPPED = "run `claudebox --check`; bwrap may be a wrapper that drops options"
 
 
-def check(payload: int, plan: Plan, open_files: tuple[int, int]) -> int:
-    """See from outside that the process at the gate is confined as planned, limit it, and return its parent (E08)."""
+def confinement(payload: int, plan: Plan) -> int:
+    """See that the process at the gate is confined as planned, and return its parent (E08)."""
     status = _status(payload)
     for field, wanted, protection in (
         ("Seccomp", "2", "the seccomp filter"),
@@ -32,11 +32,6 @@ def check(payload: int, plan: Plan, open_files: tuple[int, int]) -> int:
     for name in ("mnt", *plan.namespaces):
         if os.readlink(f"/proc/{payload}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}"):
             raise ClaudeboxError(f"the sandbox got no {name} namespace of its own; nothing was started", hint=_DROPPED)
-    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    ceiling = _MAX_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, _MAX_PROCESSES)
-    resource.prlimit(payload, resource.RLIMIT_NPROC, (ceiling, ceiling))
-    if resource.getrlimit(resource.RLIMIT_NOFILE) != open_files:
-        resource.prlimit(payload, resource.RLIMIT_NOFILE, open_files)
     init = int(status["PPid"])
     # The filter is the last thing that it puts on. Before it, it did not yet bind its life to bwrap's outside (E10),
     # and the payload could make it do what the filter forbids (H03).
@@ -46,6 +41,30 @@ def check(payload: int, plan: Plan, open_files: tuple[int, int]) -> int:
             raise ClaudeboxError("the first process inside did not put on the seccomp filter; nothing was started")
         time.sleep(0.0005)
     return init
+
+
+def mounts(payload: int, plan: Plan, standing: Mapping[str, Identity]) -> None:
+    """See that what was bound by name is what was examined: another session may replace things meanwhile (C10, C21).
+
+    What stands in for a missing path was made after the plan; `standing` tells what was made.
+    """
+    stubs = {stub.path for stub in plan.stubs}
+    for mount in plan.mounts:
+        if mount.kind not in ("bind", "ro-bind") or (mount.pinned is not None and plan.pin):
+            continue  # a pinned one was bound by descriptor
+        if mount.pinned is None and mount.dest not in stubs:
+            continue
+        wanted = mount.pinned or standing.get(mount.dest)
+        if wanted is None or _identity(f"/proc/{payload}/root{mount.dest}") != wanted:
+            raise ClaudeboxError(f"`{mount.source}` was replaced by something else while the sandbox was being built")
+
+
+def _identity(path: str) -> Identity | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _status(process: int) -> dict[str, str]:
