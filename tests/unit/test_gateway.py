@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 import ssl
 import time
@@ -16,6 +17,7 @@ import pytest
 from tests.unit.test_greetings import client_hello
 
 from claudebox.broker import dialing, hello
+from claudebox.broker import gateway as module
 from claudebox.broker.admission import Doorkeeper, Refusal
 from claudebox.broker.dialing import Dialer, Unreachable, Upstream, interleaved
 from claudebox.broker.gateway import Gateway
@@ -302,3 +304,49 @@ def test_a_context_of_the_standard_library_understands_the_refusal():
     incoming.write(hello.REFUSAL)
     with pytest.raises(ssl.SSLError, match="ACCESS_DENIED"):
         channel.do_handshake()
+
+
+@pytest.mark.parametrize("text", [b"CONNECT a.exam", b"\x05", b"\x05\x01\x00\x05\x01", b"G"])
+def test_who_never_says_what_they_want_is_sent_away(monkeypatch, text):
+    monkeypatch.setattr(module, "GREETING", 0.2)
+
+    async def body():
+        async with gateway() as setting:
+            caller = await setting.call(text)
+            start = time.monotonic()
+            with pytest.raises(ConnectionResetError):
+                await drained(caller)
+            assert 0.1 < time.monotonic() - start < 2
+            caller.close()
+
+    asyncio.run(body())
+
+
+def test_who_finds_no_room_waits_and_is_served_when_there_is_some(monkeypatch):
+    monkeypatch.setattr(module, "capacity", lambda: 2)
+
+    async def body():
+        async with gateway() as setting:
+            loop = asyncio.get_running_loop()
+            callers = [await setting.call() for _ in range(3)]
+            ends = []
+            for caller in callers[:2]:
+                await read(caller)
+                ends.append((await loop.sock_accept(setting.server))[0])
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(loop.sock_recv(callers[2], 100), 0.2)
+            callers[0].close()
+            ends[0].close()
+            assert (await read(callers[2])).startswith(b"HTTP/1.1 200 ")
+            ends.append((await loop.sock_accept(setting.server))[0])
+            for channel in (*callers[1:], *ends[1:]):
+                channel.close()
+
+    asyncio.run(body())
+
+
+def test_there_is_always_room_for_the_way_to_the_model():
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+    assert 8 <= module.capacity() <= 1024
+    assert module.capacity() == 8 or module.capacity() * 6 <= limit // 2
