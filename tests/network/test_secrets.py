@@ -390,6 +390,7 @@ def test_the_log_tells_of_the_use_without_the_value(plain_netbox, vault):
 
     assert (decision["host"], decision["port"], decision["verdict"]) == ("vault.example", 443, "allowed")
     assert decision["secrets"] == ["VAULT_TOKEN"]
+    assert decision["program"] == "curl"
     assert decision["down"] == len("granted\n")
     assert "vault.example:443" in table
     for text in (table, json.dumps(lines)):

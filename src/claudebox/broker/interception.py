@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Iterable
 
+    from claudebox.broker.callers import Callers
     from claudebox.broker.decisions import Log
     from claudebox.broker.filtering import Filter
     from claudebox.broker.message import Request, Response
@@ -38,8 +39,10 @@ _HANDSHAKE = 20.0
 class Interceptor:
     """Serves connections that are meant for the hosts of secrets."""
 
-    def __init__(self, secrets: Iterable[Secret], bundle: str, dialer: dialing.Dialer, log: Log) -> None:
-        self._secrets = tuple(secrets)
+    def __init__(
+        self, secrets: Iterable[Secret], bundle: str, dialer: dialing.Dialer, log: Log, callers: Callers | None = None
+    ) -> None:
+        self._secrets, self._callers = tuple(secrets), callers
         self._places = frozenset(place for secret in self._secrets for place in secret.hosts)
         self._dialer, self._log = dialer, log
         self._upstream = upstream_context(bundle)
@@ -81,7 +84,17 @@ class Interceptor:
 
     async def _serve(self, stream: Stream, host: str, port: int, pool: Pool) -> None:
         rules = _Rules(self._substitutions[host, port], host, port)
-        await forward(stream, pool, Recording(rules, self._log, (host, port), "secrets", lambda: rules.used))
+        program = self._looking(stream)
+        recording = Recording(rules, self._log, (host, port), "secrets", used=lambda: rules.used, program=program)
+        await forward(stream, pool, recording)
+
+    def _looking(self, stream: Stream) -> Callable[[], str]:
+        """Look for the program that is calling, and return who tells it as soon as it is known."""
+        end = stream.transport.get_extra_info("socket") if stream.transport is not None else None
+        if self._callers is None or end is None:
+            return str
+        looking = asyncio.get_running_loop().create_task(self._callers.program(end))
+        return lambda: looking.result() if looking.done() and not looking.cancelled() else ""
 
     def _connector(self, host: str, port: int, dial: Dial | None = None) -> Callable[[], Awaitable[Stream]]:
         first = [dial] if dial is not None else []

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from claudebox.broker.callers import Callers
 from claudebox.broker.dialing import Dialer
 from claudebox.broker.interception import Interceptor
 from claudebox.broker.outbound import upstream
@@ -37,7 +38,8 @@ async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitab
     watch = Watch()
     loop.add_reader(watch.channel.fileno(), watch.follow)
     dialer = Dialer(watch.vicinity, upstream(config["upstream"], config["without"]))
-    interceptor = Interceptor(secrets, config["bundle"], dialer, context.log)
+    callers = Callers(os.getppid())
+    interceptor = Interceptor(secrets, config["bundle"], dialer, context.log, callers)
     context.interceptor = interceptor
     bundle = _bundle(config["bundle"]) + interceptor.authority.certificate
     for descriptor in context.files(AUTHORITY):
@@ -58,6 +60,7 @@ async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitab
         for server in servers:
             server.close()
         interceptor.close()
+        callers.close()
         passages.close()
         await asyncio.sleep(0)  # what has just ended is written down
 
