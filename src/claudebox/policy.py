@@ -8,12 +8,13 @@ from claudebox import client, guard
 from claudebox.environment import MADE
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Constant, GitCredential, MountRequest, NameRequest, Policy
+from claudebox.network import RESERVED_PORTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from claudebox.model import Program
+    from claudebox.model import Program, Secret
     from claudebox.settings import Given, Settings
 
 
@@ -28,7 +29,10 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
             hint="write `./-name` for a file of the project",
         )
     network = settings.one("network")
+    names = tuple(NameRequest(_name(given), given.origin, given.foreign) for given in settings.all("env"))
+    constants = tuple({row.name: row for row in map(_constant, settings.all("set_env"))}.values())
     host_ports, published = (_ports(settings.all(key), network) for key in ("allow_host_port", "publish"))
+    domains = _domains(settings, network)
     for port in host_ports:
         if port in published:
             raise ClaudeboxError(
@@ -42,7 +46,8 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         uplink=settings.one("uplink").value,
         host_ports=host_ports,
         published=published,
-        names=tuple(NameRequest(_name(given), given.origin, given.foreign) for given in settings.all("env")),
+        domains=domains,
+        names=names,
         mounts=_once(
             (
                 *(_mount_row(given, home=home, workdir=workdir) for given in settings.all("mounts")),
@@ -60,13 +65,15 @@ def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
         shared_home=settings.one("claude_home").value == "shared",
         project_secrets=settings.one("project_secrets").value,  # type: ignore[arg-type]  # the table has checked it
         record=not (settings.on("dry_run") or settings.on("explain")),
-        constants=tuple({row.name: row for row in map(_constant, settings.all("set_env"))}.values()),
+        constants=constants,
         toolchains=_names(settings, "toolchain", _toolchain),
         packages=_names(settings, "package", _package),
         credential=_credential(settings.one("git_credential")) if settings.all("git_credential") else None,
+        secrets=_secrets(settings, names, constants) if settings.all("secrets") else (),
         command=tuple(settings.one("command").fields.values()) if settings.all("command") else (),
         kept_names=_kept_names(settings),
         refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",
+        auth=settings.one("auth").value,  # type: ignore[arg-type]  # the table has checked it
         private_terminal=settings.one("terminal").value == "private",
         nix=settings.one("nix").value,  # type: ignore[arg-type]  # the table has checked it
         nix_origin=settings.one("nix").origin,
@@ -110,12 +117,53 @@ def _ports(wishes: Iterable[Given], network: Given) -> tuple[int, ...]:
         if network.value == "full":
             raise ClaudeboxError(
                 f"`{given.origin}` means nothing in tier `full`: host and sandbox share all ports there",
-                hint="leave it away, or choose `--network inet` or `--network none`",
+                hint="leave it away, or choose `--network inet`, `allow` or `none`",
             )
         if not (given.value.isascii() and given.value.isdigit() and 1 <= int(given.value[:6]) <= 65535):
             raise ClaudeboxError(f"`{given.origin}` is a port from 1 to 65535, not `{given.value}`")
         ports.append(int(given.value))
+        if network.value == "allow" and ports[-1] in RESERVED_PORTS:
+            raise ClaudeboxError(f"`{given.origin}`: port {ports[-1]} inside is claudebox's own in tier `allow`")
     return tuple(dict.fromkeys(ports))
+
+
+def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
+    wishes = settings.all("allow_domain")
+    if network.value != "allow":
+        for given in wishes:
+            if given.origin.startswith("-"):  # in files they wait for their tier
+                raise ClaudeboxError(
+                    f"`{given.origin}` means nothing in tier `{network.value}`", hint="add `--network allow`"
+                )
+        return ()
+    from claudebox import domains  # noqa: PLC0415 - other tiers need nothing of it
+
+    groups: dict[str, tuple[str, ...]] = {}
+    for given in settings.all("domains"):
+        group, _, host = given.value.partition("=")
+        groups[group] = (*groups.get(group, ()), host)
+    found: dict[str, NameRequest] = {}
+    for given in wishes:
+        for domain, origin in domains.expand(((given.value, given.origin),), groups):
+            found.setdefault(str(domain), NameRequest(str(domain), origin, given.foreign))
+    return tuple(found.values())
+
+
+def _domain(given: Given) -> None:
+    from claudebox import domains  # noqa: PLC0415
+
+    domains.check(given.value, given.origin)
+
+
+def _group(given: Given) -> None:
+    from claudebox import domains  # noqa: PLC0415
+
+    name, _, host = given.value.partition("=")
+    if not domains.is_group(name):
+        raise ClaudeboxError(
+            f"`{given.origin}`: `{name}` cannot be the name of a group", hint="one word: letters, digits, `-` and `_`"
+        )
+    domains.parse(host, given.origin)
 
 
 def _part(given: Given) -> str:
@@ -140,7 +188,7 @@ def _constant(given: Given) -> Constant:
         raise ClaudeboxError(f"`{given.origin}`: `{name}` is not the name of a variable", hint="write `NAME=VALUE`")
     if name in MADE:
         raise ClaudeboxError(f"`{given.origin}`: `{name}` is made by claudebox")
-    return Constant(name, value, given.origin)
+    return Constant(name, value, given.origin, given.foreign)
 
 
 def _toolchain(given: Given) -> str:
@@ -184,6 +232,18 @@ def _credential(given: Given) -> GitCredential:
     if not username.isprintable():
         raise ClaudeboxError(f"`{given.origin}`: `{username}` is not a user name")
     return GitCredential(host, token, username, given.origin)
+
+
+def _secrets(settings: Settings, names: tuple[NameRequest, ...], constants: tuple[Constant, ...]) -> tuple[Secret, ...]:
+    from claudebox import withholding  # noqa: PLC0415 - only for those who have some
+
+    return withholding.decide(settings, settings.one("network"), names, constants)
+
+
+def _secret(given: Given) -> Secret:
+    from claudebox import withholding  # noqa: PLC0415
+
+    return withholding.read(given)
 
 
 def _kept_name(given: Given) -> str:
@@ -256,6 +316,8 @@ def _split(value: str) -> tuple[str, str | None]:
 
 # What a value must be like, for those who read files.
 RULES: dict[str, Callable[[Given], object]] = {
+    "allow_domain": _domain,
+    "domains": _group,
     "env": _name,
     "set_env": _constant,
     "mounts": _mount_row,
@@ -263,6 +325,7 @@ RULES: dict[str, Callable[[Given], object]] = {
     "package": _package,
     "nixpkgs": _nixpkgs,
     "git_credential": _credential,
+    "secrets": _secret,
     "inherit": _part,
     "allow": _protected,
     "state": _kept_name,

@@ -73,6 +73,7 @@ def examine(environ: dict[str, str]) -> Iterator[Finding]:
     yield _landlock()
     yield _terminal()
     yield _uplink(environ, path)
+    yield _domains(environ)
     yield _nix(environ, path)
     yield _state(environ)
 
@@ -197,6 +198,22 @@ def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
         return Finding("network inet", "warning", f"cannot be used: {problem.message}", problem.hint)
     why = f"; {problems}" if problems else ""
     return Finding("network inet", "ok", f"a sandbox was connected by {usable.path}, behind its rules{why}")
+
+
+def _domains(environ: dict[str, str]) -> Finding:
+    """Tell how programs get out in tier `allow`, after starting it: all of them, or those that honour a proxy."""
+    led = ("grep", "-q", "198.18.0.0", "/proc/net/fib_trie")  # the route exists only where the kernel can redirect
+    if _attempt(environ, Policy("exec", led, network="allow")) is None:
+        return Finding("network allow", "ok", "a sandbox was led to its proxy, programs that know none included")
+    problem = _attempt(environ, Policy("exec", ("true",), network="allow"))
+    if problem is not None:
+        return Finding("network allow", "warning", f"cannot be used: {problem.message}", problem.hint)
+    return Finding(
+        "network allow",
+        "warning",
+        "works for programs that honour HTTPS_PROXY: this kernel cannot lead others to the proxy",
+        "`sudo modprobe -a nf_tables nft_chain_nat nft_redir`",
+    )
 
 
 def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:

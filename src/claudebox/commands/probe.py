@@ -251,6 +251,24 @@ def _trust(stream: BufferedRWPair) -> int | None:
     return receive()
 
 
+def domains(spec: Spec) -> str:
+    """Ask for what was not listed: this machine, an address, a name."""
+    for host, port in _given(spec, "unlisted", "only tier `allow` promises it"):
+        with socket.create_connection(("127.0.0.1", 3128), timeout=5) as client:
+            client.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\n\r\n".encode())
+            answer = client.recv(64)
+        if not answer.startswith(b"HTTP/1.1 403 "):
+            return f"the proxy says {answer[:20]!r} to {host}:{port}"
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as client:
+            client.settimeout(2)
+            try:
+                client.connect((host.strip("[]"), port))
+            except OSError:
+                continue
+            return f"{host}:{port} answers"
+    return ""
+
+
 def processes(spec: Spec) -> str:
     """Signal a process of the host."""
     (process,) = _given(spec, "process", "no process could be started")
@@ -421,7 +439,7 @@ def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is 
 
 PROBES: tuple[Callable[[Spec], str], ...] = (
     descriptors, environment, arguments, memory, keyrings, hidden, secrets, login, sockets, abstract, listeners,
-    processes, shared_memory, terminal, user_namespaces, kernel_surface, privileges, limits, names, read_only,
+    domains, processes, shared_memory, terminal, user_namespaces, kernel_surface, privileges, limits, names, read_only,
     project, protected, nix_daemon, survivors,
 )  # fmt: skip
 

@@ -60,6 +60,7 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("sockets", "sockets of the host do not answer, not even in the project", "SAND-09 C19"),
     ("abstract", "abstract sockets of the host do not answer", "F15 F16"),
     ("listeners", "services of this machine do not answer", "NET-T NET-01 F01"),
+    ("domains", "only domains that are listed answer, and no address does", "NET-03 F05 F13"),
     ("processes", "processes of the host are neither seen nor reached", "SEC-02 A06"),
     ("shared_memory", "shared memory of the host is not there", "A11"),
     ("terminal", "nothing can be typed into your terminal", "B01 B02 B04"),
@@ -178,6 +179,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
         "sockets": canaries.sockets,
         "abstract": canaries.abstract if plan.scoped or not reached else "",
         "listeners": [] if reached else canaries.listeners,
+        "unlisted": _unlisted(canaries) if plan.network == "allow" else [],
         "process": canaries.process,
         "shared_memory": canaries.shared_memory,
         "userns": plan.allow_userns,
@@ -187,6 +189,12 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
         "workdir": plan.workdir,
         "nix": "" if plan.nix is None else "told" if plan.nix.told and plan.nix.kind == "daemon" else plan.nix.kind,
     }
+
+
+def _unlisted(canaries: Canaries) -> list[tuple[str, int]]:
+    own = [(f"[{address}]" if ":" in address else address, port) for address, port in canaries.listeners]
+    return [*own, *(("localhost", port) for _, port in own), ("192.88.99.1", 443), ("[2001:500::1]", 443),
+            ("claudebox.invalid", 443)]  # fmt: skip
 
 
 def _launch(

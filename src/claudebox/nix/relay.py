@@ -57,7 +57,7 @@ class Relay:
     def _socket(self) -> str:
         return f"{self._relay.directory}/socket"
 
-    def begin(self) -> None:
+    def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start it, while bwrap builds the sandbox."""
         self._words, words = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._child = process.spawn(command(self._relay), {2: words}, environ(self._relay))
