@@ -17,7 +17,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src/claudebox"
 PURE = {
     "awareness", "brokerage", "bwrap", "catalogue", "client", "environment", "errors", "explain", "exposure",
     "guard", "model", "mounts", "placeholder", "withholding",
-    "network", "places", "plan", "policy", "seccomp", "secrets", "settings", "shadows", "values",
+    "network", "places", "plan", "policy", "seccomp", "secrets", "settings", "shadows", "values", "wishes",
     "destinations", "domains", "nix.access", "nix.devshell", "nix.inside", "nix.model", "nix.references",
     "uplink.arguments",
 }  # fmt: skip

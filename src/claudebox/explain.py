@@ -9,7 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.model import Mount, NixAccess, Plan, Variable
+    from claudebox.model import Mount, Plan, Variable
+    from claudebox.nix.model import NixAccess
     from claudebox.settings import Settings
 
 _MAKING = {

@@ -8,6 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
+    from claudebox.nix.model import NixAccess, NixRelay
+
     Kind = Literal[
         "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow", "socket", "late"
     ]
@@ -214,27 +216,6 @@ class Broker(Value):
     libraries: tuple[str, ...] = ()  # directories that it imports from
     sockets: tuple[str, ...] = ()  # that programs inside connect to, each bound by a mount of kind `socket`
     awaited: bool = False  # nothing starts before it says that it is ready
-
-
-class NixAccess(Value):
-    """Whether the sandbox talks to the Nix daemon, and why."""
-
-    kind: Literal["daemon", "relay", "off"]
-    why: str
-    remedy: str = ""
-    warnings: tuple[str, ...] = ()
-    told: bool = False  # by the person, in plain words
-
-
-class NixRelay(Value):
-    """A daemon of this session in front of the real one, which trusts nobody."""
-
-    directory: str  # of its socket
-    program: str
-    remote: str  # where the real one is
-    bwrap: str
-    home: str  # which it does not see
-    needed: tuple[str, ...] = ()  # what it must see, even in the home
 
 
 class Policy(Value):

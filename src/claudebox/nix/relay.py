@@ -20,7 +20,7 @@ from claudebox.uplink import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.model import NixRelay
+    from claudebox.nix.model import NixRelay
 
 _PATIENCE = 15.0
 _LAST_WORDS = 4096
