@@ -174,6 +174,7 @@ def test_a_relay_sees_neither_the_home_nor_a_network_and_has_no_rights(relay_box
         namespaces = {name: os.readlink(f"/proc/{inner}/ns/{name}") for name in ("net", "pid", "mnt")}
         home = os.path.exists(f"/proc/{inner}/root{relay_box.home}/secret")
         store = os.path.exists(f"/proc/{inner}/root{relay_box.daemon.real('/nix/store')}")
+        others = os.listdir(f"/proc/{inner}/root/run"), os.listdir(f"/proc/{inner}/root/tmp")
         process.send_signal(signal.SIGTERM)
         process.wait(20)
 
@@ -181,6 +182,8 @@ def test_a_relay_sees_neither_the_home_nor_a_network_and_has_no_rights(relay_box
     assert relay_box.home.encode() not in environ
     assert all(os.readlink(f"/proc/self/ns/{name}") != found for name, found in namespaces.items())
     assert (home, store) == (False, True)
+    assert others[0] == []
+    assert set(others[1]) == {os.path.basename(place) for place in (relay_box.base, relay_box.daemon.base)}
 
 
 def test_a_relay_that_does_not_start_stops_the_launch(nix_boxes, daemons, ordinary_account, baked_checkout):

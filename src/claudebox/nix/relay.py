@@ -147,7 +147,8 @@ def command(relay: NixRelay) -> tuple[str, ...]:
     return (
         relay.bwrap, "--die-with-parent", "--new-session",
         "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--cap-drop", "ALL",
-        "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", relay.home,
+        "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev",
+        "--tmpfs", "/run", "--tmpfs", "/tmp", "--tmpfs", relay.home,  # sockets of other services are there too
         *needed, "--bind", relay.directory, relay.directory, "--chdir", "/",
         "--", relay.program, "daemon", "--force-untrusted",
     )  # fmt: skip
