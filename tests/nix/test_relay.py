@@ -172,7 +172,8 @@ def test_a_relay_sees_neither_the_home_nor_a_network_and_has_no_rights(relay_box
         status = Path(f"/proc/{inner}/status").read_text()
         environ = Path(f"/proc/{inner}/environ").read_bytes()
         namespaces = {name: os.readlink(f"/proc/{inner}/ns/{name}") for name in ("net", "pid", "mnt")}
-        home = os.path.exists(f"/proc/{inner}/root{relay_box.home}/secret")
+        home = [path for path in (f"{relay_box.home}/secret", "/run/lock", "/tmp/.X11-unix", relay_box.project)
+                if os.path.exists(f"/proc/{inner}/root{path}")]  # fmt: skip
         store = os.path.exists(f"/proc/{inner}/root{relay_box.daemon.real('/nix/store')}")
         process.send_signal(signal.SIGTERM)
         process.wait(20)
@@ -180,7 +181,9 @@ def test_a_relay_sees_neither_the_home_nor_a_network_and_has_no_rights(relay_box
     assert "CapEff:\t0000000000000000" in status
     assert relay_box.home.encode() not in environ
     assert all(os.readlink(f"/proc/self/ns/{name}") != found for name, found in namespaces.items())
-    assert (home, store) == (False, True)
+    assert (home, store) == ([], True)
+    assert "Seccomp:\t2" in status
+    assert "NoNewPrivs:\t1" in status
 
 
 def test_a_relay_that_does_not_start_stops_the_launch(nix_boxes, daemons, ordinary_account, baked_checkout):
