@@ -175,6 +175,7 @@ def test_a_relay_sees_neither_the_home_nor_a_network_and_has_no_rights(relay_box
         home = [path for path in (f"{relay_box.home}/secret", "/run/lock", "/tmp/.X11-unix", relay_box.project)
                 if os.path.exists(f"/proc/{inner}/root{path}")]  # fmt: skip
         store = os.path.exists(f"/proc/{inner}/root{relay_box.daemon.real('/nix/store')}")
+        others = os.listdir(f"/proc/{inner}/root/run"), os.listdir(f"/proc/{inner}/root/tmp")
         process.send_signal(signal.SIGTERM)
         process.wait(20)
 
@@ -184,6 +185,8 @@ def test_a_relay_sees_neither_the_home_nor_a_network_and_has_no_rights(relay_box
     assert (home, store) == ([], True)
     assert "Seccomp:\t2" in status
     assert "NoNewPrivs:\t1" in status
+    assert others[0] == []
+    assert set(others[1]) == {os.path.basename(place) for place in (relay_box.base, relay_box.daemon.base)}
 
 
 def test_a_relay_that_does_not_start_stops_the_launch(nix_boxes, daemons, ordinary_account, baked_checkout):
