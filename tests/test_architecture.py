@@ -23,7 +23,7 @@ PURE = {
 # They act on the machine or read it as a whole; nothing that decides may reach for them.
 ACTING = {
     "broker.libraries", "broker.start", "bubblewrap", "companions", "config", "credential", "custody", "dotfiles",
-    "host", "instance", "journal", "kernel", "launch",
+    "host", "inspection", "instance", "journal", "kernel", "launch",
     "layout", "login", "obedience", "sockets", "supervise", "survey", "sweep", "terminal",
     "trust", "watched",
     "nix.daemon", "nix.facts", "nix.handshake", "nix.location", "nix.packages", "nix.relay",
@@ -54,6 +54,7 @@ CHEAP = {
     "__future__",
     "errno",
     "fcntl",
+    "gc",
     "marshal",
     "os",
     "pwd",

@@ -153,9 +153,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         bash=os.path.exists("/bin/bash") or not usr,
         signal_reset=layout.signal_reset(path),
         ignored_signals=frozenset(
-            number
-            for number in (kernel.signal.SIGINT, kernel.signal.SIGQUIT, kernel.signal.SIGTERM, kernel.signal.SIGHUP)
-            if kernel.signal.getsignal(number) is kernel.signal.SIG_IGN
+            number for number in range(1, 16) if kernel.signal.getsignal(number) is kernel.signal.SIG_IGN
         ),
         identity=git.read_identity(home, environ),
         repository=repository,

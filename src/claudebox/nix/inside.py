@@ -100,10 +100,8 @@ def _relay(host: Host, nix: Nix) -> NixRelay:
     if not nix.program:
         raise ClaudeboxError("the program `nix` was not found")
     where = nix.location
-    needed = [where.store, os.path.dirname(where.socket)]
-    if not nix.program.startswith(("/nix/store/", "/usr/")):
-        needed.append(nix.program)  # it may lie where the relay sees nothing else
-    return NixRelay(nix.directory, nix.program, where.remote, host.bwrap.path, host.home, tuple(needed))
+    needed = (where.store, os.path.dirname(where.socket))
+    return NixRelay(nix.directory, nix.program, where.remote, host.bwrap.path, host.home, needed)
 
 
 def _advice(policy: Policy, decision: NixAccess) -> Iterator[str]:
