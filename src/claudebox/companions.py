@@ -52,5 +52,5 @@ def prepare(plan: Plan) -> tuple[tuple[Companion, ...], dict[str, str]]:
     if plan.relay is not None:
         from claudebox.nix.relay import Relay  # noqa: PLC0415
 
-        found.append(Relay(plan.relay))
+        found.append(Relay(plan.relay, plan.seccomp))
     return tuple(found), places

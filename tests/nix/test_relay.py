@@ -25,17 +25,18 @@ def relay_box(request, nix_boxes, daemons, ordinary_account):
     return box
 
 
-def relays(box) -> list[int]:
-    """Return the processes of relays to the daemon of this box."""
+def relays(box, *, inner: bool = False) -> list[int]:
+    """Return the processes of relays to the daemon of this box, or only those in the sandbox of one."""
     found = []
-    for path in glob.glob("/proc/[0-9]*/cmdline"):
+    for path in glob.glob("/proc/[0-9]*"):
         try:
-            words = Path(path).read_bytes().split(b"\0")
-            environ = Path(path.replace("cmdline", "environ")).read_bytes()
-        except OSError:
+            words = Path(path, "cmdline").read_bytes().split(b"\0")
+            environ = Path(path, "environ").read_bytes()
+            name = Path(path, "comm").read_text()
+        except OSError:  # it has ended meanwhile
             continue
-        if b"--force-untrusted" in words and box.daemon.base.encode() in environ:
-            found.append(int(path.split("/")[2]))
+        if b"--force-untrusted" in words and box.daemon.base.encode() in environ and not (inner and name == "bwrap\n"):
+            found.append(int(os.path.basename(path)))
     return found
 
 
@@ -168,19 +169,25 @@ def test_a_relay_sees_neither_the_home_nor_a_network_and_has_no_rights(relay_box
     relay_box.write(f"{relay_box.home}/secret", "of the home")
     with started(relay_box, "echo up; read line") as process:
         assert heard(process) == "up\n"
-        inner = min(number for number in relays(relay_box) if Path(f"/proc/{number}/comm").read_text() != "bwrap\n")
+        inner = min(relays(relay_box, inner=True))  # the others are its children, one per connection
         status = Path(f"/proc/{inner}/status").read_text()
         environ = Path(f"/proc/{inner}/environ").read_bytes()
         namespaces = {name: os.readlink(f"/proc/{inner}/ns/{name}") for name in ("net", "pid", "mnt")}
-        home = os.path.exists(f"/proc/{inner}/root{relay_box.home}/secret")
+        home = [path for path in (f"{relay_box.home}/secret", "/run/lock", "/tmp/.X11-unix", relay_box.project)
+                if os.path.exists(f"/proc/{inner}/root{path}")]  # fmt: skip
         store = os.path.exists(f"/proc/{inner}/root{relay_box.daemon.real('/nix/store')}")
+        others = os.listdir(f"/proc/{inner}/root/run"), os.listdir(f"/proc/{inner}/root/tmp")
         process.send_signal(signal.SIGTERM)
         process.wait(20)
 
     assert "CapEff:\t0000000000000000" in status
     assert relay_box.home.encode() not in environ
     assert all(os.readlink(f"/proc/self/ns/{name}") != found for name, found in namespaces.items())
-    assert (home, store) == (False, True)
+    assert (home, store) == ([], True)
+    assert "Seccomp:\t2" in status
+    assert "NoNewPrivs:\t1" in status
+    assert others[0] == []
+    assert set(others[1]) == {os.path.basename(place) for place in (relay_box.base, relay_box.daemon.base)}
 
 
 def test_a_relay_that_does_not_start_stops_the_launch(nix_boxes, daemons, ordinary_account, baked_checkout):

@@ -13,7 +13,7 @@ from tests import hosts
 from claudebox import plan, settings
 from claudebox.errors import ClaudeboxError
 from claudebox.model import NameRequest, Policy
-from claudebox.nix import access, handshake, location, references
+from claudebox.nix import access, daemon, handshake, location, references
 from claudebox.nix.model import Daemon, Location, Nix, number
 from claudebox.policy import decide
 
@@ -231,6 +231,40 @@ def test_store_and_socket_are_where_nix_finds_them(remote, store, socket_path):
     found = location.find({"NIX_REMOTE": remote})
 
     assert (found.store, found.socket) == (store, socket_path)
+
+
+def test_a_directory_of_state_elsewhere_has_the_socket_too():
+    # proves SAND-07
+    assert location.find({"NIX_STATE_DIR": "/srv/state"}).socket == "/srv/state/daemon-socket/socket"
+
+
+@pytest.mark.parametrize("name", ["NIX_REMOTE", "NIX_DAEMON_SOCKET_PATH", "NIX_STATE_DIR"])
+def test_a_socket_is_not_looked_for_in_the_project(name, tmp_path, monkeypatch):
+    # proves NIXSEC-01
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "daemon-socket").mkdir()
+    value = {"NIX_REMOTE": "unix://daemon-socket/socket", "NIX_STATE_DIR": "."}.get(name, "daemon-socket/socket")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("daemon-socket/socket")
+
+        assert "not an absolute path" in location.find({name: value}).problem
+
+
+def test_a_configuration_of_the_person_says_nothing_about_the_daemon_of_the_machine(tmp_path, monkeypatch):
+    # proves G02, NIXSEC-01
+    (tmp_path / "system").mkdir()
+    (tmp_path / "system/nix.conf").write_text("sandbox = false\n")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/nix.conf").write_text("sandbox = true\n")
+    monkeypatch.setattr(daemon, "_SYSTEM", str(tmp_path / "system"))
+
+    def asked(where: Location, directory: str) -> Daemon:
+        environ = {"NIX_CONF_DIR": str(tmp_path / directory)}
+        return daemon.ask(where, "/usr/bin/nix", environ, str(tmp_path), keep=False, asking=False)
+
+    assert "reads another" in asked(Location(), "own").problem
+    assert "has not been asked" in asked(Location(), "system").problem
+    assert "has not been asked" in asked(Location(socket="/srv/own/socket"), "own").problem
 
 
 @pytest.mark.parametrize("remote", [

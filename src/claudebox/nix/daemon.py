@@ -14,15 +14,14 @@ from claudebox import instance, kernel
 from claudebox.files import read_small
 from claudebox.kernel import socket
 from claudebox.nix import handshake
-from claudebox.nix.model import Daemon
+from claudebox.nix.model import Daemon, Location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from claudebox.nix.model import Location
-
 _CACHE = "nix-daemon"
+_SYSTEM = "/etc/nix"
 _FORMAT = "1"
 _LIFE = 24 * 3600  # seconds: groups may come from elsewhere than /etc/group
 _FILE_LIMIT = 1 << 20
@@ -35,6 +34,8 @@ def ask(
     location: Location, program: str, environ: Mapping[str, str], state: str, *, keep: bool, asking: bool
 ) -> Daemon:
     """Return what was found out before, if it still holds, or find out; `asking` permits to run programs for that."""
+    if _configured_elsewhere(location, environ):
+        return Daemon(problem="NIX_CONF_DIR names a configuration, and the machine's daemon reads another")
     key = _key(location, program, environ)
     known = _recall(state, key)
     if known is not None:
@@ -53,6 +54,14 @@ def ask(
     return found
 
 
+def _configured_elsewhere(location: Location, environ: Mapping[str, str]) -> bool:
+    """Tell whether the configuration that we would read is the person's, and the daemon that of the machine."""
+    own = environ.get("NIX_CONF_DIR", "")
+    if not own or location.socket != Location().socket or not os.path.exists(f"{_SYSTEM}/nix.conf"):
+        return False
+    return os.path.realpath(own) != os.path.realpath(_SYSTEM)
+
+
 def _confirmed(known: Daemon, location: Location) -> Daemon:
     """Take the daemon's word at each launch before its socket is handed out: who is trusted may come from elsewhere."""
     if known.trusted != "no":
@@ -66,7 +75,7 @@ def _confirmed(known: Daemon, location: Location) -> Daemon:
 
 def configuration(environ: Mapping[str, str]) -> Iterator[tuple[str, bytes | None]]:
     """Yield the files of the machine's configuration with their content; nothing of it is ever shown (tokens)."""
-    pending = [f"{environ.get('NIX_CONF_DIR', '') or '/etc/nix'}/nix.conf"]
+    pending = [f"{environ.get('NIX_CONF_DIR', '') or _SYSTEM}/nix.conf"]
     seen: set[str] = set()
     while pending and len(seen) < _INCLUDES:
         path = pending.pop()
@@ -83,7 +92,7 @@ def configuration(environ: Mapping[str, str]) -> Iterator[tuple[str, bytes | Non
 
 def registry(environ: Mapping[str, str]) -> str:
     """Return the file in which the machine's administrator gives names to flakes."""
-    return f"{environ.get('NIX_CONF_DIR', '') or '/etc/nix'}/registry.json"
+    return f"{environ.get('NIX_CONF_DIR', '') or _SYSTEM}/registry.json"
 
 
 def system_only(location: Location, environ: Mapping[str, str]) -> dict[str, str]:

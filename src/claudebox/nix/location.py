@@ -21,7 +21,7 @@ _SINGLE_USER = "the store is a single-user one: without a daemon between, builde
 def find(environ: Mapping[str, str]) -> Location:
     """Return where everything is; whether it exists is another question."""
     default = environ.get("NIX_DAEMON_SOCKET_PATH", "")
-    default = default or f"{environ.get('NIXSTATE_DIR', '') or STATE}/daemon-socket/socket"
+    default = default or f"{environ.get('NIX_STATE_DIR', '') or STATE}/daemon-socket/socket"
     remote = environ.get("NIX_REMOTE", "")
     if remote in ("", "auto", "daemon"):
         return _examined(Location(socket=default))
@@ -39,6 +39,8 @@ def find(environ: Mapping[str, str]) -> Location:
 
 def _examined(location: Location) -> Location:
     """Look whether the socket is there for us, and alone: its directory is what is bound."""
+    if not location.socket.startswith("/"):  # it would be looked for in the project
+        return location.replace(problem=f"`{location.socket}` is not an absolute path")
     directory, name = os.path.split(location.socket)
     try:
         if not stat.S_ISSOCK(os.stat(location.socket).st_mode):

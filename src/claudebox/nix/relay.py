@@ -1,9 +1,9 @@
 """A companion of one session: a Nix daemon of our own in front of the real one, which trusts nobody (G01).
 
 It runs as the person, whom the real daemon trusts, and speaks to it for the sandbox; so it is what an attacker would
-attack next. It gets a sandbox of its own, without network, home or anything to write to but the directory of its
-socket; no configuration, which the daemon would obey; and builds that go through it have a
-sandbox, whatever the daemon's configuration says.
+attack next. It gets a sandbox of its own, with the filter of system calls, and without network, homes or anything to
+write to but the directory of its socket. It knows no configuration, which the daemon would obey; and builds that go
+through it have a sandbox, whatever the daemon's configuration says.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import select
 import time
 
+from claudebox import kernel
 from claudebox.errors import ClaudeboxError
 from claudebox.kernel import socket
 from claudebox.nix import handshake
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _PATIENCE = 15.0
 _LAST_WORDS = 4096
+_SECCOMP_DESCRIPTOR = 9
+_COVERED = ("/home", "/root", "/run", "/tmp", "/var/tmp")
 _YOUNG = 60.0  # seconds in which a relay may not answer yet
 _HINT = "run `claudebox --check`; `--nix off` does without the daemon"
 # `substitute`: in a network of its own Nix would take itself for offline, and tell the daemon to download nothing.
@@ -39,8 +42,9 @@ substitute = true
 class Relay:
     """The process, from before the sandbox starts until it has ended."""
 
-    def __init__(self, relay: NixRelay) -> None:
+    def __init__(self, relay: NixRelay, seccomp: bytes) -> None:
         self._relay = relay
+        self._seccomp = seccomp
         self._child = 0
         self._words = -1
         self._notes: tuple[str, ...] = ()
@@ -60,8 +64,12 @@ class Relay:
     def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start it, while bwrap builds the sandbox."""
         self._words, words = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._child = process.spawn(command(self._relay), {2: words}, environ(self._relay))
+        rules = kernel.memory_file(self._seccomp)
+        self._child = process.spawn(
+            command(self._relay, _SECCOMP_DESCRIPTOR), {2: words, _SECCOMP_DESCRIPTOR: rules}, environ(self._relay)
+        )
         os.close(words)
+        os.close(rules)
 
     def attach(self, payload: int) -> None:  # noqa: ARG002 - a companion is told; this one has nothing to do with it
         """Wait until it answers, and hear from itself that it trusts nobody."""
@@ -141,14 +149,20 @@ def _clear(parent: str) -> None:
                 _remove(entry.path)
 
 
-def command(relay: NixRelay) -> tuple[str, ...]:
-    """Return the words that start it in its sandbox."""
+def command(relay: NixRelay, seccomp: int) -> tuple[str, ...]:
+    """Return the words that start it in its sandbox: all programs, and nothing of the places where people have things.
+
+    Sockets of agents, terminals and the desktop are in these places too.
+    """
+    places = dict.fromkeys((*_COVERED, relay.home))
+    covered = [path for path in places if os.path.isdir(path) and not relay.program.startswith(f"{path}/")]
+    empty = (word for path in covered for word in ("--tmpfs", path))
     needed = (word for path in relay.needed for word in ("--ro-bind", path, path))
     return (
         relay.bwrap, "--die-with-parent", "--new-session",
         "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--cap-drop", "ALL",
-        "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", relay.home,
-        *needed, "--bind", relay.directory, relay.directory, "--chdir", "/",
+        "--seccomp", str(seccomp), "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", *empty, *needed,
+        "--bind", relay.directory, relay.directory, "--chdir", "/",
         "--", relay.program, "daemon", "--force-untrusted",
     )  # fmt: skip
 
