@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.host import Host
-    from claudebox.model import Broker, Link, Policy, Secret, Variable
+    from claudebox.model import Broker, Link, Policy, Secret
 
 # Descriptors of the gate inside. One digit, because a shell can redirect no others.
 GATE_DESCRIPTOR = 3
@@ -39,10 +39,10 @@ def make(policy: Policy, host: Host) -> Plan:
     exposure.check_workdir(host)
     _check_terminal(host)
     extra = _provision(policy, host)
-    broker, sockets, placeholders = _broker(policy, host)
+    broker, brokered = _broker(policy, host)
     made = () if policy.command else tuple(client.plan_variables(policy, host))
-    variables = environment.plan_variables(policy, host, (*made, *placeholders, *extra.variables))
-    rows = _rows(policy, host, (*sockets, *extra.mounts), extra.advice)
+    variables = environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
+    rows = _rows(policy, host, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
     program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
     if program is None:
         raise ClaudeboxError(
@@ -105,16 +105,12 @@ def _link(policy: Policy, host: Host) -> Link | None:
     return link.replace(served=(*link.served, *withholding.served(policy, host)))
 
 
-def _broker(policy: Policy, host: Host) -> tuple[Broker | None, tuple[Mount, ...], tuple[Variable, ...]]:
+def _broker(policy: Policy, host: Host) -> tuple[Broker | None, Provision]:
     if not client.has_credential(policy, host) and policy.network != "allow" and not host.held_secrets:
-        return None, (), ()
+        return None, Provision()
     from claudebox import brokerage  # noqa: PLC0415 - only where there is something to keep outside
 
-    return (
-        brokerage.plan(policy, host),
-        tuple(brokerage.plan_mounts(policy, host)),
-        tuple(brokerage.plan_variables(policy, host)),
-    )
+    return brokerage.plan(policy, host), brokerage.provide(policy, host)
 
 
 def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...], advice: Iterable[str]) -> tuple[Mount, ...]:
