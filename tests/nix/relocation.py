@@ -91,14 +91,11 @@ class Relocation:
 
     def _libraries(self, name: str, programs: Iterable[str], prefix: Sequence[str] = ("ldd",)) -> str:
         target = self._directory(f"{name}/lib")
-        for program in programs:
-            listed = subprocess.run([*prefix, program], capture_output=True, text=True, check=True).stdout
-            for path in re.findall(r"(/\S+) \(0x", listed):
-                file = os.path.basename(path)
-                if not os.path.exists(f"{target}/{file}"):
-                    shutil.copy(path, f"{target}/{file}")
-                if file == "libc.so.6":  # which loads one more by itself
-                    shutil.copy(f"{os.path.dirname(path)}/libnss_dns.so.2", target)
+        listed = subprocess.run([*prefix, *programs], capture_output=True, text=True, check=True).stdout
+        for path in set(re.findall(r"(/\S+) \(0x", listed)):
+            shutil.copy(path, target)
+            if os.path.basename(path) == "libc.so.6":  # which loads one more by itself
+                shutil.copy(f"{os.path.dirname(path)}/libnss_dns.so.2", target)
         return self._add(name)
 
     def _patch(self, program: str, libraries: str) -> None:
