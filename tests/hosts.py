@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from claudebox import guard, instance, places
 from claudebox.bubblewrap import Bubblewrap
 from claudebox.git import Repository
-from claudebox.host import Destination, Host
+from claudebox.host import Host
 from claudebox.model import Guarded, Hidden, PathFact
 from claudebox.nix.model import Daemon, Location, Nix
 from claudebox.programs import Client
+from claudebox.surroundings import Destination
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

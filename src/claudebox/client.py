@@ -25,6 +25,21 @@ LOGIN_INSIDE = "/run/claudebox/login"  # a directory around the store, because t
 TOKENS = "claudeAiOauth"  # the part of the client's credentials that is its own login
 OAUTH_TOKEN_URL = "https://platform.claude.com/v1/oauth/token"  # noqa: S105 - an address
 OAUTH_CLIENT = "9d1c250a-e61b-44d9-88ed-5944d1962f5e"  # the client's public name at that address
+# Credentials in the environment, in the order in which the client prefers them; a login comes after them.
+CREDENTIALS = ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")
+BASE_URL = "ANTHROPIC_BASE_URL"
+OFFICIAL = "https://api.anthropic.com"
+API_HOST = "api.anthropic.com"
+FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"  # or it leaves features out, as for anybody's gateway
+API_SOCKET = "/run/claudebox/api.sock"  # ANTHROPIC_UNIX_SOCKET: all requests to the model go there
+# The client's own word for a credential that somebody else puts in: with it, organisation policies are asked for at the
+# socket too. With that socket it takes no login from a file, but what these variables tell of one.
+PLACEHOLDER = "ssh-placeholder"
+LOGIN_TRAITS = (
+    ("subscriptionType", "CLAUDE_CODE_SUBSCRIPTION_TYPE"),
+    ("rateLimitTier", "CLAUDE_CODE_RATE_LIMIT_TIER"),
+    ("scopes", "CLAUDE_CODE_OAUTH_SCOPES"),
+)
 TRANSCRIPTS = "projects"  # in the client's directory: one directory per working directory, one file per conversation
 MANAGED = "/etc/claude-code"  # settings of the machine's administrator; read first, changed by nobody
 _ANSWERS = b'{"skipDangerousModePermissionPrompt": true}\n'  # the sandbox is what that warning asks for
@@ -40,12 +55,26 @@ NOT_INHERITED = frozenset((
 _KEY_TAIL = 20  # how much of a key the client remembers to know it again
 
 
+def brokered(policy: Policy) -> bool:
+    """Tell whether credentials stay outside: unless the person says otherwise, or names one of them themselves."""
+    named = {request.name for request in policy.names if not request.foreign}
+    named |= {constant.name for constant in policy.constants if not constant.foreign}
+    return policy.auth == "broker" and not policy.command and not named.intersection(CREDENTIALS)
+
+
+def has_credential(policy: Policy, host: Host) -> bool:
+    """Tell whether there is something for a broker to hold."""
+    return brokered(policy) and (host.login.usable or any(host.environ.get(name) for name in CREDENTIALS))
+
+
 def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     """Bind the client alone, at a place that no host has, with the state of this project and the login."""
     yield from _program(host)
     home = f"{host.home}/.claude"
     yield Mount(home, "bind", "conversations and settings of this project", host.instance.claude)
-    if host.login.known:
+    if has_credential(policy, host):
+        yield Mount(f"{LOGIN_INSIDE}/store", "dir", "no login is kept inside", mode=0o755)
+    elif host.login.known:
         store = f"{host.instance.login}/store"
         yield Mount(
             f"{LOGIN_INSIDE}/store", "ro-bind", f"a short-lived token of the login of {host.login.source}", store
@@ -91,7 +120,7 @@ def _inherited(policy: Policy, host: Host) -> Iterable[tuple[str, str]]:
         yield request.name, present[request.name]
 
 
-def plan_variables(host: Host) -> Iterable[Variable]:
+def plan_variables(policy: Policy, host: Host) -> Iterable[Variable]:
     """Return the variables that make the client feel at home."""
     rows = [
         ("CLAUDE_CONFIG_DIR", f"{host.home}/.claude", "keeps all of the client's state in one directory"),
@@ -103,15 +132,17 @@ def plan_variables(host: Host) -> Iterable[Variable]:
         rows.append(("IS_SANDBOX", "1", "the client refuses root outside of a sandbox"))
     for name, value, reason in rows:
         yield Variable(name, value, "claudebox", reason)
+    if has_credential(policy, host):
+        return
     for name in ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"):
         if name in host.environ:
             value = host.environ[name]
             yield Variable(name, value, "host", "the client's key", looks_secret(name, value))
 
 
-def key_tail(host: Host) -> str:
+def key_tail(variables: Iterable[Variable]) -> str:
     """Return the part of the key by which the client knows that its use was approved."""
-    return host.environ.get("ANTHROPIC_API_KEY", "")[-_KEY_TAIL:]
+    return next((row.value[-_KEY_TAIL:] for row in variables if row.name == "ANTHROPIC_API_KEY"), "")
 
 
 def answer_questions(content: bytes | None, workdir: str, key: str) -> bytes:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         def open(self) -> None:
             """Make what bwrap binds."""
 
-        def begin(self) -> None:
-            """Start."""
+        def begin(self, files: tuple[tuple[str, int], ...], /) -> None:
+            """Start; these are open for the broker to write to: the log, and texts that bwrap waits for."""
 
         def attach(self, payload: int, /) -> None:
             """Connect with the sandbox whose gate is this process, or raise."""

@@ -9,7 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.model import Mount, NixAccess, Plan, Variable
+    from claudebox.model import Mount, Plan, Variable
+    from claudebox.nix.model import NixAccess
     from claudebox.settings import Settings
 
 _MAKING = {
@@ -33,6 +34,8 @@ def audit(plan: Plan) -> Iterator[str]:
         yield f"  {'' if index else 'network':<9} {line}"
     if plan.nix is not None:
         yield f"  {'Nix':<9} {_nix(plan.nix)}"
+    for index, line in enumerate(_brokered(plan)):
+        yield f"  {'' if index else 'broker':<9} {clean(line)}"
     made = [clean(row.name) for row in plan.variables if row.origin == "claudebox"]
     yield f"  {'variables':<9} made here: {' '.join(made)}"
     for row in plan.variables:
@@ -47,6 +50,13 @@ def _nix(decision: NixAccess) -> str:
     from claudebox.nix.access import described  # noqa: PLC0415 - whoever has a decision has it already
 
     return clean(described(decision))
+
+
+def _brokered(plan: Plan) -> Iterator[str]:
+    if plan.broker is not None:
+        from claudebox import brokerage  # noqa: PLC0415 - it made the plan
+
+        yield from brokerage.described(plan)
 
 
 def _paths(plan: Plan) -> str:
@@ -86,6 +96,8 @@ def dry_run(plan: Plan) -> Iterator[str]:
     contents: list[bytes] = []
 
     def word(value: bwrap.Word) -> str:
+        if isinstance(value, bwrap.Pipe):  # a broker writes it
+            value = b""
         if isinstance(value, bytes):
             contents.append(b"***" if value in unprinted else value)
             return str(9 + len(contents))
@@ -163,13 +175,15 @@ def _access(row: Mount) -> str:
         "tmpfs": "temporary",
         "mask": "hidden",
         "shadow": "shadow",
+        "late": "made",
         "symlink": "link",
         "file": "made",
+        "socket": "socket",
     }.get(row.kind, "read-only")
 
 
 def _origin(row: Mount) -> str:
-    if row.kind == "symlink" or (row.source and row.source != row.dest):
+    if row.kind == "symlink" or (row.source and row.source != row.dest and row.kind != "late"):
         return f"  <- {clean(row.source)}"
     return ""
 
@@ -178,10 +192,14 @@ def protections(plan: Plan) -> Iterator[str]:
     """Yield what confines the payload besides mounts and variables."""
     yield f"own namespaces: {', '.join(plan.namespaces)}"
     yield f"network: {'; '.join(network.described(plan))}"
+    for line in _brokered(plan):
+        yield f"broker: {line}"
     for row in plan.link.barred if plan.link is not None else ():
         yield f"not reachable: {row.prefix}, {row.reason}"
     if plan.nix is not None:
         yield f"Nix: {_nix(plan.nix)}"
+    for domain in plan.link.domains if plan.link is not None else ():
+        yield f"reachable: {domain.name}, because of {clean(domain.origin)}"
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"
     yield f"Landlock: abstract sockets and signals {'kept inside' if plan.scoped else 'not restricted by this kernel'}"
     yield f"terminal: {_terminal(plan)}"
@@ -223,6 +241,12 @@ def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
             yield row.file_key, value, given.origin
 
 
+def _broker_document(plan: Plan) -> dict[str, object] | None:
+    from claudebox import brokerage  # noqa: PLC0415
+
+    return brokerage.as_document(plan)
+
+
 def as_json(plan: Plan, settings: Settings | None = None) -> str:
     """Return the plan for machines; secret values are left out here too."""
     import json  # noqa: PLC0415 - off the launch path
@@ -233,6 +257,7 @@ def as_json(plan: Plan, settings: Settings | None = None) -> str:
         "network": plan.network,
         "link": plan.link and network.as_document(plan.link),
         "nix": plan.nix and {"access": plan.nix.kind, "why": plan.nix.why, "remedy": plan.nix.remedy},
+        "broker": _broker_document(plan),
         "mounts": [
             {"dest": row.dest, "access": _access(row), "kind": row.kind, "source": row.source, "reason": row.reason}
             for row in plan.mounts

@@ -20,7 +20,8 @@ from claudebox import client, instance, login
 from claudebox.files import read_small
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import ssl
+    from collections.abc import Iterator, Mapping
 
 _LIMIT = 1 << 20
 _STALE = 30.0
@@ -39,7 +40,7 @@ def main(argv: list[str]) -> int:
         status = DONE
         tokens = _tokens(_read(source))
         if tokens is not None and _due(tokens):
-            status = _renew(source)
+            status = renew(source)
         return _copy(source, directory) or status
     except (OSError, ValueError):
         return UNUSABLE
@@ -82,17 +83,27 @@ def _copy(source: str, directory: str) -> int:
     return DONE
 
 
-def _renew(source: str) -> int:
+def renew(
+    source: str,
+    *,
+    refused: str = "",
+    proxies: Mapping[str, str] | None = None,
+    context: ssl.SSLContext | None = None,
+) -> int:
+    """Renew a login that is due, or whose token was refused, unless somebody was faster.
+
+    `proxies` are the host's variables of that meaning; without them those of this process count.
+    """
     directory = os.path.dirname(os.path.realpath(source))
     with _lock(os.path.join(directory, ".oauth_refresh.lock")), _lock(f"{directory}.lock"):
         document = _read(source)
         tokens = _tokens(document)
-        if tokens is None or not _due(tokens):  # somebody was faster
+        if tokens is None or not (_due(tokens) or tokens["accessToken"] == refused):  # somebody was faster
             return DONE
         if not isinstance(tokens.get("refreshToken"), str):
             return REFUSED
         try:
-            answer = _ask(tokens["refreshToken"])
+            answer = _ask(tokens["refreshToken"], proxies, context)
         except urllib.error.HTTPError as error:
             return REFUSED if error.code in (400, 401, 403) else UNREACHABLE
         except (OSError, ValueError):
@@ -109,12 +120,20 @@ def _renew(source: str) -> int:
     return DONE
 
 
-def _ask(refresh_token: str) -> dict[str, Any]:
+def _ask(
+    refresh_token: str, proxies: Mapping[str, str] | None = None, context: ssl.SSLContext | None = None
+) -> dict[str, Any]:
     body = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": client.OAUTH_CLIENT}
     request = urllib.request.Request(  # noqa: S310 - the address is a constant
         client.OAUTH_TOKEN_URL, json.dumps(body).encode(), {"content-type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310
+    handlers: list[urllib.request.BaseHandler] = []
+    if proxies is not None:
+        chosen = proxies.get("HTTPS_PROXY") or proxies.get("https_proxy") or ""
+        handlers.append(urllib.request.ProxyHandler({"https": chosen} if chosen else {}))
+    if context is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=context))
+    with urllib.request.build_opener(*handlers).open(request, timeout=_TIMEOUT) as response:
         answer = json.loads(response.read(_LIMIT))
     if not isinstance(answer, dict) or not isinstance(answer.get("access_token"), str):
         raise ValueError("no token in the answer")  # noqa: TRY004 - of the answer, not of a caller

@@ -118,14 +118,3 @@ def managed() -> tuple[tuple[str, str], ...]:
         paths = [f"{directory}/{name}" for name in names if name not in ("CLAUDE.md", "managed-settings.d")]
         rows += [(path, os.path.realpath(path)) for path in paths if os.path.exists(path)]
     return tuple(rows)
-
-
-def claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
-    """List the entries of the host's ~/.claude, where each really is, and whether it is a directory."""
-    directory = f"{home}/.claude"
-    try:
-        names = sorted(os.listdir(directory))
-    except OSError:
-        return ()
-    places_of = ((name, os.path.realpath(f"{directory}/{name}")) for name in names)
-    return tuple((name, real, os.path.isdir(real)) for name, real in places_of if os.path.exists(real))

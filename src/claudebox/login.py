@@ -12,6 +12,8 @@ import os
 import sys
 import time
 
+from claudebox import client, kernel
+from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.values import Value
 
@@ -20,9 +22,12 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from claudebox.instance import Instance
+    from claudebox.model import Policy
 
 MARGIN = 600.0  # seconds before its end at which a token is renewed
 STAMP = "stamp"
+_LIMIT = 1 << 20
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:.-")
 _POLL = 60.0
 _PATIENCE = 40.0  # longer than a keeper that works ever takes
 _KEEPER = "import sys; sys.path.insert(0, {!r}); from claudebox.keeper import main; sys.exit(main(sys.argv[1:]))"
@@ -33,6 +38,8 @@ class Login(Value):
 
     source: Literal["claudebox", "host", "none"] = "none"
     path: str = ""  # the file with the tokens, never mounted
+    usable: bool = False  # it was read, and there are tokens in it
+    traits: tuple[tuple[str, str], ...] = ()  # what else it says, as variables of the client
 
     @property
     def known(self) -> bool:
@@ -49,6 +56,39 @@ def find(home: str, instance: Instance) -> Login:
     if os.path.isfile(host):
         return Login("host", host)
     return Login()
+
+
+def read(login: Login) -> Login:
+    """Return the same login with what it says of itself; the tokens are not kept."""
+    document = kernel.parse_json(read_small(login.path, limit=_LIMIT, follow=True) or b"")
+    tokens = document.get(client.TOKENS) if isinstance(document, dict) else None
+    if not isinstance(tokens, dict) or not isinstance(tokens.get("accessToken"), str):
+        return login
+    found = []
+    for field, variable in client.LOGIN_TRAITS:
+        value = tokens.get(field)
+        words = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
+        if words and all(word and set(word) <= _PLAIN for word in words):
+            found.append((variable, " ".join(words)))
+    return login.replace(usable=True, traits=tuple(found))
+
+
+def for_broker(
+    policy: Policy, environ: dict[str, str], login: Login, *, certificates: bool = False
+) -> tuple[Login, tuple[str, ...] | ClaudeboxError]:
+    """Look at what a broker would hold, and for the libraries that it would need."""
+    named = any(environ.get(name) for name in client.CREDENTIALS)
+    holding = client.brokered(policy) and (named or login.known)
+    if not holding and not certificates:
+        return login, ()
+    if holding and not named:
+        login = read(login)
+    from claudebox.broker import libraries  # noqa: PLC0415 - only where there is something to hold
+
+    try:
+        return login, libraries.find(*(libraries.HTTP, libraries.CERTIFICATES)[: 2 if certificates else 1])
+    except ClaudeboxError as problem:
+        return login, problem
 
 
 class Freshness:

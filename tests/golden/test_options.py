@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 CASES = Path(__file__).parent / "cases"
 CLIENT = Policy("client", ("-p", "hello world"))
 OFFLINE = Policy("exec", ("make", "test"), network="none", network_origin="--network")
+LISTED = Policy(
+    "exec", ("npm", "ci"), network="allow", domains=(NameRequest("registry.example.org", "--allow-domain"),)
+)
 GENEROUS = Policy(
     "client",
     names=(NameRequest("AWS_SECRET_ACCESS_KEY", "--env"), NameRequest("NOT_SET", "CLAUDEBOX_EXTRA_ENV")),
@@ -66,6 +69,7 @@ def cases() -> dict[str, tuple[Policy, Host]]:
             guarded=hosts.guarded(".git/config", ".git/hooks", ".git/modules", ".claude"),
         ),
     )
+    made["debian-listed"] = LISTED, hosts.debian()
     made["debian-worktree"] = CLIENT, hosts.debian(repository=_WORKTREE)
     made["debian-root"] = (
         CLIENT,
@@ -93,7 +97,7 @@ def lines(made: Plan) -> Iterator[str]:
 def shown(word: bwrap.Word) -> str:
     if isinstance(word, bytes):
         return f"<content {len(word)} bytes {sha256(word).hexdigest()[:12]}>"
-    if isinstance(word, bwrap.Socket):
+    if isinstance(word, bwrap.Socket | bwrap.Pipe):
         return f"<socket {word.name}>"
     return f"<descriptor on {bash_quote(word.path)}>" if isinstance(word, bwrap.Pin) else bash_quote(word)
 

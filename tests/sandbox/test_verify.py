@@ -13,16 +13,18 @@ from tests.sandbox import repositories
 from tests.sandbox.test_stand_ins import entries, journal
 
 PROMISES = [
-    "environment", "arguments", "memory", "descriptors", "keyrings", "hidden", "secrets", "login", "sockets",
-    "abstract", "listeners", "processes", "shared_memory", "terminal", "user_namespaces", "kernel_surface",
-    "privileges", "limits", "names", "read_only", "project", "protected", "survivors",
+    "environment", "arguments", "memory", "descriptors", "keyrings", "hidden", "secrets", "login",
+    "credential", "sockets", "abstract", "listeners", "domains", "processes", "shared_memory", "terminal",
+    "user_namespaces", "kernel_surface", "privileges", "limits", "names", "read_only", "project", "protected",
+    "survivors",
 ]  # fmt: skip
 DRIVER = """
 import json, os, sys
 sys.path.insert(0, {source!r})
-from claudebox import launch, settings
+from claudebox import client, launch, settings
 from claudebox.commands import verify
 from claudebox.model import Mount, Variable
+HOME = os.environ["HOME"]
 NOTHING = bytes.fromhex("060000000000ff7f")  # a filter that allows everything
 def spec(plan):
     return json.loads(next(row.content for row in plan.mounts if row.dest.endswith("probe.json")))
@@ -32,8 +34,14 @@ def rows(plan, keep=lambda row: True, more=()):
     return plan.replace(mounts=tuple(sorted((*filter(keep, plan.mounts), *more), key=lambda row: row.dest.split("/"))))
 def show(path):
     return Mount(path, "ro-bind", "broken on purpose", path)
+def held(plan):
+    return plan.broker.services[0].config["login"]
 def changed(plan, dest, **what):
     return plan.replace(mounts=tuple(r.replace(**what) if r.dest == dest else r for r in plan.mounts))
+def served(plan, **config):
+    services = tuple(row.replace(config=dict(row.config, **config)) if row.name == "outbound" else row
+                     for row in plan.broker.services)
+    return plan.replace(broker=plan.broker.replace(services=services))
 def open_more(plan, canaries):
     prepared = launch.prepare(plan)
     return prepared.replace(descriptors=(*prepared.descriptors, launch._own(os.dup(canaries.descriptor))))
@@ -72,7 +80,14 @@ BREAKS = {
     "a hidden place is shown": Break("alter=lambda p: rows(p, more=[show(os.environ['HOME'] + '/.ssh')])", "hidden"),
     "a planted secret is shown": Break("alter=lambda p: rows(p, more=[show(spec(p)['secrets'][-1])])", "secrets"),
     "the host's login is shown": Break(
-        "alter=lambda p: changed(p, '/run/claudebox/login/store', source=os.environ['HOME'] + '/.claude')", "login"
+        "alter=lambda p: changed(p, client.LOGIN_INSIDE + '/store', kind='ro-bind', source=HOME + '/.claude')", "login"
+    ),
+    "what the broker holds enters as a variable": Break(
+        "alter=lambda p: p.replace(variables=(*p.variables, Variable('X', open(held(p)).read(), 'x', 'x')))",
+        "credential environment",
+    ),
+    "what the broker holds enters as a file": Break(
+        "alter=lambda p: rows(p, more=[Mount('/run/claudebox/x', 'ro-bind', 'broken', held(p))])", "credential"
     ),
     "a socket is shown": Break("alter=lambda p: rows(p, more=[show(spec(p)['sockets'][0])])", "sockets"),
     "a socket of the project is not masked": Break(
@@ -80,6 +95,12 @@ BREAKS = {
     ),
     "abstract sockets are not scoped": Break("alter=lambda p: p.replace(scoped=False)", "abstract"),
     "the network is shared": Break("alter=lambda p: without(p, 'net')", "listeners", ("--network", "none")),
+    "every name may be reached": Break(
+        "alter=lambda p: served(p, everything=True)", "domains", ("--network", "allow")
+    ),
+    "addresses may be reached": Break(
+        "alter=lambda p: without(p, 'net').replace(link=None)", "listeners domains", ("--network", "allow")
+    ),
     "processes of the host are listed": Break(
         "alter=lambda p: changed(p, '/proc', kind='bind', source='/proc')", "arguments privileges"
     ),
@@ -111,7 +132,7 @@ def prepare(box):
     box.environ["TMPDIR"] = box.mkdir(f"{box.base}/t")
 
 
-@pytest.mark.parametrize("tier", ["full", "none"])
+@pytest.mark.parametrize("tier", ["full", "allow", "none"])
 def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
     # proves SEC-05, E08
     prepare(box)
@@ -123,7 +144,7 @@ def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
     assert result.returncode == 0, result.stdout
     assert report["ok"]
     assert list(rows) == PROMISES
-    open_by_design = {"listeners"} if tier == "full" else set()
+    open_by_design = {"full": {"listeners", "domains"}, "allow": set(), "none": {"domains"}}[tier]
     assert {name for name, row in rows.items() if row["status"] != "held"} == open_by_design
     assert all(row["proves"] for row in rows.values())
     assert entries(box.base) == before
@@ -136,7 +157,7 @@ def test_the_report_is_one_line_per_promise_with_a_summary(user_box):
     result = user_box.claudebox("--verify")
     lines = result.stdout.splitlines()
     assert len([line for line in lines if line.startswith(("held", "BROKEN", "not testable"))]) == len(PROMISES)
-    assert lines[-1] == "22 promises held, 0 broken, 1 not testable here"
+    assert lines[-1] == "23 promises held, 0 broken, 2 not testable here"
     assert all(line.isprintable() for line in lines)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests import hosts
 from tests.conftest import need
 
-from claudebox import bubblewrap, host, places, programs
+from claudebox import bubblewrap, host, places, programs, surroundings
 from claudebox.files import read_small
 from claudebox.model import MountRequest, Policy
 
@@ -74,8 +74,8 @@ def test_the_reader_looks_at_what_was_asked_for_and_at_where_it_would_stand(here
     # proves EXT-02
     assert here.sources[f"{tmp_path}/home"].kind == "directory"
     assert here.sources["/nonexistent"].kind == "missing"
-    assert here.destinations[f"{tmp_path}/home"] == host.Destination(exists=True, directory=True)
-    assert here.destinations["/mnt/home"] == host.Destination()
+    assert here.destinations[f"{tmp_path}/home"] == surroundings.Destination(exists=True, directory=True)
+    assert here.destinations["/mnt/home"] == surroundings.Destination()
 
 
 def test_a_destination_behind_a_link_is_noticed(tmp_path, monkeypatch):
@@ -89,7 +89,7 @@ def test_a_destination_behind_a_link_is_noticed(tmp_path, monkeypatch):
     policy = Policy("client", mounts=(MountRequest("/srv", dest, writable=False, origin="--mount-ro"),))
 
     found = host.read(policy, {"HOME": f"{tmp_path}/home", "PATH": "/usr/bin"})
-    assert found.destinations[dest] == host.Destination(through_link=True)
+    assert found.destinations[dest] == surroundings.Destination(through_link=True)
 
 
 def test_bwrap_is_asked_what_it_can_do(here):

@@ -10,20 +10,20 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from claudebox.broker import message
+from claudebox.broker.filtering import filtered
 from claudebox.broker.message import Chunks, Malformed, Request, Response
+from claudebox.broker.repetition import Kept
 from claudebox.broker.rules import Refusal, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from claudebox.broker.filtering import Filter
     from claudebox.broker.message import Framing
     from claudebox.broker.rules import Rules
-    from claudebox.broker.stream import Pool, Stream
+    from claudebox.broker.stream import Guide, Pool, Stream
 
-_HEAD_TIME = 30.0  # seconds for a head that has begun
-_IDLE_TIME = 600.0  # seconds between two requests on one connection
-_REPLAY = 4 << 20  # bytes of a body that are kept for a second attempt
-_REPLAY_ALL = 12 << 20  # of all bodies together
+_DISCARD_TIME = 30.0  # seconds for a body that nobody wants
 _LINGER = 1 << 20  # bytes of a refused body that are taken so that the answer can be read
 _BUSY = frozenset((b"POST", b"PUT", b"PATCH", b"DELETE"))
 
@@ -34,30 +34,6 @@ async def forward(client: Stream, pool: Pool, rules: Rules) -> None:
         pass
 
 
-class _Kept:
-    """The beginning of a request's body, while it may have to be sent again."""
-
-    total = 0
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] | None = []
-        self._size = 0
-
-    def add(self, piece: bytes) -> None:
-        if self.pieces is None:
-            return
-        if self._size + len(piece) > _REPLAY or _Kept.total + len(piece) > _REPLAY_ALL:
-            self.drop()
-            return
-        self.pieces.append(piece)
-        self._size += len(piece)
-        _Kept.total += len(piece)
-
-    def drop(self) -> None:
-        _Kept.total -= self._size
-        self._size, self.pieces = 0, None
-
-
 class _Exchange:
     """One request and its answer."""
 
@@ -65,7 +41,7 @@ class _Exchange:
         self._client = client
         self._pool = pool
         self._rules = rules
-        self._kept = _Kept()
+        self._kept = Kept(wanted=rules.repeats)
         self._sent = False  # the whole body of the request has come
         self._fault: Exception | None = None  # why it never will
         self._up = self._down = 0
@@ -73,7 +49,7 @@ class _Exchange:
     async def run(self) -> bool:
         """Do it, and tell whether the connection can serve another."""
         try:
-            head = await _head(self._client, first=True)
+            head = await message.read_head(self._client, limited=True)
             if not head:
                 return False
             request = message.parse_request(head)
@@ -99,7 +75,7 @@ class _Exchange:
         refusal = _unsupported(request)
         if refusal is not None:
             return await self._answer(refusal, alive=False)
-        outgoing = await self._rules.request(request)
+        outgoing = await self._rules.request(request.with_headers(message.end_to_end(request.headers)))
         if isinstance(outgoing, Refusal):
             rid = await self._discard(framing, length)
             return await self._answer(outgoing, alive=alive and rid, method=request.method)
@@ -141,7 +117,7 @@ class _Exchange:
             elif framing != "none":
                 sender = asyncio.ensure_future(self._send_body(upstream, framing, length))
             while True:
-                head = await _head(upstream)
+                head = await message.read_head(upstream)
                 if not head:
                     raise self._fault or Unreachable("the upstream closed the connection without an answer")
                 response = message.parse_response(head, request.method)
@@ -178,18 +154,22 @@ class _Exchange:
         except Malformed as problem:
             raise Unreachable(f"the answer of the upstream is malformed: {problem}") from None
         shown = self._rules.response(response)
-        alive = alive and framing != "close"
+        own = self._rules.filter(response) if framing != "none" else None
+        frame: Framing = framing
+        if own is not None and not own.sized:
+            frame = "chunked" if request.version == b"1.1" else "close"
+        alive = alive and frame != "close"
         headers = message.end_to_end(shown.headers)
-        if framing == "chunked":
+        if frame == "chunked":
             headers = (*headers, (b"transfer-encoding", b"chunked"))
         if not alive:
             headers = (*headers, (b"connection", b"close"))
         self._client.write(message.render_response(shown.with_headers(headers)))
         try:
-            async for piece in _body(upstream, framing, length, strict=False):
-                self._down += len(piece)
-                self._client.write(piece)
-                await self._client.drain()
+            if own is None:
+                await self._pass_body(upstream, framing, length)
+            else:
+                await self._pass_filtered(upstream, framing, length, own, chunks=frame == "chunked")
         except (Malformed, EOFError, OSError):  # the program must see that it is incomplete
             upstream.abort()
             self._client.abort()
@@ -203,11 +183,48 @@ class _Exchange:
             upstream.close()
         return alive
 
+    async def _pass_body(self, upstream: Stream, framing: Framing, length: int) -> None:
+        """Pass the body of an answer on as it comes, without holding any of it."""
+        before = upstream.passed
+        try:
+            if framing == "close":
+                await upstream.pour(self._client, lambda _buffer, size: (size, False))
+            elif framing == "length" and length:
+                if not await upstream.pour(self._client, _counter(length)):
+                    raise EOFError
+            elif framing == "chunked":
+                chunks = Chunks(strict=False)
+
+                def guide(buffer: bytearray, size: int) -> tuple[int, bool]:
+                    return chunks.scan(buffer, size), chunks.last
+
+                if not await upstream.pour(self._client, guide):
+                    raise EOFError
+                self._client.write(b"\r\n")
+                while not chunks.ended:
+                    piece = await upstream.read()
+                    if not piece:
+                        raise EOFError
+                    upstream.unread(chunks.feed(piece)[1])
+            await self._client.drain()
+        finally:
+            self._down += upstream.passed - before
+
+    async def _pass_filtered(
+        self, upstream: Stream, framing: Framing, length: int, own: Filter, *, chunks: bool
+    ) -> None:
+        """Pass the body of an answer on through a filter."""
+        body = _body(upstream, framing, length, strict=False)
+        async for piece in filtered(body, own, chunked=framing == "chunked", chunks=chunks):
+            self._down += len(piece)
+            self._client.write(piece)
+            await self._client.drain()
+
     async def _discard(self, framing: Framing, length: int) -> bool:
         """Take a body that nobody wants, if it is small; tell whether it is gone."""
         taken = 0
         try:
-            async with asyncio.timeout(_HEAD_TIME):
+            async with asyncio.timeout(_DISCARD_TIME):
                 async for piece in _body(self._client, framing, length, strict=True):
                     taken += len(piece)
                     if taken > _LINGER:
@@ -235,13 +252,26 @@ class _Exchange:
 
 def _framed(request: Request, framing: Framing, length: int) -> Request:
     """Return the request as it goes out, with our own word on the length of its body."""
-    headers = message.end_to_end(request.headers)
-    headers = tuple(pair for pair in headers if pair[0] not in (b"expect", b"content-length"))
+    ours = (b"content-length", b"expect", b"transfer-encoding")
+    headers = tuple(pair for pair in request.headers if pair[0] not in ours)
     if framing == "chunked":
         headers = (*headers, (b"transfer-encoding", b"chunked"))
     elif framing == "length" or request.method in _BUSY:
         headers = (*headers, (b"content-length", b"%d" % length))
     return request.with_headers(headers)
+
+
+def _counter(length: int) -> Guide:
+    """Return a guide to a body of this length."""
+    left = length
+
+    def guide(_buffer: bytearray, size: int) -> tuple[int, bool]:
+        nonlocal left
+        passed = min(size, left)
+        left -= passed
+        return passed, not left
+
+    return guide
 
 
 def _unsupported(request: Request) -> Refusal | None:
@@ -258,25 +288,6 @@ async def _stop(task: asyncio.Task[None] | None) -> None:
         return
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-async def _head(stream: Stream, *, first: bool = False) -> bytes:
-    """Return the next head; nothing if the stream ends before it."""
-    buffer = b""
-    async with asyncio.timeout(_IDLE_TIME if first else None) as limit:
-        while True:
-            piece = await stream.read()
-            if not piece:
-                if buffer.strip(b"\r\n"):
-                    raise Malformed("the head breaks off")
-                return b""
-            buffer += piece
-            if first:
-                limit.reschedule(asyncio.get_running_loop().time() + _HEAD_TIME)
-            end = message.cut(buffer)
-            if end:
-                stream.unread(buffer[end:])
-                return buffer[:end]
 
 
 async def _body(stream: Stream, framing: Framing, length: int, *, strict: bool) -> AsyncIterator[bytes]:

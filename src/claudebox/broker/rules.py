@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from claudebox.broker.filtering import Filter
     from claudebox.broker.message import Headers, Request, Response
 
 
@@ -26,6 +27,8 @@ class Refusal:
 class Rules:
     """What passes and how. This one lets everything pass as it is; override what should differ."""
 
+    repeats = False  # it may ask a second time, so that the beginning of a request is kept
+
     async def request(self, request: Request) -> Request | Refusal:
         """Return the request as it goes out, without changing how its body is framed, or an answer of ours."""
         return request
@@ -37,6 +40,10 @@ class Rules:
     def response(self, response: Response) -> Response:
         """Return the answer as the program gets it."""
         return response
+
+    def filter(self, _response: Response) -> Filter | None:
+        """Return what the body of an answer goes through, if anything."""
+        return None
 
     def render(self, refusal: Refusal) -> tuple[bytes, bytes]:
         """Return type and content of an answer of ours."""

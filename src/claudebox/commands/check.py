@@ -11,7 +11,21 @@ import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from claudebox import bubblewrap, console, host, instance, kernel, launch, layout, plan, programs, supervise
+from claudebox import (
+    brokerage,
+    bubblewrap,
+    client,
+    console,
+    host,
+    instance,
+    kernel,
+    launch,
+    layout,
+    plan,
+    programs,
+    supervise,
+)
+from claudebox.broker import libraries
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.journal import Session
@@ -73,6 +87,8 @@ def examine(environ: dict[str, str]) -> Iterator[Finding]:
     yield _landlock()
     yield _terminal()
     yield _uplink(environ, path)
+    yield _domains(environ)
+    yield _broker(environ)
     yield _nix(environ, path)
     yield _state(environ)
 
@@ -184,6 +200,20 @@ def _terminal() -> Finding:
     return Finding("terminal", "ok", "the kernel permits typing into terminals (legacy_tiocsti), the sandbox does not")
 
 
+def _broker(environ: dict[str, str]) -> Finding:
+    """Look for what keeps the key outside."""
+    try:
+        libraries.find(libraries.HTTP)
+    except ClaudeboxError as problem:
+        return Finding("broker", "warning", str(problem), problem.hint)
+    base = environ.get(client.BASE_URL, "") or client.OFFICIAL
+    try:
+        upstream = brokerage.read_upstream(base)
+    except ClaudeboxError as problem:
+        return Finding("broker", "warning", str(problem), problem.hint)
+    return Finding("broker", "ok", f"its libraries are there; it would ask {upstream}")
+
+
 def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     """Tell which program connects the tier `inet` and why, after doing it; other tiers need none."""
     found = candidates.find(path)
@@ -197,6 +227,22 @@ def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
         return Finding("network inet", "warning", f"cannot be used: {problem.message}", problem.hint)
     why = f"; {problems}" if problems else ""
     return Finding("network inet", "ok", f"a sandbox was connected by {usable.path}, behind its rules{why}")
+
+
+def _domains(environ: dict[str, str]) -> Finding:
+    """Tell how programs get out in tier `allow`, after starting it: all of them, or those that honour a proxy."""
+    led = ("grep", "-q", "198.18.0.0", "/proc/net/fib_trie")  # the route exists only where the kernel can redirect
+    if _attempt(environ, Policy("exec", led, network="allow")) is None:
+        return Finding("network allow", "ok", "a sandbox was led to its proxy, programs that know none included")
+    problem = _attempt(environ, Policy("exec", ("true",), network="allow"))
+    if problem is not None:
+        return Finding("network allow", "warning", f"cannot be used: {problem.message}", problem.hint)
+    return Finding(
+        "network allow",
+        "warning",
+        "works for programs that honour HTTPS_PROXY: this kernel cannot lead others to the proxy",
+        "`sudo modprobe -a nf_tables nft_chain_nat nft_redir`",
+    )
 
 
 def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:

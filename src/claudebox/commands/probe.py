@@ -34,6 +34,7 @@ _NUMBERS = {  # of system calls: keyctl, io_uring_setup, unshare
     "x86_64": (250, 425, 272),
     "aarch64": (219, 425, 97),
 }
+_FILES = 20000  # that are searched
 _TIOCLINUX = 0x541C
 _CLONE_NEWUSER = 0x10000000
 _NETLINK_AUDIT = 9
@@ -171,6 +172,33 @@ def login(spec: Spec) -> str:
     return "a refresh token is inside" if b"refreshToken" in _read(path) else ""
 
 
+def credential(spec: Spec) -> str:
+    """Look for the credential that the broker holds wherever a program could, and ask the broker itself."""
+    (reversed_one,) = _given(spec, "credential", str(spec.get("no_credential")))
+    wanted = str(reversed_one)[::-1].encode()
+    for process in _processes():
+        if any(wanted in _read(f"/proc/{process}/{name}") for name in ("environ", "cmdline")):
+            return f"it stands in the environment or the arguments of process {process}"
+    places = ["/run", "/etc", "/tmp", os.path.expanduser("~"), str(spec["workdir"])]
+    looked = 0
+    for place in places:
+        for directory, _, files in os.walk(place):
+            for name in files:
+                path = os.path.join(directory, name)
+                looked += 1
+                if looked < _FILES and stat.S_ISREG(os.lstat(path).st_mode) and wanted in _read(path):
+                    return f"it stands in {path}"
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(20)
+        client.connect(str(spec["broker"]))
+        request = f"GET /v1/organizations HTTP/1.1\r\nhost: x\r\nx-api-key: {spec['placeholder']}\r\n\r\n"
+        client.sendall(request.encode())
+        answer = client.recv(1 << 16)
+    if b" 403 " not in answer.partition(b"\r\n")[0]:
+        return "the broker does not refuse what it must not ask for"
+    return "the broker tells it" if wanted in answer else ""
+
+
 def sockets(spec: Spec) -> str:
     """Connect to sockets of the host, in and outside of the project."""
     for path in _given(spec, "sockets", "no socket could be made"):
@@ -249,6 +277,24 @@ def _trust(stream: BufferedRWPair) -> int | None:
     length = receive()
     stream.read(length + -length % 8)  # its version in words
     return receive()
+
+
+def domains(spec: Spec) -> str:
+    """Ask for what was not listed: this machine, an address, a name."""
+    for host, port in _given(spec, "unlisted", "only tier `allow` promises it"):
+        with socket.create_connection(("127.0.0.1", 3128), timeout=5) as client:
+            client.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\n\r\n".encode())
+            answer = client.recv(64)
+        if not answer.startswith(b"HTTP/1.1 403 "):
+            return f"the proxy says {answer[:20]!r} to {host}:{port}"
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as client:
+            client.settimeout(2)
+            try:
+                client.connect((host.strip("[]"), port))
+            except OSError:
+                continue
+            return f"{host}:{port} answers"
+    return ""
 
 
 def processes(spec: Spec) -> str:
@@ -420,9 +466,9 @@ def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is 
 
 
 PROBES: tuple[Callable[[Spec], str], ...] = (
-    descriptors, environment, arguments, memory, keyrings, hidden, secrets, login, sockets, abstract, listeners,
-    processes, shared_memory, terminal, user_namespaces, kernel_surface, privileges, limits, names, read_only,
-    project, protected, nix_daemon, survivors,
+    descriptors, environment, arguments, memory, keyrings, hidden, secrets, login, credential, sockets, abstract,
+    listeners, domains, processes, shared_memory, terminal, user_namespaces, kernel_surface, privileges, limits, names,
+    read_only, project, protected, nix_daemon, survivors,
 )  # fmt: skip
 
 

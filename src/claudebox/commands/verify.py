@@ -57,9 +57,11 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("hidden", "your keys, tokens, history and profiles are not there", "SAND-04 SAND-09"),
     ("secrets", "a secret planted beside them is not there", "SAND-08 SAND-09"),
     ("login", "what renews your login stays out", "AUTH-01 I01 I02"),
+    ("credential", "your API key or login is not inside, and the broker does not give it away", "AUTH-01 I03"),
     ("sockets", "sockets of the host do not answer, not even in the project", "SAND-09 C19"),
     ("abstract", "abstract sockets of the host do not answer", "F15 F16"),
     ("listeners", "services of this machine do not answer", "NET-T NET-01 F01"),
+    ("domains", "only domains that are listed answer, and no address does", "NET-03 F05 F13"),
     ("processes", "processes of the host are neither seen nor reached", "SEC-02 A06"),
     ("shared_memory", "shared memory of the host is not there", "A11"),
     ("terminal", "nothing can be typed into your terminal", "B01 B02 B04"),
@@ -132,7 +134,7 @@ def examine(
     canaries = Canaries(first.instance.state, first.workdir.real)
     try:
         canaries.plant()
-        facts = host.read(wishes, {**environ, "CLAUDEBOX_CANARY": canaries.token})
+        facts = _with_canary(host.read(wishes, {**environ, "CLAUDEBOX_CANARY": canaries.token}), canaries)
         plan = planning.make(wishes, facts)
         output = _launch(_with_probe(plan, facts, canaries), facts, alter, lambda plan: prepare(plan, canaries))
         return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
@@ -140,6 +142,13 @@ def examine(
         canaries.remove()
         if new:
             shutil.rmtree(new[0], ignore_errors=True)
+
+
+def _with_canary(facts: Host, canaries: Canaries) -> Host:
+    """Return the same facts with another credential: the person's own has no business in a test."""
+    held = {name: canaries.credential for name in client.CREDENTIALS if facts.environ.get(name)}
+    login = facts.login.replace(path=canaries.login) if facts.login.usable else facts.login
+    return facts.replace(environ={**facts.environ, **held}, login=login)
 
 
 def _with_probe(plan: Plan, facts: Host, canaries: Canaries) -> Plan:
@@ -174,10 +183,15 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
         "names": [row.name for row in plan.variables],
         "hidden": [(fact.path, *fact.identity) for fact in hidden if fact.identity],
         "secrets": canaries.secrets,
+        "credential": canaries.credential[::-1] if plan.broker is not None else "",
+        "no_credential": "there is no key and no login here, or it enters because you want it to",
+        "broker": client.API_SOCKET,
+        "placeholder": client.PLACEHOLDER,
         "login": f"{client.LOGIN_INSIDE}/store/.credentials.json" if facts.login.known else "",
         "sockets": canaries.sockets,
         "abstract": canaries.abstract if plan.scoped or not reached else "",
         "listeners": [] if reached else canaries.listeners,
+        "unlisted": _unlisted(canaries) if plan.network == "allow" else [],
         "process": canaries.process,
         "shared_memory": canaries.shared_memory,
         "userns": plan.allow_userns,
@@ -187,6 +201,12 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
         "workdir": plan.workdir,
         "nix": "" if plan.nix is None else "told" if plan.nix.told and plan.nix.kind == "daemon" else plan.nix.kind,
     }
+
+
+def _unlisted(canaries: Canaries) -> list[tuple[str, int]]:
+    own = [(f"[{address}]" if ":" in address else address, port) for address, port in canaries.listeners]
+    return [*own, *(("localhost", port) for _, port in own), ("192.88.99.1", 443), ("[2001:500::1]", 443),
+            ("claudebox.invalid", 443)]  # fmt: skip
 
 
 def _launch(

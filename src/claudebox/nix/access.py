@@ -8,8 +8,7 @@ hands the socket out only where none of this adds anything; everything else has 
 from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
-from claudebox.model import NixAccess
-from claudebox.nix.model import number
+from claudebox.nix.model import NixAccess, number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

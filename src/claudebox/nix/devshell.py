@@ -12,8 +12,8 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.model import NixAccess, Policy
-    from claudebox.nix.model import Nix
+    from claudebox.model import Policy
+    from claudebox.nix.model import Nix, NixAccess
 
 SCRIPT = "/run/claudebox/devshell"
 _WORDS = {"flake.nix": ".", "shell.nix": "-f ./shell.nix"}

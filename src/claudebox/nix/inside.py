@@ -6,8 +6,9 @@ import os
 
 from claudebox import baked, environment
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Mount, NixAccess, NixRelay, Provision, Variable
+from claudebox.model import Mount, Provision, Variable
 from claudebox.nix import access, devshell, references
+from claudebox.nix.model import NixAccess, NixRelay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

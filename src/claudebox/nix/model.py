@@ -84,3 +84,24 @@ class Nix(Value):
 def _escaped(text: str) -> str:
     return "".join(char if char.isalnum() or char in "/._-" else "".join(f"%{byte:02X}" for byte in os.fsencode(char))
                    for char in text)  # fmt: skip
+
+
+class NixAccess(Value):
+    """Whether the sandbox talks to the Nix daemon, and why."""
+
+    kind: Literal["daemon", "relay", "off"]
+    why: str
+    remedy: str = ""
+    warnings: tuple[str, ...] = ()
+    told: bool = False  # by the person, in plain words
+
+
+class NixRelay(Value):
+    """A daemon of this session in front of the real one, which trusts nobody."""
+
+    directory: str  # of its socket
+    program: str
+    remote: str  # where the real one is
+    bwrap: str
+    home: str  # which it does not see
+    needed: tuple[str, ...] = ()  # what it must see, even in the home

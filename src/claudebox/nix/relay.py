@@ -21,7 +21,7 @@ from claudebox.uplink import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.model import NixRelay
+    from claudebox.nix.model import NixRelay
 
 _PATIENCE = 15.0
 _LAST_WORDS = 4096
@@ -61,7 +61,7 @@ class Relay:
     def _socket(self) -> str:
         return f"{self._relay.directory}/socket"
 
-    def begin(self) -> None:
+    def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start it, while bwrap builds the sandbox."""
         self._words, words = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         rules = kernel.memory_file(self._seccomp)

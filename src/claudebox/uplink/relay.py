@@ -34,13 +34,13 @@ def serve(listeners: list[tuple[int, int]]) -> None:
     _Relay(listeners).run()
 
 
-class _Way:
+class Way:
     """One direction of a connection."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source, self.sink = source, sink
         self.exit, self.entry = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.held = 0
+        self.held = self.moved = 0
         self.ended = self.closed = False
 
     def move(self) -> bool:
@@ -57,6 +57,7 @@ class _Way:
             count = _splice(self.exit, self.sink.fileno(), self.held)
             if count:
                 self.held -= count
+                self.moved += count
                 happened = True
         if self.ended and not self.held and not self.closed:
             self.closed = True
@@ -64,6 +65,7 @@ class _Way:
         return happened
 
     def close(self) -> None:
+        """Give the pipe back."""
         os.close(self.exit)
         os.close(self.entry)
 
@@ -82,7 +84,7 @@ class _Connection:
         self.caller, self._port, self._watch = caller, port, watch
         self._left = list(_LOOPBACKS)
         self.callee: socket.socket | None = None
-        self.ways: tuple[_Way, ...] = ()
+        self.ways: tuple[Way, ...] = ()
         self._dial()
 
     def _dial(self) -> None:
@@ -113,7 +115,7 @@ class _Connection:
                 if error.errno == errno.ENOTCONN:  # not yet
                     return False
                 raise
-            self.ways = (_Way(self.caller, self.callee), _Way(self.callee, self.caller))
+            self.ways = (Way(self.caller, self.callee), Way(self.callee, self.caller))
             self._watch(self.caller, self)
         for _ in range(_TURNS):
             if not any([way.move() for way in self.ways]):  # noqa: C419 - both must move
