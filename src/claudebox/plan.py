@@ -79,7 +79,7 @@ def make(policy: Policy, host: Host) -> Plan:
         mountpoints=client.mountpoints(policy, host),
         private=policy.private_terminal and host.terminal.shared,
         kept=extra.kept,
-        secrets=host.held_secrets,
+        secrets=tuple(row.replace(value="") for row in host.held_secrets),
         broker=broker,
     )
 
