@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.certificates import TestAuthority
@@ -53,7 +53,7 @@ class Vault:
         self.directory, self.certificates, self.world = directory, certificates, world
         self.log = directory / "requests"
 
-    def requests(self) -> list[dict[str, object]]:
+    def requests(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
     def equip(self, box: NetBox, *, tier: str = "inet", source: str = "env:MY_VAULT", config: str = "") -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.certificates import TestAuthority
@@ -58,7 +58,7 @@ class Bench:
         writer.close()
         return answer
 
-    def decisions(self) -> list[dict]:
+    def decisions(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 

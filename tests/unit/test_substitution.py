@@ -73,10 +73,6 @@ def test_every_form_of_a_value_is_replaced_by_as_many_bytes():
         assert (b"BCDEFGHIJ" in text) <= (HERE.clean(b"ghp_0123456789abcdefghij" + text) != text)
 
 
-def fed(cleaner, pieces) -> bytes:
-    return b"".join(part for piece in pieces for part in cleaner.feed(piece)) + cleaner.end()
-
-
 def test_what_cannot_be_the_beginning_of_a_value_passes_at_once():
     cleaner = HERE.cleaner()
 
