@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from claudebox.broker.gateway import Interceptor
     from claudebox.broker.service import Context
 
+_TURN = 0.0005  # seconds that one thread may go on while another waits: a look into /proc must not be felt
 PROXY, REDIRECTED, NAMES, NAMES_STREAM = "proxy", "redirected", "names", "names-stream"
 
 
@@ -67,6 +69,7 @@ def upstream(url: str, without: str) -> Upstream | None:
 
 async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it
     """Begin to serve, each listener as soon as it comes."""
+    sys.setswitchinterval(_TURN)
     outbound = Outbound(config, record=getattr(context, "record", unrecorded))
     loop = asyncio.get_running_loop()
     loop.add_reader(outbound.watch.channel.fileno(), outbound.watch.follow)
