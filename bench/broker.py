@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import resource
@@ -32,16 +33,16 @@ from claudebox.broker.start import Companion  # noqa: E402
 from claudebox.model import Broker, Service  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 STREAM = 64 << 20
 BODY = 96 << 10  # what a request of the client has
 STREAMS = 200
+CHUNK = 16 << 10  # bytes of what a server sends at once
 EVENT = 512  # bytes of an event of a stream
 TARGETS = {  # the limits
     "first byte, ms more": 2.0,
-    "64 MB over TLS, ratio": 1.05,
-    "64 MB in events over TLS, ratio": 1.05,
+    "64 MB over TLS, read by JavaScript, ratio": 1.05,
     "resident memory, MB": 40.0,
     f"{STREAMS} streams, lost": 0.0,
 }
@@ -86,12 +87,24 @@ def measure(base: str, rounds: int) -> dict[str, float]:
             first = [_pair(direct, through, lambda stream: ask(stream, "/first")[0], 40) for _ in range(3)]
             figures[f"first byte over {kind}, direct, ms"] = statistics.median(row[0] for row in first) * 1000
             figures[f"first byte over {kind}, broker, ms"] = statistics.median(row[1] for row in first) * 1000
-            for name, path in (("64 MB", f"/length/{STREAM}"), ("64 MB in events", f"/events/{STREAM}")):
-                pairs = [_pair(direct, through, lambda stream, path=path: ask(stream, path)[1], 1) for _ in range(rounds)]
+            for name, path in (
+                ("64 MB", f"/length/{STREAM}"),
+                ("64 MB in chunks", f"/chunks/{STREAM}"),
+                ("64 MB in events", f"/events/{STREAM}"),
+            ):
+                pairs = [_pair(direct, through, functools.partial(last_byte, path=path), 1) for _ in range(rounds)]
                 times = [statistics.median(pair[index] for pair in pairs) for index in (0, 1)]
                 figures[f"{name} over {kind}, direct, ms"] = times[0] * 1000
                 figures[f"{name} over {kind}, broker, ms"] = times[1] * 1000
                 figures[f"{name} over {kind}, ratio"] = statistics.median(pair[1] / pair[0] for pair in pairs)
+            with reader() as read:
+                path = f"/events/{STREAM}"
+                pairs = [(read(direct, path, BODY), read(through, path, BODY)) for _ in range(rounds)][1:]
+                name = f"64 MB over {kind}, read by JavaScript"
+                figures[f"{name}, direct, ms"], figures[f"{name}, broker, ms"] = (
+                    statistics.median(pair[index] for pair in pairs) for index in (0, 1)
+                )
+                figures[f"{name}, ratio"] = statistics.median(pair[1] / pair[0] for pair in pairs)
             figures[f"resident memory with one stream, {kind}, MB"] = resident(way[1])
             if secure:
                 figures["first byte, ms more"] = (
@@ -103,7 +116,7 @@ def measure(base: str, rounds: int) -> dict[str, float]:
     return figures
 
 
-def _pair(direct: Way, through: Way, action, times: int) -> tuple[float, float]:  # noqa: ANN001
+def _pair(direct: Way, through: Way, action: Callable[[socket.socket], float], times: int) -> tuple[float, float]:
     """Return the median of each way, each done on a connection of its own."""
     result = []
     for way in (direct, through):
@@ -118,6 +131,7 @@ class Way:
 
     def __init__(self, address: tuple[str, int] | str, certificate: str) -> None:
         self.address = address
+        self.certificate = certificate
         self._context = ssl.create_default_context(cafile=certificate) if certificate else None
 
     def open(self) -> socket.socket:
@@ -133,7 +147,7 @@ class Way:
 
 def ask(stream: socket.socket, path: str) -> tuple[float, float]:
     """Return after how many seconds the first and the last byte of an answer came."""
-    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {client.PLACEHOLDER}\r\ncontent-length: {BODY}\r\n\r\n"
+    head = f"POST /v1/messages?{path} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {client.PLACEHOLDER}\r\ncontent-length: {BODY}\r\n\r\n"
     begun = time.perf_counter()
     stream.sendall(head.encode() + bytes(BODY))
     buffer = memoryview(bytearray(1 << 20))
@@ -152,6 +166,38 @@ def ask(stream: socket.socket, path: str) -> tuple[float, float]:
         while left:
             left -= stream.recv_into(buffer)
     return first, time.perf_counter() - begun
+
+
+@contextlib.contextmanager
+def reader() -> Iterator[Callable[[Way, str, int], float]]:
+    """Run a client in JavaScript; yield a function that asks for an answer and returns how many ms it took."""
+    with subprocess.Popen(
+        ["node", f"{TOP}/bench/reader.js"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="ascii"
+    ) as process:
+
+        def ask_it(way: Way, path: str, body: int) -> float:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            place = {"socket": way.address} if isinstance(way.address, str) else {"port": way.address[1]}
+            order = {
+                **place,
+                "ca": way.certificate,
+                "path": f"/v1/messages?{path}",
+                "body": body,
+                "key": client.PLACEHOLDER,
+            }
+            process.stdin.write(json.dumps(order) + "\n")
+            process.stdin.flush()
+            result = json.loads(process.stdout.readline())
+            return float(result["ms"])
+
+        yield ask_it
+        process.kill()
+
+
+def last_byte(stream: socket.socket, path: str) -> float:
+    """Return after how many seconds the last byte came."""
+    return ask(stream, path)[1]
 
 
 def many(way: Way) -> tuple[float, float]:
@@ -178,7 +224,7 @@ def many(way: Way) -> tuple[float, float]:
 @contextlib.contextmanager
 def broker(port: int, certificate: str) -> Iterator[tuple[str, int]]:
     """Run a broker for this upstream, without a sandbox; yield its socket and its process."""
-    config = {
+    config: dict[str, object] = {
         "upstream": ("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port, ""),
         "placeholder": client.PLACEHOLDER,
         "credentials": {"ANTHROPIC_API_KEY": "the-real-key"},
@@ -256,7 +302,7 @@ def converse(plain: socket.socket, context: ssl.SSLContext | None) -> None:
 
 def answer(stream: socket.socket, path: str) -> None:
     """Send what the path asks for."""
-    kind, _, size = path.strip("/").partition("/")
+    kind, _, size = path.partition("?")[2].strip("/").partition("/")
     if kind == "first":
         stream.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
     elif kind == "length":
@@ -265,10 +311,11 @@ def answer(stream: socket.socket, path: str) -> None:
         for _ in range(int(size) // len(piece)):
             stream.sendall(piece)
     else:
-        count, pause = (int(size) // EVENT // 32, 0.0) if kind == "events" else (20, 0.05)
+        length = CHUNK if kind == "chunks" else EVENT
+        count, pause = (int(size) // length // 32, 0.0) if size else (20, 0.05)
         stream.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
-        event = b"%x\r\n%s\r\n" % (EVENT, b"x" * EVENT)
-        piece = event * (32 if kind == "events" else 1)
+        event = b"%x\r\n%s\n\r\n" % (length, b"x" * (length - 1))
+        piece = event * (32 if size else 1)
         for _ in range(count):
             stream.sendall(piece)
             if pause:

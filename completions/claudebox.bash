@@ -8,17 +8,17 @@ _claudebox() {
   case $before in
     --profile) mapfile -t COMPREPLY < <(compgen -W "$(claudebox --profiles 2>/dev/null | sed s/\ .*//)" -- "$word"); return ;;
     --env) mapfile -t COMPREPLY < <(compgen -e -- "$word"); return ;;
-    --set-env) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+    --set-env) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --mount-ro) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --mount-rw) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --toolchain) mapfile -t COMPREPLY < <(compgen -W "rust node python go java ruby deno bun" -- "$word"); return ;;
-    --package) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
-    --inherit) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+    --package) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --inherit) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --claude-home) mapfile -t COMPREPLY < <(compgen -W "own shared" -- "$word"); return ;;
     --network) mapfile -t COMPREPLY < <(compgen -W "full inet allow none" -- "$word"); return ;;
-    --allow-domain) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
-    --allow-host-port) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
-    --publish) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+    --allow-domain) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --allow-host-port) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --publish) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --uplink) mapfile -t COMPREPLY < <(compgen -W "auto pasta slirp4netns" -- "$word"); return ;;
     --auth) mapfile -t COMPREPLY < <(compgen -W "passthrough broker" -- "$word"); return ;;
     --allow) mapfile -t COMPREPLY < <(compgen -W "git-config .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml" -- "$word"); return ;;

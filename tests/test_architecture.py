@@ -15,14 +15,15 @@ SOURCE = Path(__file__).resolve().parent.parent / "src/claudebox"
 
 # They decide, from values alone: a plan is the same for the same settings and facts, and a test needs no machine.
 PURE = {
-    "awareness", "bwrap", "catalogue", "client", "environment", "errors", "explain", "exposure", "guard", "model",
-    "mounts",
+    "awareness", "brokerage", "bwrap", "catalogue", "client", "environment", "errors", "explain", "exposure",
+    "guard", "model", "mounts",
     "network", "places", "plan", "policy", "seccomp", "secrets", "settings", "shadows", "values",
     "destinations", "domains", "uplink.arguments",
 }  # fmt: skip
 # They act on the machine or read it as a whole; nothing that decides may reach for them.
 ACTING = {
-    "broker.libraries", "broker.start", "bubblewrap", "companions", "config", "credential", "custody", "dotfiles", "host", "instance", "journal", "kernel", "launch",
+    "broker.libraries", "broker.start", "bubblewrap", "companions", "config", "credential", "custody", "dotfiles",
+    "host", "inspection", "instance", "journal", "kernel", "launch",
     "layout", "login", "obedience", "sockets", "supervise", "survey", "sweep", "terminal",
     "trust", "watched",
     "uplink.addresses", "uplink.attachment", "uplink.barred", "uplink.candidates", "uplink.netlink",
@@ -50,6 +51,7 @@ CHEAP = {
     "__future__",
     "errno",
     "fcntl",
+    "gc",
     "marshal",
     "os",
     "pwd",
@@ -137,8 +139,8 @@ def uses_of_os(name: str) -> set[str]:
 
 def test_every_room_is_known_to_this_test():
     edge = {
-        "baked", "broker", "cli", "claudebox", "console", "diagnosis", "files", "git", "programs", "provision", "toolchains",
-        "uplink",
+        "baked", "broker", "cli", "claudebox", "console", "diagnosis", "files", "git", "programs", "provision",
+        "toolchains", "uplink",
     }  # fmt: skip
     named = {"claudebox" if name == "__init__" else name for name in ROOMS}
 
@@ -193,7 +195,16 @@ def test_helpers_and_commands_are_not_imported_by_a_launch(name):
         assert {module for module in imported(name) if module.startswith("claudebox.broker")} <= {
             f"claudebox.{room}" for room in ON_THE_PATH
         }
-    if name not in ("broker.start", "cli", "companions", "config", "host", "survey", "trust"):  # which dispatch, lazily
+    if name not in (
+        "broker.start",
+        "cli",
+        "companions",
+        "config",
+        "host",
+        "login",
+        "survey",
+        "trust",
+    ):  # which dispatch, lazily
         assert not own_imports(name) & OFF_THE_PATH
 
 

@@ -51,8 +51,10 @@ def plan(policy: Policy, host: Host) -> Broker | None:
         services.append(outbound)
     if not services:
         return None
-    if needed and host.libraries_problem is not None:
-        raise host.libraries_problem
+    if isinstance(host.libraries, ClaudeboxError):
+        if needed:
+            raise host.libraries
+        return Broker(tuple(services), (), tuple(sockets))
     return Broker(tuple(services), host.libraries, tuple(sockets))
 
 

@@ -10,7 +10,6 @@ import pwd
 import stat
 
 from claudebox import bubblewrap, git, guard, kernel, layout, places, programs, sockets, survey, watched
-from claudebox import client as client_needs
 from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
@@ -94,8 +93,7 @@ class Host(Value):
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the person's
     toolchains: Found | None = None
     token: str = ""  # for git inside
-    libraries: tuple[str, ...] = ()  # directories of the broker's libraries, looked for where there is a broker
-    libraries_problem: ClaudeboxError | None = None
+    libraries: tuple[str, ...] | ClaudeboxError = ()  # where the broker's are, looked for where there is one
 
 
 def read(policy: Policy, environ: dict[str, str]) -> Host:
@@ -119,7 +117,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     store = os.path.isdir("/nix/store")
     homes = [home] if account_home in ("", home) else [home, account_home]
-    login, libraries, libraries_problem = _broker(policy, environ, logins.find(home, instance))
+    login, libraries = logins.for_broker(policy, environ, logins.find(home, instance))
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     return Host(
         uid=uid,
@@ -154,9 +152,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         bash=os.path.exists("/bin/bash") or not usr,
         signal_reset=layout.signal_reset(path),
         ignored_signals=frozenset(
-            number
-            for number in (kernel.signal.SIGINT, kernel.signal.SIGQUIT, kernel.signal.SIGTERM, kernel.signal.SIGHUP)
-            if kernel.signal.getsignal(number) is kernel.signal.SIG_IGN
+            number for number in range(1, 16) if kernel.signal.getsignal(number) is kernel.signal.SIG_IGN
         ),
         identity=git.read_identity(home, environ),
         repository=repository,
@@ -182,25 +178,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         toolchains=_toolchains(policy, home, path, examiner),
         token=_token(policy, environ, path),
         libraries=libraries,
-        libraries_problem=libraries_problem,
     )
-
-
-def _broker(
-    policy: Policy, environ: dict[str, str], login: logins.Login
-) -> tuple[logins.Login, tuple[str, ...], ClaudeboxError | None]:
-    """Look for what a broker would hold, and for what it would need."""
-    named = any(environ.get(name) for name in client_needs.CREDENTIALS)
-    if not client_needs.brokered(policy) or not (named or login.known):
-        return login, (), None
-    if not named:
-        login = logins.read(login)
-    from claudebox.broker import libraries  # noqa: PLC0415 - only where there is something to hold
-
-    try:
-        return login, libraries.find(libraries.HTTP), None
-    except ClaudeboxError as problem:
-        return login, (), problem
 
 
 def _own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:

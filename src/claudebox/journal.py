@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.instance import Instance
-    from claudebox.model import Stub
+    from claudebox.model import Identity, Stub
 
 _JOURNAL = "stand-ins"
 _LIMIT = 4 << 20
@@ -45,8 +45,8 @@ class Session:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._lock = os.open("sessions", flags, 0o600, dir_fd=self._directory)
 
-    def begin(self, stubs: Iterable[Stub]) -> None:
-        """Join the sessions that are alive, and make sure that every stand-in is there."""
+    def begin(self, stubs: Iterable[Stub]) -> dict[str, Identity]:
+        """Join the sessions that are alive, make sure that every stand-in is there, and return which they are."""
         if self._alone():
             self._clear()
         fcntl.flock(self._lock, fcntl.LOCK_SH)
@@ -55,8 +55,7 @@ class Session:
         new = [stub for stub in wanted if (stub.kind, stub.path) not in known]
         if new:
             self._record(known | {(stub.kind, stub.path) for stub in new})
-        for stub in wanted:
-            _make(stub)
+        return {stub.path: _make(stub) for stub in wanted}
 
     def end(self) -> None:
         """Leave, and clear away if nobody is left."""
@@ -89,7 +88,7 @@ class Session:
         replace(self._directory, _JOURNAL, b"".join(lines))
 
 
-def _make(stub: Stub) -> None:
+def _make(stub: Stub) -> Identity:
     parent, name = os.path.split(stub.path)
     try:
         directory = os.open(parent, _DIRECTORY)
@@ -106,8 +105,7 @@ def _make(stub: Stub) -> None:
             os.write(descriptor, _CONTENT[stub.kind])
             os.close(descriptor)
     except FileExistsError:
-        if stat.S_ISLNK(os.lstat(name, dir_fd=directory).st_mode):
-            raise ClaudeboxError(f"`{stub.path}` became a link while it was being protected") from None
+        pass
     except OSError as error:
         raise ClaudeboxError(
             f"`{stub.path}` does not exist and cannot be kept from being created: {error.strerror}",
@@ -115,6 +113,10 @@ def _make(stub: Stub) -> None:
         ) from None
     finally:
         os.close(directory)
+    status = os.lstat(stub.path)
+    if stat.S_ISLNK(status.st_mode):
+        raise ClaudeboxError(f"`{stub.path}` became a link while it was being protected")
+    return status.st_dev, status.st_ino
 
 
 def _make_socket(name: str, directory: int) -> None:
@@ -138,11 +140,15 @@ def _remove(kind: str, path: str) -> None:
         mode = os.lstat(name, dir_fd=directory).st_mode
         if kind in ("directory", "socket") and stat.S_ISDIR(mode):
             os.rmdir(name, dir_fd=directory)
-        elif (kind == "socket" and stat.S_ISSOCK(mode)) or (
-            kind in _CONTENT and read_at(directory, name) == _CONTENT[kind]
-        ):
+        elif (kind == "socket" and stat.S_ISSOCK(mode)) or (kind in _CONTENT and _is_ours(kind, directory, name)):
             os.unlink(name, dir_fd=directory)
     except OSError:  # somebody has put something into it: it is theirs now
         return
     finally:
         os.close(directory)
+
+
+def _is_ours(kind: str, directory: int, name: str) -> bool:
+    """Tell whether a file has what we write into it, or the beginning: who was killed in between wrote nothing."""
+    content = read_at(directory, name)
+    return content is not None and _CONTENT[kind].startswith(content)

@@ -11,22 +11,20 @@ import os
 import resource
 import time
 
-from claudebox import bwrap, custody, kernel
+from claudebox import bwrap, custody, inspection, kernel
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.kernel import signal, socket
-from claudebox.plan import GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
+from claudebox.plan import FORWARDED_SIGNALS, GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import NoReturn
 
     from claudebox.companions import Companion
-    from claudebox.model import Plan
-
-FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
+    from claudebox.model import Identity, Plan
 
 _FIRST_OWN_DESCRIPTOR = 10  # below are the standard ones and those of the gate
 _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
@@ -34,7 +32,6 @@ _LOOK = 0.5  # seconds between two looks whether bwrap is still there
 _PR_SET_CHILD_SUBREAPER = 36
 _MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
 _SPARE_DESCRIPTORS = 64
-_DROPPED = "run `claudebox --check`; bwrap may be a wrapper that drops options"
 
 _interruptions: list[int] = []  # signals that came while the sandbox was being set up
 
@@ -145,11 +142,8 @@ def check_project(prepared: Prepared) -> None:
         raise ClaudeboxError(f"`{plan.workdir}` was replaced by something else since it was shown")
 
 
-def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sandbox:
-    """Start bwrap, make sure that every protection is in force, and let the payload go.
-
-    `prelude` is done in the child before it becomes bwrap.
-    """
+def start(prepared: Prepared, standing: Mapping[str, Identity], prelude: Callable[[], None] | None = None) -> Sandbox:
+    """Start bwrap, after `prelude` in the child; see that every protection is in force, and let the payload go."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     gate = _own(theirs.detach())
@@ -173,14 +167,18 @@ def start(prepared: Prepared, prelude: Callable[[], None] | None = None) -> Sand
             companion.begin()
         for descriptor in prepared.descriptors:
             os.close(descriptor)
+        from claudebox import supervise, sweep  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
+
         payload = _await_ready(ours, messages, monitor)
-        init = _check(payload, prepared)
+        init = inspection.confinement(payload, prepared.plan)
+        inspection.mounts(payload, prepared.plan, standing)
+        _limit(payload, prepared.open_files)
         for companion in prepared.companions:  # the sandbox is complete, and nothing of the payload has run
             companion.attach(payload)
         # Before the word: afterwards they may have ended already.
         descriptors = os.pidfd_open(init), os.pidfd_open(payload)
         # From here on signals are taken one at a time by `supervise`.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, signal.SIGTSTP])
         if _interruptions:
             raise Interrupted(_interruptions[0])
         custody.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
@@ -215,7 +213,7 @@ def _become_bwrap(prepared: Prepared, gate: int, messages: int, prelude: Callabl
         os.dup2(2, STDERR_DESCRIPTOR)
         os.dup2(gate, GATE_DESCRIPTOR)
         os.dup2(messages, 2)
-        for number in IGNORED_SIGNALS:
+        for number in (*IGNORED_SIGNALS, *FORWARDED_SIGNALS):
             signal.signal(number, signal.SIG_IGN)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, programs expect them
             signal.signal(number, signal.SIG_DFL)
@@ -282,36 +280,10 @@ def _await_end(monitor: int) -> None:
     os.waitpid(monitor, 0)
 
 
-def _check(payload: int, prepared: Prepared) -> int:
-    """See from outside that the process at the gate is confined as planned, limit it, and return its parent (E08)."""
-    status = _status(payload)
-    for field, wanted, protection in (
-        ("Seccomp", "2", "the seccomp filter"),
-        ("NoNewPrivs", "1", "no_new_privs"),
-        ("CapEff", "0" * 16, "the drop of capabilities"),
-        ("CapBnd", "0" * 16, "the drop of capabilities"),
-    ):
-        if status.get(field) != wanted:
-            raise ClaudeboxError(f"{protection} is not in force inside; nothing was started", hint=_DROPPED)
-    for name in ("mnt", *prepared.plan.namespaces):
-        if os.readlink(f"/proc/{payload}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}"):
-            raise ClaudeboxError(f"the sandbox got no {name} namespace of its own; nothing was started", hint=_DROPPED)
+def _limit(payload: int, open_files: tuple[int, int]) -> None:
+    """Set limits that only count from inside."""
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     ceiling = _MAX_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, _MAX_PROCESSES)
     resource.prlimit(payload, resource.RLIMIT_NPROC, (ceiling, ceiling))
-    if resource.getrlimit(resource.RLIMIT_NOFILE) != prepared.open_files:
-        resource.prlimit(payload, resource.RLIMIT_NOFILE, prepared.open_files)
-    init = int(status["PPid"])
-    # The filter is the last thing that it puts on. Before it, it did not yet bind its life to bwrap's outside (E10),
-    # and the payload could make it do what the filter forbids (H03).
-    limit = time.monotonic() + _READY_TIMEOUT
-    while _status(init).get("Seccomp") != "2":
-        if time.monotonic() > limit:
-            raise ClaudeboxError("the first process inside did not put on the seccomp filter; nothing was started")
-        time.sleep(0.0005)
-    return init
-
-
-def _status(process: int) -> dict[str, str]:
-    text = os.fsdecode(read_small(f"/proc/{process}/status") or b"")
-    return dict(line.split(":\t", 1) for line in text.split("\n") if ":\t" in line)
+    if resource.getrlimit(resource.RLIMIT_NOFILE) != open_files:
+        resource.prlimit(payload, resource.RLIMIT_NOFILE, open_files)

@@ -13,6 +13,7 @@ import sys
 import time
 
 from claudebox import client, kernel
+from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.values import Value
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from claudebox.instance import Instance
+    from claudebox.model import Policy
 
 MARGIN = 600.0  # seconds before its end at which a token is renewed
 STAMP = "stamp"
@@ -69,6 +71,21 @@ def read(login: Login) -> Login:
         if words and all(word and set(word) <= _PLAIN for word in words):
             found.append((variable, " ".join(words)))
     return login.replace(usable=True, traits=tuple(found))
+
+
+def for_broker(policy: Policy, environ: dict[str, str], login: Login) -> tuple[Login, tuple[str, ...] | ClaudeboxError]:
+    """Look at what a broker would hold, and for the libraries that it would need."""
+    named = any(environ.get(name) for name in client.CREDENTIALS)
+    if not client.brokered(policy) or not (named or login.known):
+        return login, ()
+    if not named:
+        login = read(login)
+    from claudebox.broker import libraries  # noqa: PLC0415 - only where there is something to hold
+
+    try:
+        return login, libraries.find(libraries.HTTP)
+    except ClaudeboxError as problem:
+        return login, problem
 
 
 class Freshness:

@@ -23,8 +23,10 @@ _GATE = (
     f'IFS= read -r word <&{GATE_DESCRIPTOR} && [ "$word" = go ] || exit 125; '
     f'exec {GATE_DESCRIPTOR}>&-; exec "$@"'
 )
-# bwrap's monitor must survive what the terminal sends to everybody; the payload must not be born deaf to it.
+# bwrap's monitor must survive what the terminal, or a program inside, sends to everybody in the group; the payload must
+# not be born deaf to it. The first end a session, the others are merely passed on.
 IGNORED_SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 15: "TERM"}
+FORWARDED_SIGNALS = {10: "USR1", 12: "USR2"}
 _PERL = '$SIG{$_} = "DEFAULT" for split /,/, shift; exec { $ARGV[0] } @ARGV; exit 126'
 
 _NEEDED = ("--args", "--perms", "--seccomp", "--cap-drop", "--die-with-parent", "--remount-ro")
@@ -207,7 +209,8 @@ def _command(policy: Policy, host: Host) -> tuple[str, ...]:
 
 def _gate(host: Host) -> tuple[str, ...]:
     # What was ignored when we were started stays ignored: `nohup` means it.
-    names = ",".join(name for number, name in IGNORED_SIGNALS.items() if number not in host.ignored_signals)
+    reset = {**IGNORED_SIGNALS, **FORWARDED_SIGNALS}
+    names = ",".join(name for number, name in reset.items() if number not in host.ignored_signals)
     program = host.signal_reset[0]
     shell = ("/bin/sh", "-c", _GATE, "claudebox")
     if not names:
@@ -220,8 +223,6 @@ def _gate(host: Host) -> tuple[str, ...]:
 def _warnings(policy: Policy, host: Host) -> Iterable[str]:
     if host.landlock < 6 and policy.network == "full":
         yield "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier full"
-    if "--bind-fd" not in host.bwrap.options:
-        yield "this bwrap binds by name only: do not let others rename the project while it starts"
     if policy.allow_userns:
         useless = ", and root cannot even make one: the kernel wants capabilities for that" if host.uid == 0 else ""
         yield f"user namespaces are allowed inside: more of the kernel can be attacked{useless}"

@@ -11,8 +11,7 @@ import time
 
 from claudebox import custody
 from claudebox.kernel import signal
-from claudebox.launch import FORWARDED
-from claudebox.plan import IGNORED_SIGNALS
+from claudebox.plan import FORWARDED_SIGNALS, IGNORED_SIGNALS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class _Supervisor:
             timeout = min(timeout, max(0.0, self._deadline - now))
         if self._attentive > now:
             timeout = min(timeout, _LOOK)
-        watched = [*self._endings, *FORWARDED, signal.SIGCHLD, signal.SIGTSTP]
+        watched = [*self._endings, *FORWARDED_SIGNALS, signal.SIGCHLD, signal.SIGTSTP]
         information = self._terminal.receive(watched, timeout)
         if information is None:
             self._look()

@@ -24,27 +24,31 @@ class Value:
 
         def __init__(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN204 - synthesised for checkers
             fields = self._fields
-            if len(args) > len(fields):
-                raise TypeError(f"{type(self).__name__} takes {len(fields)} values, {len(args)} given")
-            given = dict(zip(fields, args, strict=False))
-            for name, value in kwargs.items():
-                if name not in fields or name in given:
-                    raise TypeError(f"{type(self).__name__} does not take {name!r} here")
-                given[name] = value
-            for name in fields:
-                if name not in given:
-                    try:
-                        given[name] = getattr(type(self), name)
-                    except AttributeError:
-                        raise TypeError(f"{type(self).__name__} needs {name!r}") from None
+            given = {**self._defaults, **dict(zip(fields, args, strict=False)), **kwargs}
+            if len(given) != len(fields) or len(args) > len(fields):
+                raise TypeError(self._complaint(args, kwargs))
+            if args and kwargs and not kwargs.keys().isdisjoint(fields[: len(args)]):
+                raise TypeError(self._complaint(args, kwargs))
             self.__dict__.update(given)
 
+        def _complaint(self, args, kwargs):  # noqa: ANN001, ANN202 - off the way of everything that goes well
+            name, fields = type(self).__name__, self._fields
+            if len(args) > len(fields):
+                return f"{name} takes {len(fields)} values, {len(args)} given"
+            strange = next((key for key in kwargs if key not in fields[len(args) :]), None)
+            if strange is not None:
+                return f"{name} does not take {strange!r} here"
+            missing = (key for key in fields[len(args) :] if key not in kwargs and key not in self._defaults)
+            return f"{name} needs {next(missing)!r}"
+
     _fields: ClassVar[tuple[str, ...]] = ()
+    _defaults: ClassVar[dict[str, object]] = {}
 
     def __init_subclass__(cls) -> None:
         """Collect the fields of the class and of the one that it extends."""
-        own = (name for name in cls.__annotations__ if not name.startswith("_"))
+        own = [name for name in cls.__annotations__ if not name.startswith("_")]
         cls._fields = (*cls._fields, *own)
+        cls._defaults = {**cls._defaults, **{name: cls.__dict__[name] for name in own if name in cls.__dict__}}
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__}.{name} is read-only")
@@ -59,7 +63,7 @@ class Value:
         return hash((type(self), *(self.__dict__[name] for name in self._fields)))
 
     def __repr__(self) -> str:
-        inside = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
+        inside = ", ".join(f"{name}={self.__dict__[name]!r}" for name in self._fields)
         return f"{type(self).__name__}({inside})"
 
     def replace(self, **changes: Any) -> Self:

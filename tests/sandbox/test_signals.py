@@ -55,6 +55,17 @@ def test_signals_to_claudebox_alone_arrive_once_each_on_a_terminal(user_box):
         expect_all_signals(user_box, os.tcgetpgrp(terminal.master))
 
 
+@pytest.mark.parametrize("name", ["USR1", "USR2"])
+def test_a_program_that_signals_its_whole_group_goes_on(user_box, name):
+    # proves SAND-14, SAND-15
+    script = f"trap 'echo heard' {name}; kill -{name} 0; sleep 0.2; echo on; exit 5"
+    with Terminal(user_box) as terminal:
+        terminal.claudebox("sh", user_box.write("program.sh", script))
+        terminal.expect("heard\n")
+        terminal.expect("on\n")
+        assert terminal.prompt() == 5
+
+
 @pytest.mark.parametrize("name", ["HUP", "INT", "QUIT", "TERM", "USR1", "USR2"])
 def test_a_program_without_handlers_ends_by_the_signal_that_claudebox_got(user_box, background, name):
     # proves SAND-14, SAND-15

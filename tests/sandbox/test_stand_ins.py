@@ -181,3 +181,24 @@ def test_launches_killed_at_random_moments_leave_nothing(box):
     lock = next(Path(box.home, ".claudebox/instances").glob("*/sessions"))
     assert subprocess.run(["flock", "-n", str(lock), "true"], check=False).returncode == 0
     assert not [name for name in os.listdir(lock.parent) if name.endswith(".tmp")]
+
+
+@pytest.mark.parametrize("looked", [True, False])
+def test_a_stand_in_that_another_session_replaces_shows_nothing_of_the_host(box, altered, looked):
+    # proves C10, C21
+    secret = box.write(f"{box.home}/.ssh/id", "secret-key")
+    place = f"{box.project}/.mcp.json"
+    # bwrap itself stumbles over a link here; the other file stands for whatever a quicker one can bring about.
+    swap = f"        os.unlink({place!r}); os.link({secret!r}, {place!r})\n"
+    start = "        os.execve(prepared.plan.bwrap"
+    edits = {"launch.py": (start, swap + start)}
+    if not looked:  # without the look from outside it would be read: what is tried here can succeed
+        edits["inspection.py"] = ("    stubs = {stub.path for stub in plan.stubs}\n", "    stubs = set()\n")
+    altered(box, edits=edits)
+
+    result = box.host(box.program, "-y", "--exec", "--", "cat", place)
+
+    if looked:
+        assert result.returncode == 125
+        assert f"`{place}` was replaced by something else" in result.stderr
+    assert (result.stdout == "secret-key") is not looked

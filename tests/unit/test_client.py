@@ -48,7 +48,7 @@ def test_a_sandbox_without_a_client_has_no_program_of_it():
 
 
 def variables(**changes):
-    return {row.name: row for row in client.plan_variables(hosts.debian(**changes))}
+    return {row.name: row for row in client.plan_variables(Policy("client"), hosts.debian(**changes))}
 
 
 def test_the_client_is_told_that_it_is_in_a_sandbox_only_where_it_refuses_otherwise():

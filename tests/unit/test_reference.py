@@ -159,10 +159,10 @@ def test_the_completions_for_other_shells_are_valid(shell, rendering, tmp_path, 
     subprocess.run([program, "-n", f"{tmp_path}/completion"], check=True)
 
 
-def test_quotes_of_the_completions_for_other_shells_are_balanced(with_new_row):
-    # A help text with a quote in it must not end the word that it stands in.
-    for text in (reference.zsh_completion(), reference.fish_completion()):
-        for line in text.splitlines():
+def test_a_quote_in_a_help_text_does_not_end_the_word_that_it_stands_in(with_new_row):
+    for text, quote in ((reference.zsh_completion(), "'\\''"), (reference.fish_completion(), "\\'")):
+        assert "the host" + quote + "s network" in text
+        for line in text.replace(quote, "").splitlines():
             if not line.startswith("#"):
                 assert line.count("'") % 2 == 0, line
 

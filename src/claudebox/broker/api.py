@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote_to_bytes
 
-from claudebox.broker import credentials
 from claudebox.broker.credentials import Fixed, Login, Refused
 from claudebox.broker.egress import Egress
 from claudebox.broker.forward import forward
@@ -25,9 +23,18 @@ if TYPE_CHECKING:
     from claudebox.broker.service import Context
 
 _AUTH = (b"authorization", b"x-api-key", b"proxy-authorization")
-_ECHOING = (b"TRACE", b"TRACK")
-# Where an upstream hands out credentials: what is made there would be inside.
-_MINTING = (b"/v1/oauth", b"/oauth", b"/api/oauth/claude_cli", b"/api/oauth/token", b"/v1/organizations")
+# What the client asks for on the way to the model, and nothing else: elsewhere an upstream makes credentials of a
+# login, and shows files and batches of other projects.
+_READING, _ASKING = (b"GET", b"HEAD"), (b"POST",)
+_PATHS = {
+    b"/v1/messages": _ASKING,
+    b"/v1/messages/count_tokens": _ASKING,
+    b"/v1/models": _READING,
+    b"/api/hello": _READING,
+    b"/api/claude_code/policy_limits": _READING,
+    b"/api/claude_code/settings": _READING,
+}
+_NAMES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:@")
 
 
 class ApiRules(Rules):
@@ -37,6 +44,7 @@ class ApiRules(Rules):
         self._egress = egress
         self._prefix = prefix.encode()
         self._holder = holder
+        self.repeats = holder.renewable
         self._placeholder = placeholder.encode()
         port = "" if egress.port == {"http": 80, "https": 443}[egress.scheme] else f":{egress.port}"
         name = f"[{egress.host}]" if ":" in egress.host else egress.host
@@ -103,17 +111,21 @@ def _denied(status: int, text: str) -> Refusal:
 
 
 def _refused(request: Request) -> Refusal | None:
-    """Refuse what is not plainly a path of the upstream."""
+    """Refuse what is not among the paths of the client."""
     if not request.target.startswith(b"/"):
         return _denied(403, "the broker answers for its own upstream only; other hosts are not reached through it")
-    if request.method in _ECHOING:
-        return _denied(405, "this method is not for the model")
     path = request.target.partition(b"?")[0]
-    plain = unquote_to_bytes(path).lower()
-    if b"//" in plain or b"\\" in plain or b"%" in plain or b"#" in plain or {b".", b".."} & set(plain.split(b"/")):
-        return _denied(400, "the path of a request must be plain")
-    if any(plain == place or plain.startswith(place + b"/") for place in _MINTING):
-        return _denied(403, "credentials are neither made nor renewed from inside")
+    collection, _, name = path.rpartition(b"/")
+    if collection == b"/v1/models" and name and _NAMES.issuperset(name) and name not in (b".", b".."):
+        path = collection
+    if path not in _PATHS:
+        return _denied(
+            403,
+            "this path of the upstream is not open to the sandbox: messages, models and policies are. If a task needs "
+            "another, the person can run it outside, or start claudebox with `--auth passthrough`",
+        )
+    if request.method not in _PATHS[path]:
+        return _denied(405, "this method is not for this path")
     return None
 
 
@@ -152,6 +164,3 @@ def _renewal(environ: dict[str, str], ca_bundle: str) -> Callable[[str, str], in
             return keeper.UNREACHABLE
 
     return renew
-
-
-__all__ = ["ApiRules", "credentials", "open"]

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from claudebox.broker.message import Framing
     from claudebox.broker.rules import Rules
-    from claudebox.broker.stream import Pool, Stream
+    from claudebox.broker.stream import Guide, Pool, Stream
 
 _DISCARD_TIME = 30.0  # seconds for a body that nobody wants
 _REPLAY = 4 << 20  # bytes of a body that are kept for a second attempt
-_REPLAY_ALL = 12 << 20  # of all bodies together
+_REPLAY_ALL = 8 << 20  # of all bodies together
 _LINGER = 1 << 20  # bytes of a refused body that are taken so that the answer can be read
 _BUSY = frozenset((b"POST", b"PUT", b"PATCH", b"DELETE"))
 
@@ -65,6 +65,8 @@ class _Exchange:
         self._pool = pool
         self._rules = rules
         self._kept = _Kept()
+        if not rules.repeats:
+            self._kept.drop()
         self._sent = False  # the whole body of the request has come
         self._fault: Exception | None = None  # why it never will
         self._up = self._down = 0
@@ -185,10 +187,7 @@ class _Exchange:
             headers = (*headers, (b"connection", b"close"))
         self._client.write(message.render_response(shown.with_headers(headers)))
         try:
-            async for piece in _body(upstream, framing, length, strict=False):
-                self._down += len(piece)
-                self._client.write(piece)
-                await self._client.drain()
+            await self._pass_body(upstream, framing, length)
         except (Malformed, EOFError, OSError):  # the program must see that it is incomplete
             upstream.abort()
             self._client.abort()
@@ -201,6 +200,33 @@ class _Exchange:
         else:
             upstream.close()
         return alive
+
+    async def _pass_body(self, upstream: Stream, framing: Framing, length: int) -> None:
+        """Pass the body of an answer on as it comes, without holding any of it."""
+        before = upstream.passed
+        try:
+            if framing == "close":
+                await upstream.pour(self._client, lambda _buffer, size: (size, False))
+            elif framing == "length" and length:
+                if not await upstream.pour(self._client, _counter(length)):
+                    raise EOFError
+            elif framing == "chunked":
+                chunks = Chunks(strict=False)
+
+                def guide(buffer: bytearray, size: int) -> tuple[int, bool]:
+                    return chunks.scan(buffer, size), chunks.last
+
+                if not await upstream.pour(self._client, guide):
+                    raise EOFError
+                self._client.write(b"\r\n")
+                while not chunks.ended:
+                    piece = await upstream.read()
+                    if not piece:
+                        raise EOFError
+                    upstream.unread(chunks.feed(piece)[1])
+            await self._client.drain()
+        finally:
+            self._down += upstream.passed - before
 
     async def _discard(self, framing: Framing, length: int) -> bool:
         """Take a body that nobody wants, if it is small; tell whether it is gone."""
@@ -241,6 +267,19 @@ def _framed(request: Request, framing: Framing, length: int) -> Request:
     elif framing == "length" or request.method in _BUSY:
         headers = (*headers, (b"content-length", b"%d" % length))
     return request.with_headers(headers)
+
+
+def _counter(length: int) -> Guide:
+    """Return a guide to a body of this length."""
+    left = length
+
+    def guide(_buffer: bytearray, size: int) -> tuple[int, bool]:
+        nonlocal left
+        passed = min(size, left)
+        left -= passed
+        return passed, not left
+
+    return guide
 
 
 def _unsupported(request: Request) -> Refusal | None:

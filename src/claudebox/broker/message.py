@@ -23,6 +23,7 @@ _HEAD_TIME = 30.0  # seconds for a head that has begun
 _IDLE_TIME = 600.0  # seconds between two requests on one connection
 _LINE = 1 << 12  # between chunks
 _TRAILERS = 1 << 13
+_KNOWN = 4096
 _HOPS = frozenset((
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"transfer-encoding", b"upgrade",
@@ -199,54 +200,84 @@ class Chunks:
         self._strict = strict
         self._left = 0  # of the chunk and its end of line
         self._line = b""  # an incomplete line
-        self._last = False
+        self._known: dict[bytes, int] = {}  # lines that told a length, and how far the next one is
+        self.last = False  # the chunk of no length has come
         self._trailers = 0
         self.ended = False
 
-    def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return what passes on, without trailers, and what comes after the end."""
-        start, at = len(self._line), 0  # an incomplete line has been passed on
-        data, self._line = self._line + data if self._line else data, b""
-        while not self._last:
+    def scan(self, data: bytes | bytearray, size: int) -> int:
+        """Return how many of these bytes pass on; it is less than all when the last chunk is among them."""
+        at = 0
+        while not self.last:
+            if not self._left and not self._line:
+                at = self._skip(data, at, size)
             if self._left:
-                step = min(self._left, len(data) - at)
+                step = min(self._left, size - at)
                 if self._left - step < 2:
                     self._check_end(data, at, step)
                 self._left -= step
                 at += step
                 if self._left:
-                    return data[start:], b""
-            end = data.find(b"\r\n", at)
+                    return size
+            end = data.find(b"\n", at, size)
             if end < 0:
-                self._line = _unfinished(data[at:])
-                return data[start:], b""
-            size = self._size(data[at:end])
-            at = end + 2
-            self._left = size + 2 if size else 0
-            self._last = not size
-        passed = data[start:at] + b"\r\n" if at else b""
-        return passed, self._skip_trailers(data, at)
+                self._line = _unfinished(self._line + data[at:size])
+                return size
+            line, self._line = self._line + data[at:end], b""
+            at = end + 1
+            length = self._length(line)
+            self._left = length + 2 if length else 0
+            self.last = not length
+            if length and len(self._known) < _KNOWN:
+                self._known[line[:-1]] = length + 4
+        return at
+
+    def _skip(self, data: bytes | bytearray, at: int, size: int) -> int:
+        """Pass over whole chunks of lengths that came before; events are small, and there are many."""
+        known, find = self._known, data.find
+        while True:
+            end = find(b"\r\n", at, size)
+            if end < 0:
+                return at
+            after = known.get(bytes(data[at:end]), size) + end
+            if after > size:
+                return at
+            if not data.startswith(b"\r\n", after - 2):
+                raise Malformed("a chunk is longer than it says")
+            at = after
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return what passes on, without trailers, and what comes after the end."""
+        begun = self.last
+        at = 0 if begun else self.scan(data, len(data))
+        if not self.last:
+            return data, b""
+        return (b"" if begun else data[:at] + b"\r\n"), self._skip_trailers(data, at)
 
     def _skip_trailers(self, data: bytes, at: int) -> bytes:
         """Leave them out, and return what comes after them."""
-        while (end := data.find(b"\r\n", at)) >= 0:
-            self._trailers += end + 2 - at
-            if end == at:
+        data, self._line = self._line + data[at:], b""
+        while (end := data.find(b"\r\n")) >= 0:
+            self._trailers += end + 2
+            if end == 0:
                 self.ended = True
-                return data[end + 2 :]
+                return data[2:]
             if self._trailers > _TRAILERS:
                 raise Malformed("too many trailers")
-            at = end + 2
-        self._line = _unfinished(data[at:])
+            data = data[end + 2 :]
+        self._line = _unfinished(data)
         return b""
 
-    def _check_end(self, data: bytes, at: int, step: int) -> None:
+    def _check_end(self, data: bytes | bytearray, at: int, step: int) -> None:
         """See that a chunk is followed by an end of line, as far as it has come."""
         for index in (self._left - 2, self._left - 1):
             if 0 <= index < step and data[at + index] != b"\r\n"[index - self._left + 2]:
                 raise Malformed("a chunk is longer than it says")
 
-    def _size(self, line: bytes) -> int:
+    def _length(self, line: bytes) -> int:
+        if line[-1:] != b"\r":
+            raise Malformed("a line between chunks does not end with CR LF")
+        line = line[:-1]
         digits = line if self._strict else line.partition(b";")[0].rstrip(b" \t")
         if not digits or len(digits) > 15 or not _HEX.issuperset(digits):
             raise Malformed("the size of a chunk is not a number")

@@ -26,6 +26,8 @@ class Refusal:
 class Rules:
     """What passes and how. This one lets everything pass as it is; override what should differ."""
 
+    repeats = False  # it may ask a second time, so that the beginning of a request is kept
+
     async def request(self, request: Request) -> Request | Refusal:
         """Return the request as it goes out, without changing how its body is framed, or an answer of ours."""
         return request

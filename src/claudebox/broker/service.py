@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Close = Callable[[], Awaitable[None]]
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_M_MMAP_THRESHOLD, _LARGE = -3, 1 << 16
 _SIGKILL = 9
 _OPEN_FILES = 8192  # two for each stream
 _WORDS = 4096
@@ -56,6 +57,7 @@ def harden() -> None:
     most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     os.umask(0o077)
+    kernel.call("mallopt", _M_MMAP_THRESHOLD, _LARGE)  # what was large goes back to the system when it is freed
 
 
 def _configuration(descriptor: int) -> dict[str, Any]:

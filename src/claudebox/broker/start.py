@@ -9,7 +9,9 @@ from __future__ import annotations
 import marshal
 import os
 import select
+import stat
 import sys
+import time
 
 from claudebox import kernel
 from claudebox.errors import ClaudeboxError
@@ -23,11 +25,42 @@ if TYPE_CHECKING:
     from claudebox.model import Broker
 
 READY, FAILED, NOTE, LISTENERS = b"ready", b"failed ", b"note ", b"listeners "
+_PREFIX = "claudebox-broker-"
+_LEFT = 10.0  # seconds after which a directory of a launcher that is gone was left behind
 _BACKLOG = 512
 _PATIENCE = 20.0  # seconds for a broker that is waited for
 _FAREWELL = 2.0  # seconds that it has to write down what it knows
 _LIMIT = 1 << 16
 _PROGRAM = "import sys; sys.path[:0] = {!r}; from claudebox.broker import service; service.main({}, {})"
+
+
+def _place() -> str:
+    """Return where sockets have their names for a moment: the person's runtime directory if there is one."""
+    own = f"/run/user/{os.getuid()}"
+    try:
+        status = os.lstat(own)
+    except OSError:
+        return "/tmp"
+    private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return own if private else "/tmp"
+
+
+def _clear(place: str) -> None:
+    """Take away what launchers have left that were killed while they started."""
+    for name in os.listdir(place):
+        process = name.removeprefix(_PREFIX).partition("-")[0]
+        directory = f"{place}/{name}"
+        if not name.startswith(_PREFIX) or not process.isdigit() or os.path.exists(f"/proc/{process}"):
+            continue
+        try:
+            status = os.lstat(directory)
+            if status.st_uid != os.getuid() or time.time() - status.st_mtime < _LEFT:
+                continue
+            for entry in os.listdir(directory):
+                os.unlink(f"{directory}/{entry}")
+            os.rmdir(directory)
+        except OSError:
+            continue
 
 
 class Companion:
@@ -37,7 +70,7 @@ class Companion:
         """Choose names; `handed` returns listeners that the warden opened inside, for `attach`."""
         self._broker = broker
         self._handed = handed
-        self._directory = f"/tmp/claudebox-{os.getpid()}-{os.urandom(8).hex()}"
+        self._directory = f"{_place()}/{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
         self._listeners: dict[str, socket.socket] = {}
         self._control: socket.socket | None = None
         self._process = 0
@@ -53,6 +86,7 @@ class Companion:
         """Make the sockets, in a directory that nobody else can enter."""
         if not self._broker.sockets:
             return
+        _clear(os.path.dirname(self._directory))
         os.mkdir(self._directory, 0o700)
         self._made = True
         for name, path in self.sources().items():

@@ -3,18 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    # Sees the first so many bytes of a buffer; returns how many of them pass, and whether the end was among them.
+    Guide = Callable[[bytearray, int], tuple[int, bool]]
+
+_PIECE = 1 << 17  # bytes that are read at once
+_SLICE = 1 << 14  # bytes that are encrypted at once
+_SEND_BUFFER = 1 << 19
 _HIGH = 1 << 18  # bytes that wait to be read before the other side is made to wait
 _IDLE = 30.0  # seconds that an unused connection to an upstream is kept; servers close theirs later
 _KEPT = 16  # of them
 
 
-class Stream(asyncio.Protocol):
+class _Arrival:
+    """Where bytes arrive, for all connections: each is dealt with before the next."""
+
+    buffer = bytearray(_PIECE)
+    view = memoryview(buffer)
+
+    @classmethod
+    def renew(cls) -> None:
+        """Leave the present buffer to somebody who still needs it."""
+        cls.buffer = bytearray(_PIECE)
+        cls.view = memoryview(cls.buffer)
+
+
+_ENCRYPTED = bytearray(1 << 18)
+
+
+def _share_buffer(transport: asyncio.Transport) -> None:
+    """Let connections with TLS receive into one buffer; asyncio would keep a quarter of a megabyte for each."""
+    protocol = getattr(transport, "_ssl_protocol", None)
+    if getattr(protocol, "_ssl_buffer_view", None) is not None:  # its own affair: elsewhere it takes what it wants
+        protocol._ssl_buffer = _ENCRYPTED  # type: ignore[union-attr]  # noqa: SLF001
+        protocol._ssl_buffer_view = memoryview(_ENCRYPTED)  # type: ignore[union-attr]  # noqa: SLF001
+
+
+class Stream(asyncio.BufferedProtocol):
     """One connection. `read` returns what came, as it came; `b""` is its end."""
 
     def __init__(self, accepted: Callable[[Stream], Awaitable[None]] | None = None) -> None:
@@ -28,6 +60,10 @@ class Stream(asyncio.Protocol):
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._blocked = False
+        self._feeder: Stream | None = None  # who waits until we can be written to
+        self._outlet: tuple[Stream, Guide, asyncio.Future[bool]] | None = None
+        self._secure = False
+        self.passed = 0  # bytes that were poured
         self.lost = False
 
     # What the event loop calls.
@@ -36,6 +72,12 @@ class Stream(asyncio.Protocol):
         """Begin; whoever accepts connections gets a task for each."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
         self._transport = transport
+        self._secure = transport.get_extra_info("sslcontext") is not None
+        if self._secure:
+            _share_buffer(transport)
+        channel = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError, AttributeError):
+            channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         if self._accepted is not None:
             self._task = asyncio.ensure_future(self._accepted(self))
             self._task.add_done_callback(self._done)
@@ -45,26 +87,36 @@ class Stream(asyncio.Protocol):
             task.exception()  # nobody else asks for it, and it must not be printed
         self.close()
 
-    def data_received(self, data: bytes) -> None:
-        """Keep what came until it is read."""
-        self._pieces.append(data)
-        self._size += len(data)
-        if self._size > _HIGH and not self._paused and self._transport is not None:
-            self._transport.pause_reading()
-            self._paused = True
+    def get_buffer(self, _hint: int) -> memoryview:
+        """Say where bytes go."""
+        return _Arrival.view
+
+    def buffer_updated(self, size: int) -> None:
+        """Pass on what came if it is being poured, or keep it until it is read."""
+        if self._outlet is not None:
+            self._pass(_Arrival.buffer, _Arrival.view, size)
+            return
+        self._pieces.append(bytes(_Arrival.view[:size]))
+        self._size += size
+        if self._size > _HIGH:
+            self._pause()
         _wake(self._reader)
 
     def eof_received(self) -> bool:
         """Go on writing to somebody who has said everything."""
         self._ended = True
         _wake(self._reader)
-        return True
+        self._stop(complete=False)
+        return not self._secure  # with TLS there is no such half
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Wake everybody who waits, and give up what was being done for this connection."""
         self._ended = self.lost = True
         _wake(self._reader)
         _wake(self._writer)
+        self._stop(complete=False)
+        if self._feeder is not None:
+            self._feeder._stop(complete=False)  # noqa: SLF001 - of the same kind
         if self._task is not None:
             self._task.cancel()
 
@@ -76,6 +128,8 @@ class Stream(asyncio.Protocol):
         """Let them go on."""
         self._blocked = False
         _wake(self._writer)
+        if self._feeder is not None:
+            self._feeder._resume()  # noqa: SLF001
 
     # What its users call.
 
@@ -91,10 +145,75 @@ class Stream(asyncio.Protocol):
                 self._reader = None
         piece = self._pieces.popleft()
         self._size -= len(piece)
-        if self._paused and self._size <= _HIGH // 2 and self._transport is not None:
+        if self._size <= _HIGH // 2:
+            self._resume()
+        return piece
+
+    def _pause(self) -> None:
+        if not self._paused and self._transport is not None and not self.lost:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._paused and self._transport is not None and not self.lost:
             self._paused = False
             self._transport.resume_reading()
-        return piece
+
+    async def pour(self, target: Stream, guide: Guide) -> bool:
+        """Let bytes pass to another connection as they arrive, until the guide sees the end; tell whether it came.
+
+        Nothing is copied on the way, except what the target does not take at once; then we wait.
+        """
+        end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._outlet, target._feeder = (target, guide, end), self
+        try:
+            while self._pieces and not end.done():
+                piece = bytearray(self._pieces.popleft())
+                self._size -= len(piece)
+                self._pass(piece, memoryview(piece), len(piece))
+            if self._ended and not self._pieces:
+                self._stop(complete=False)
+            if not end.done() and not target._blocked:
+                self._resume()
+            return await end
+        finally:
+            self._outlet = target._feeder = None
+
+    def _pass(self, buffer: bytearray, view: memoryview, size: int) -> None:
+        assert self._outlet is not None  # noqa: S101 - for the type checker
+        target, guide, end = self._outlet
+        try:
+            passed, ended = guide(buffer, size)
+            if passed:
+                target._send(view[:passed])  # noqa: SLF001
+                self.passed += passed
+        except Exception as error:  # noqa: BLE001 - whoever pours deals with it
+            self._outlet = None
+            if not end.done():
+                end.set_exception(error)
+            return
+        if ended:
+            self._outlet = None
+            self.unread(bytes(view[passed:size]))
+            if not end.done():
+                end.set_result(True)
+        elif target._blocked:  # noqa: SLF001
+            self._pause()
+
+    def _send(self, view: memoryview) -> None:
+        """Write a part of the buffer in which bytes arrive."""
+        if self._transport is None or self.lost:
+            raise ConnectionResetError
+        self._transport.write(view)
+        if self._transport.get_write_buffer_size():  # it may hold on to the buffer
+            _Arrival.renew()
+
+    def _stop(self, *, complete: bool) -> None:
+        if self._outlet is not None and not self._pieces:
+            end = self._outlet[2]
+            self._outlet = None
+            if not end.done():
+                end.set_result(complete)
 
     def unread(self, data: bytes) -> None:
         """Put back what belongs to the next reader."""
@@ -106,7 +225,12 @@ class Stream(asyncio.Protocol):
         """Send; `drain` afterwards, or it is kept in memory."""
         if self._transport is None or self.lost:
             raise ConnectionResetError
-        self._transport.write(data)
+        if not self._secure or len(data) <= _SLICE:
+            self._transport.write(data)
+            return
+        view = memoryview(data)  # TLS would keep room for the whole of it, for as long as the connection lasts
+        for at in range(0, len(data), _SLICE):
+            self._transport.write(view[at : at + _SLICE])
 
     async def drain(self) -> None:
         """Wait until the other side has taken enough of it."""

@@ -148,8 +148,7 @@ def _try(environ: dict[str, str], policy: Policy) -> int:
     instance.create(facts.instance, workdir=made.workdir, key="", mountpoints=made.mountpoints)
     session = Session(facts.instance)
     try:
-        session.begin(made.stubs)
-        sandbox = launch.start(prepared)
+        sandbox = launch.start(prepared, session.begin(made.stubs))
         status = supervise.wait(sandbox, Terminal(), detached=True)
     finally:
         session.end()

@@ -33,6 +33,8 @@ _SHAPES = {
     "groups": "tables with names of your own",
 }
 _PROFILES = "claudebox --profiles 2>/dev/null | sed s/\\ .*//"  # names, one per line
+_ZSH = str.maketrans({"[": "(", "]": ")", ":": " -", "`": ""})  # what means something in its descriptions
+_PATHS = ("SRC[:DEST]",)  # what is a path; other values are nothing that a shell could know
 _STATUSES = (
     ("125", "claudebox refused, or could not set up the sandbox"),
     ("126", "the client was found but cannot be run"),
@@ -177,8 +179,10 @@ def _bash_values(row: Setting) -> str:
         source = f'compgen -W "$({_PROFILES})"'
     elif row.metavar == "NAME":
         source = "compgen -e"
-    else:
+    elif row.metavar in _PATHS:
         source = "compgen -f"
+    else:
+        return "compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=()"
     return f'mapfile -t COMPREPLY < <({source} -- "$word")'
 
 
@@ -191,7 +195,7 @@ def zsh_completion() -> str:
     lines = ["#compdef claudebox", "# generated from the table of settings", "_arguments -s -S \\"]
     for row in SETTINGS:
         for flag in row.flags:
-            text = row.help.replace("'", "").replace("[", "(").replace("]", ")").replace(":", " -").replace("`", "")
+            text = row.help.replace("'", "'\\''").translate(_ZSH)
             repeat = "*" if row.grows else ""
             lines.append(f"  '{repeat}{flag}[{text}]{_zsh_values(row)}' \\")
     lines.append("  '*:word for claude:_files'")
@@ -204,8 +208,10 @@ def _zsh_values(row: Setting) -> str:
     if row.metavar == "PROFILE":
         return f':profile:(${{(f)"$({_PROFILES})"}})'
     if row.metavar == "NAME":
-        return ":variable:_parameters -g '*export*'".replace("'", "")
-    return ":path:_files" if row.metavar else ""
+        return ":variable:_parameters -g *export*"
+    if row.metavar in _PATHS:
+        return ":path:_files"
+    return f":{row.metavar.lower()}:" if row.metavar else ""
 
 
 def fish_completion() -> str:
@@ -222,7 +228,7 @@ def fish_completion() -> str:
         elif row.metavar == "NAME":
             words += ["-x", "-a", "'(set -nx)'"]
         elif row.metavar:
-            words.append("-r")
-        text = row.help.replace("'", "").replace("`", "")
+            words.append("-r" if row.metavar in _PATHS else "-x")
+        text = row.help.replace("'", "\\'").replace("`", "")
         lines.append(" ".join((*words, "-d", f"'{text}'")))
     return "\n".join(lines) + "\n"

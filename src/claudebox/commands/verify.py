@@ -206,10 +206,10 @@ def _launch(
     session = Session(facts.instance)
     terminal = Terminal()
     try:
-        session.begin(plan.stubs)
+        standing = session.begin(plan.stubs)
         os.dup2(writing, 1)
         os.close(writing)
-        sandbox = launch.start(prepared)
+        sandbox = launch.start(prepared, standing)
         supervise.wait(sandbox, terminal, detached=plan.detached)
         for companion in sandbox.companions:
             companion.finish()
@@ -217,7 +217,7 @@ def _launch(
         os.dup2(kept, 1)
         os.close(kept)
         session.end()
-        watched = {*planning.IGNORED_SIGNALS, *launch.FORWARDED, signal.SIGCHLD, signal.SIGTSTP}
+        watched = {*planning.IGNORED_SIGNALS, *planning.FORWARDED_SIGNALS, signal.SIGCHLD, signal.SIGTSTP}
         signal.pthread_sigmask(signal.SIG_UNBLOCK, watched)
     os.set_blocking(reading, False)  # whatever survived may hold the other end
     written = b""
