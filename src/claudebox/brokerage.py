@@ -46,15 +46,12 @@ def plan(policy: Policy, host: Host) -> Broker | None:
     if kind:
         services.append(Service(API, _api(kind, policy, host)))
         sockets.append(API)
-    needed = bool(services)
     if (outbound := network.plan_service(policy, host)) is not None:
         services.append(outbound)
     if not services:
         return None
     if isinstance(host.libraries, ClaudeboxError):
-        if needed:
-            raise host.libraries
-        return Broker(tuple(services), (), tuple(sockets))
+        raise host.libraries
     return Broker(tuple(services), host.libraries, tuple(sockets))
 
 

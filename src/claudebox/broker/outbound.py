@@ -38,6 +38,7 @@ class Outbound:
         self, config: dict[str, Any], *, record: Record = unrecorded,
         intercept: Callable[[str, int], Interceptor | None] | None = None,
     ) -> None:  # fmt: skip
+        sys.setswitchinterval(_TURN)
         self.callers = Callers(os.getppid())
         named = Attributed(record, self.callers)
         self.watch = Watch()
@@ -69,7 +70,6 @@ def upstream(url: str, without: str) -> Upstream | None:
 
 async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it
     """Begin to serve, each listener as soon as it comes."""
-    sys.setswitchinterval(_TURN)
     outbound = Outbound(config, record=getattr(context, "record", unrecorded))
     loop = asyncio.get_running_loop()
     loop.add_reader(outbound.watch.channel.fileno(), outbound.watch.follow)
