@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from claudebox.broker import message
 from claudebox.broker.message import Chunks, Malformed, Request, Response
+from claudebox.broker.repetition import Kept
 from claudebox.broker.rules import Refusal, Unreachable
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from claudebox.broker.stream import Guide, Pool, Stream
 
 _DISCARD_TIME = 30.0  # seconds for a body that nobody wants
-_REPLAY = 4 << 20  # bytes of a body that are kept for a second attempt
-_REPLAY_ALL = 8 << 20  # of all bodies together
 _LINGER = 1 << 20  # bytes of a refused body that are taken so that the answer can be read
 _BUSY = frozenset((b"POST", b"PUT", b"PATCH", b"DELETE"))
 
@@ -33,30 +32,6 @@ async def forward(client: Stream, pool: Pool, rules: Rules) -> None:
         pass
 
 
-class _Kept:
-    """The beginning of a request's body, while it may have to be sent again."""
-
-    total = 0
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] | None = []
-        self._size = 0
-
-    def add(self, piece: bytes) -> None:
-        if self.pieces is None:
-            return
-        if self._size + len(piece) > _REPLAY or _Kept.total + len(piece) > _REPLAY_ALL:
-            self.drop()
-            return
-        self.pieces.append(piece)
-        self._size += len(piece)
-        _Kept.total += len(piece)
-
-    def drop(self) -> None:
-        _Kept.total -= self._size
-        self._size, self.pieces = 0, None
-
-
 class _Exchange:
     """One request and its answer."""
 
@@ -64,9 +39,7 @@ class _Exchange:
         self._client = client
         self._pool = pool
         self._rules = rules
-        self._kept = _Kept()
-        if not rules.repeats:
-            self._kept.drop()
+        self._kept = Kept(wanted=rules.repeats)
         self._sent = False  # the whole body of the request has come
         self._fault: Exception | None = None  # why it never will
         self._up = self._down = 0
