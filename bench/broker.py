@@ -147,7 +147,8 @@ class Way:
 
 def ask(stream: socket.socket, path: str) -> tuple[float, float]:
     """Return after how many seconds the first and the last byte of an answer came."""
-    head = f"POST /v1/messages?{path} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {client.PLACEHOLDER}\r\ncontent-length: {BODY}\r\n\r\n"
+    target = f"/v1/messages?{path}"
+    head = f"POST {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {client.PLACEHOLDER}\r\ncontent-length: {BODY}\r\n\r\n"
     begun = time.perf_counter()
     stream.sendall(head.encode() + bytes(BODY))
     buffer = memoryview(bytearray(1 << 20))

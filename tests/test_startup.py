@@ -83,7 +83,7 @@ def test_dear_modules_are_noticed(user_box):
 
 
 def test_a_launch_does_not_load_commands_or_helpers(launched):
-    off_the_path = ("claudebox.commands", "claudebox.demo", "claudebox.keeper")
+    off_the_path = ("claudebox.broker", "claudebox.commands", "claudebox.demo", "claudebox.keeper")
 
     assert not [name for name in launched if name.startswith(off_the_path)]
 

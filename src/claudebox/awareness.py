@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 PATH = "/run/claudebox/SANDBOX.md"
 
 
-def describe(policy: Policy, rows: Iterable[Mount]) -> bytes:
+def describe(policy: Policy, rows: Iterable[Mount], *, brokered: bool = False) -> bytes:
     """Return the text for this sandbox."""
-    return ("\n".join(_lines(policy, list(rows))) + "\n").encode("utf-8", "backslashreplace")
+    return ("\n".join(_lines(policy, list(rows), brokered=brokered)) + "\n").encode("utf-8", "backslashreplace")
 
 
-def _lines(policy: Policy, rows: list[Mount]) -> Iterator[str]:
+def _lines(policy: Policy, rows: list[Mount], *, brokered: bool) -> Iterator[str]:
     binds = [row for row in rows if row.kind == "bind" and row.reason != guard.PIN]
     kept = [clean(row.dest) for row in binds if not row.dest.startswith("/run/claudebox")]
     lost = [clean(row.dest) for row in rows if row.kind == "tmpfs"]
@@ -34,6 +34,12 @@ def _lines(policy: Policy, rows: list[Mount]) -> Iterator[str]:
         yield f"- Also readable: {', '.join(extra)}."
     for sentence in network.advice(policy):
         yield f"- {sentence}"
+    if brokered:
+        yield (
+            "- The key or login for the model stays outside: what stands in the environment is a placeholder, and a "
+            "helper on the host puts the real one in. It answers the client's own requests to the model and nothing "
+            "else; do not look for the key, and do not use the socket for other things."
+        )
     if policy.credential is not None:
         yield f"- git can log in to {clean(policy.credential.host)} over HTTPS, and to no other host."
     yield (

@@ -12,13 +12,11 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _ctypes
-    import _json
     import signal
     import socket
     from hashlib import sha256 as _sha256
 else:
     import _ctypes
-    import _json
     import _signal as signal
     import _socket as socket
 
@@ -94,6 +92,8 @@ class _Json:
 
 def parse_json(content: bytes) -> object:
     """Return the value of a document, None if it has none; `json` itself costs a launch 10 ms."""
+    import _json  # noqa: PLC0415 - for those who have a login
+
     try:
         value: object = _json.make_scanner(_Json)(content.decode(), 0)[0]  # type: ignore[arg-type]  # it only reads it
     except (ValueError, StopIteration, RecursionError, SystemError):

@@ -42,7 +42,7 @@ def make(policy: Policy, host: Host) -> Plan:
     broker, sockets, placeholders = _broker(policy, host)
     made = () if policy.command else tuple(client.plan_variables(policy, host))
     variables = environment.plan_variables(policy, host, (*made, *placeholders, *extra.variables))
-    rows = _rows(policy, host, (*sockets, *extra.mounts))
+    rows = _rows(policy, host, (*sockets, *extra.mounts), brokered=broker is not None)
     program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
     if program is None:
         raise ClaudeboxError(
@@ -113,7 +113,7 @@ def _broker(policy: Policy, host: Host) -> tuple[Broker | None, tuple[Mount, ...
     )
 
 
-def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...]) -> tuple[Mount, ...]:
+def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...], *, brokered: bool) -> tuple[Mount, ...]:
     of_client = () if policy.command else client.plan_mounts(policy, host)
     own = arrange(
         (
@@ -134,7 +134,7 @@ def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...]) -> tuple[Mount, 
                 f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
             )
     rows = arrange((*own, *asked))
-    text = awareness.describe(policy, rows)
+    text = awareness.describe(policy, rows, brokered=brokered)
     memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)
     return arrange(
         (

@@ -164,9 +164,12 @@ def test_offline_has_no_network_and_default_has_one(user_box):
 def test_strict_stops_a_launch_without_a_question_if_a_secret_was_not_named(user_box, open_tunnel):
     # proves SEC-01, EXT-03
     user_box.environ["ANTHROPIC_API_KEY"] = "sk-ant-canary"
-    strict = ("--profile", "strict")
+    strict = ("--profile", "strict", "--auth", "passthrough")
+    enters = user_box.sh("echo $ANTHROPIC_API_KEY", flags=("--auth", "passthrough"))
+    assert enters.stdout == "sk-ant-canary\n"  # control: it enters without the profile
 
-    assert user_box.sh("echo $ANTHROPIC_API_KEY").stdout == "sk-ant-canary\n"  # control: it enters by default
+    kept = user_box.sh("echo $ANTHROPIC_API_KEY", flags=("--profile", "strict"))
+    assert kept.stdout == "ssh-placeholder\n"  # what stays outside stops nobody
     refused = user_box.sh("echo inside", flags=strict)
     assert (refused.returncode, refused.stdout) == (125, "")
     assert "`ANTHROPIC_API_KEY` looks like a secret" in refused.stderr

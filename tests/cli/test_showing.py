@@ -109,14 +109,19 @@ def test_no_rendering_shows_the_value_of_a_secret(client_box):
         assert "CANARY" not in result.stdout + result.stderr
         assert "GH_TOKEN" in result.stdout + result.stderr
         assert "ANTHROPIC_API_KEY" in result.stdout + result.stderr
-    inside = client_box.run("sh", "-c", "echo $ANTHROPIC_API_KEY $GH_TOKEN", flags=("--env", "GH_TOKEN"), env=environ)
+    flags = ("--auth", "passthrough", "--env", "GH_TOKEN")
+    inside = client_box.run("sh", "-c", "echo $ANTHROPIC_API_KEY $GH_TOKEN", flags=flags, env=environ)
     assert inside.stdout == "sk-ant-CANARY-one CANARY-two\n"
 
 
 def test_the_dry_run_masks_the_key_in_its_place(client_box):
     # proves UX-04
-    result = client_box.claudebox("--dry-run", env={"ANTHROPIC_API_KEY": "sk-ant-CANARY"})
+    key = {"ANTHROPIC_API_KEY": "sk-ant-CANARY"}
+    result = client_box.claudebox("--dry-run", "--auth", "passthrough", env=key)
+    outside = client_box.claudebox("--dry-run", env=key)
 
+    assert "  --setenv ANTHROPIC_API_KEY ssh-placeholder \\" in outside.stdout.splitlines()
+    assert "CANARY" not in outside.stdout + outside.stderr
     assert "  --setenv ANTHROPIC_API_KEY '***' \\" in result.stdout.splitlines()
     assert "/run/claudebox/bin/claude --dangerously-skip-permissions" in result.stdout
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.network import processes, topology
@@ -38,7 +39,7 @@ def test_allow_leads_to_the_names_that_are_listed_and_nowhere_else(box_in_world)
     near: list[Target] = [[way, name, PORT] for way in WAYS for name in NEAR]
     direct: list[Target] = [["tcp", "127.0.0.1", PORT], ["tcp", "::1", PORT]]
     direct += [["tcp", address, PORT] for address, _, _ in (*topology.OPEN, *topology.CLOSED)]
-    direct += [[kind, address, port] for kind, address, port in DATAGRAMS]
+    direct += cast("list[Target]", DATAGRAMS)
     plain: list[Target] = [["tcp", target[1], PORT] for target in (*reached, *unlisted, *near)]
     plain = [target for target in plain if target[1] != "dead-six.example"]
     control = box.probe([*plain, *direct], flags=None)

@@ -16,13 +16,13 @@ CANARY = "canary-7f3a"
 TREACHEROUS = (
     "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "GH_TOKEN", "NPM_TOKEN", "npm_config__authToken", "PIP_INDEX_URL",
     "NIX_CONFIG", "HTTP_PROXY", "HTTPS_PROXY", "https_proxy", "GIT_CONFIG_COUNT", "GIT_CONFIG_VALUE_0",
-    "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_OAUTH_TOKEN_OLD",
+    "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS",
     "LC_TOKEN", "LC_CTYPE", "LANGUAGE", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY",
     "XAUTHORITY", "OLDPWD", "DATABASE_URL", "VAULT_TOKEN", "TERM_PROGRAM", "TERMCAP", "EDITOR_TOKEN",
 )  # fmt: skip
 # Made by claudebox, so a value of the host must not show through (D-04).
 MADE = ("USER", "LOGNAME", "SHELL", "XDG_RUNTIME_DIR", "TMPDIR", "PWD", "CLAUDEBOX")
-PASSED = ("TERM", "EDITOR", "LANG", "LC_ALL", "ANTHROPIC_API_KEY", "COLORTERM", "NO_COLOR")
+PASSED = ("TERM", "EDITOR", "LANG", "LC_ALL", "COLORTERM", "NO_COLOR")
 
 
 def variables(output: str) -> dict[str, str]:
@@ -109,6 +109,7 @@ def test_other_users_see_no_value_and_no_mount_in_the_process_list(box, backgrou
 def test_variables_inside_are_exactly_those_that_the_plan_names(box):
     # proves SAND-03, D-04
     given = {name: f"host-{name}" for name in (*PASSED, *MADE)}
+    given["ANTHROPIC_API_KEY"] = "host-key"
 
     plan = json.loads(box.claudebox("--explain", "--json", "--exec", "--", "true", env=given).stdout)
     inside = variables(box.run("env", env=given).stdout)
@@ -117,6 +118,7 @@ def test_variables_inside_are_exactly_those_that_the_plan_names(box):
     assert set(inside) - {"PWD"} == set(named)
     assert {name: inside[name] for name in PASSED} == {name: given[name] for name in PASSED}
     assert {row["origin"] for name, row in named.items() if name not in PASSED} == {"claudebox"}
+    assert inside["ANTHROPIC_API_KEY"] == "ssh-placeholder"
     assert not [name for name in MADE if inside.get(name) == given[name]]
     assert inside["HOME"] == box.home
     assert inside["PWD"] == box.project

@@ -13,16 +13,17 @@ from tests.sandbox import repositories
 from tests.sandbox.test_stand_ins import entries, journal
 
 PROMISES = [
-    "environment", "arguments", "memory", "descriptors", "keyrings", "hidden", "secrets", "login", "sockets",
-    "abstract", "listeners", "domains", "processes", "shared_memory", "terminal", "user_namespaces", "kernel_surface",
-    "privileges", "limits", "names", "read_only", "project", "protected", "survivors",
+    "environment", "arguments", "memory", "descriptors", "keyrings", "hidden", "secrets", "login",
+    "credential", "sockets", "abstract", "listeners", "domains", "processes", "shared_memory", "terminal",
+    "user_namespaces", "kernel_surface", "privileges", "limits", "names", "read_only", "project", "protected", "survivors",
 ]  # fmt: skip
 DRIVER = """
 import json, os, sys
 sys.path.insert(0, {source!r})
-from claudebox import launch, settings
+from claudebox import client, launch, settings
 from claudebox.commands import verify
 from claudebox.model import Mount, Variable
+HOME = os.environ["HOME"]
 NOTHING = bytes.fromhex("060000000000ff7f")  # a filter that allows everything
 def spec(plan):
     return json.loads(next(row.content for row in plan.mounts if row.dest.endswith("probe.json")))
@@ -32,6 +33,8 @@ def rows(plan, keep=lambda row: True, more=()):
     return plan.replace(mounts=tuple(sorted((*filter(keep, plan.mounts), *more), key=lambda row: row.dest.split("/"))))
 def show(path):
     return Mount(path, "ro-bind", "broken on purpose", path)
+def held(plan):
+    return plan.broker.services[0].config["login"]
 def changed(plan, dest, **what):
     return plan.replace(mounts=tuple(r.replace(**what) if r.dest == dest else r for r in plan.mounts))
 def served(plan, **config):
@@ -76,7 +79,14 @@ BREAKS = {
     "a hidden place is shown": Break("alter=lambda p: rows(p, more=[show(os.environ['HOME'] + '/.ssh')])", "hidden"),
     "a planted secret is shown": Break("alter=lambda p: rows(p, more=[show(spec(p)['secrets'][-1])])", "secrets"),
     "the host's login is shown": Break(
-        "alter=lambda p: changed(p, '/run/claudebox/login/store', source=os.environ['HOME'] + '/.claude')", "login"
+        "alter=lambda p: changed(p, client.LOGIN_INSIDE + '/store', kind='ro-bind', source=HOME + '/.claude')", "login"
+    ),
+    "what the broker holds enters as a variable": Break(
+        "alter=lambda p: p.replace(variables=(*p.variables, Variable('X', open(held(p)).read(), 'x', 'x')))",
+        "credential environment",
+    ),
+    "what the broker holds enters as a file": Break(
+        "alter=lambda p: rows(p, more=[Mount('/run/claudebox/x', 'ro-bind', 'broken', held(p))])", "credential"
     ),
     "a socket is shown": Break("alter=lambda p: rows(p, more=[show(spec(p)['sockets'][0])])", "sockets"),
     "a socket of the project is not masked": Break(
@@ -146,7 +156,7 @@ def test_the_report_is_one_line_per_promise_with_a_summary(user_box):
     result = user_box.claudebox("--verify")
     lines = result.stdout.splitlines()
     assert len([line for line in lines if line.startswith(("held", "BROKEN", "not testable"))]) == len(PROMISES)
-    assert lines[-1] == "22 promises held, 0 broken, 2 not testable here"
+    assert lines[-1] == "23 promises held, 0 broken, 2 not testable here"
     assert all(line.isprintable() for line in lines)
 
 

@@ -19,7 +19,7 @@ def mount(value: str) -> MountRequest:
 
 def test_without_flags_the_client_runs_with_the_words_it_was_given():
     # proves D-01
-    assert decide("-p", "hello") == Policy("client", ("-p", "hello"))
+    assert decide("-p", "hello") == Policy("client", ("-p", "hello"), auth="broker")
 
 
 def test_exec_runs_the_words_after_the_dashes():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from claudebox.broker import message
 from claudebox.broker.filtering import filtered
 from claudebox.broker.message import Chunks, Malformed, Request, Response
-from claudebox.broker.replay import Kept
+from claudebox.broker.repetition import Kept
 from claudebox.broker.rules import Refusal, Unreachable
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ class _Exchange:
         self._client = client
         self._pool = pool
         self._rules = rules
-        self._kept = Kept()
-        if not rules.repeats:
-            self._kept.drop()
+        self._kept = Kept(wanted=rules.repeats)
         self._sent = False  # the whole body of the request has come
         self._fault: Exception | None = None  # why it never will
         self._up = self._down = 0

@@ -8,8 +8,6 @@ understands. Listeners belong to the sandbox's network, connections are made fro
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
 import resource
 import socket
 from typing import TYPE_CHECKING
@@ -249,7 +247,6 @@ class Gateway:
 
     def _carry(self, caller: socket.socket, admitted: Admission, far: socket.socket, sent: int = 0) -> bool:
         """Hand both sides to the kernel, and write down how much passed when it is over."""
-        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
 
         def ended(up: int, down: int) -> None:
             self._room.release()
@@ -257,11 +254,7 @@ class Gateway:
                 host=admitted.name, port=admitted.port, verdict="allowed", rule=admitted.rule, up=sent + up, down=down
             )
 
-        def told(up: int, down: int) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(ended, up, down, context=context)
-
-        self._pump.carry(caller, far, told)
+        self._pump.carry(caller, far, ended)
         return True
 
     async def _part(self, caller: socket.socket, last: bytes) -> None:

@@ -103,11 +103,11 @@ class Stream(asyncio.BufferedProtocol):
         _wake(self._reader)
 
     def eof_received(self) -> bool:
-        """Go on writing to somebody who has said everything."""
+        """Take the end of what somebody says for the end: it is how a program tells that it has given up."""
         self._ended = True
         _wake(self._reader)
         self._stop(complete=False)
-        return not self._secure  # with TLS there is no such half
+        return False
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Wake everybody who waits, and give up what was being done for this connection."""

@@ -7,6 +7,7 @@ in the project for the moment.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import secrets
 import shutil
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-from claudebox import kernel
+from claudebox import client, kernel
 
 _ADD_KEY = {"x86_64": 248, "aarch64": 217}
 _KEYCTL = {"x86_64": 250, "aarch64": 219}
@@ -29,6 +30,8 @@ class Canaries:
     def __init__(self, state: str, workdir: str) -> None:
         self.token = f"canary-{secrets.token_hex(12)}"
         self.leftover = f"leftover-{secrets.token_hex(12)}"
+        self.credential = f"canary-{secrets.token_hex(20)}"  # what a broker holds instead of the person's
+        self.login = ""  # a file with a login of that
         self.sockets: list[str] = []
         self.secrets: list[str] = []
         self.listeners: list[tuple[str, int]] = []
@@ -56,6 +59,10 @@ class Canaries:
         if os.path.isdir(self._state):
             self._hidden = tempfile.mkdtemp(prefix="verify-", dir=self._state)
             self._write(os.path.join(self._hidden, "secret"))
+            self.login = os.path.join(self._hidden, "login.json")
+            tokens = {"accessToken": self.credential, "refreshToken": self.credential, "expiresAt": 1 << 43}
+            with open(self.login, "x", encoding="ascii") as file:
+                json.dump({client.TOKENS: tokens}, file)
         self._plant_sockets()
         self._child = subprocess.Popen(
             [sys.executable, "-ISc", "import time; time.sleep(600)", self.token],

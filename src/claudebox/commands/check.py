@@ -11,7 +11,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from claudebox import bubblewrap, console, host, instance, kernel, launch, plan, programs, supervise
+from claudebox import brokerage, bubblewrap, client, console, host, instance, kernel, launch, plan, programs, supervise
+from claudebox.broker import libraries
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.journal import Session
@@ -72,6 +73,7 @@ def examine(environ: dict[str, str]) -> Iterator[Finding]:
     yield _terminal()
     yield _uplink(environ, path)
     yield _domains(environ)
+    yield _broker(environ)
     yield _nix(path)
     yield _state(environ)
 
@@ -181,6 +183,20 @@ def _terminal() -> Finding:
     if (read_small("/proc/sys/dev/tty/legacy_tiocsti") or b"1").strip() == b"0":
         return Finding("terminal", "ok", "the kernel forbids typing into terminals, and so does the sandbox")
     return Finding("terminal", "ok", "the kernel permits typing into terminals (legacy_tiocsti), the sandbox does not")
+
+
+def _broker(environ: dict[str, str]) -> Finding:
+    """Look for what keeps the key outside."""
+    try:
+        libraries.find(libraries.HTTP)
+    except ClaudeboxError as problem:
+        return Finding("broker", "warning", str(problem), problem.hint)
+    base = environ.get(client.BASE_URL, "") or client.OFFICIAL
+    try:
+        upstream = brokerage.read_upstream(base)
+    except ClaudeboxError as problem:
+        return Finding("broker", "warning", str(problem), problem.hint)
+    return Finding("broker", "ok", f"its libraries are there; it would ask {upstream}")
 
 
 def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:

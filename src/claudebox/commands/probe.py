@@ -33,6 +33,7 @@ _NUMBERS = {  # of system calls: keyctl, io_uring_setup, unshare
     "x86_64": (250, 425, 272),
     "aarch64": (219, 425, 97),
 }
+_FILES = 20000  # that are searched
 _TIOCLINUX = 0x541C
 _CLONE_NEWUSER = 0x10000000
 _NETLINK_AUDIT = 9
@@ -166,6 +167,33 @@ def login(spec: Spec) -> str:
     """Look for what renews the login."""
     (path,) = _given(spec, "login", "there is no login to keep")
     return "a refresh token is inside" if b"refreshToken" in _read(path) else ""
+
+
+def credential(spec: Spec) -> str:
+    """Look for the credential that the broker holds wherever a program could, and ask the broker itself."""
+    (reversed_one,) = _given(spec, "credential", str(spec.get("no_credential")))
+    wanted = str(reversed_one)[::-1].encode()
+    for process in _processes():
+        if any(wanted in _read(f"/proc/{process}/{name}") for name in ("environ", "cmdline")):
+            return f"it stands in the environment or the arguments of process {process}"
+    places = ["/run", "/etc", "/tmp", os.path.expanduser("~"), str(spec["workdir"])]
+    looked = 0
+    for place in places:
+        for directory, _, files in os.walk(place):
+            for name in files:
+                path = os.path.join(directory, name)
+                looked += 1
+                if looked < _FILES and stat.S_ISREG(os.lstat(path).st_mode) and wanted in _read(path):
+                    return f"it stands in {path}"
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(20)
+        client.connect(str(spec["broker"]))
+        request = f"GET /v1/organizations HTTP/1.1\r\nhost: x\r\nx-api-key: {spec['placeholder']}\r\n\r\n"
+        client.sendall(request.encode())
+        answer = client.recv(1 << 16)
+    if b" 403 " not in answer.partition(b"\r\n")[0]:
+        return "the broker does not refuse what it must not ask for"
+    return "the broker tells it" if wanted in answer else ""
 
 
 def sockets(spec: Spec) -> str:
@@ -394,9 +422,9 @@ def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is 
 
 
 PROBES: tuple[Callable[[Spec], str], ...] = (
-    descriptors, environment, arguments, memory, keyrings, hidden, secrets, login, sockets, abstract, listeners,
-    domains, processes, shared_memory, terminal, user_namespaces, kernel_surface, privileges, limits, names, read_only,
-    project, protected, survivors,
+    descriptors, environment, arguments, memory, keyrings, hidden, secrets, login, credential, sockets, abstract,
+    listeners, domains, processes, shared_memory, terminal, user_namespaces, kernel_surface, privileges, limits, names,
+    read_only, project, protected, survivors,
 )  # fmt: skip
 
 

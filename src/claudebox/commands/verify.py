@@ -57,6 +57,7 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("hidden", "your keys, tokens, history and profiles are not there", "SAND-04 SAND-09"),
     ("secrets", "a secret planted beside them is not there", "SAND-08 SAND-09"),
     ("login", "what renews your login stays out", "AUTH-01 I01 I02"),
+    ("credential", "your API key or login is not inside, and the broker does not give it away", "AUTH-01 I03"),
     ("sockets", "sockets of the host do not answer, not even in the project", "SAND-09 C19"),
     ("abstract", "abstract sockets of the host do not answer", "F15 F16"),
     ("listeners", "services of this machine do not answer", "NET-T NET-01 F01"),
@@ -132,7 +133,7 @@ def examine(
     canaries = Canaries(first.instance.state, first.workdir.real)
     try:
         canaries.plant()
-        facts = host.read(wishes, {**environ, "CLAUDEBOX_CANARY": canaries.token})
+        facts = _with_canary(host.read(wishes, {**environ, "CLAUDEBOX_CANARY": canaries.token}), canaries)
         plan = planning.make(wishes, facts)
         output = _launch(_with_probe(plan, facts, canaries), facts, alter, lambda plan: prepare(plan, canaries))
         return list(_findings(output, canaries))
@@ -140,6 +141,13 @@ def examine(
         canaries.remove()
         if new:
             shutil.rmtree(new[0], ignore_errors=True)
+
+
+def _with_canary(facts: Host, canaries: Canaries) -> Host:
+    """Return the same facts with another credential: the person's own has no business in a test."""
+    held = {name: canaries.credential for name in client.CREDENTIALS if facts.environ.get(name)}
+    login = facts.login.replace(path=canaries.login) if facts.login.usable else facts.login
+    return facts.replace(environ={**facts.environ, **held}, login=login)
 
 
 def _with_probe(plan: Plan, facts: Host, canaries: Canaries) -> Plan:
@@ -174,6 +182,10 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
         "names": [row.name for row in plan.variables],
         "hidden": [(fact.path, *fact.identity) for fact in hidden if fact.identity],
         "secrets": canaries.secrets,
+        "credential": canaries.credential[::-1] if plan.broker is not None else "",
+        "no_credential": "there is no key and no login here, or it enters because you want it to",
+        "broker": client.API_SOCKET,
+        "placeholder": client.PLACEHOLDER,
         "login": f"{client.LOGIN_INSIDE}/store/.credentials.json" if facts.login.known else "",
         "sockets": canaries.sockets,
         "abstract": canaries.abstract if plan.scoped or not reached else "",

@@ -1,4 +1,4 @@
-"""What was sent of a request, kept for rules that may have to ask a second time."""
+"""Requests that may have to be sent a second time, since a login can end between two of them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class Kept:
 
     total = 0
 
-    def __init__(self) -> None:
-        self.pieces: list[bytes] | None = []
+    def __init__(self, *, wanted: bool) -> None:
+        self.pieces: list[bytes] | None = [] if wanted else None
         self._size = 0
 
     def add(self, piece: bytes) -> None:
-        """Keep a piece, as long as there is room for all of them."""
+        """Keep one more piece, or give up."""
         if self.pieces is None:
             return
         if self._size + len(piece) > _REPLAY or Kept.total + len(piece) > _REPLAY_ALL:
@@ -27,6 +27,6 @@ class Kept:
         Kept.total += len(piece)
 
     def drop(self) -> None:
-        """Let go of everything."""
+        """Keep nothing any more."""
         Kept.total -= self._size
         self._size, self.pieces = 0, None

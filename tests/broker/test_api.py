@@ -1,0 +1,234 @@
+"""What the broker lets pass to its upstream, and what it never lets pass back."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+from tests.broker.conftest import KEY
+
+from claudebox import client
+
+
+def words(content: bytes) -> tuple[str, str]:
+    """Return kind and text of an error, which has the shape of the API's."""
+    document = json.loads(content)
+    assert document["type"] == "error"
+    return document["error"]["type"], document["error"]["message"]
+
+
+def test_the_placeholder_becomes_the_key_on_the_way_to_the_upstream(upstream, broker):
+    # proves AUTH-01, I03
+    served = upstream(lambda visit: visit.reply(visit.body()))
+    caller = broker(served)()
+
+    caller.ask(body=b"hello", headers="anthropic-beta: a,b\r\nx-more: 1\r\n")
+
+    assert caller.answer() == (200, b"hello")
+    method, path, headers = served.requests[0]
+    assert (method, path, headers["x-api-key"]) == ("POST", "/v1/messages", KEY)
+    assert headers["host"] == f"127.0.0.1:{served.port}"
+    assert (headers["anthropic-beta"], headers["x-more"]) == ("a,b", "1")
+
+
+@pytest.mark.parametrize(
+    ("held", "sent"),
+    [
+        ({"ANTHROPIC_AUTH_TOKEN": "token-1"}, {"authorization": "Bearer token-1"}),
+        ({"CLAUDE_CODE_OAUTH_TOKEN": "token-2"}, {"authorization": "Bearer token-2"}),
+        (
+            {"ANTHROPIC_AUTH_TOKEN": "token-3", "ANTHROPIC_API_KEY": "key-3"},
+            {"authorization": "Bearer token-3", "x-api-key": "key-3"},
+        ),
+    ],
+)
+def test_each_kind_of_credential_goes_where_the_client_would_put_it(upstream, broker, held, sent):
+    served = upstream(lambda visit: visit.reply())
+    caller = broker(served, credentials=held)()
+
+    caller.say(
+        f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nAuthorization: Bearer {client.PLACEHOLDER}\r\n"
+        "content-length: 0\r\n\r\n".encode()
+    )
+
+    assert caller.answer()[0] == 200
+    headers = served.requests[0][2]
+    assert {name: headers[name] for name in ("authorization", "x-api-key") if name in headers} == sent
+
+
+def test_a_prefix_of_the_upstream_stands_before_every_path(upstream, broker):
+    served = upstream(lambda visit: visit.reply())
+    address = ("http", "127.0.0.1", served.port, "/gate/way")
+    caller = broker(served, upstream=address)()
+
+    caller.ask(path="/v1/messages?beta=true")
+
+    assert caller.answer()[0] == 200
+    assert served.requests[0][1] == "/gate/way/v1/messages?beta=true"
+
+
+@pytest.mark.parametrize("header", ["x-api-key: thief", "authorization: Bearer thief", "authorization: Basic eDp5"])
+def test_a_credential_from_inside_does_not_pass(upstream, broker, header):
+    served = upstream(lambda visit: visit.reply())
+    caller = broker(served)()
+
+    caller.say(f"POST /v1/messages HTTP/1.1\r\nhost: x\r\n{header}\r\ncontent-length: 2\r\n\r\nab".encode())
+    status, content = caller.answer()
+    caller.ask()  # the positive control, on the same connection
+
+    assert (status, words(content)[0]) == (401, "authentication_error")
+    assert "placeholder" in words(content)[1]
+    assert caller.answer()[0] == 200
+    assert len(served.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [
+        ("POST", "/api/oauth/claude_cli/create_api_key", 403), ("POST", "/v1/oauth/token", 403),
+        ("GET", "/v1/organizations/api_keys", 403), ("GET", "/v1/files", 403), ("GET", "/v1/messages/batches", 403),
+        ("GET", "/v1/models/../organizations/api_keys", 403), ("GET", "/v1/models/%2e%2e%2forganizations", 403),
+        ("GET", "/v1/models/..", 403), ("POST", "//v1/messages", 403), ("POST", "/v1/messages/", 403),
+        ("POST", "/V1/messages", 403), ("POST", "/v1/messages%3f", 403), ("POST", "/v1/./messages", 403),
+        ("TRACE", "/v1/messages", 405), ("GET", "/v1/messages", 405), ("POST", "/api/hello", 405),
+        ("GET", "http://elsewhere.example/v1/models", 403), ("OPTIONS", "*", 403),
+        ("CONNECT", "elsewhere.example:443", 405),
+    ],
+)  # fmt: skip
+def test_only_what_the_client_needs_is_asked_for(upstream, broker, method, target, status):
+    # proves I03
+    served = upstream(lambda visit: visit.reply())
+    connect = broker(served)
+    caller = connect()
+
+    caller.say(f"{method} {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {client.PLACEHOLDER}\r\n\r\n".encode())
+
+    found, content = caller.answer()
+    assert found == status
+    assert words(content)[1].startswith("claudebox: ")
+    assert served.requests == []
+    for path in ("/v1/models", "/v1/models/claude-x", "/api/hello", "/api/claude_code/policy_limits"):  # the control
+        other = connect()
+        other.ask("GET", path)
+        assert other.answer()[0] == 200
+
+
+def test_an_upgrade_is_refused_and_a_switch_is_not_believed(upstream, broker):
+    served = upstream(lambda visit: visit.say(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n"))
+    connect = broker(served)
+    asked, switched = connect(), connect()
+
+    asked.ask(headers="connection: upgrade\r\nupgrade: websocket\r\n")
+    switched.ask()
+
+    assert asked.answer()[0] == 501
+    assert switched.answer()[0] == 502
+
+
+def test_headers_that_carry_the_key_back_are_left_out_and_redirects_pass(upstream, broker):
+    # proves I03
+    headers = f"location: https://elsewhere.example/\r\nx-echo: got {KEY}!\r\nx-other: kept\r\n"
+    served = upstream(lambda visit: visit.reply(b"", "307 Temporary Redirect", headers))
+    caller = broker(served)()
+
+    caller.ask()
+    status, found = caller.head()
+
+    assert (status, found["location"], found["x-other"]) == (307, "https://elsewhere.example/", "kept")
+    assert KEY not in str(found)
+
+
+def test_a_request_without_a_placeholder_gets_no_key(upstream, broker):
+    served = upstream(lambda visit: visit.reply())
+    caller = broker(served)()
+
+    caller.say(b"GET /api/hello HTTP/1.1\r\nhost: x\r\n\r\n")
+
+    assert caller.answer()[0] == 200
+    assert not {"x-api-key", "authorization"} & set(served.requests[0][2])
+
+
+def test_an_upstream_that_is_down_is_told_in_the_shape_of_the_api(broker):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    caller = broker(port)()
+
+    caller.ask(body=b"x" * 1000)
+    status, content = caller.answer()
+
+    assert (status, words(content)[0]) == (502, "api_error")
+    assert "127.0.0.1 cannot be reached" in words(content)[1]
+
+
+def test_a_certificate_that_the_host_does_not_trust_is_told_and_nothing_is_sent(upstream, broker):
+    served = upstream(lambda visit: visit.reply(), secure=True)
+    connect = broker(served, egress={})
+    caller = connect()
+
+    caller.ask()
+    status, content = caller.answer()
+
+    assert (status, served.requests) == (502, [])
+    assert "cannot be trusted" in words(content)[1]
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"])
+def test_authorities_of_the_host_are_trusted(upstream, broker, name):
+    served = upstream(lambda visit: visit.reply(), secure=True)
+    caller = broker(served, egress={name: served.certificate})()
+
+    caller.ask()
+
+    assert caller.answer() == (200, b"ok")
+
+
+def test_the_proxy_of_the_host_carries_it(upstream, broker):
+    """The upstream has a name that only the proxy can reach."""
+    served = upstream(lambda visit: visit.reply(), secure=True)
+    seen = []
+
+    def tunnel(visit):
+        seen.append((visit.method, visit.path, visit.headers.get("proxy-authorization")))
+        with socket.create_connection(("127.0.0.1", served.port)) as far:
+            visit.say(b"HTTP/1.1 200 OK\r\n\r\n")
+            pump(visit.channel, far)
+        return False
+
+    proxy = upstream(tunnel)
+    caller = broker(
+        served,
+        upstream=("https", "nowhere.invalid", 443, ""),
+        egress={"HTTPS_PROXY": f"http://me:secret@127.0.0.1:{proxy.port}", "SSL_CERT_FILE": served.certificate},
+    )()
+
+    caller.ask()
+    status, content = caller.answer()
+
+    assert seen == [("CONNECT", "nowhere.invalid:443", "Basic bWU6c2VjcmV0")]
+    assert status == 502  # the certificate is not for that name, which only TLS through the tunnel can tell
+    assert "certificate of nowhere.invalid" in words(content)[1]
+
+
+def pump(one: socket.socket, other: socket.socket) -> None:
+    """Carry bytes both ways until either ends."""
+    import select
+
+    while True:
+        for source in select.select([one, other], [], [], 20)[0]:
+            piece = source.recv(1 << 16)
+            if not piece:
+                return
+            (other if source is one else one).sendall(piece)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 413, 429, 500, 529])
+def test_errors_of_the_upstream_pass_as_they_are(upstream, broker, status):
+    served = upstream(lambda visit: visit.reply(b'{"type":"error"}', f"{status} Said So", "retry-after: 7\r\n"))
+    caller = broker(served)()
+
+    caller.ask(body=b"{}")
+    found, headers = caller.head()
+
+    assert (found, headers["retry-after"]) == (status, "7")
+    assert caller.take(16) == b'{"type":"error"}'
