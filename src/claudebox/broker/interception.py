@@ -95,10 +95,10 @@ class Interceptor:
 
     def _looking(self, stream: Stream) -> Callable[[], str]:
         """Look for the program that is calling, and return who tells it as soon as it is known."""
-        end = stream.transport.get_extra_info("socket") if stream.transport is not None else None
-        if self._callers is None or end is None:
+        peer = stream.transport.get_extra_info("peername") if stream.transport is not None else None
+        if self._callers is None or not peer:
             return str
-        looking = asyncio.get_running_loop().create_task(self._callers.program(end))
+        looking = asyncio.get_running_loop().create_task(self._callers.program(*peer[:2]))
         return lambda: looking.result() if looking.done() and not looking.cancelled() else ""
 
     def _connector(self, host: str, port: int, dial: Dial | None = None) -> Callable[[], Awaitable[Stream]]:
