@@ -26,7 +26,7 @@ OWN = {
     "journal", "kernel", "launch", "layout", "login", "model", "mounts", "network", "obedience", "places", "plan",
     "policy", "programs", "record", "seccomp", "secrets", "settings", "shadows", "sockets", "supervise",
     "surroundings", "survey", "sweep", "terminal", "values",
-    "watched",
+    "watched", "wishes",
 }  # fmt: skip
 FORBIDDEN = {
     "argparse", "asyncio", "collections", "contextlib", "ctypes", "dataclasses", "enum", "functools", "hashlib",

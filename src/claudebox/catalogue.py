@@ -188,6 +188,21 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="PACKAGE", in_files="project", name="packages",
     ),
     Setting(
+        "packages_optional", ("--packages-optional",), "switch", "What enters",
+        "start without those packages that cannot be had, rather than not at all", in_files="project",
+    ),
+    Setting(
+        "nixpkgs", ("--nixpkgs",), "text", "What enters",
+        "the package set that packages come from: `github:NixOS/nixpkgs/COMMIT`, `path:/DIRECTORY`, or a name of your "
+        "registry, `flake:NAME`",
+        metavar="REFERENCE", in_files="user",
+    ),
+    Setting(
+        "devshell", ("--devshell",), "switch", "What enters",
+        "enter the project's own dev shell (flake.nix or shell.nix) before the program starts; it is evaluated inside",
+        in_files="project",
+    ),
+    Setting(
         "git_credential", (), "record", "What enters",
         "the one host that git inside can log in to, and where its token comes from",
         in_files="user",
@@ -255,6 +270,12 @@ SETTINGS: tuple[Setting, ...] = (
         "uplink", ("--uplink",), "choice", "Restrictions",
         "the program that connects tier `inet`: `pasta`, `slirp4netns`, or whichever works (`auto`)",
         metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto", in_files="user",
+    ),
+    Setting(
+        "nix", ("--nix",), "choice", "Restrictions",
+        "the Nix daemon inside: `auto` where that gives nothing away, through a relay if the daemon trusts you; "
+        "`daemon`, `relay`: in any case; `off`",
+        metavar="HOW", choices=("auto", "daemon", "relay", "off"), default="auto", in_files="user",
     ),
     Setting(
         "auth", ("--auth",), "choice", "Restrictions",

@@ -1,4 +1,4 @@
-"""Processes of ours beside a sandbox: its network, its broker. One mechanism for all of them.
+"""Processes of ours beside a sandbox: its network, its broker, its relay to the Nix daemon. One mechanism for all.
 
 Each can `open` what bwrap binds, `begin` while bwrap is at work, `attach` before the payload runs, `tend` to the end of
 a process of ours, and `finish`, which returns what the person should know.
@@ -49,4 +49,8 @@ def prepare(plan: Plan) -> tuple[tuple[Companion, ...], dict[str, str]]:
         broker = Broker(plan.broker, handed)
         places = broker.sources()
         found.append(broker)
+    if plan.relay is not None:
+        from claudebox.nix.relay import Relay  # noqa: PLC0415
+
+        found.append(Relay(plan.relay, plan.seccomp))
     return tuple(found), places

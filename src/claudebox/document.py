@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
-from claudebox import console, policy
+from claudebox import console, wishes
 from claudebox.catalogue import SETTINGS
 from claudebox.environment import LOADERS, MADE
 from claudebox.errors import ClaudeboxError
@@ -134,7 +134,7 @@ class _Check:
     def _add(self, row: Setting, value: str, line: int, fields: dict[str, str] | None = None) -> None:
         """Take a value if the rules of its setting agree."""
         given = Given(value, f"{self._shown}:{line}" if line else self._shown, fields or {}, self._role == "project")
-        rule = policy.RULES.get(row.key)
+        rule = wishes.RULES.get(row.key)
         try:
             if rule is not None:
                 rule(given)

@@ -145,7 +145,8 @@ def _made(host: Host) -> Iterable[Variable]:
 
 def search_path(host: Host, more: tuple[str, ...] = ()) -> str:
     """Return PATH of the sandbox."""
-    return ":".join((CLIENT_DIRECTORY, *more, *(host.store_path or ("/usr/local/bin", "/usr/bin", "/bin"))))
+    system = ("/usr/local/bin", "/usr/bin", "/bin") if host.usr else ()
+    return ":".join(dict.fromkeys((CLIENT_DIRECTORY, *more, *host.store_path, *system)))
 
 
 def _certificates(host: Host) -> Iterable[Variable]:

@@ -18,6 +18,7 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from claudebox.nix.model import Nix
     from claudebox.toolchains import Found
     from claudebox.uplink.candidates import Candidate
 
@@ -57,7 +58,7 @@ class Host(Value):
     etc: tuple[tuple[str, str, str], ...] = ()  # path, where it really is, reason
     masked: tuple[tuple[str, str], ...] = ()
     kernel_settings: tuple[str, ...] = ()  # parts of /proc that this user could write
-    store: bool = False
+    store: str = ""  # where what is called /nix/store lies
     store_path: tuple[str, ...] = ()
     store_links: tuple[tuple[str, str], ...] = ()  # /bin/sh and its like, on a machine without /usr
     ca_bundle: PathFact | None = None
@@ -83,6 +84,7 @@ class Host(Value):
     managed: tuple[tuple[str, str], ...] = ()  # entries of /etc/claude-code and where they really are
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the person's
     toolchains: Found | None = None
+    nix: Nix | None = None
     token: str = ""  # for git inside
     held_secrets: tuple[HeldSecret, ...] = ()  # with their values, which only the broker gets
     libraries: tuple[str, ...] | ClaudeboxError = ()  # where the broker's are, looked for where there is one
@@ -107,7 +109,8 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     own_files, held = _own_files(f"{home}/.claudebox", workdir.real)
     seen: dict[str, int] = {}
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
-    store = os.path.isdir("/nix/store")
+    nix = _nix(policy, environ, home, path, workdir.real)
+    store = nix.location.store if nix else ""
     homes = [home] if account_home in ("", home) else [home, account_home]
     secrets, token = _kept_outside(policy, environ, path, home, workdir.real)
     found = logins.find(home, instance)
@@ -138,7 +141,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         masked=tuple(row for row in places.MASKED if os.path.isfile(row[0])),
         kernel_settings=tuple(path for path in places.KERNEL_SETTINGS if uid == 0 and os.path.exists(path)),
         store=store,
-        store_path=layout.store_path(path) if store and not usr else (),
+        store_path=layout.store_path(path, usr=usr) if store else (),
         store_links=layout.store_links(path) if store and not usr else (),
         ca_bundle=layout.ca_bundle(examiner, environ),
         resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
@@ -170,6 +173,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
             read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
         ),
         toolchains=_toolchains(policy, home, path, examiner),
+        nix=nix,
         token=token,
         held_secrets=secrets,
         libraries=libraries,
@@ -192,6 +196,14 @@ def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Exam
     from claudebox import toolchains  # noqa: PLC0415 - only for those who ask for one
 
     return toolchains.find((request.name for request in policy.toolchains), home, path, examiner)
+
+
+def _nix(policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str) -> Nix | None:
+    if not layout.has_nix(environ):
+        return None
+    from claudebox.nix import facts  # noqa: PLC0415 - most machines have none
+
+    return facts.read(policy, environ, home=home, path=path, workdir=workdir)
 
 
 def _kept_outside(

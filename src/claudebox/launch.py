@@ -100,7 +100,7 @@ def prepare(plan: Plan) -> Prepared:
 
 
 def _companions(plan: Plan) -> tuple[tuple[Companion, ...], dict[str, str]]:
-    if plan.link is None and plan.broker is None:
+    if plan.link is None and plan.broker is None and plan.relay is None:
         return (), {}
     from claudebox import companions  # noqa: PLC0415 - most sandboxes need none
 

@@ -8,12 +8,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
+    from claudebox.nix.model import NixAccess, NixRelay
+
     Kind = Literal[
         "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow", "socket", "late"
     ]
     Program = Literal["client", "exec", "shell"]
     Tier = Literal["full", "inet", "allow", "none"]
     Uplink = Literal["", "pasta", "slirp4netns"]
+    Nix = Literal["auto", "daemon", "relay", "off"]
     ProjectSecrets = Literal["warn", "mask", "allow"]
     StubKind = Literal["directory", "socket", "dot", "file", "none"]
 
@@ -244,6 +247,11 @@ class Policy(Value):
     kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
     refuse_secrets: bool = False
     private_terminal: bool = False
+    nix: Nix = "auto"
+    nix_origin: str = "default"
+    nixpkgs: str = ""  # the package set that the person chose
+    packages_optional: bool = False
+    devshell: str = ""  # what asked for the project's dev shell
     auth: Literal["broker", "passthrough"] = "passthrough"
     showing: bool = False  # nothing will be started, so nothing may be run or written to find out
 
@@ -255,6 +263,11 @@ class Provision(Value):
     variables: tuple[Variable, ...] = ()
     kept: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()  # directories of programs, in front of those of the system
+    advice: tuple[str, ...] = ()  # sentences for the agent
+    nix: NixAccess | None = None
+    relay: NixRelay | None = None
+    prefix: tuple[str, ...] = ()  # what stands in front of the command
 
 
 class Plan(Value):
@@ -283,5 +296,7 @@ class Plan(Value):
     mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on
     private: bool = False  # the payload gets a terminal of its own
     kept: tuple[str, ...] = ()  # directories of the instance that something inside writes to
+    nix: NixAccess | None = None  # on a machine with Nix
+    relay: NixRelay | None = None
     secrets: tuple[HeldSecret, ...] = ()  # what the broker puts in on the way; printed without values
     broker: Broker | None = None

@@ -54,7 +54,7 @@ def _skeleton() -> Iterable[Mount]:
 
 def _system(policy: Policy, host: Host) -> Iterable[Mount]:
     if host.store:
-        yield Mount("/nix/store", "ro-bind", "programs of Nix", "/nix/store")
+        yield Mount("/nix/store", "ro-bind", "programs of Nix", host.store)
     if host.usr:
         yield Mount("/usr", "ro-bind", "programs of the system", "/usr")
     for root, target in host.roots:
@@ -90,9 +90,11 @@ def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
         yield Mount(f"/etc/{name}", "file", "made by claudebox", content=content, mode=0o644)
     visible = tuple(root for root, present in (("/usr/", host.usr), ("/nix/store/", host.store)) if present)
     for path, real, reason in host.etc:
+        if path == "/etc/ssl/certs" and not host.usr:
+            continue  # made below: a link into the store could not be filled
         if real.startswith(visible):
             yield Mount(path, "symlink", reason, real)
-        elif host.usr or path != "/etc/ssl/certs":
+        else:
             yield Mount(path, "ro-bind", reason, real)
     yield from _ca_bundle(host)
 

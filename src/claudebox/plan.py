@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.host import Host
-    from claudebox.model import Broker, Link, Policy, Secret, Variable
+    from claudebox.model import Broker, Link, Policy, Secret
 
 # Descriptors of the gate inside. One digit, because a shell can redirect no others.
 GATE_DESCRIPTOR = 3
@@ -39,10 +39,10 @@ def make(policy: Policy, host: Host) -> Plan:
     exposure.check_workdir(host)
     _check_terminal(host)
     extra = _provision(policy, host)
-    broker, sockets, placeholders = _broker(policy, host)
+    broker, brokered = _broker(policy, host)
     made = () if policy.command else tuple(client.plan_variables(policy, host))
-    variables = environment.plan_variables(policy, host, (*made, *placeholders, *extra.variables))
-    rows = _rows(policy, host, (*sockets, *extra.mounts), brokered=broker is not None)
+    variables = environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
+    rows = _rows(policy, host, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
     program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
     if program is None:
         raise ClaudeboxError(
@@ -56,7 +56,7 @@ def make(policy: Policy, host: Host) -> Plan:
         variables=variables,
         namespaces=_namespaces(policy, host),
         workdir=host.workdir.real,
-        command=_command(policy, host),
+        command=(*extra.prefix, *_command(policy, host)),
         gate=_gate(host),
         seccomp=program,
         scoped=host.landlock >= 6,
@@ -79,13 +79,17 @@ def make(policy: Policy, host: Host) -> Plan:
         mountpoints=client.mountpoints(policy, host),
         private=policy.private_terminal and host.terminal.shared,
         kept=extra.kept,
+        nix=extra.nix,
+        relay=extra.relay,
         secrets=tuple(row.replace(value="") for row in host.held_secrets),
         broker=broker,
     )
 
 
 def _provision(policy: Policy, host: Host) -> Provision:
-    if not (policy.toolchains or policy.packages or policy.credential or policy.kept_names):
+    if not (
+        policy.toolchains or policy.packages or policy.credential or policy.kept_names or policy.devshell or host.nix
+    ) and policy.nix in ("auto", "off"):
         return Provision()
     from claudebox import provision  # noqa: PLC0415 - only for those who ask for something of it
 
@@ -101,19 +105,15 @@ def _link(policy: Policy, host: Host) -> Link | None:
     return link.replace(served=(*link.served, *withholding.served(policy, host)))
 
 
-def _broker(policy: Policy, host: Host) -> tuple[Broker | None, tuple[Mount, ...], tuple[Variable, ...]]:
+def _broker(policy: Policy, host: Host) -> tuple[Broker | None, Provision]:
     if not client.has_credential(policy, host) and policy.network != "allow" and not host.held_secrets:
-        return None, (), ()
+        return None, Provision()
     from claudebox import brokerage  # noqa: PLC0415 - only where there is something to keep outside
 
-    return (
-        brokerage.plan(policy, host),
-        tuple(brokerage.plan_mounts(policy, host)),
-        tuple(brokerage.plan_variables(policy, host)),
-    )
+    return brokerage.plan(policy, host), brokerage.provide(policy, host)
 
 
-def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...], *, brokered: bool) -> tuple[Mount, ...]:
+def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...], advice: Iterable[str]) -> tuple[Mount, ...]:
     of_client = () if policy.command else client.plan_mounts(policy, host)
     own = arrange(
         (
@@ -134,7 +134,7 @@ def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...], *, brokered: boo
                 f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
             )
     rows = arrange((*own, *asked))
-    text = awareness.describe(policy, rows, brokered=brokered)
+    text = awareness.describe(policy, rows, advice)
     memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)
     return arrange(
         (

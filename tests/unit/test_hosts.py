@@ -44,7 +44,11 @@ def test_the_debian_of_this_file_is_laid_out_like_a_real_one(here):
     need(b"ID=debian" in (read_small("/etc/os-release", follow=True) or b""), "Debian")
     made = hosts.debian()
 
-    assert (here.usr, here.opt, here.store) == (made.usr, made.opt, made.store or os.path.isdir("/nix/store"))
+    assert (here.usr, here.opt, here.store) == (
+        made.usr,
+        made.opt,
+        made.store or ("/nix/store" if os.path.isdir("/nix/store") else ""),
+    )
     assert set(here.roots) <= set(made.roots)
     assert {("/bin", "usr/bin"), ("/lib", "usr/lib"), ("/sbin", "usr/sbin")} <= set(here.roots)
     rows = {path: (real, why) for path, real, why in made.etc}
@@ -102,7 +106,10 @@ def fake_bwrap(tmp_path, monkeypatch):
     def put(mode: int, content: bytes = b" --args --seccomp ") -> bubblewrap.Bubblewrap:
         path = tmp_path / "bwrap"
         path.write_bytes(content)
-        path.chmod(mode)
+        try:
+            path.chmod(mode)
+        except PermissionError:  # in the sandbox of a build with Nix
+            need(condition=False, what="way to make a program setuid")
         return bubblewrap.find((str(tmp_path),))
 
     return put

@@ -45,7 +45,8 @@ def _example(row: Setting) -> Iterator[str]:
         case "choice":
             yield f'{row.file_key} = "{row.default}"'
         case "text":
-            yield f'{row.file_key} = "default"'
+            example = "github:NixOS/nixpkgs/nixos-unstable" if row.key == "nixpkgs" else "default"
+            yield f'{row.file_key} = "{example}"'
         case "list":
             yield f"{row.file_key} = []"
         case "words":
