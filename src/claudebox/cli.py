@@ -149,7 +149,8 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     key = client.key_tail(plan.variables)
     instance.create(facts.instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
     chore = None
-    if facts.login.known and plan.broker is None and not wishes.command:
+    brokered = plan.broker is not None and "api" in plan.broker.sockets
+    if facts.login.known and not brokered and not wishes.command:
         freshness = Freshness(facts.login, facts.instance, environ)
         freshness.bring()
         chore = freshness.look

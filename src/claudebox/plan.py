@@ -42,7 +42,7 @@ def make(policy: Policy, host: Host) -> Plan:
     broker, sockets, placeholders = _broker(policy, host)
     made = () if policy.command else tuple(client.plan_variables(policy, host))
     variables = environment.plan_variables(policy, host, (*made, *placeholders, *extra.variables))
-    rows = _rows(policy, host, (*sockets, *extra.mounts), brokered=broker is not None)
+    rows = _rows(policy, host, (*sockets, *extra.mounts), brokered=bool(sockets))
     program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
     if program is None:
         raise ClaudeboxError(

@@ -15,7 +15,8 @@ from tests.sandbox.test_stand_ins import entries, journal
 PROMISES = [
     "environment", "arguments", "memory", "descriptors", "keyrings", "hidden", "secrets", "login",
     "credential", "sockets", "abstract", "listeners", "domains", "processes", "shared_memory", "terminal",
-    "user_namespaces", "kernel_surface", "privileges", "limits", "names", "read_only", "project", "protected", "survivors",
+    "user_namespaces", "kernel_surface", "privileges", "limits", "names", "read_only", "project", "protected",
+    "survivors",
 ]  # fmt: skip
 DRIVER = """
 import json, os, sys
