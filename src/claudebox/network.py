@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from claudebox.console import clean
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Link, Served, Service, Variable
 
@@ -65,6 +66,15 @@ def _forwarder(host: Host) -> str:
     lines = (line.split() for line in host.resolv_conf.split(b"\n"))
     servers = [words[1] for words in lines if words[:1] == [b"nameserver"] and len(words) > 1]
     return _FORWARDER6 if servers and all(b":" in server for server in servers) else _FORWARDER4
+
+
+def aliases(host: Host) -> dict[str, str]:
+    """Return the loopback address inside at which the broker answers for each host of a secret.
+
+    Programs find it in /etc/hosts, so that none of them has to know of a proxy.
+    """
+    names = dict.fromkeys(name for secret in host.held_secrets for name, _ in secret.hosts)
+    return {name: f"127.67.{66 + index // 250}.{1 + index % 250}" for index, name in enumerate(names)}
 
 
 def plan_link(policy: Policy, host: Host) -> Link | None:
@@ -201,6 +211,14 @@ def advice(policy: Policy) -> Iterator[str]:
             "host itself are out of reach, under every address and name: connections there are refused at once. That "
             "is intended and cannot be changed from inside; say what you would need instead of trying other ways."
         )
+    if policy.network != "none":
+        for secret in policy.secrets:
+            hosts = ", ".join(map(clean, secret.places))
+            yield (
+                f"{secret.env} is a placeholder. Use it as you would use the value: in a header or as a password of a "
+                f"request to {hosts} over HTTPS, it is replaced by the value on the way. Anywhere else, in an address "
+                "or a body, for another host, it stays what it is; the value itself is not in the sandbox."
+            )
     for port in policy.host_ports:
         yield f"Port {port} at 127.0.0.1 and ::1 is the host's: a service that the person opened for you."
     for port in policy.published:

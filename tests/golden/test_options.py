@@ -97,7 +97,7 @@ def lines(made: Plan) -> Iterator[str]:
 def shown(word: bwrap.Word) -> str:
     if isinstance(word, bytes):
         return f"<content {len(word)} bytes {sha256(word).hexdigest()[:12]}>"
-    if isinstance(word, bwrap.Socket):
+    if isinstance(word, bwrap.Socket | bwrap.Pipe):
         return f"<socket {word.name}>"
     return f"<descriptor on {bash_quote(word.path)}>" if isinstance(word, bwrap.Pin) else bash_quote(word)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.conftest import bake
 from tests.network import processes, topology
-from tests.network.conftest import PYTHON, bake
+from tests.network.conftest import PYTHON
 from tests.network.test_ports import ECHO, SEND, SENT, echo, end
 from tests.network.test_reach import DATAGRAMS, PLACES
 from tests.network.topology import PORT, wait_until

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from claudebox.broker.credentials import Fixed, Login, Refused
 from claudebox.broker.egress import Egress
 from claudebox.broker.forward import forward
+from claudebox.broker.recording import Recording
 from claudebox.broker.rules import Refusal, Rules
 from claudebox.broker.stream import Pool, Stream
 
@@ -142,7 +143,7 @@ async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitab
     pool = Pool(egress.connect)
 
     async def serve(stream: Stream) -> None:
-        await forward(stream, pool, rules)
+        await forward(stream, pool, Recording(rules, context.log, (host, port), "api"))
 
     server = await asyncio.get_running_loop().create_unix_server(lambda: Stream(serve), sock=context.made("api"))
 

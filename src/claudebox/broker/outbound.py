@@ -70,7 +70,7 @@ def upstream(url: str, without: str) -> Upstream | None:
 
 async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it
     """Begin to serve, each listener as soon as it comes."""
-    outbound = Outbound(config, record=getattr(context, "record", unrecorded))
+    outbound = Outbound(config, record=context.record, intercept=context.intercept)
     loop = asyncio.get_running_loop()
     loop.add_reader(outbound.watch.channel.fileno(), outbound.watch.follow)
 

@@ -71,9 +71,15 @@ def _record(fields: tuple[Field, ...]) -> dict[str, Any]:
         "required": [field.name for field in fields if field.default is None],
         "properties": {
             field.name: {
-                **({"enum": list(field.choices)} if field.choices else _TEXT),
+                **_value(field),
                 "description": field.help.replace("`", "") + ".",
             }
             for field in fields
         },
     }
+
+
+def _value(field: Field) -> dict[str, Any]:
+    if field.many:
+        return {"type": "array", "items": _TEXT, "minItems": 1}
+    return {"enum": list(field.choices)} if field.choices else _TEXT

@@ -45,7 +45,8 @@ def _example(row: Setting) -> Iterator[str]:
         case "choice":
             yield f'{row.file_key} = "{row.default}"'
         case "text":
-            yield f'{row.file_key} = "default"'
+            example = "github:NixOS/nixpkgs/nixos-unstable" if row.key == "nixpkgs" else "default"
+            yield f'{row.file_key} = "{example}"'
         case "list":
             yield f"{row.file_key} = []"
         case "words":
@@ -61,4 +62,5 @@ def _example(row: Setting) -> Iterator[str]:
             for field in row.fields:
                 value = field.example or field.default
                 if value:
-                    yield f'{field.name} = "{value}"'
+                    words = ", ".join(f'"{word}"' for word in (value.split() if field.many else (value,)))
+                    yield f"{field.name} = [{words}]" if field.many else f"{field.name} = {words}"

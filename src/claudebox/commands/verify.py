@@ -73,6 +73,7 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("read_only", "everything is read-only but what the plan says", "SAND-04 SAND-06 C25"),
     ("project", "the project can be worked on", "SAND-05"),
     ("protected", "what your tools obey in the project cannot change", "SEC-04 C20 C22 D05 D06 D21"),
+    ("nix_daemon", "the Nix daemon trusts nobody inside, or is not there", "NIXSEC-01 G01 G03"),
     ("survivors", "nothing outlives the sandbox", "SAND-15 E12"),
 )
 
@@ -136,7 +137,7 @@ def examine(
         facts = _with_canary(host.read(wishes, {**environ, "CLAUDEBOX_CANARY": canaries.token}), canaries)
         plan = planning.make(wishes, facts)
         output = _launch(_with_probe(plan, facts, canaries), facts, alter, lambda plan: prepare(plan, canaries))
-        return list(_findings(output, canaries))
+        return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
     finally:
         canaries.remove()
         if new:
@@ -198,6 +199,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
         "writable": [row.dest for row in plan.mounts if row.writable],
         "protected": [row.dest for row in plan.mounts if row.reason.startswith("protected:")],
         "workdir": plan.workdir,
+        "nix": "" if plan.nix is None else "told" if plan.nix.told and plan.nix.kind == "daemon" else plan.nix.kind,
     }
 
 
@@ -211,7 +213,7 @@ def _launch(
     plan: Plan, facts: Host, alter: Callable[[Plan], Plan], prepare: Callable[[Plan], Prepared]
 ) -> dict[str, dict[str, str]]:
     """Run the probe and return what it wrote, by promise."""
-    instance.create(facts.instance, workdir=plan.workdir, key="", mountpoints=plan.mountpoints)
+    instance.create(facts.instance, workdir=plan.workdir, key="", mountpoints=plan.mountpoints, kept=plan.kept)
     prepared = prepare(alter(plan))
     reading, writing = os.pipe()
     kept = os.dup(1)

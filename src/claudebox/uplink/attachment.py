@@ -42,7 +42,7 @@ class Attachment:
     def open(self) -> None:
         """Make nothing: bwrap binds nothing of ours."""
 
-    def begin(self) -> None:
+    def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start the warden, which gathers what it needs while bwrap builds the sandbox."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self._life, held = os.pipe2(os.O_CLOEXEC)  # the other end is the warden's alone: it closes when the warden ends

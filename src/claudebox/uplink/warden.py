@@ -218,7 +218,7 @@ def _serve(served: Served) -> socket.socket:
     kind = socket.SOCK_STREAM if served.kind == "stream" else socket.SOCK_DGRAM
     listener = socket.socket(socket.AF_INET, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
-        listener.bind(("127.0.0.1", served.port))
+        listener.bind((served.address, served.port))
         if served.kind == "stream":
             listener.listen(_BACKLOG)
     except OSError as error:
