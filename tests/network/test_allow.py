@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.conftest import bake
+from tests.baking import bake
 from tests.network import processes, topology
 from tests.network.conftest import PYTHON
 from tests.network.test_ports import ECHO, SEND, SENT, echo, end

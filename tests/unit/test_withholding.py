@@ -137,7 +137,7 @@ def test_a_value_does_not_enter_under_another_name():
     environ = {**hosts.ENVIRON, "OTHER": f"https://x:{VALUE}@github.com"}
     wishes = Policy("exec", ("true",), network="inet", secrets=(HELD,))
 
-    assert plan.make(wishes, host(environ=environ))
+    assert plan.make(wishes, host(environ=environ)).broker is not None
     with pytest.raises(ClaudeboxError, match="has the value in it"):
         plan.make(wishes.replace(names=(NameRequest("OTHER", "--env"),)), host(environ=environ))
 
