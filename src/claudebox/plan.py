@@ -81,7 +81,7 @@ def make(policy: Policy, host: Host) -> Plan:
         kept=extra.kept,
         nix=extra.nix,
         relay=extra.relay,
-        secrets=host.held_secrets,
+        secrets=tuple(row.replace(value="") for row in host.held_secrets),
         broker=broker,
     )
 

@@ -15,8 +15,9 @@ from claudebox import bwrap, environment, plan
 from claudebox.explain import bash_quote
 from claudebox.git import Repository
 from claudebox.host import Terminal
-from claudebox.model import MountRequest, NameRequest, Policy
+from claudebox.model import HeldSecret, MountRequest, NameRequest, Policy
 from claudebox.programs import Client
+from claudebox.uplink.candidates import Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,10 @@ GENEROUS = Policy(
     ),
     allow_userns=True,
 )
+_SECRET = HeldSecret(
+    "GH_TOKEN", (("api.github.com", 443), ("git.example.org", 8443)), "env:GH_TOKEN", "config.toml:1",
+    value="ghp_the-value-itself", placeholder="ghp_what-stands-for-it",
+)  # fmt: skip
 _COMMON = "/home/alice/main/.git"
 _OWN = f"{_COMMON}/worktrees/project"
 _WORKTREE = Repository(
@@ -70,6 +75,10 @@ def cases() -> dict[str, tuple[Policy, Host]]:
         ),
     )
     made["debian-listed"] = LISTED, hosts.debian()
+    made["debian-secrets"] = (
+        Policy("exec", ("gh", "pr", "list"), network="inet", secrets=(_SECRET,)),
+        hosts.debian(held_secrets=(_SECRET,), uplinks=(Candidate("pasta", "/usr/bin/pasta"),)),
+    )
     made["debian-worktree"] = CLIENT, hosts.debian(repository=_WORKTREE)
     made["debian-root"] = (
         CLIENT,
@@ -97,8 +106,10 @@ def lines(made: Plan) -> Iterator[str]:
 def shown(word: bwrap.Word) -> str:
     if isinstance(word, bytes):
         return f"<content {len(word)} bytes {sha256(word).hexdigest()[:12]}>"
-    if isinstance(word, bwrap.Socket | bwrap.Pipe):
+    if isinstance(word, bwrap.Socket):
         return f"<socket {word.name}>"
+    if isinstance(word, bwrap.Pipe):
+        return f"<pipe {word.name}>"
     return f"<descriptor on {bash_quote(word.path)}>" if isinstance(word, bwrap.Pin) else bash_quote(word)
 
 

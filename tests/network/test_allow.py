@@ -8,10 +8,12 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
+from tests.baking import bake
 from tests.network import processes, topology
-from tests.network.conftest import PYTHON, bake
+from tests.network.conftest import PYTHON
 from tests.network.test_ports import ECHO, SEND, SENT, echo, end
 from tests.network.test_reach import DATAGRAMS, PLACES
 from tests.network.topology import PORT, wait_until
@@ -38,7 +40,7 @@ def test_allow_leads_to_the_names_that_are_listed_and_nowhere_else(box_in_world)
     near: list[Target] = [[way, name, PORT] for way in WAYS for name in NEAR]
     direct: list[Target] = [["tcp", "127.0.0.1", PORT], ["tcp", "::1", PORT]]
     direct += [["tcp", address, PORT] for address, _, _ in (*topology.OPEN, *topology.CLOSED)]
-    direct += [[kind, address, port] for kind, address, port in DATAGRAMS]
+    direct += cast("list[Target]", DATAGRAMS)
     plain: list[Target] = [["tcp", target[1], PORT] for target in (*reached, *unlisted, *near)]
     plain = [target for target in plain if target[1] != "dead-six.example"]
     control = box.probe([*plain, *direct], flags=None)
@@ -472,3 +474,53 @@ def test_check_tells_whether_programs_need_a_proxy(plain_netbox):
 
     findings = {row["name"]: row for row in json.loads(result.stdout)["findings"]}
     assert findings["network allow"]["status"] == "ok"
+
+
+RUDE = """
+import os, random, socket, struct, sys, threading
+WORDS = (
+    b"CONNECT other.example:8000 HTTP/1.1\\r\\n\\r\\n", b"CONNECT public.example:8000 HTTP/1.1\\r\\n\\r\\n",
+    b"CONNECT pub", b"\\5\\1\\0\\5\\1\\0\\3\\x0epublic.example\\x1f\\x40", b"\\5\\1", os.urandom(64),
+    b"GET http://public.example:8000/ HTTP/1.1\\r\\n\\r\\n",
+    b"\\x16\\3\\1\\2\\0\\1", b"GET / HTTP/1.1\\r\\nHost: public.example\\r\\n\\r\\n", b"",
+)
+def call(index):
+    try:
+        where = ("public.example", 8000) if index % 3 == 0 else ("127.0.0.1", (3128, 3129, 53)[index % 5 % 3])
+        with socket.create_connection(where, timeout=5) as channel:
+            channel.sendall(WORDS[index % len(WORDS)])
+            if index % 2:
+                channel.settimeout(0.2)
+                channel.recv(1 << 16)
+            if index % 4 == 0:  # leave with a reset
+                channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    except OSError:
+        pass
+for line in sys.stdin:
+    threads = [threading.Thread(target=call, args=(index,)) for index in range(int(line))]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    print("done", flush=True)
+"""
+
+
+def test_rude_callers_leave_nothing_behind(plain_netbox):
+    # proves NET-03
+    script = plain_netbox.write("rude.py", RUDE)
+    with plain_netbox.start(PYTHON, script, flags=allow("public.example"), stdin=subprocess.PIPE) as process:
+
+        def be_rude(count: int) -> None:
+            process.stdin.write(f"{count}\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "done\n"
+
+        be_rude(30)
+        (number,) = broker_of(process)
+        held = f"/proc/{number}/fd"
+        assert wait_until(lambda: len(os.listdir(held)) < 40)
+        before = len(os.listdir(held))
+        be_rude(300)
+        assert wait_until(lambda: len(os.listdir(held)) <= before + 2)
+        process.stdin.close()
+        assert process.wait(15) == 0
+        assert "broker" not in process.stderr.read()

@@ -382,6 +382,7 @@ def test_the_proxy_of_the_host_is_used_and_its_password_stays_outside(webbox, wo
     try:
         result = webbox.sh(
             "curl -sS https://four.example/page; curl -sS http://four.example/page; "
+            "curl -sS --noproxy '*' http://four.example/page; "
             "curl -sS https://public.example/page; curl -s http://rebound.example/; "
             "env; cat /proc/*/environ /run/claudebox/SANDBOX.md",
             flags=flags,
@@ -390,13 +391,14 @@ def test_the_proxy_of_the_host_is_used_and_its_password_stays_outside(webbox, wo
         process.kill()
         process.wait()
 
-    assert result.stdout.count("page of four.example") == 2, result.stderr
+    assert result.stdout.count("page of four.example") == 3, result.stderr
     assert "page of public.example" in result.stdout
     assert "`rebound.example` points at" in result.stdout
     assert "pass" not in result.stdout.replace("passwd", "").replace("bypass", "") + result.stderr
     assert "through the proxy of this machine, 192.168.77.1:8888" in result.stderr
     asked = process.stdout.read().splitlines()
-    assert asked == ["CONNECT four.example:443 HTTP/1.1 True", "GET http://four.example/page HTTP/1.1 True"]
+    by_url = "GET http://four.example/page HTTP/1.1 True"
+    assert asked == ["CONNECT four.example:443 HTTP/1.1 True", by_url, by_url]
 
 
 def test_a_proxy_of_the_host_that_is_not_http_is_said_not_to_be_used(webbox):

@@ -11,6 +11,7 @@ import json
 import ssl
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -56,6 +57,10 @@ class Handler(BaseHTTPRequestHandler):
             self._say(200, b"granted\n")
         else:
             self._say(401, b"refused\n", WWW_Authenticate='Basic realm="x"')
+
+    def _slow(self, line: object) -> None:
+        time.sleep(0.7)
+        self._check(line)
 
     def _echo(self, line: object) -> None:
         """Give everything back, in the head and in the body, in several encodings."""

@@ -9,6 +9,7 @@ import pty
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ VALUE = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYzzzzzzKEYq"
 OUTSIDE = {"AWS_SECRET_ACCESS_KEY": VALUE}
 
 
-def records(box) -> list[list[dict]]:
+def records(box) -> list[list[dict[str, Any]]]:
     """Return the lines of every record, oldest first."""
     directory = Path(box.home, ".claudebox/log")
     return [[json.loads(line) for line in path.read_text().splitlines()] for path in sorted(directory.glob("*.jsonl"))]

@@ -350,3 +350,38 @@ def test_there_is_always_room_for_the_way_to_the_model():
 
     assert 8 <= module.capacity() <= 1024
     assert module.capacity() == 8 or module.capacity() * 6 <= limit // 2
+
+
+def test_on_the_web_a_server_that_speaks_first_opens_nothing(monkeypatch):
+    monkeypatch.setattr(module, "WEB", range(1, 65536))
+
+    async def body():
+        async with gateway() as setting:
+            caller = await setting.call()
+            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            far.send(b"HTTP/1.0 408 Request Time-out\r\n\r\n")
+            await asyncio.sleep(0.1)
+            caller.send(client_hello("b.example"))
+            assert await drained(caller) == hello.REFUSAL
+            with contextlib.suppress(ConnectionResetError):  # what it said was never taken
+                assert await drained(far) == b""
+            caller.close()
+            far.close()
+
+    asyncio.run(body())
+
+
+def test_on_the_web_a_server_that_leaves_first_is_told(monkeypatch):
+    monkeypatch.setattr(module, "WEB", range(1, 65536))
+
+    async def body():
+        async with gateway() as setting:
+            caller = await setting.call()
+            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            far.close()
+            assert await read(caller) == b""
+            caller.close()
+
+    asyncio.run(body())

@@ -8,11 +8,12 @@ import json
 import os
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.certificates import TestAuthority
 
+from claudebox.broker import certificates
 from claudebox.broker.decisions import Log
 from claudebox.broker.interception import Interceptor
 from claudebox.broker.substitution import Secret
@@ -42,9 +43,9 @@ class Loopback:
 class Bench:
     """Everything that one test needs."""
 
-    def __init__(self, interceptor: Interceptor, dialer: Loopback, port: int, log) -> None:
-        self.interceptor, self.dialer, self.port, self.log = interceptor, dialer, port, log
-        self.context = ssl.create_default_context(cadata=interceptor.authority.certificate.decode())
+    def __init__(self, trusted: bytes, dialer: Loopback, port: int, log) -> None:
+        self.dialer, self.port, self.log = dialer, port, log
+        self.context = ssl.create_default_context(cadata=trusted.decode())
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context, server_hostname=HOST)
@@ -57,7 +58,7 @@ class Bench:
         writer.close()
         return answer
 
-    def decisions(self) -> list[dict]:
+    def decisions(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
@@ -90,11 +91,12 @@ async def bench(tmp_path, answer: Answer, *, trusted: bool = True) -> AsyncItera
     dialer = Loopback(server.sockets[0].getsockname()[1])
     secret = Secret("TOKEN", VALUE, PLACEHOLDER, frozenset({(HOST, 443)}))
     record = Log(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
-    interceptor = Interceptor([secret], str(bundle), dialer, record)  # type: ignore[arg-type]
+    issued = await certificates.obtain([HOST])
+    interceptor = Interceptor([secret], issued.contexts, str(bundle), dialer, record)  # type: ignore[arg-type]
     listener = socket.create_server(("127.0.0.1", 0))
     serving = await interceptor.serve(listener, HOST, 443)
     try:
-        yield Bench(interceptor, dialer, listener.getsockname()[1], log)
+        yield Bench(issued.trusted, dialer, listener.getsockname()[1], log)
     finally:
         serving.close()
         interceptor.close()

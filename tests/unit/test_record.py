@@ -7,6 +7,7 @@ import os
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -51,7 +52,8 @@ def test_a_record_is_the_persons_alone(state):
 
 def test_old_records_go_and_new_ones_stay(state, monkeypatch):
     monkeypatch.setattr(record, "MOST_FILES", 8)
-    names = []
+    names: list[str] = []
+    kept: list[str] = []
     for _ in range(22):
         made = record.Record(state, "project")
         made.write("start", {})
@@ -102,7 +104,7 @@ def decide(decisions: Log, **changes) -> None:
     decisions.record(**row)
 
 
-def written(path) -> list[dict]:
+def written(path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -138,8 +140,8 @@ def filled(state):
     return state
 
 
-def shown(state, capfd, monkeypatch, *argv) -> str:
-    monkeypatch.setattr(log.instance, "locate", lambda _home, _root: type("I", (), {"name": "this"}))
+def shown(state, capfd, monkeypatch, *argv):
+    monkeypatch.setattr("claudebox.instance.locate", lambda _home, _root: type("I", (), {"name": "this"}))
     assert log.run({"HOME": os.path.dirname(state)}, settings.parse(["--log", *argv])) == 0
     return capfd.readouterr().out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import ssl
@@ -9,8 +10,10 @@ import zlib
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
-from claudebox.broker.authority import Authority, upstream_context
+from claudebox.broker import certificates
+from claudebox.broker.authority import issue
 from claudebox.broker.filtering import Decompressed, Payload
 from claudebox.broker.message import Malformed
 from claudebox.broker.substitution import Secret, Substitution, encodings, may_carry
@@ -70,10 +73,6 @@ def test_every_form_of_a_value_is_replaced_by_as_many_bytes():
         assert (b"BCDEFGHIJ" in text) <= (HERE.clean(b"ghp_0123456789abcdefghij" + text) != text)
 
 
-def fed(cleaner, pieces) -> bytes:
-    return b"".join(part for piece in pieces for part in cleaner.feed(piece)) + cleaner.end()
-
-
 def test_what_cannot_be_the_beginning_of_a_value_passes_at_once():
     cleaner = HERE.cleaner()
 
@@ -102,26 +101,28 @@ def test_chunks_are_taken_apart_wherever_they_are_cut(size):
     assert b"".join(payload.feed(raw[at : at + size]) for at in range(0, len(raw), size)) == b"hello 0123456789"
 
 
-def test_the_authority_is_bound_to_its_hosts_and_speaks_http1_only():
-    authority = Authority(["github.com"])
-    certificate = x509.load_pem_x509_certificate(authority.certificate)
+def test_the_authority_is_bound_to_its_hosts_and_leaves_no_key_of_its_own():
+    trusted, chains = issue(["github.com"])
+    certificate = x509.load_pem_x509_certificate(trusted)
     constraints = certificate.extensions.get_extension_for_class(x509.NameConstraints)
+    key = serialization.load_pem_private_key(chains["github.com"], None)
 
     assert constraints.critical
     assert constraints.value.permitted_subtrees == [x509.DNSName("github.com")]
-    assert b"PRIVATE" not in authority.certificate
-    with pytest.raises(ValueError, match="not a host of a secret"):
-        authority.context("other.example")
-    assert authority.certificate != Authority(["github.com"]).certificate
+    assert b"PRIVATE" not in trusted
+    assert list(chains) == ["github.com"]
+    assert chains["github.com"].count(b"PRIVATE KEY") == 2  # one begins and ends
+    assert key.public_key() != certificate.public_key()
+    assert trusted != issue(["github.com"])[0]
 
 
-def handshake(authority: Authority, host: str, asked: str, trusted: bytes) -> ssl.SSLObject:
+def handshake(issued: certificates.Issued, host: str, asked: str, trusted: bytes) -> ssl.SSLObject:
     """Let a client and a server speak through memory."""
     client_context = ssl.create_default_context(cadata=trusted.decode())
     client_context.set_alpn_protocols(["h2", "http/1.1"])
     upward, downward = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = client_context.wrap_bio(downward, upward, server_hostname=asked)
-    server = authority.context(host).wrap_bio(upward, downward, server_side=True)
+    server = issued.contexts[host].wrap_bio(upward, downward, server_side=True)
     waiting = [client, server]
     for _ in range(20):
         for side in list(waiting):
@@ -135,22 +136,29 @@ def handshake(authority: Authority, host: str, asked: str, trusted: bytes) -> ss
 
 
 def test_a_program_that_trusts_the_session_gets_through_to_this_host_alone():
-    authority = Authority(["github.com", "api.github.com"])
+    issued = asyncio.run(certificates.obtain(["github.com", "api.github.com"]))
+    other = asyncio.run(certificates.obtain(["github.com"]))
 
-    assert (
-        handshake(authority, "github.com", "github.com", authority.certificate).selected_alpn_protocol() == "http/1.1"
-    )
+    assert handshake(issued, "github.com", "github.com", issued.trusted).selected_alpn_protocol() == "http/1.1"
     with pytest.raises(ssl.SSLError, match=r"(?i)unrecognized.name|callback.failed"):
-        handshake(authority, "github.com", "api.github.com", authority.certificate)
+        handshake(issued, "github.com", "api.github.com", issued.trusted)
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(authority, "github.com", "github.com", Authority(["github.com"]).certificate)
+        handshake(issued, "github.com", "github.com", other.trusted)
+
+
+def test_certificates_that_cannot_be_made_are_a_failure():
+    with pytest.raises(OSError, match="could not be made"):
+        asyncio.run(certificates.obtain(["not a name\u2603"]))
 
 
 def test_the_real_host_is_always_verified(tmp_path):
     bundle = tmp_path / "bundle.pem"
-    bundle.write_bytes(Authority(["a.example"]).certificate)
-    context = upstream_context(str(bundle))
+    bundle.write_bytes(issue(["a.example"])[0])
+    context = certificates.upstream_context(str(bundle))
 
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname
     assert len(context.get_ca_certs()) == 1
+    bundle.write_bytes(b"nothing of the kind")
+    with pytest.raises(OSError, match=r"in .*bundle.pem, cannot be read"):
+        certificates.upstream_context(str(bundle))

@@ -21,12 +21,29 @@ if TYPE_CHECKING:
 
 _WAITING = 8  # lookups at a time; more callers than that stay nameless
 _PATIENCE = 0.2
+_DELAY = 0.02  # seconds: a connection comes about first, who made it is found out then
 _RECENT = 16
 _LONGEST = 32
 _ADDRESS, _INODE = 1, 9  # columns of /proc/net/tcp
 
 
-_current: ContextVar[asyncio.Task[str] | None] = ContextVar("caller", default=None)
+class _Search:
+    """One caller, and what is found out about it."""
+
+    def __init__(self, callers: Callers, caller: socket.socket) -> None:
+        self._callers = callers
+        self._end: tuple[str, int] = caller.getpeername()[:2]
+        self.begun: asyncio.Task[str] | None = None
+        self.timer = asyncio.get_running_loop().call_later(_DELAY, self.start)
+
+    def start(self) -> asyncio.Task[str]:
+        """Look now, if nobody does already."""
+        if self.begun is None:
+            self.begun = asyncio.get_running_loop().create_task(self._callers.program(*self._end))
+        return self.begun
+
+
+_current: ContextVar[_Search | None] = ContextVar("caller", default=None)
 
 
 class Attributed:
@@ -37,13 +54,13 @@ class Attributed:
 
     def begin(self, caller: socket.socket) -> None:
         """Look for the program of this caller; what this task writes down from now on is about it."""
-        _current.set(asyncio.get_running_loop().create_task(self._callers.program(caller)))
+        _current.set(_Search(self._callers, caller))
 
     async def known(self) -> None:
         """Wait until the program is known or cannot be found: it is only found while it waits for an answer."""
-        looking = _current.get()
-        if looking is not None:
-            await asyncio.wait({looking})
+        search = _current.get()
+        if search is not None:
+            await asyncio.wait({search.start()})
 
     def __call__(
         self, *, host: str, port: int, verdict: str, rule: str, up: int = 0, down: int = 0, program: str = ""
@@ -55,7 +72,12 @@ class Attributed:
             found = looked.result() if known and looked is not None else program
             self._record(host=host, port=port, verdict=verdict, rule=rule, up=up, down=down, program=found)
 
-        looking = _current.get()
+        search = _current.get()
+        if search is not None and verdict == "allowed":  # it is over: nobody is there to be found any more
+            search.timer.cancel()
+            looking = search.begun
+        else:
+            looking = search.start() if search is not None else None
         if looking is None or looking.done():
             write(looking)
         else:
@@ -75,13 +97,12 @@ class Callers:
         """Look no more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def program(self, caller: socket.socket) -> str:
-        """Return the name of the program at the other end, if it is found soon."""
+    async def program(self, address: str, port: int) -> str:
+        """Return the name of the program at this end of a connection, if it is found soon."""
         if self._waiting >= _WAITING:
             return ""
         self._waiting += 1
         try:
-            address, port = caller.getpeername()[:2]
             looking = asyncio.get_running_loop().run_in_executor(self._thread, self.find, address, port)
             return await asyncio.wait_for(looking, _PATIENCE)
         except (OSError, ValueError, TimeoutError, RuntimeError):

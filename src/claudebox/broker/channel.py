@@ -36,6 +36,14 @@ async def first_to_speak(*channels: socket.socket) -> socket.socket:
             loop.remove_reader(channel.fileno())
 
 
+def has_ended(channel: socket.socket) -> bool:
+    """Tell whether the other side has said its last word, which must be the next thing to be heard."""
+    try:
+        return not channel.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+
+
 async def peek(channel: socket.socket, missing: Callable[[bytes], int]) -> bytes:
     """Return what has come, when `missing` says that it is enough; it returns how many bytes it wants, or nothing."""
     wanted = 1
@@ -62,7 +70,10 @@ async def peek(channel: socket.socket, missing: Callable[[bytes], int]) -> bytes
 async def take(channel: socket.socket, count: int) -> None:
     """Take what was looked at."""
     while count > 0:
-        count -= len(await asyncio.get_running_loop().sock_recv(channel, count))
+        piece = await asyncio.get_running_loop().sock_recv(channel, count)
+        if not piece:
+            raise EOFError
+        count -= len(piece)
 
 
 async def say(channel: socket.socket, data: bytes) -> None:

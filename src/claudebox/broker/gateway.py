@@ -8,8 +8,6 @@ understands. Listeners belong to the sandbox's network, connections are made fro
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
 import resource
 import socket
 from typing import TYPE_CHECKING
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING
 from claudebox.broker import channel, heads, hello, socks
 from claudebox.broker.admission import Refusal, unrecorded
 from claudebox.broker.dialing import Unreachable
-from claudebox.domains import canonical
+from claudebox.domains import WEB, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -102,9 +100,7 @@ class Gateway:
             admitted, far = await self._reach(*heads.authority(head.target, 0))
         except (Refusal, Unreachable, heads.Malformed) as error:
             return await self._refuse_http(caller, error)
-        await channel.take(caller, head.size)
-        await channel.say(caller, b"HTTP/1.1 200 Connection established\r\n\r\n")
-        return await self._open(caller, admitted, far)
+        return await self._open(caller, admitted, far, head.size, b"HTTP/1.1 200 Connection established\r\n\r\n")
 
     async def _forward(self, caller: socket.socket, head: heads.Head) -> bool:
         """Pass one request on that was written for a proxy."""
@@ -161,8 +157,7 @@ class Gateway:
         except Unreachable:
             await channel.part(caller, socks.reply(socks.UNREACHABLE))
             return False
-        await channel.say(caller, socks.reply(socks.GRANTED))
-        return await self._open(caller, admitted, far)
+        return await self._open(caller, admitted, far, word=socks.reply(socks.GRANTED))
 
     async def _redirected(self, caller: socket.socket) -> bool:
         """Serve somebody who connected to an address that we had given out for a name."""
@@ -179,8 +174,12 @@ class Gateway:
             return False
         return await self._open(caller, admitted, far)
 
-    async def _reach(self, host: str, port: int) -> tuple[Admission, socket.socket]:
+    async def _reach(self, host: str, port: int) -> tuple[Admission, socket.socket | None]:
+        """Return a connection; none yet to a server that the proxy of this machine is to be asked for by URL."""
         admitted = self._door.admit(host, port)
+        upstream = self._dialer.upstream
+        if port == 80 and upstream is not None and upstream.serves(admitted.name):
+            return admitted, None
         return admitted, await self._counted(admitted, self._dialer.dial(admitted.name, port))
 
     async def _counted(self, admitted: Admission, dialling: Awaitable[socket.socket]) -> socket.socket:
@@ -194,10 +193,18 @@ class Gateway:
             self._record(host=admitted.name, port=admitted.port, verdict="failed", rule=admitted.rule)
             raise error if isinstance(error, Unreachable) else Unreachable(str(error)) from None
 
-    async def _open(self, caller: socket.socket, admitted: Admission, far: socket.socket) -> bool:
+    async def _open(
+        self, caller: socket.socket, admitted: Admission, far: socket.socket | None, taken: int = 0, word: bytes = b""
+    ) -> bool:
         """Look at what is said first, and open the way if it is meant for the server that was asked for."""
         try:
+            await channel.take(caller, taken)
+            await channel.say(caller, word)
+            if far is None:
+                return await self._open_http(caller, admitted, far)
             speaker = await channel.first_to_speak(caller, far)
+            if speaker is far and admitted.port in WEB and not channel.has_ended(far):
+                speaker = await channel.first_to_speak(caller)  # on the web, clients speak first
             if speaker is caller:
                 start = await channel.peek(caller, lambda _: 0)
                 if start[0] == hello.HANDSHAKE:
@@ -205,7 +212,8 @@ class Gateway:
                 if admitted.port == 80 or heads.looks_like_request(start):
                     return await self._open_http(caller, admitted, far)
         except (OSError, EOFError, TimeoutError, ValueError):
-            far.close()
+            if far is not None:
+                far.close()
             self._record(host=admitted.name, port=admitted.port, verdict="allowed", rule=admitted.rule)
             raise
         return self._carry(caller, admitted, far)
@@ -234,7 +242,7 @@ class Gateway:
             far.close()
         return False
 
-    async def _open_http(self, caller: socket.socket, admitted: Admission, far: socket.socket) -> bool:
+    async def _open_http(self, caller: socket.socket, admitted: Admission, far: socket.socket | None) -> bool:
         """Pass one request of plain HTTP on: its `Host` must be the server that was asked for."""
         try:
             async with asyncio.timeout(GREETING):
@@ -243,13 +251,13 @@ class Gateway:
             if (canonical(host), port) != (admitted.name, admitted.port) or not head.target.startswith(("/", "*")):
                 raise self._door.denial(host, port, "other-host", f"this connection is for `{admitted.name}`")
             return await self._ask(caller, head, admitted, head.target, far)
-        except (Refusal, heads.Malformed) as error:
-            far.close()
+        except (Refusal, Unreachable, heads.Malformed) as error:
+            if far is not None:
+                far.close()
             return await self._refuse_http(caller, error)
 
     def _carry(self, caller: socket.socket, admitted: Admission, far: socket.socket, sent: int = 0) -> bool:
         """Hand both sides to the kernel, and write down how much passed when it is over."""
-        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
 
         def ended(up: int, down: int) -> None:
             self._room.release()
@@ -257,11 +265,7 @@ class Gateway:
                 host=admitted.name, port=admitted.port, verdict="allowed", rule=admitted.rule, up=sent + up, down=down
             )
 
-        def told(up: int, down: int) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(ended, up, down, context=context)
-
-        self._pump.carry(caller, far, told)
+        self._pump.carry(caller, far, ended)
         return True
 
     async def _part(self, caller: socket.socket, last: bytes) -> None:

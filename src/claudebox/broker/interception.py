@@ -12,7 +12,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from claudebox.broker import admission, dialing
-from claudebox.broker.authority import Authority, upstream_context
+from claudebox.broker.certificates import upstream_context
 from claudebox.broker.filtering import COMPRESSED, Decompressed
 from claudebox.broker.forward import forward
 from claudebox.broker.recording import Recording
@@ -40,14 +40,19 @@ class Interceptor:
     """Serves connections that are meant for the hosts of secrets."""
 
     def __init__(
-        self, secrets: Iterable[Secret], bundle: str, dialer: dialing.Dialer, log: Log, callers: Callers | None = None
+        self,
+        secrets: Iterable[Secret],
+        contexts: dict[str, ssl.SSLContext],
+        bundle: str,
+        dialer: dialing.Dialer,
+        log: Log,
+        callers: Callers | None = None,
     ) -> None:
-        self._secrets, self._callers = tuple(secrets), callers
+        """Take the secrets, the settings to answer as each of their hosts, and whom this machine trusts."""
+        self._secrets, self._contexts, self._callers = tuple(secrets), contexts, callers
         self._places = frozenset(place for secret in self._secrets for place in secret.hosts)
         self._dialer, self._log = dialer, log
         self._upstream = upstream_context(bundle)
-        self.authority = Authority(host for host, _ in self._places)
-        self._contexts = {host: self.authority.context(host) for host, _ in self._places}
         self._substitutions = {place: Substitution(self._secrets, *place) for place in self._places}
         self._pools = {place: Pool(self._connector(*place)) for place in self._places}
 
@@ -90,10 +95,10 @@ class Interceptor:
 
     def _looking(self, stream: Stream) -> Callable[[], str]:
         """Look for the program that is calling, and return who tells it as soon as it is known."""
-        end = stream.transport.get_extra_info("socket") if stream.transport is not None else None
-        if self._callers is None or end is None:
+        peer = stream.transport.get_extra_info("peername") if stream.transport is not None else None
+        if self._callers is None or not peer:
             return str
-        looking = asyncio.get_running_loop().create_task(self._callers.program(end))
+        looking = asyncio.get_running_loop().create_task(self._callers.program(*peer[:2]))
         return lambda: looking.result() if looking.done() and not looking.cancelled() else ""
 
     def _connector(self, host: str, port: int, dial: Dial | None = None) -> Callable[[], Awaitable[Stream]]:

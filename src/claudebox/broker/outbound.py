@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from claudebox.broker.gateway import Interceptor
     from claudebox.broker.service import Context
 
+_TURN = 0.0005  # seconds that one thread may go on while another waits: a look into /proc must not be felt
 PROXY, REDIRECTED, NAMES, NAMES_STREAM = "proxy", "redirected", "names", "names-stream"
 
 
@@ -36,6 +38,7 @@ class Outbound:
         self, config: dict[str, Any], *, record: Record = unrecorded,
         intercept: Callable[[str, int], Interceptor | None] | None = None,
     ) -> None:  # fmt: skip
+        sys.setswitchinterval(_TURN)
         self.callers = Callers(os.getppid())
         named = Attributed(record, self.callers)
         self.watch = Watch()

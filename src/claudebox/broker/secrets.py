@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from claudebox.broker import certificates
 from claudebox.broker.callers import Callers
 from claudebox.broker.dialing import Dialer
 from claudebox.broker.interception import Interceptor
@@ -39,9 +40,10 @@ async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitab
     loop.add_reader(watch.channel.fileno(), watch.follow)
     dialer = Dialer(watch.vicinity, upstream(config["upstream"], config["without"]))
     callers = Callers(os.getppid())
-    interceptor = Interceptor(secrets, config["bundle"], dialer, context.log, callers)
+    issued = await certificates.obtain(host for secret in secrets for host, _ in secret.hosts)
+    interceptor = Interceptor(secrets, issued.contexts, config["bundle"], dialer, context.log, callers)
     context.interceptor = interceptor
-    bundle = _bundle(config["bundle"]) + interceptor.authority.certificate
+    bundle = _bundle(config["bundle"]) + issued.trusted
     for descriptor in context.files(AUTHORITY):
         threading.Thread(target=_write, args=(descriptor, bundle), daemon=True).start()
     servers = [

@@ -32,6 +32,7 @@ _PIECE = 1 << 20
 _LARGEST_OBJECT = 16 << 20
 _SLACK = 0.05  # clocks of filesystems are coarse
 _SHOWN = 10
+_PATH = 300  # its end tells most
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -167,7 +168,7 @@ def lines(result: Result, workdir: str) -> Iterator[str]:
         yield "claudebox: values that were kept out of the sandbox stand in files that it has written:"
     for hit in result.hits[:_SHOWN]:
         path = hit.path[len(workdir) + 1 :] if hit.path.startswith(f"{workdir}/") else hit.path
-        where = f"{shorten(path, 140)}:{hit.line}" if hit.line else shorten(path, 140)
+        where = f"{shorten(path, _PATH)}:{hit.line}" if hit.line else shorten(path, _PATH)
         yield f"    {shorten(hit.name, 60)} in {where}{', encoded' if hit.encoded else ''}"
     if len(result.hits) > _SHOWN:
         yield f"    and {len(result.hits) - _SHOWN} more"

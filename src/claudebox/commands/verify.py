@@ -183,7 +183,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
         "names": [row.name for row in plan.variables],
         "hidden": [(fact.path, *fact.identity) for fact in hidden if fact.identity],
         "secrets": canaries.secrets,
-        "credential": canaries.credential[::-1] if plan.broker is not None else "",
+        "credential": canaries.credential[::-1] if plan.broker is not None and plan.broker.sockets else "",
         "no_credential": "there is no key and no login here, or it enters because you want it to",
         "broker": client.API_SOCKET,
         "placeholder": client.PLACEHOLDER,
