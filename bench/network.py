@@ -256,7 +256,7 @@ def report(bench: Bench, rounds: int) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pasta", help="a pasta of 2024 or newer; see scripts/fetch-pasta")
+    parser.add_argument("--pasta", help="a pasta of 2024 or newer; see scripts/fetch-debian")
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     bench = Bench(options.pasta)

@@ -38,11 +38,46 @@ def _answer(channel: socket.socket) -> None:
             channel.sendall(b".")
 
 
-def measure(address: str, port: int, size: int, connects: int) -> dict[str, float]:
+def reach(address: str, port: int, *, proxied: bool) -> socket.socket:
+    """Connect, by the proxy of tier `allow` if asked to."""
+    if not proxied:
+        return socket.create_connection((address, port), timeout=120)
+    channel = socket.create_connection(("127.0.0.1", 3128), timeout=120)
+    channel.sendall(f"CONNECT {address}:{port} HTTP/1.1\r\nHost: {address}:{port}\r\n\r\n".encode())
+    reply = channel.recv(4096)
+    if not reply.startswith(b"HTTP/1.1 200 ") or not reply.endswith(b"\r\n\r\n"):
+        raise RuntimeError(reply)
+    return channel
+
+
+def crowd(address: str, port: int, size: int, streams: int, *, proxied: bool) -> dict[str, float]:
+    """Return Mbit/s of so many downloads at once, and how many of them arrived whole."""
+    whole: list[int] = []
+    barrier = threading.Barrier(streams)
+
+    def one() -> None:
+        with reach(address, port, proxied=proxied) as channel:
+            barrier.wait(60)
+            channel.sendall(b"D" + size.to_bytes(8, "big"))
+            scratch, got = bytearray(CHUNK), 0
+            while got < size and (count := channel.recv_into(scratch)):
+                got += count
+            whole.append(got)
+
+    threads = [threading.Thread(target=one) for _ in range(streams)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {"whole": whole.count(size), "down": size * streams * 8 / (time.perf_counter() - start) / 1e6}
+
+
+def measure(address: str, port: int, size: int, connects: int, *, proxied: bool = False) -> dict[str, float]:
     """Return Mbit/s in both directions, and the median of microseconds until the first byte of a connection."""
     result = {}
     for name, word in (("down", b"D"), ("up", b"U")):
-        with socket.create_connection((address, port), timeout=120) as channel:
+        with reach(address, port, proxied=proxied) as channel:
             start = time.perf_counter()
             channel.sendall(word + size.to_bytes(8, "big"))
             if word == b"U":
@@ -58,7 +93,7 @@ def measure(address: str, port: int, size: int, connects: int) -> dict[str, floa
     times = []
     for _ in range(connects):
         start = time.perf_counter()
-        with socket.create_connection((address, port), timeout=120) as channel:
+        with reach(address, port, proxied=proxied) as channel:
             channel.sendall(b"C" + bytes(8))
             channel.recv(1)
         times.append(time.perf_counter() - start)
@@ -71,4 +106,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve()
     else:
-        print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))))
+        words, options = sys.argv[1:5], sys.argv[5:]
+        task = crowd if "crowd" in options else measure
+        print(json.dumps(task(words[0], *map(int, words[1:]), proxied="connect" in options)))

@@ -6,6 +6,7 @@ _claudebox() {
     [[ ${COMP_WORDS[index]} == -- ]] && { mapfile -t COMPREPLY < <(compgen -f -- "$word"); return; }
   done
   case $before in
+    --receipt) mapfile -t COMPREPLY < <(compgen -W "auto always never" -- "$word"); return ;;
     --profile) mapfile -t COMPREPLY < <(compgen -W "$(claudebox --profiles 2>/dev/null | sed s/\ .*//)" -- "$word"); return ;;
     --env) mapfile -t COMPREPLY < <(compgen -e -- "$word"); return ;;
     --set-env) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
@@ -13,18 +14,21 @@ _claudebox() {
     --mount-rw) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --toolchain) mapfile -t COMPREPLY < <(compgen -W "rust node python go java ruby deno bun" -- "$word"); return ;;
     --package) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --nixpkgs) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --inherit) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --claude-home) mapfile -t COMPREPLY < <(compgen -W "own shared" -- "$word"); return ;;
-    --network) mapfile -t COMPREPLY < <(compgen -W "full inet none" -- "$word"); return ;;
+    --network) mapfile -t COMPREPLY < <(compgen -W "full inet allow none" -- "$word"); return ;;
+    --allow-domain) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --allow-host-port) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --publish) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --uplink) mapfile -t COMPREPLY < <(compgen -W "auto pasta slirp4netns" -- "$word"); return ;;
+    --nix) mapfile -t COMPREPLY < <(compgen -W "auto daemon relay off" -- "$word"); return ;;
     --auth) mapfile -t COMPREPLY < <(compgen -W "passthrough broker" -- "$word"); return ;;
     --allow) mapfile -t COMPREPLY < <(compgen -W "git-config .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml" -- "$word"); return ;;
     --project-secrets) mapfile -t COMPREPLY < <(compgen -W "allow warn mask" -- "$word"); return ;;
     --secret-variables) mapfile -t COMPREPLY < <(compgen -W "show refuse" -- "$word"); return ;;
     --terminal) mapfile -t COMPREPLY < <(compgen -W "shared private" -- "$word"); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --exec --shell --dry-run --explain --check --verify --json --instances --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --toolchain --package --inherit --claude-home --network --allow-host-port --publish --uplink --auth --allow --project-secrets --allow-userns --secret-variables --terminal" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --exec --shell --dry-run --explain --check --verify --log --follow --receipt --json --instances --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --toolchain --package --packages-optional --nixpkgs --devshell --inherit --claude-home --network --allow-domain --allow-host-port --publish --uplink --nix --auth --allow --project-secrets --allow-userns --secret-variables --terminal" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

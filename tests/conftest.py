@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import baking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +98,13 @@ def checkout() -> Iterator[str]:
     subprocess.run([python, "-m", "compileall", "-q", f"{base}/src"], check=True)
     yield base
     shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_copies_left() -> Iterator[None]:
+    """Remove the copies that `bake` has made."""
+    yield
+    baking.clear()
 
 
 @dataclass

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 from claudebox import guard, instance, places
 from claudebox.bubblewrap import Bubblewrap
 from claudebox.git import Repository
-from claudebox.host import Destination, Host
+from claudebox.host import Host
 from claudebox.model import Guarded, Hidden, PathFact
+from claudebox.nix.model import Daemon, Location, Nix
 from claudebox.programs import Client
+from claudebox.surroundings import Destination
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -255,9 +257,17 @@ def nixos(**changes: Any) -> Host:
     env = f"{store}c1coreutils-9.5/bin/coreutils"
     facts: dict[str, Any] = {
         "usr": False,
-        "store": True,
+        "store": "/nix/store",
+        "nix": Nix(
+            Location(),
+            f"{store}n0nix-2.31.5/bin/nix",
+            Daemon("2.31.5", "2.31.5", "no", "true"),
+            nixpkgs=f"path:{store}p9source",
+            directory="/run/user/1000/claudebox-relay-1-abcd",
+        ),
         "store_path": (f"{store}c1coreutils-9.5/bin", f"{store}b4bash-interactive-5.2/bin", f"{store}g2git-2.45/bin"),
-        "store_links": (("/bin/sh", bash), ("/bin/bash", bash), ("/usr/bin/env", env)),
+        "store_links": (("/bin/sh", bash), ("/bin/bash", bash), ("/usr/bin/env", env),
+                        ("/lib64/ld-linux-x86-64.so.2", f"{store}h2glibc-2.40/lib/ld-linux-x86-64.so.2")),
         "bwrap": Bubblewrap(f"{store}d8bubblewrap-0.11.0/bin/bwrap", BWRAP_OPTIONS),
         "etc": _etc((
             ("/etc/localtime", f"{store}t5tzdata-2024a/share/zoneinfo/Europe/Zurich"),
@@ -273,6 +283,23 @@ def nixos(**changes: Any) -> Host:
         "client": Client(f"{HOME}/.nix-profile/bin/claude", f"{store}k7claude-code-2.1.325/bin/claude"),
     }  # fmt: skip
     return base(**{**facts, **changes})
+
+
+def debian_with_nix(**changes: Any) -> Host:
+    """Debian with Nix beside it, whose daemon trusts Alice: a relay stands between."""
+    nix = "/nix/store/n1nix-2.26.3"
+    facts: dict[str, Any] = {
+        "store": "/nix/store",
+        "nix": Nix(
+            Location(),
+            f"{nix}/bin/nix",
+            Daemon("2.26.3", "2.26.3", "yes", "false"),
+            path=(f"{nix}/bin",),
+            nixpkgs="nixpkgs",
+            directory="/run/user/1000/claudebox-relay-1-abcd",
+        ),
+    }
+    return debian(**{**facts, **changes})
 
 
 def unmerged(**changes: Any) -> Host:
@@ -296,5 +323,6 @@ def unmerged(**changes: Any) -> Host:
 
 
 ALL: dict[str, Callable[..., Host]] = {
-    "debian": debian, "ubuntu": ubuntu, "fedora": fedora, "arch": arch, "nixos": nixos, "unmerged": unmerged,
+    "debian": debian, "ubuntu": ubuntu, "fedora": fedora, "arch": arch, "nixos": nixos,
+    "debian-with-nix": debian_with_nix, "unmerged": unmerged,
 }  # fmt: skip

@@ -95,7 +95,7 @@ def test_fish_completes_flags_and_values(tmp_path):
     )  # fmt: skip
 
     completed = [line.partition("\t")[0] for line in result.stdout.splitlines()]
-    assert completed == ["--network", *next(row.choices for row in SETTINGS if row.key == "network")]
+    assert completed == ["--network", *sorted(next(row.choices for row in SETTINGS if row.key == "network"))]
 
 
 @pytest.mark.parametrize(("shell", "file"), [("zsh", "_claudebox"), ("fish", "claudebox.fish")])

@@ -82,7 +82,8 @@ def test_the_source_archive_is_complete_enough_to_install_from(place):
         names = {name.partition("/")[2] for name in archive.getnames()}
 
     wanted = {"LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "pyproject.toml", "man/claudebox.1",
-              "completions/_claudebox", "scripts/install", "bin/claudebox", "src/claudebox/cli.py"}  # fmt: skip
+              "completions/_claudebox", "scripts/install", "bin/claudebox", "src/claudebox/cli.py", "flake.nix",
+              "flake.lock", "package.nix"}  # fmt: skip
     assert wanted - names == set()
     assert not {name for name in names if "__pycache__" in name or name.startswith(".")}
 

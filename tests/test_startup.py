@@ -16,16 +16,17 @@ from tests.conftest import need
 PYTHON = "/usr/bin/python3"
 # Modules that are part of the interpreter or cost nothing worth counting. `kernel` takes the ones with an underscore.
 ALLOWED = {
-    "__future__", "_ctypes", "_sha2", "_sha256", "_socket", "errno", "fcntl", "gc", "pwd", "resource", "termios",
-    "time",
+    "__future__", "_ctypes", "_json", "_sha2", "_sha256", "_socket", "errno", "fcntl", "gc", "pwd", "resource",
+    "termios", "time",
 }  # fmt: skip
 # Of claudebox, exactly what a launch of a command needs.
 OWN = {
-    "awareness", "baked", "bubblewrap", "bwrap", "catalogue", "cli", "client", "console", "custody", "environment",
-    "errors", "explain", "exposure", "files", "git", "guard", "host", "inspection", "instance", "journal", "kernel",
-    "launch", "layout", "login", "model", "mounts", "network", "obedience", "places", "plan", "policy", "programs",
-    "seccomp", "secrets", "settings", "shadows", "sockets", "supervise", "survey", "sweep", "terminal", "values",
-    "watched",
+    "aftermath", "awareness", "baked", "bubblewrap", "bwrap", "catalogue", "cli", "client", "console", "custody",
+    "environment", "errors", "explain", "exposure", "files", "git", "guard", "host", "inspection", "instance",
+    "journal", "kernel", "launch", "layout", "login", "model", "mounts", "network", "obedience", "places", "plan",
+    "policy", "programs", "record", "seccomp", "secrets", "settings", "shadows", "sockets", "supervise",
+    "surroundings", "survey", "sweep", "terminal", "values",
+    "watched", "wishes",
 }  # fmt: skip
 FORBIDDEN = {
     "argparse", "asyncio", "collections", "contextlib", "ctypes", "dataclasses", "enum", "functools", "hashlib",

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 PATH = "/run/claudebox/SANDBOX.md"
 
 
-def describe(policy: Policy, rows: Iterable[Mount], *, brokered: bool = False) -> bytes:
-    """Return the text for this sandbox."""
-    return ("\n".join(_lines(policy, list(rows), brokered=brokered)) + "\n").encode("utf-8", "backslashreplace")
+def describe(policy: Policy, rows: Iterable[Mount], advice: Iterable[str] = ()) -> bytes:
+    """Return the text for this sandbox; `advice` is what parts of it have to say."""
+    return ("\n".join(_lines(policy, list(rows), advice)) + "\n").encode("utf-8", "backslashreplace")
 
 
-def _lines(policy: Policy, rows: list[Mount], *, brokered: bool) -> Iterator[str]:
+def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator[str]:
     binds = [row for row in rows if row.kind == "bind" and row.reason != guard.PIN]
     kept = [clean(row.dest) for row in binds if not row.dest.startswith("/run/claudebox")]
     lost = [clean(row.dest) for row in rows if row.kind == "tmpfs"]
@@ -34,12 +34,6 @@ def _lines(policy: Policy, rows: list[Mount], *, brokered: bool) -> Iterator[str
         yield f"- Also readable: {', '.join(extra)}."
     for sentence in network.advice(policy):
         yield f"- {sentence}"
-    if brokered:
-        yield (
-            "- The key or login for the model stays outside: what stands in the environment is a placeholder, and a "
-            "helper on the host puts the real one in. It answers the client's own requests to the model and nothing "
-            "else; do not look for the key, and do not use the socket for other things."
-        )
     if policy.credential is not None:
         yield f"- git can log in to {clean(policy.credential.host)} over HTTPS, and to no other host."
     yield (
@@ -47,9 +41,12 @@ def _lines(policy: Policy, rows: list[Mount], *, brokered: bool) -> Iterator[str
         "the desktop. Do not look for them. If a task needs one, say which variable (`claudebox --env NAME`) or path "
         "(`claudebox --mount-ro PATH`) the person could let in."
     )
+    for sentence in advice:
+        yield f"- {clean(sentence)}"
+    place = "/usr" if any(row.dest == "/usr" for row in rows) else "/nix/store"
     yield (
-        "- Programs of the system are in /usr, read-only; `sudo`, `apt` and their like do not work. Install into the "
-        "project or the home: a virtual environment, `npm install`, `cargo install --root`."
+        f"- Programs of the system are in {place}, read-only; `sudo`, `apt` and their like do not work. Install into "
+        "the project or the home: a virtual environment, `npm install`, `cargo install --root`."
     )
     if not policy.allow_userns:
         yield "- Containers and other sandboxes (docker, podman, bwrap, unshare) do not start inside."

@@ -6,14 +6,14 @@ kind of credential as on the host, with a placeholder in its place.
 
 from __future__ import annotations
 
-from claudebox import client
+from claudebox import client, network
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Broker, Mount, Service, Variable
+from claudebox.model import Broker, Mount, Provision, Service, Variable
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from claudebox.host import Host
     from claudebox.model import Plan, Policy
@@ -22,6 +22,11 @@ API = "api"  # the service, and its socket
 _CA = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CLAUDE_CODE_CLIENT_CERT", "CLAUDE_CODE_CLIENT_KEY")
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy")
 _PORTS = {"http": 80, "https": 443}
+_ADVICE = (
+    "The key or login for the model stays outside: what stands in the environment is a placeholder, and a helper on "
+    "the host puts the real one in. It answers the client's own requests to the model and nothing else; do not look "
+    "for the key, and do not use the socket for other things."
+)
 _REASON = "stands in for the real one, which stays outside"
 
 
@@ -46,11 +51,18 @@ def plan(policy: Policy, host: Host) -> Broker | None:
     if kind:
         services.append(Service(API, _api(kind, policy, host)))
         sockets.append(API)
+    if (outbound := network.plan_service(policy, host)) is not None:
+        services.append(outbound)
+    if host.held_secrets:
+        from claudebox import withholding  # noqa: PLC0415 - only for those who have some
+
+        services.append(withholding.service(policy, host))
     if not services:
         return None
     if isinstance(host.libraries, ClaudeboxError):
         raise host.libraries
-    return Broker(tuple(services), host.libraries, tuple(sockets))
+    # With secrets it is waited for: bwrap needs the certificate of its authority.
+    return Broker(tuple(services), host.libraries, tuple(sockets), awaited=bool(host.held_secrets))
 
 
 def holds(policy: Policy, host: Host) -> str:
@@ -111,13 +123,15 @@ def read_upstream(address: str) -> Upstream:
 _PATH = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/@:")
 
 
-def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
-    """Return the socket at which the client finds the broker."""
-    if holds(policy, host):
-        yield Mount(client.API_SOCKET, "socket", "the way to the model; the key is added outside", API)
+def provide(policy: Policy, host: Host) -> Provision:
+    """Return what the sandbox gets of it: the socket of the client, placeholders, and a word to the agent."""
+    if not holds(policy, host):
+        return Provision()
+    socket = Mount(client.API_SOCKET, "socket", "the way to the model; the key is added outside", API)
+    return Provision(mounts=(socket,), variables=tuple(_variables(policy, host)), advice=(_ADVICE,))
 
 
-def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
+def _variables(policy: Policy, host: Host) -> Iterator[Variable]:
     """Return what the client finds instead of a credential."""
     kind = holds(policy, host)
     if not kind:

@@ -26,7 +26,13 @@ class Socket(Value):
     name: str
 
 
-Word = str | bytes | Pin | Socket  # bytes are the content of a descriptor
+class Pipe(Value):
+    """A word that is the number of a descriptor from which a text comes that the broker writes."""
+
+    name: str
+
+
+Word = str | bytes | Pin | Socket | Pipe  # bytes are the content of a descriptor
 
 
 def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
@@ -59,9 +65,9 @@ def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:
                 yield f"--{mount.kind}", mount.source, mount.dest
         case "mask" | "socket":
             yield "--ro-bind", "/dev/null" if mount.kind == "mask" else Socket(mount.source), mount.dest
-        case "shadow":  # over the file; `--file` would write into it
+        case "shadow" | "late":  # over the file; `--file` would write into it
             yield "--perms", f"{mount.mode:04o}"
-            yield "--ro-bind-data", mount.content, mount.dest
+            yield "--ro-bind-data", mount.content if mount.kind == "shadow" else Pipe(mount.source), mount.dest
         case "symlink":
             yield "--symlink", mount.source, mount.dest
         case "proc":

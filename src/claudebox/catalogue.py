@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    Shape = Literal["switch", "choice", "text", "list", "words", "table", "record", "rows"]
+    Shape = Literal["switch", "choice", "text", "list", "words", "table", "record", "rows", "groups"]
     Group = Literal["Starting", "Showing", "Profiles", "What enters", "Restrictions"]
     Files = Literal["none", "user", "profile", "project"]
 
@@ -25,6 +25,7 @@ class Field(Value):
     choices: tuple[str, ...] = ()
     default: str | None = None  # None: it must be given
     example: str = ""
+    many: bool = False  # an array of strings, which holds no spaces and is handed on with spaces between them
 
 
 class Setting(Value):
@@ -57,7 +58,7 @@ class Setting(Value):
     @property
     def grows(self) -> bool:
         """Tell whether layers add to it, rather than replace it."""
-        return self.shape in ("list", "rows", "table")
+        return self.shape in ("list", "rows", "table", "groups")
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -83,7 +84,22 @@ SETTINGS: tuple[Setting, ...] = (
         "verify", ("--verify",), "switch", "Showing",
         "start this very sandbox with a probe inside, tell which promises hold, and stop", verb=True,
     ),
-    Setting("json", ("--json",), "switch", "Showing", "with --check, --verify, --explain or --instances: print JSON"),
+    Setting(
+        "log", ("--log",), "switch", "Showing",
+        "show what the last session here decided about the network; `all`: of every session, `denied` or a part of a "
+        "host's name: only those", verb=True,
+    ),
+    Setting("follow", ("--follow",), "switch", "Showing", "with --log: go on showing, as it happens"),
+    Setting(
+        "receipt", ("--receipt",), "choice", "Showing",
+        "at the end, on one screen, what entered, what was withheld, who was reached and what changed: `auto`: after "
+        "sessions on a terminal, `always`, `never`",
+        metavar="WHEN", choices=("auto", "always", "never"), default="auto", in_files="user",
+    ),
+    Setting(
+        "json", ("--json",), "switch", "Showing",
+        "with --check, --verify, --explain, --instances or --log: print JSON",
+    ),
     Setting(
         "instances", ("--instances",), "switch", "Showing",
         "list the projects that have conversations here; `--instances prune` removes those whose project is gone",
@@ -172,6 +188,21 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="PACKAGE", in_files="project", name="packages",
     ),
     Setting(
+        "packages_optional", ("--packages-optional",), "switch", "What enters",
+        "start without those packages that cannot be had, rather than not at all", in_files="project",
+    ),
+    Setting(
+        "nixpkgs", ("--nixpkgs",), "text", "What enters",
+        "the package set that packages come from: `github:NixOS/nixpkgs/COMMIT`, `path:/DIRECTORY`, or a name of your "
+        "registry, `flake:NAME`",
+        metavar="REFERENCE", in_files="user",
+    ),
+    Setting(
+        "devshell", ("--devshell",), "switch", "What enters",
+        "enter the project's own dev shell (flake.nix or shell.nix) before the program starts; it is evaluated inside",
+        in_files="project",
+    ),
+    Setting(
         "git_credential", (), "record", "What enters",
         "the one host that git inside can log in to, and where its token comes from",
         in_files="user",
@@ -180,6 +211,19 @@ SETTINGS: tuple[Setting, ...] = (
             Field("token", "`env:NAME`, a variable of the host; or `command:WORDS`, a command that prints the token",
                   example="env:GH_TOKEN"),
             Field("username", "most hosts take any name with a token", default="x-access-token"),
+        ),
+    ),
+    Setting(
+        "secrets", (), "rows", "What enters",
+        "secrets that stay outside: inside, the variable is a placeholder, and the value is put in on the way to "
+        "these hosts alone; in tiers `inet` and `allow`",
+        in_files="user",
+        fields=(
+            Field("env", "name of the variable inside", example="GH_TOKEN"),
+            Field("hosts", "names of the hosts that get the value, over HTTPS, with `:PORT` if it is not 443",
+                  example="api.github.com github.com", many=True),
+            Field("from", "where the value comes from, on the host: `env:NAME`, `file:PATH`, or `command:WORDS`, a "
+                  "command that prints it", example="env:GH_TOKEN"),
         ),
     ),
     Setting(
@@ -197,23 +241,41 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "network", ("--network",), "choice", "Restrictions",
         "`full`: the host's network with its loopback and LAN; `inet`: the internet, not the LAN nor this machine; "
-        "`none`: loopback of the sandbox only",
-        metavar="TIER", choices=("full", "inet", "none"), default="full", in_files="project", widest="first",
+        "`allow`: only the domains that you name; `none`: loopback of the sandbox only",
+        metavar="TIER", choices=("full", "inet", "allow", "none"), default="full", in_files="project", widest="first",
+    ),
+    Setting(
+        "allow_domain", ("--allow-domain",), "list", "Restrictions",
+        "in tier `allow`: let programs inside reach this domain (`github.com`), all beneath one (`*.example.org`), "
+        "another port than 443 and 80 (`example.org:8443`), or a group: `anthropic`, `github`, or one of your own; "
+        "repeatable",
+        metavar="DOMAIN", in_files="project", name="allow_domains",
+    ),
+    Setting(
+        "domains", (), "groups", "Restrictions",
+        "groups of domains of your own, to be used by name in `allow_domains`", in_files="user",
+        fields=(Field("hosts", "the domains of the group, written as in `allow_domains`", example="git.example.org"),),
     ),
     Setting(
         "allow_host_port", ("--allow-host-port",), "list", "Restrictions",
-        "in tiers `inet` and `none`: let programs inside reach this TCP port of the host's loopback; repeatable",
+        "in all tiers but `full`: let programs inside reach this TCP port of the host's loopback; repeatable",
         metavar="PORT", in_files="project",
     ),
     Setting(
         "publish", ("--publish",), "list", "Restrictions",
-        "in tiers `inet` and `none`: make this TCP port of the sandbox reachable at localhost of the host; repeatable",
+        "in all tiers but `full`: make this TCP port of the sandbox reachable at localhost of the host; repeatable",
         metavar="PORT", in_files="project",
     ),
     Setting(
         "uplink", ("--uplink",), "choice", "Restrictions",
         "the program that connects tier `inet`: `pasta`, `slirp4netns`, or whichever works (`auto`)",
         metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto", in_files="user",
+    ),
+    Setting(
+        "nix", ("--nix",), "choice", "Restrictions",
+        "the Nix daemon inside: `auto` where that gives nothing away, through a relay if the daemon trusts you; "
+        "`daemon`, `relay`: in any case; `off`",
+        metavar="HOW", choices=("auto", "daemon", "relay", "off"), default="auto", in_files="user",
     ),
     Setting(
         "auth", ("--auth",), "choice", "Restrictions",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import time
 
 from claudebox import console
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from claudebox.host import Host
+    from claudebox.model import Plan
     from claudebox.settings import Settings
     from claudebox.terminal import Terminal
 
@@ -80,6 +79,10 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         from claudebox.commands import verify  # noqa: PLC0415
 
         return verify.run(environ, settings)
+    if settings.on("log"):
+        from claudebox.commands import log  # noqa: PLC0415
+
+        return log.run(environ, settings)
     if settings.on("instances"):
         from claudebox.commands import instances  # noqa: PLC0415
 
@@ -102,15 +105,6 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
     return _launch(settings, argv, environ)
 
 
-def _sweep(facts: Host, started: float) -> None:
-    """Tell what changed that the host could execute."""
-    from claudebox import journal, sweep  # noqa: PLC0415
-
-    standing = frozenset(path for _, path in journal.recorded(facts.instance))
-    git_dir = facts.repository.git_dir if facts.repository else ""
-    console.write(sweep.Sweep(facts.workdir.real, started).run(facts.guarded, git_dir, standing).lines())
-
-
 def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int:
     from claudebox import explain, host, policy  # noqa: PLC0415
     from claudebox import plan as planning  # noqa: PLC0415
@@ -128,16 +122,10 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     wishes = policy.decide(settings, home=home, workdir=host.current_directory())
     facts = host.read(wishes, environ)
     plan = planning.make(wishes, facts)
-    if settings.on("dry_run"):
-        console.write(explain.dry_run(plan), descriptor=1)
-        return 0
-    if settings.on("explain"):
-        if settings.on("json"):
-            console.write([explain.as_json(plan, settings)], descriptor=1)
-        else:
-            console.write([*explain.tree(plan), *explain.origins(settings)], descriptor=1)
-        return 0
+    if settings.on("dry_run") or settings.on("explain"):
+        return _show(plan, settings)
     from claudebox import client, instance, launch  # noqa: PLC0415
+    from claudebox.aftermath import Aftermath  # noqa: PLC0415
     from claudebox.journal import Session  # noqa: PLC0415
     from claudebox.login import Freshness  # noqa: PLC0415
 
@@ -154,27 +142,44 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
         freshness.bring()
         chore = freshness.look
     terminal, prelude = _terminal(private=plan.private)
-    started = time.time()
+    aftermath = Aftermath(plan, wishes, facts)
     session = Session(facts.instance)
     try:
-        sandbox = launch.start(prepared, session.begin(plan.stubs), prelude)
+        standing = session.begin(plan.stubs)
+        sandbox = launch.start(prepared, standing, prelude, log=aftermath.record.descriptor)
         from claudebox import supervise  # noqa: PLC0415
 
         status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)
     except launch.Interrupted as interruption:
+        aftermath.record.write("end", {"status": 128 + interruption.number})
         return 128 + interruption.number
+    except ClaudeboxError as error:
+        aftermath.record.write("end", {"status": error.status})
+        raise
     finally:
         session.end()
     terminal.restore(abnormal=status > 128)
     for companion in sandbox.companions:
         for note in companion.finish():
             console.note(note)
-    _sweep(facts, started)
+    aftermath.conclude(status, settings.one("receipt").value)
     if wishes.program == "client" and not wishes.command:
         from claudebox.commands import farewell  # noqa: PLC0415
 
-        farewell.say(facts.instance, started, login_known=facts.login.known)
+        farewell.say(facts.instance, aftermath.started, login_known=facts.login.known)
     return status
+
+
+def _show(plan: Plan, settings: Settings) -> int:
+    from claudebox import explain  # noqa: PLC0415
+
+    if settings.on("dry_run"):
+        console.write(explain.dry_run(plan), descriptor=1)
+    elif settings.on("json"):
+        console.write([explain.as_json(plan, settings)], descriptor=1)
+    else:
+        console.write([*explain.tree(plan), *explain.origins(settings)], descriptor=1)
+    return 0
 
 
 def _terminal(*, private: bool) -> tuple[Terminal, Callable[[], None] | None]:

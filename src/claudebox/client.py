@@ -29,6 +29,7 @@ OAUTH_CLIENT = "9d1c250a-e61b-44d9-88ed-5944d1962f5e"  # the client's public nam
 CREDENTIALS = ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")
 BASE_URL = "ANTHROPIC_BASE_URL"
 OFFICIAL = "https://api.anthropic.com"
+API_HOST = "api.anthropic.com"
 FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"  # or it leaves features out, as for anybody's gateway
 API_SOCKET = "/run/claudebox/api.sock"  # ANTHROPIC_UNIX_SOCKET: all requests to the model go there
 # The client's own word for a credential that somebody else puts in: with it, organisation policies are asked for at the

@@ -1,4 +1,4 @@
-"""Processes of ours beside a sandbox: its network, its broker. One mechanism for all of them.
+"""Processes of ours beside a sandbox: its network, its broker, its relay to the Nix daemon. One mechanism for all.
 
 Each can `open` what bwrap binds, `begin` while bwrap is at work, `attach` before the payload runs, `tend` to the end of
 a process of ours, and `finish`, which returns what the person should know.
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         def open(self) -> None:
             """Make what bwrap binds."""
 
-        def begin(self) -> None:
-            """Start."""
+        def begin(self, files: tuple[tuple[str, int], ...], /) -> None:
+            """Start; these are open for the broker to write to: the log, and texts that bwrap waits for."""
 
         def attach(self, payload: int, /) -> None:
             """Connect with the sandbox whose gate is this process, or raise."""
@@ -49,4 +49,8 @@ def prepare(plan: Plan) -> tuple[tuple[Companion, ...], dict[str, str]]:
         broker = Broker(plan.broker, handed)
         places = broker.sources()
         found.append(broker)
+    if plan.relay is not None:
+        from claudebox.nix.relay import Relay  # noqa: PLC0415
+
+        found.append(Relay(plan.relay, plan.seccomp))
     return tuple(found), places

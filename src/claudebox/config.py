@@ -273,7 +273,7 @@ def _reader_identity() -> bytes:
     """Return what tells one version of the reader and of the table from another."""
     directory = os.path.dirname(os.path.abspath(__file__))
     words = [__version__, str(marshal.version)]
-    for name in ("settings.py", "document.py", "parsing.py"):
+    for name in ("catalogue.py", "settings.py", "document.py", "parsing.py"):
         try:
             status = os.stat(f"{directory}/{name}")
         except OSError:

@@ -1,14 +1,15 @@
 """Git over HTTPS inside: one host, one token, one helper of the sandbox's own (SEC-03).
 
 The host's helpers and their stores stay outside. The token is fetched before the start, from a variable or from the
-output of a command, and lies inside in a helper that answers for this host alone.
+output of a command, and lies inside in a helper that answers for this host alone. If it comes from where a secret
+comes from that stays outside, the helper has the placeholder.
 """
 
 from __future__ import annotations
 
 import os
 
-from claudebox import programs
+from claudebox import sources
 from claudebox.environment import GIT_HELPER
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Mount
@@ -17,9 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.model import GitCredential
+    from claudebox.model import GitCredential, HeldSecret, Policy
 
-_TIMEOUT = 20
 _SCRIPT = """\
 #!/bin/sh
 # Answers git for one host alone.
@@ -33,30 +33,26 @@ printf '%s\\n' username={username} password={token}
 """
 
 
-def obtain(credential: GitCredential, environ: dict[str, str], path: tuple[str, ...], *, showing: bool) -> str:
-    """Return the token, or nothing if its variable is not set; a command is not run just to show a plan."""
-    kind, _, rest = credential.token.partition(":")
-    if kind == "env":
-        return environ.get(rest, "")
-    if showing:
-        return "***"
-    import shlex  # noqa: PLC0415 - only for those who have such a command
-    from subprocess import SubprocessError, run  # noqa: PLC0415
+def obtain(
+    policy: Policy, environ: dict[str, str], path: tuple[str, ...], *, home: str, secrets: tuple[HeldSecret, ...]
+) -> str:
+    """Return the token, or nothing if its variable is not set.
 
-    words = shlex.split(rest)
-    program = words[0] if words[0].startswith("/") else programs.find_tool(words[0], path)
-    if program is None:
-        raise ClaudeboxError(f"`{credential.origin}`: the program `{words[0]}` was not found")
-    try:
-        answer = run(
-            [program, *words[1:]], cwd="/", env=environ, capture_output=True, timeout=_TIMEOUT, check=False, stdin=-3
-        )
-    except (OSError, SubprocessError):
-        raise ClaudeboxError(f"`{credential.origin}`: `{rest}` did not answer") from None
-    token = os.fsdecode(answer.stdout).strip()
-    if answer.returncode or not token:
-        raise ClaudeboxError(f"`{credential.origin}`: `{rest}` gave no token (status {answer.returncode})")
-    return token
+    Where the same value is a secret that stays outside, git gets the placeholder like everybody else.
+    """
+    credential = policy.credential
+    if credential is None:
+        return ""
+    for secret in secrets:
+        if secret.source == credential.token:
+            if credential.host not in secret.places:
+                raise ClaudeboxError(
+                    f"`{credential.origin}` lets git log in to `{credential.host}` with a value that "
+                    f"`{secret.origin}` keeps out",
+                    hint=f"add `{credential.host}` to the hosts of `{secret.env}`",
+                )
+            return secret.placeholder
+    return sources.obtain(credential.token, credential.origin, environ, path, home=home, showing=policy.showing)
 
 
 def plan_mounts(credential: GitCredential, token: str) -> Iterator[Mount]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
-from claudebox import console, policy
+from claudebox import console, wishes
 from claudebox.catalogue import SETTINGS
 from claudebox.environment import LOADERS, MADE
 from claudebox.errors import ClaudeboxError
@@ -40,6 +40,7 @@ _WANTED = {
     "table": "a table of strings",
     "record": "a table",
     "rows": "an array of tables",
+    "groups": "tables with names of your own",
 }
 
 
@@ -133,7 +134,7 @@ class _Check:
     def _add(self, row: Setting, value: str, line: int, fields: dict[str, str] | None = None) -> None:
         """Take a value if the rules of its setting agree."""
         given = Given(value, f"{self._shown}:{line}" if line else self._shown, fields or {}, self._role == "project")
-        rule = policy.RULES.get(row.key)
+        rule = wishes.RULES.get(row.key)
         try:
             if rule is not None:
                 rule(given)
@@ -229,6 +230,23 @@ class _Check:
             if fields is not None:
                 self._add(row, " ".join(word for word in fields.values() if word), start, fields)
 
+    def _groups(self, row: Setting, value: Any, line: int) -> None:
+        if not isinstance(value, dict) or not all(isinstance(item, dict) for item in value.values()):
+            self._mistyped(row, value, line)
+            return
+        (field,) = row.fields
+        for group, item in value.items():
+            where = self._lines.of(f"{row.file_key}.{group}") or self._lines.of(row.file_key, group) or line
+            for name in item.keys() - {field.name}:
+                self._wrong(where, f"`{row.file_key}.{group}` has no `{name}`; there is `{field.name}`")
+            members = item.get(field.name)
+            if not isinstance(members, list) or not members:
+                self._wrong(where, f"`{row.file_key}.{group}` needs `{field.name}`, an array of strings")
+                continue
+            for member in members:
+                if self._text_of(row, member, where, f".{group} has an element that"):
+                    self._add(row, f"{group}={member}", where)
+
     def _fields(
         self, row: Setting, value: dict[str, Any], where: Callable[[str], int], line: int
     ) -> dict[str, str] | None:
@@ -240,6 +258,9 @@ class _Check:
                 near = difflib.get_close_matches(name, known, 1)
                 asked = f"; did you mean `{near[0]}`?" if near else f"; there are {_listed(known)}"
                 self._wrong(where(name), f"`{row.file_key}` has no `{name}`{asked}")
+            elif known[name].many:
+                if not _is_many(item):
+                    self._wrong(where(name), f"`{row.file_key}.{name}` must be an array of strings without spaces")
             elif not isinstance(item, str) or "\0" in item or not item:
                 self._wrong(where(name), f"`{row.file_key}.{name}` is {kind(item)}, and must be a string")
             elif known[name].choices and item not in known[name].choices:
@@ -251,7 +272,14 @@ class _Check:
                 self._wrong(line, f"`{row.file_key}` needs `{field.name}`: {field.help.replace('`', '')}")
         if len(self._errors) > before:
             return None
-        return {field.name: value.get(field.name) or field.default or "" for field in row.fields}
+        given = {name: " ".join(item) if known[name].many else item for name, item in value.items()}
+        return {field.name: given.get(field.name) or field.default or "" for field in row.fields}
+
+
+def _is_many(value: Any) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(word, str) and word and not set(" \0\t\n\r") & set(word) for word in value)
 
 
 def _is_powerful(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox import __version__, secrets
+from claudebox import __version__, network, secrets
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Variable
 
@@ -26,6 +26,12 @@ PASSED: tuple[tuple[str, str], ...] = (
     ("LANG", "language"),
     ("LC_ALL", "language"),
 )
+
+# Where programs look for certificate authorities, besides the two above; set where a broker answers for hosts.
+AUTHORITIES = (
+    "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "CURL_CA_BUNDLE", "DENO_CERT", "GIT_SSL_CAINFO",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HTTPLIB2_CA_CERTS", "NODE_EXTRA_CA_CERTS", "PIP_CERT", "REQUESTS_CA_BUNDLE",
+)  # fmt: skip
 
 # These change which code programs load; they only ever act inside, but a person should know (D-03, A16).
 LOADERS = frozenset((
@@ -52,10 +58,11 @@ BROKERED = frozenset((
 
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
-    rows = {row.name: row for row in (*_made(host), *_certificates(host), *made)}
+    rows = {row.name: row for row in (*_made(host), *_certificates(host), *network.plan_variables(policy), *made)}
     for name, reason in PASSED:
         if name in host.environ and name not in rows:
             rows[name] = _from_host(name, host.environ[name], "host", reason)
+    rows |= {row.name: row for row in _placeholders(host, rows)}
     for request in policy.names:
         if request.name in BROKERED and request.name in rows:  # the wish is fulfilled, from outside
             continue
@@ -67,11 +74,14 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
             value = host.environ[request.name]
             rows[request.name] = _from_host(request.name, value, request.origin, "asked for")
     for constant in policy.constants:
+        if constant.name in network.PROXY_VARIABLES and constant.name in rows:
+            raise ClaudeboxError(f"`{constant.origin}`: `{constant.name}` is the only way out in tier `allow`")
         if constant.name in BROKERED and constant.name in rows and rows[constant.name].origin == "claudebox":
             continue
         row = _from_host(constant.name, constant.value, constant.origin, "a constant of your settings")
         advice = "looks like a secret: let the variable in by its name instead"
         rows[constant.name] = row.replace(note=advice) if row.secret else row
+    _check_withheld(host, rows.values())
     if policy.refuse_secrets:
         _refuse_secrets(policy, rows.values())
     return tuple(rows[name] for name in sorted(rows))
@@ -80,6 +90,7 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
 def _refuse_secrets(policy: Policy, rows: Iterable[Variable]) -> None:
     """Stop before a secret enters that the person did not name; without `--yes` they see it and decide (SEC-01)."""
     named = {request.name for request in policy.names if not request.foreign}
+    named |= {secret.env for secret in policy.secrets}
     for row in rows:
         if row.secret and row.name not in named:
             raise ClaudeboxError(
@@ -91,6 +102,30 @@ def _refuse_secrets(policy: Policy, rows: Iterable[Variable]) -> None:
 def _from_host(name: str, value: str, origin: str, reason: str) -> Variable:
     note = "changes what programs load" if name in LOADERS else ""
     return Variable(name, value, origin, reason, secrets.looks_secret(name, value), note)
+
+
+def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:
+    """Return what stands for secrets, and makes programs believe who answers for their hosts."""
+    for secret in host.held_secrets:
+        if secret.env in rows and rows[secret.env].origin == "claudebox":
+            raise ClaudeboxError(f"`{secret.origin}`: `{secret.env}` is made by claudebox")
+        note = f"a placeholder: the value goes to {', '.join(secret.places)} alone"
+        reason = f"the value comes from {secret.source} and stays outside"
+        yield Variable(secret.env, secret.placeholder, secret.origin, reason, secret=True, note=note)
+    if host.held_secrets:
+        for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *AUTHORITIES):
+            yield Variable(name, CA_BUNDLE_INSIDE, "claudebox", "certificate authorities, with that of this session")
+
+
+def _check_withheld(host: Host, rows: Iterable[Variable]) -> None:
+    """Refuse a value by another name where it is to be kept out."""
+    for secret in host.held_secrets:
+        for row in rows:
+            if secret.value and secret.value in row.value and row.origin != "claudebox":
+                raise ClaudeboxError(
+                    f"`{row.name}` (from {row.origin}) has the value in it that `{secret.origin}` keeps out",
+                    hint="leave one of them away",
+                )
 
 
 def _made(host: Host) -> Iterable[Variable]:
@@ -110,7 +145,8 @@ def _made(host: Host) -> Iterable[Variable]:
 
 def search_path(host: Host, more: tuple[str, ...] = ()) -> str:
     """Return PATH of the sandbox."""
-    return ":".join((CLIENT_DIRECTORY, *more, *(host.store_path or ("/usr/local/bin", "/usr/bin", "/bin"))))
+    system = ("/usr/local/bin", "/usr/bin", "/bin") if host.usr else ()
+    return ":".join(dict.fromkeys((CLIENT_DIRECTORY, *more, *host.store_path, *system)))
 
 
 def _certificates(host: Host) -> Iterable[Variable]:

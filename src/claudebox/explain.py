@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.model import Mount, Plan, Variable
+    from claudebox.nix.model import NixAccess
     from claudebox.settings import Settings
 
 _MAKING = {
@@ -31,6 +32,8 @@ def audit(plan: Plan) -> Iterator[str]:
         yield f"  {'readable':<9} {', '.join(clean(row.dest) for row in extra)}"
     for index, line in enumerate(network.described(plan)):
         yield f"  {'' if index else 'network':<9} {line}"
+    if plan.nix is not None:
+        yield f"  {'Nix':<9} {_nix(plan.nix)}"
     for index, line in enumerate(_brokered(plan)):
         yield f"  {'' if index else 'broker':<9} {clean(line)}"
     made = [clean(row.name) for row in plan.variables if row.origin == "claudebox"]
@@ -41,6 +44,12 @@ def audit(plan: Plan) -> Iterator[str]:
     yield f"  {'withheld':<9} {_withheld(plan)}"
     for warning in plan.warnings:
         yield f"  {paint('warning', 'yellow'):<9}   {clean(warning)}"
+
+
+def _nix(decision: NixAccess) -> str:
+    from claudebox.nix.access import described  # noqa: PLC0415 - whoever has a decision has it already
+
+    return clean(described(decision))
 
 
 def _brokered(plan: Plan) -> Iterator[str]:
@@ -87,6 +96,8 @@ def dry_run(plan: Plan) -> Iterator[str]:
     contents: list[bytes] = []
 
     def word(value: bwrap.Word) -> str:
+        if isinstance(value, bwrap.Pipe):  # a broker writes it
+            value = b""
         if isinstance(value, bytes):
             contents.append(b"***" if value in unprinted else value)
             return str(9 + len(contents))
@@ -95,8 +106,9 @@ def dry_run(plan: Plan) -> Iterator[str]:
         return bash_quote(value.path if isinstance(value, bwrap.Pin) else value)
 
     if plan.broker is not None:
-        yield "# This starts no broker: what is inside will not reach the model."
-    yield f"mkdir -p -m 700 {' '.join(bash_quote(directory) for directory in plan.state)}"
+        yield "# This starts no broker: what needs one does not work inside."
+    made = (*plan.state, *((plan.relay.directory,) if plan.relay else ()))  # which nobody answers in, from here
+    yield f"mkdir -p -m 700 {' '.join(bash_quote(directory) for directory in made)}"
     for stub in plan.stubs:
         yield f"{_MAKING[stub.kind].format(bash_quote(stub.path))}"
     yield f"env -i {bash_quote(plan.bwrap)} \\"
@@ -105,10 +117,7 @@ def dry_run(plan: Plan) -> Iterator[str]:
         if name == "--setenv" and rest[0] in secret:
             yield f"  --setenv {word(rest[0])} '***' \\"
             continue
-        plain = name.replace("-bind-fd", "-bind").replace("--bind-fd", "--bind") if isinstance(name, str) else name
-        if isinstance(rest[0] if rest else "", bwrap.Socket):
-            plain = "--ro-bind-try"
-        yield f"  {' '.join(word(value) for value in (plain, *rest))} \\"
+        yield f"  {' '.join(word(value) for value in (_by_name(row), *rest))} \\"
     yield f"  -- {' '.join(word(value) for value in plan.command)} \\"
     for index, content in enumerate(contents):
         end = " \\" if index + 1 < len(contents) else ""
@@ -118,6 +127,13 @@ def dry_run(plan: Plan) -> Iterator[str]:
         for stub in reversed(plan.stubs):
             yield f"{'rmdir' if stub.kind == 'directory' else 'rm'} {bash_quote(stub.path)}"
         yield "(exit $status)"
+
+
+def _by_name(row: tuple[bwrap.Word, ...]) -> bwrap.Word:
+    """Return the name of an option that does without what only a launch has: open descriptors, a broker."""
+    if any(isinstance(value, bwrap.Socket) for value in row):
+        return "--ro-bind-try"
+    return row[0].replace("-bind-fd", "-bind").replace("--bind-fd", "--bind") if isinstance(row[0], str) else row[0]
 
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,+@%=")
@@ -167,6 +183,7 @@ def _access(row: Mount) -> str:
         "tmpfs": "temporary",
         "mask": "hidden",
         "shadow": "shadow",
+        "late": "made",
         "symlink": "link",
         "file": "made",
         "socket": "socket",
@@ -174,7 +191,7 @@ def _access(row: Mount) -> str:
 
 
 def _origin(row: Mount) -> str:
-    if row.kind == "symlink" or (row.source and row.source != row.dest):
+    if row.kind == "symlink" or (row.source and row.source != row.dest and row.kind != "late"):
         return f"  <- {clean(row.source)}"
     return ""
 
@@ -187,6 +204,10 @@ def protections(plan: Plan) -> Iterator[str]:
         yield f"broker: {line}"
     for row in plan.link.barred if plan.link is not None else ():
         yield f"not reachable: {row.prefix}, {row.reason}"
+    if plan.nix is not None:
+        yield f"Nix: {_nix(plan.nix)}"
+    for domain in plan.link.domains if plan.link is not None else ():
+        yield f"reachable: {domain.name}, because of {clean(domain.origin)}"
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"
     yield f"Landlock: abstract sockets and signals {'kept inside' if plan.scoped else 'not restricted by this kernel'}"
     yield f"terminal: {_terminal(plan)}"
@@ -243,6 +264,7 @@ def as_json(plan: Plan, settings: Settings | None = None) -> str:
         "workdir": plan.workdir,
         "network": plan.network,
         "link": plan.link and network.as_document(plan.link),
+        "nix": plan.nix and {"access": plan.nix.kind, "why": plan.nix.why, "remedy": plan.nix.remedy},
         "broker": _broker_document(plan),
         "mounts": [
             {"dest": row.dest, "access": _access(row), "kind": row.kind, "source": row.source, "reason": row.reason}

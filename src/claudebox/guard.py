@@ -110,7 +110,10 @@ def _ignored(closed: tuple[Guarded, ...], host: Host) -> Iterator[Mount]:
 def stubs(policy: Policy, host: Host) -> tuple[Stub, ...]:
     """Return what stands in for missing protected paths."""
     missing = (guarded for guarded in _closed(policy, host) if guarded.kind == "missing")
-    return tuple(Stub(guarded.path, guarded.stub) for guarded in missing)
+    # Nix copies a project that is no repository as a whole, and knows no sockets.
+    whole = host.nix is not None and host.repository is None
+    kinds = {"socket": "directory"} if whole else {}
+    return tuple(Stub(guarded.path, kinds.get(guarded.stub, guarded.stub)) for guarded in missing)  # type: ignore[arg-type]
 
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:

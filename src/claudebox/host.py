@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import os
 import pwd
-import stat
 
-from claudebox import bubblewrap, git, guard, kernel, layout, places, programs, sockets, survey, watched
+from claudebox import bubblewrap, git, guard, kernel, layout, places, programs, sockets, surroundings, survey, watched
 from claudebox import instance as instances
 from claudebox import login as logins
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Examiner, read_small
-from claudebox.model import Guarded, Held, Hidden, Leak, PathFact, Policy
+from claudebox.model import Guarded, Held, HeldSecret, Hidden, Leak, PathFact, Policy
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from claudebox.nix.model import Nix
     from claudebox.toolchains import Found
     from claudebox.uplink.candidates import Candidate
 
@@ -30,14 +30,6 @@ class Terminal(Value):
 
     shared: bool = False
     foreground: bool = True
-
-
-class Destination(Value):
-    """What stands on the host where somebody wants a mount to appear."""
-
-    exists: bool = False
-    directory: bool = False
-    through_link: bool = False
 
 
 class Host(Value):
@@ -66,7 +58,7 @@ class Host(Value):
     etc: tuple[tuple[str, str, str], ...] = ()  # path, where it really is, reason
     masked: tuple[tuple[str, str], ...] = ()
     kernel_settings: tuple[str, ...] = ()  # parts of /proc that this user could write
-    store: bool = False
+    store: str = ""  # where what is called /nix/store lies
     store_path: tuple[str, ...] = ()
     store_links: tuple[tuple[str, str], ...] = ()  # /bin/sh and its like, on a machine without /usr
     ca_bundle: PathFact | None = None
@@ -85,14 +77,16 @@ class Host(Value):
     client: programs.Client | None = None
     client_problem: ClaudeboxError | None = None
     sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
-    destinations: dict[str, Destination] = {}  # noqa: RUF012
+    destinations: dict[str, surroundings.Destination] = {}  # noqa: RUF012
     instance: instances.Instance = instances.Instance("", "", "")
     login: logins.Login = logins.Login()
     claude_parts: tuple[tuple[str, str, bool], ...] = ()  # entries of the host's ~/.claude: name, place, directory?
     managed: tuple[tuple[str, str], ...] = ()  # entries of /etc/claude-code and where they really are
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the person's
     toolchains: Found | None = None
+    nix: Nix | None = None
     token: str = ""  # for git inside
+    held_secrets: tuple[HeldSecret, ...] = ()  # with their values, which only the broker gets
     libraries: tuple[str, ...] | ClaudeboxError = ()  # where the broker's are, looked for where there is one
 
 
@@ -115,9 +109,12 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     own_files, held = _own_files(f"{home}/.claudebox", workdir.real)
     seen: dict[str, int] = {}
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
-    store = os.path.isdir("/nix/store")
+    nix = _nix(policy, environ, home, path, workdir.real)
+    store = nix.location.store if nix else ""
     homes = [home] if account_home in ("", home) else [home, account_home]
-    login, libraries = logins.for_broker(policy, environ, logins.find(home, instance))
+    secrets, token = _kept_outside(policy, environ, path, home, workdir.real)
+    found = logins.find(home, instance)
+    login, libraries = logins.for_broker(policy, environ, found, certificates=bool(secrets))
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     return Host(
         uid=uid,
@@ -133,10 +130,10 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         cgroup_namespace=os.path.exists("/proc/self/ns/cgroup"),
         terminal=_terminal(),
         home_fact=examiner.fact(home),
-        hidden=_hidden(examiner, homes, environ),
-        not_projects=_not_projects(examiner, homes),
-        not_beneath=_present(examiner, places.NOT_A_PROJECT_BENEATH),
-        beneath_after_all=_present(examiner, places.BENEATH_AFTER_ALL),
+        hidden=surroundings.hidden(examiner, homes, environ),
+        not_projects=surroundings.not_projects(examiner, homes),
+        not_beneath=surroundings.present(examiner, places.NOT_A_PROJECT_BENEATH),
+        beneath_after_all=surroundings.present(examiner, places.BENEATH_AFTER_ALL),
         usr=usr,
         roots=layout.roots() if usr else (),
         opt=usr and os.path.isdir("/opt"),
@@ -144,7 +141,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         masked=tuple(row for row in places.MASKED if os.path.isfile(row[0])),
         kernel_settings=tuple(path for path in places.KERNEL_SETTINGS if uid == 0 and os.path.exists(path)),
         store=store,
-        store_path=layout.store_path(path) if store and not usr else (),
+        store_path=layout.store_path(path, usr=usr) if store else (),
         store_links=layout.store_links(path) if store and not usr else (),
         ca_bundle=layout.ca_bundle(examiner, environ),
         resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
@@ -166,17 +163,19 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         client=client,
         client_problem=client_problem,
         sources=sources,
-        destinations={request.dest: _destination(request.dest, seen) for request in policy.mounts},
+        destinations={request.dest: surroundings.destination(request.dest, seen) for request in policy.mounts},
         instance=instance,
         login=login,
-        claude_parts=_claude_parts(home) if policy.inherit or policy.shared_home else (),
+        claude_parts=surroundings.claude_parts(home) if policy.inherit or policy.shared_home else (),
         managed=layout.managed(),
         memory_files=(
             read_small("/etc/claude-code/CLAUDE.md", follow=True) or b"",
             read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
         ),
         toolchains=_toolchains(policy, home, path, examiner),
-        token=_token(policy, environ, path),
+        nix=nix,
+        token=token,
+        held_secrets=secrets,
         libraries=libraries,
     )
 
@@ -199,12 +198,24 @@ def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Exam
     return toolchains.find((request.name for request in policy.toolchains), home, path, examiner)
 
 
-def _token(policy: Policy, environ: dict[str, str], path: tuple[str, ...]) -> str:
-    if policy.credential is None:
-        return ""
-    from claudebox import credential  # noqa: PLC0415
+def _nix(policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str) -> Nix | None:
+    if not layout.has_nix(environ):
+        return None
+    from claudebox.nix import facts  # noqa: PLC0415 - most machines have none
 
-    return credential.obtain(policy.credential, environ, path, showing=policy.showing)
+    return facts.read(policy, environ, home=home, path=path, workdir=workdir)
+
+
+def _kept_outside(
+    policy: Policy, environ: dict[str, str], path: tuple[str, ...], home: str, workdir: str
+) -> tuple[tuple[HeldSecret, ...], str]:
+    """Return the secrets for the broker, and the token for git inside."""
+    if not policy.secrets and policy.credential is None:
+        return (), ""
+    from claudebox import credential, sources  # noqa: PLC0415 - only for those who have some
+
+    held = sources.hold(policy, environ, path, home=home, workdir=workdir)
+    return held, credential.obtain(policy, environ, path, home=home, secrets=held)
 
 
 def _home(environ: dict[str, str], account_home: str) -> str:
@@ -268,52 +279,3 @@ def _terminal() -> Terminal:
         except OSError:  # not our controlling terminal: nobody types commands there
             continue
     return Terminal(shared, foreground)
-
-
-def _hidden(examiner: Examiner, homes: list[str], environ: dict[str, str]) -> tuple[Hidden, ...]:
-    rows = [(os.path.join(home, place), why) for home in homes for place, why in places.HIDDEN]
-    for name, why in places.AGENT_SOCKETS:
-        value = environ.get(name, "")
-        socket = value[value.find("/") :].split(",")[0] if "/" in value else ""
-        if socket:
-            rows.append((socket, why))
-    facts = ((examiner.fact(path), why) for path, why in dict(rows).items())
-    return tuple(Hidden(fact, why) for fact, why in facts if fact.kind != "missing")
-
-
-def _not_projects(examiner: Examiner, homes: list[str]) -> tuple[PathFact, ...]:
-    in_homes = [os.path.join(home, place).rstrip("/") for home in homes for place in places.NOT_A_PROJECT_IN_HOME]
-    return _present(examiner, (*places.NOT_A_PROJECT, *in_homes))
-
-
-def _present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]:
-    facts = (examiner.fact(path, alone=True) for path in paths)
-    return tuple(fact for fact in facts if fact.kind != "missing")
-
-
-def _destination(dest: str, seen: dict[str, int]) -> Destination:
-    """Walk to a destination without following a link: bwrap would follow it, even out of the sandbox (C01)."""
-    current, mode = "", 0
-    for part in dest.strip("/").split("/"):
-        current = f"{current}/{part}"
-        if current not in seen:  # a thousand mounts mostly share what is above them
-            try:
-                seen[current] = os.lstat(current).st_mode
-            except OSError:
-                seen[current] = 0
-        mode = seen[current]
-        if not mode:
-            return Destination()
-        if stat.S_ISLNK(mode):
-            return Destination(through_link=True)
-    return Destination(exists=True, directory=stat.S_ISDIR(mode))
-
-
-def _claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
-    directory = f"{home}/.claude"
-    try:
-        names = sorted(os.listdir(directory))
-    except OSError:
-        return ()
-    places_of = ((name, os.path.realpath(f"{directory}/{name}")) for name in names)
-    return tuple((name, real, os.path.isdir(real)) for name, real in places_of if os.path.exists(real))

@@ -44,6 +44,7 @@ class Prepared(Value):
     descriptors: tuple[int, ...]
     open_files: tuple[int, int]  # the limit that the person's shell gave us
     companions: tuple[Companion, ...] = ()  # processes of ours beside the sandbox
+    pipes: tuple[tuple[str, int], ...] = ()  # through which the broker writes what bwrap puts into files
 
 
 class Sandbox(Value):
@@ -78,22 +79,28 @@ def prepare(plan: Plan) -> Prepared:
     companions, places = _companions(plan)
     descriptors: list[int] = []
     arguments: list[str] = []
+    pipes: list[tuple[str, int]] = []
     for row in rows:
         for word in row:
             if isinstance(word, str):
                 arguments.append(word)
             elif isinstance(word, bwrap.Socket):
                 arguments.append(places[word.name])
+            elif isinstance(word, bwrap.Pipe):
+                entry, writer = os.pipe2(os.O_CLOEXEC)
+                descriptors.append(_own(entry))
+                pipes.append((word.name, _own(writer)))
+                arguments.append(str(descriptors[-1]))
             else:
                 descriptors.append(_pin(word) if isinstance(word, bwrap.Pin) else _own(kernel.memory_file(word)))
                 arguments.append(str(descriptors[-1]))
     descriptors.append(_own(kernel.memory_file(os.fsencode("\0".join((*arguments, ""))))))
     argv = ("bwrap", "--args", str(descriptors[-1]), "--", *plan.gate, *plan.command)
-    return Prepared(plan, argv, tuple(descriptors), limit, companions)
+    return Prepared(plan, argv, tuple(descriptors), limit, companions, tuple(pipes))
 
 
 def _companions(plan: Plan) -> tuple[tuple[Companion, ...], dict[str, str]]:
-    if plan.link is None and plan.broker is None:
+    if plan.link is None and plan.broker is None and plan.relay is None:
         return (), {}
     from claudebox import companions  # noqa: PLC0415 - most sandboxes need none
 
@@ -142,8 +149,17 @@ def check_project(prepared: Prepared) -> None:
         raise ClaudeboxError(f"`{plan.workdir}` was replaced by something else since it was shown")
 
 
-def start(prepared: Prepared, standing: Mapping[str, Identity], prelude: Callable[[], None] | None = None) -> Sandbox:
-    """Start bwrap, after `prelude` in the child; see that every protection is in force, and let the payload go."""
+def start(
+    prepared: Prepared,
+    standing: Mapping[str, Identity],
+    prelude: Callable[[], None] | None = None,
+    *,
+    log: int = -1,
+) -> Sandbox:
+    """Start bwrap, after `prelude` in the child; see that every protection is in force, and let the payload go.
+
+    `log` is where companions write their decisions.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     gate = _own(theirs.detach())
@@ -163,8 +179,12 @@ def start(prepared: Prepared, standing: Mapping[str, Identity], prelude: Callabl
             _become_bwrap(prepared, gate, message_end, prelude)
         os.close(gate)
         os.close(message_end)
-        for companion in prepared.companions:
-            companion.begin()
+        try:
+            for companion in prepared.companions:
+                companion.begin((*prepared.pipes, *((("log", log),) if log >= 0 else ())))
+        finally:
+            for _, descriptor in prepared.pipes:  # bwrap waits for the end of each
+                os.close(descriptor)
         for descriptor in prepared.descriptors:
             os.close(descriptor)
         from claudebox import supervise, sweep  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from claudebox.files import Examiner
     from claudebox.model import PathFact
 
+_PT_INTERP = 3  # kind of an ELF program header
+
 
 def roots() -> tuple[tuple[str, str], ...]:
     """Return /bin and its like: the target of a link, or nothing for a directory."""
@@ -37,9 +39,14 @@ def etc() -> tuple[tuple[str, str, str], ...]:
     return tuple(rows)
 
 
-def store_path(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the directories of a PATH that lies wholly in the store (SAND-10)."""
-    if baked.STORE_PATH:
+def has_nix(environ: dict[str, str]) -> bool:
+    """Tell whether this machine has Nix."""
+    return bool(environ.get("NIX_REMOTE")) or any(map(os.path.isdir, ("/nix/store", "/nix/var/nix/daemon-socket")))
+
+
+def store_path(path: tuple[str, ...], *, usr: bool = False) -> tuple[str, ...]:
+    """Return the directories of a PATH that lies wholly in the store (SAND-10); beside /usr only what was baked."""
+    if baked.STORE_PATH or usr:
         return baked.STORE_PATH
     found = (programs.find_tool(tool, path) for tool in places.STORE_TOOLS)
     directories = (os.path.dirname(os.path.realpath(tool)) for tool in found if tool)
@@ -51,7 +58,35 @@ def store_links(path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     wanted = (("/bin/sh", "bash"), ("/bin/bash", "bash"), ("/usr/bin/env", "env"))
     found = ((dest, programs.find_tool(tool, path)) for dest, tool in wanted)
     rows = tuple((dest, os.path.realpath(tool)) for dest, tool in found if tool)
-    return (*rows, baked.LOADER) if baked.LOADER else rows
+    loader = baked.LOADER or _loader(dict(rows).get("/bin/bash", ""))
+    return (*rows, loader) if loader else rows
+
+
+def _loader(program: str) -> tuple[str, str] | None:
+    """Return where a client that was built elsewhere expects the dynamic loader, and where a program of ours has it."""
+    expected = places.LOADERS.get(os.uname().machine)
+    found = interpreter(program) if program else ""
+    return (expected, found) if expected and found.startswith("/nix/store/") else None
+
+
+def interpreter(program: str) -> str:
+    """Return the dynamic loader that a 64-bit ELF program names, if it does."""
+    try:
+        with open(program, "rb") as file:
+            head = file.read(64)
+            if head[:6] != b"\x7fELF\x02\x01":
+                return ""
+            file.seek(int.from_bytes(head[32:40], "little"))
+            size, count = (int.from_bytes(head[at : at + 2], "little") for at in (54, 56))
+            table = file.read(size * count)
+            for row in (table[at : at + size] for at in range(0, len(table), size or 1)):
+                if int.from_bytes(row[:4], "little") == _PT_INTERP:
+                    offset, length = (int.from_bytes(row[at : at + 8], "little") for at in (8, 32))
+                    file.seek(offset)
+                    return os.fsdecode(file.read(min(length, 4096)).rstrip(b"\0"))
+    except OSError:
+        return ""
+    return ""
 
 
 def ca_bundle(examiner: Examiner, environ: dict[str, str]) -> PathFact | None:

@@ -73,17 +73,20 @@ def read(login: Login) -> Login:
     return login.replace(usable=True, traits=tuple(found))
 
 
-def for_broker(policy: Policy, environ: dict[str, str], login: Login) -> tuple[Login, tuple[str, ...] | ClaudeboxError]:
+def for_broker(
+    policy: Policy, environ: dict[str, str], login: Login, *, certificates: bool = False
+) -> tuple[Login, tuple[str, ...] | ClaudeboxError]:
     """Look at what a broker would hold, and for the libraries that it would need."""
     named = any(environ.get(name) for name in client.CREDENTIALS)
-    if not client.brokered(policy) or not (named or login.known):
+    holding = client.brokered(policy) and (named or login.known)
+    if not holding and not certificates:
         return login, ()
-    if not named:
+    if holding and not named:
         login = read(login)
     from claudebox.broker import libraries  # noqa: PLC0415 - only where there is something to hold
 
     try:
-        return login, libraries.find(libraries.HTTP)
+        return login, libraries.find(*(libraries.HTTP, libraries.CERTIFICATES)[: 2 if certificates else 1])
     except ClaudeboxError as problem:
         return login, problem
 

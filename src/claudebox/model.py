@@ -8,10 +8,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    Kind = Literal["bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow", "socket"]
+    from claudebox.nix.model import NixAccess, NixRelay
+
+    Kind = Literal[
+        "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow", "socket", "late"
+    ]
     Program = Literal["client", "exec", "shell"]
-    Tier = Literal["full", "inet", "none"]
+    Tier = Literal["full", "inet", "allow", "none"]
     Uplink = Literal["", "pasta", "slirp4netns"]
+    Nix = Literal["auto", "daemon", "relay", "off"]
     ProjectSecrets = Literal["warn", "mask", "allow"]
     StubKind = Literal["directory", "socket", "dot", "file", "none"]
 
@@ -46,7 +51,7 @@ class Mount(Value):
     dest: str
     kind: Kind
     reason: str
-    source: str = ""  # a host path, what a link points at, or the name of one of the broker's sockets
+    source: str = ""  # a host path, what a link points at, or the name of one of the broker's sockets or texts
     content: bytes = b""
     mode: int = 0o755
     size: int = 0
@@ -140,6 +145,32 @@ class GitCredential(Value):
     origin: str
 
 
+def named(place: tuple[str, int]) -> str:
+    """Return a host with its port, as a person would write it who means HTTPS."""
+    return place[0] if place[1] == 443 else f"{place[0]}:{place[1]}"
+
+
+class Secret(Value):
+    """A variable whose value stays outside."""
+
+    env: str
+    hosts: tuple[tuple[str, int], ...]  # name and port
+    source: str  # `env:NAME`, `file:PATH` or `command:WORDS`
+    origin: str
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return the hosts as a person would write them."""
+        return tuple(named(place) for place in self.hosts)
+
+
+class HeldSecret(Secret):
+    """The same with its value, for the broker, and with what stands for it inside."""
+
+    value: str = ""
+    placeholder: str = ""
+
+
 class Barred(Value):
     """A range of addresses to which the tier `inet` does not lead."""
 
@@ -153,6 +184,7 @@ class Served(Value):
     name: str
     kind: Literal["stream", "datagram"]
     port: int
+    address: str = "127.0.0.1"
 
 
 class Link(Value):
@@ -165,6 +197,9 @@ class Link(Value):
     host_ports: tuple[int, ...] = ()  # of the host's loopback, reachable inside
     published: tuple[int, ...] = ()  # of the sandbox's loopback, reachable on the host's
     served: tuple[Served, ...] = ()  # at the sandbox's loopback, answered by the broker
+    domains: tuple[NameRequest, ...] = ()  # that can be reached in tier `allow`
+    named: bool = False  # programs that know no proxy are led to the broker, by names that it invents addresses for
+    through: str = ""  # the proxy by which this machine itself gets out
 
 
 class Service(Value):
@@ -193,6 +228,7 @@ class Policy(Value):
     uplink: str = "auto"
     host_ports: tuple[int, ...] = ()
     published: tuple[int, ...] = ()
+    domains: tuple[NameRequest, ...] = ()
     names: tuple[NameRequest, ...] = ()
     mounts: tuple[MountRequest, ...] = ()
     unsafe_mounts: bool = False
@@ -206,10 +242,16 @@ class Policy(Value):
     toolchains: tuple[NameRequest, ...] = ()
     packages: tuple[NameRequest, ...] = ()
     credential: GitCredential | None = None
+    secrets: tuple[Secret, ...] = ()
     command: tuple[str, ...] = ()  # another agent
     kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
     refuse_secrets: bool = False
     private_terminal: bool = False
+    nix: Nix = "auto"
+    nix_origin: str = "default"
+    nixpkgs: str = ""  # the package set that the person chose
+    packages_optional: bool = False
+    devshell: str = ""  # what asked for the project's dev shell
     auth: Literal["broker", "passthrough"] = "passthrough"
     showing: bool = False  # nothing will be started, so nothing may be run or written to find out
 
@@ -221,6 +263,11 @@ class Provision(Value):
     variables: tuple[Variable, ...] = ()
     kept: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()  # directories of programs, in front of those of the system
+    advice: tuple[str, ...] = ()  # sentences for the agent
+    nix: NixAccess | None = None
+    relay: NixRelay | None = None
+    prefix: tuple[str, ...] = ()  # what stands in front of the command
 
 
 class Plan(Value):
@@ -249,4 +296,7 @@ class Plan(Value):
     mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on
     private: bool = False  # the payload gets a terminal of its own
     kept: tuple[str, ...] = ()  # directories of the instance that something inside writes to
+    nix: NixAccess | None = None  # on a machine with Nix
+    relay: NixRelay | None = None
+    secrets: tuple[HeldSecret, ...] = ()  # what the broker puts in on the way; printed without values
     broker: Broker | None = None

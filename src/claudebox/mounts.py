@@ -54,7 +54,7 @@ def _skeleton() -> Iterable[Mount]:
 
 def _system(policy: Policy, host: Host) -> Iterable[Mount]:
     if host.store:
-        yield Mount("/nix/store", "ro-bind", "programs of Nix", "/nix/store")
+        yield Mount("/nix/store", "ro-bind", "programs of Nix", host.store)
     if host.usr:
         yield Mount("/usr", "ro-bind", "programs of the system", "/usr")
     for root, target in host.roots:
@@ -83,28 +83,48 @@ def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
         ("passwd", os.fsencode(passwd)),
         ("group", os.fsencode(group)),
         ("nsswitch.conf", _NSSWITCH),
-        ("hosts", _HOSTS),
+        ("hosts", _HOSTS + _aliases(host)),
         ("hostname", HOSTNAME.encode() + b"\n"),
         ("resolv.conf", network.resolv_conf(policy, host)),
     ):
         yield Mount(f"/etc/{name}", "file", "made by claudebox", content=content, mode=0o644)
     visible = tuple(root for root, present in (("/usr/", host.usr), ("/nix/store/", host.store)) if present)
     for path, real, reason in host.etc:
+        if path == "/etc/ssl/certs" and not host.usr:
+            continue  # made below: a link into the store could not be filled
         if real.startswith(visible):
             yield Mount(path, "symlink", reason, real)
-        elif host.usr or path != "/etc/ssl/certs":
+        else:
             yield Mount(path, "ro-bind", reason, real)
     yield from _ca_bundle(host)
 
 
+def _aliases(host: Host) -> bytes:
+    return "".join(f"{address} {name}\n" for name, address in network.aliases(host).items()).encode()
+
+
 def _ca_bundle(host: Host) -> Iterable[Mount]:
     """Make the bundle appear at one place, wherever the host has it (SAND-13)."""
-    if host.ca_bundle is None:
+    if host.held_secrets:
+        yield from _session_bundle(host)
+    elif host.ca_bundle is not None:
+        yield Mount(CA_BUNDLE_INSIDE, "ro-bind", "certificate authorities", host.ca_bundle.real)
+    else:
         return
-    yield Mount(CA_BUNDLE_INSIDE, "ro-bind", "certificate authorities", host.ca_bundle.real)
     if not host.usr:  # NixOS: the directory is full of links that lead nowhere inside
         for name in ("ca-certificates.crt", "ca-bundle.crt"):
             yield Mount(f"/etc/ssl/certs/{name}", "symlink", "certificate authorities", CA_BUNDLE_INSIDE)
+
+
+def _session_bundle(host: Host) -> Iterable[Mount]:
+    """Return the bundle with the authority of the session in it, also over the place where programs look by default."""
+    reason = "certificate authorities, with that of this session, for the hosts of secrets"
+    dests = [CA_BUNDLE_INSIDE]
+    for path, real, _ in host.etc if host.ca_bundle is not None else ():
+        if host.ca_bundle is not None and host.ca_bundle.real.startswith(f"{real}/") and not real.startswith("/usr/"):
+            dests.append(path + host.ca_bundle.real[len(real) :])
+    for dest in dict.fromkeys(dests):
+        yield Mount(dest, "late", reason, "authority", mode=0o644)
 
 
 def _home(policy: Policy, host: Host) -> Iterable[Mount]:

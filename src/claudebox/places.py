@@ -162,6 +162,12 @@ KERNEL_SETTINGS: tuple[str, ...] = (
     "/proc/sys", "/proc/sysrq-trigger",
 )  # fmt: skip
 
+# Where programs that were not built for a store expect the dynamic loader.
+LOADERS: dict[str, str] = {
+    "x86_64": "/lib64/ld-linux-x86-64.so.2",
+    "aarch64": "/lib/ld-linux-aarch64.so.1",
+}
+
 # What a store-only PATH offers where no package has baked one in (SAND-10).
 STORE_TOOLS: tuple[str, ...] = (
     "ls", "bash", "git", "curl", "jq", "rg", "fd", "nix", ",", "node", "grep", "sed", "awk", "find",

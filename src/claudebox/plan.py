@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from claudebox import awareness, client, environment, exposure, guard, mounts, network, seccomp, shadows
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Mount, Plan, Provision
+from claudebox.model import Mount, Plan, Provision, named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.host import Host
-    from claudebox.model import Broker, Policy, Variable
+    from claudebox.model import Broker, Link, Policy, Secret
 
 # Descriptors of the gate inside. One digit, because a shell can redirect no others.
 GATE_DESCRIPTOR = 3
@@ -39,10 +39,10 @@ def make(policy: Policy, host: Host) -> Plan:
     exposure.check_workdir(host)
     _check_terminal(host)
     extra = _provision(policy, host)
-    broker, sockets, placeholders = _broker(policy, host)
+    broker, brokered = _broker(policy, host)
     made = () if policy.command else tuple(client.plan_variables(policy, host))
-    variables = environment.plan_variables(policy, host, (*made, *placeholders, *extra.variables))
-    rows = _rows(policy, host, (*sockets, *extra.mounts), brokered=client.has_credential(policy, host))
+    variables = environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
+    rows = _rows(policy, host, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
     program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
     if program is None:
         raise ClaudeboxError(
@@ -56,7 +56,7 @@ def make(policy: Policy, host: Host) -> Plan:
         variables=variables,
         namespaces=_namespaces(policy, host),
         workdir=host.workdir.real,
-        command=_command(policy, host),
+        command=(*extra.prefix, *_command(policy, host)),
         gate=_gate(host),
         seccomp=program,
         scoped=host.landlock >= 6,
@@ -66,7 +66,7 @@ def make(policy: Policy, host: Host) -> Plan:
         allow_userns=policy.allow_userns,
         sizes="--size" in host.bwrap.options,
         network=policy.network,
-        link=network.plan_link(policy, host),
+        link=_link(policy, host),
         warnings=(*_warnings(policy, host), *extra.warnings),
         withheld=environment.withheld(host, variables),
         state=(
@@ -79,31 +79,41 @@ def make(policy: Policy, host: Host) -> Plan:
         mountpoints=client.mountpoints(policy, host),
         private=policy.private_terminal and host.terminal.shared,
         kept=extra.kept,
+        nix=extra.nix,
+        relay=extra.relay,
+        secrets=tuple(row.replace(value="") for row in host.held_secrets),
         broker=broker,
     )
 
 
 def _provision(policy: Policy, host: Host) -> Provision:
-    if not (policy.toolchains or policy.packages or policy.credential or policy.kept_names):
+    if not (
+        policy.toolchains or policy.packages or policy.credential or policy.kept_names or policy.devshell or host.nix
+    ) and policy.nix in ("auto", "off"):
         return Provision()
     from claudebox import provision  # noqa: PLC0415 - only for those who ask for something of it
 
     return provision.make(policy, host)
 
 
-def _broker(policy: Policy, host: Host) -> tuple[Broker | None, tuple[Mount, ...], tuple[Variable, ...]]:
-    if not client.has_credential(policy, host):
-        return None, (), ()
+def _link(policy: Policy, host: Host) -> Link | None:
+    link = network.plan_link(policy, host)
+    if not host.held_secrets or link is None:
+        return link
+    from claudebox import withholding  # noqa: PLC0415 - only for those who have some
+
+    return link.replace(served=(*link.served, *withholding.served(policy, host)))
+
+
+def _broker(policy: Policy, host: Host) -> tuple[Broker | None, Provision]:
+    if not client.has_credential(policy, host) and policy.network != "allow" and not host.held_secrets:
+        return None, Provision()
     from claudebox import brokerage  # noqa: PLC0415 - only where there is something to keep outside
 
-    return (
-        brokerage.plan(policy, host),
-        tuple(brokerage.plan_mounts(policy, host)),
-        tuple(brokerage.plan_variables(policy, host)),
-    )
+    return brokerage.plan(policy, host), brokerage.provide(policy, host)
 
 
-def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...], *, brokered: bool) -> tuple[Mount, ...]:
+def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...], advice: Iterable[str]) -> tuple[Mount, ...]:
     of_client = () if policy.command else client.plan_mounts(policy, host)
     own = arrange(
         (
@@ -124,7 +134,7 @@ def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...], *, brokered: boo
                 f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
             )
     rows = arrange((*own, *asked))
-    text = awareness.describe(policy, rows, brokered=brokered)
+    text = awareness.describe(policy, rows, advice)
     memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)
     return arrange(
         (
@@ -236,10 +246,36 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
             yield f"git does not work inside: the repository starts above, at {repository.root}"
         elif repository.linked and not repository.writable and not repository.git_dir:
             yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
+    model = policy.program == "client" and not policy.command and not client.has_credential(policy, host)
+    yield from network.warnings(policy, host, needed=client.API_HOST if model else "")
     yield from guard.warnings(policy, host)
     yield from shadows.warnings(policy, host)
     for path in host.sockets:
         yield f"{path} is a socket of the host; it is masked inside"
+    yield from _secret_warnings(policy, host)
     for request in policy.names:
         if request.name not in host.environ and request.origin.startswith("--"):
             yield f"{request.origin}: {request.name} is not set on the host"
+
+
+def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:
+    held = {secret.env for secret in host.held_secrets}
+    missing = [secret for secret in policy.secrets if secret.env not in held]
+    if missing and policy.network == "none":
+        names = ", ".join(secret.env for secret in missing)
+        yield f"secrets ({names}) are for hosts, and tier none reaches no host: their variables are not set inside"
+        return
+    reached = {(secret.env, place) for secret in host.held_secrets for place in secret.hosts}
+    if policy.network == "allow":
+        for secret in policy.secrets:
+            closed = [named(place) for place in secret.hosts if (secret.env, place) not in reached]
+            if closed and (secret.env in held or _is_set(secret, host)):
+                yield f"{secret.origin}: {', '.join(closed)} is not among the domains that are allowed"
+        missing = [secret for secret in missing if not _is_set(secret, host)]
+    for secret in missing:
+        yield f"{secret.origin}: {secret.source} is not set on the host, so {secret.env} is not set inside"
+
+
+def _is_set(secret: Secret, host: Host) -> bool:
+    kind, _, name = secret.source.partition(":")
+    return kind != "env" or bool(host.environ.get(name))

@@ -59,12 +59,13 @@ def find_tool(name: str, path: Sequence[str] = ()) -> str | None:
         return baked.TOOLS[name]
     for directory in (*_TRUSTED, *path):
         candidate = f"{directory}/{name}"
-        if _executable(candidate):
+        if executable(candidate):
             return candidate
     return None
 
 
-def _executable(path: str) -> bool:
+def executable(path: str) -> bool:
+    """Tell whether this is a program that we may run."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode) and os.access(path, os.X_OK)
     except OSError:
@@ -73,7 +74,8 @@ def _executable(path: str) -> bool:
 
 def find_client(home: str, path: Sequence[str], workdir: str) -> Client:
     """Return the client, or say why there is none that can be run."""
-    places = [f"{directory}/claude" for directory in path]
+    places = [baked.TOOLS["claude"]] if "claude" in baked.TOOLS else []
+    places += [f"{directory}/claude" for directory in path]
     places += [os.path.join(home, place[2:]) if place[0] == "~" else place for place in _CLIENT_PLACES]
     inside = workdir.rstrip("/") + "/"
     refusal: ClaudeboxError | None = None
@@ -154,14 +156,14 @@ def _platform_package(real: str) -> str | None:
     for name in (f"claude-code-linux-{machine}", f"claude-code-linux-{machine}-musl"):
         for base in (scope, os.path.join(os.path.dirname(os.path.dirname(real)), "node_modules/@anthropic-ai")):
             candidate = f"{base}/{name}/claude"
-            if _executable(candidate) and _head(candidate).startswith(b"\x7fELF"):
+            if executable(candidate) and _head(candidate).startswith(b"\x7fELF"):
                 return os.path.realpath(candidate)
     return None
 
 
 def _node_script(found: str, real: str, path: Sequence[str]) -> Client:
     beside = os.path.join(os.path.dirname(found), "node")
-    node = beside if _executable(beside) else find_tool("node", path)
+    node = beside if executable(beside) else find_tool("node", path)
     if node is None:
         raise _broken(found, "needs node, which was not found")
     return Client(found, real, script=True, package=os.path.dirname(real), node=os.path.realpath(node))

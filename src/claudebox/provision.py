@@ -1,4 +1,4 @@
-"""Policy + Host → what profiles add to a sandbox: toolchains, a git credential, state of other agents.
+"""Policy + Host → what profiles add to a sandbox: toolchains, a git credential, state of other agents, Nix.
 
 Off the usual launch path: imported only where a policy asks for one of them.
 """
@@ -21,12 +21,45 @@ if TYPE_CHECKING:
 def make(policy: Policy, host: Host) -> Provision:
     """Return everything that is added."""
     caches = _caches(policy)
-    return Provision(
-        mounts=(*_toolchains(host), *_kept(policy, host), *_cache_mounts(caches, host), *_credential(policy, host)),
-        variables=tuple(_variables(policy, host, caches)),
-        kept=(*(f"home/{name}" for name in policy.kept_names), *(f"caches/{name}" for name in caches.values())),
-        warnings=tuple(_warnings(policy, host)),
-    )
+    nix = _nix(policy, host)
+    path = (*nix.path, *(host.toolchains.path if host.toolchains else ()))
+    return nix.replace(
+        mounts=(
+            *_toolchains(host), *_kept(policy, host), *_cache_mounts(caches, host), *_credential(policy, host),
+            *nix.mounts,
+        ),
+        variables=(*_variables(policy, host, caches), *nix.variables, *_path(host, path)),
+        kept=(
+            *(f"home/{name}" for name in policy.kept_names), *(f"caches/{name}" for name in caches.values()),
+            *nix.kept,
+        ),
+        warnings=(*_warnings(policy, host), *nix.warnings),
+    )  # fmt: skip
+
+
+def _nix(policy: Policy, host: Host) -> Provision:
+    """Return what Nix adds, or refuse what was asked for in vain."""
+    if host.nix is not None:
+        from claudebox.nix import inside  # noqa: PLC0415 - most machines have none
+
+        return inside.provide(policy, host, host.nix)
+    asked = [(policy.nix_origin, "the daemon")] if policy.nix in ("daemon", "relay") else []
+    asked += [(policy.devshell, "a dev shell")] if policy.devshell else []
+    asked += [(request.origin, f"the package `{request.name}`") for request in policy.packages]
+    if asked and not (policy.packages and policy.packages_optional):
+        origin, what = asked[0]
+        raise ClaudeboxError(
+            f"`{origin}`: {what} needs Nix, and there is none on this machine",
+            hint="install Nix, or the programs in /usr; see `--toolchain` for those in your home",
+        )
+    warnings = [f"{origin}: {what} needs Nix, and there is none on this machine" for origin, what in asked]
+    return Provision(warnings=tuple(warnings))
+
+
+def _path(host: Host, directories: tuple[str, ...]) -> Iterator[Variable]:
+    if directories:
+        reason = "programs, those that were asked for first; none in a directory that can be written to"
+        yield Variable("PATH", environment.search_path(host, directories), "claudebox", reason)
 
 
 def _caches(policy: Policy) -> dict[str, str]:
@@ -75,9 +108,6 @@ def _variables(policy: Policy, host: Host, caches: dict[str, str]) -> Iterator[V
             yield Variable(variable, f"{host.home}/{place}", "claudebox", f"toolchain {request.name}")
     for variable, name in caches.items():
         yield Variable(variable, _inside(name, host), "claudebox", "private to this project")
-    if host.toolchains is not None and host.toolchains.path:
-        reason = "programs, those of the toolchains first; none in a directory that can be written to"
-        yield Variable("PATH", environment.search_path(host, host.toolchains.path), "claudebox", reason)
 
 
 def _warnings(policy: Policy, host: Host) -> Iterator[str]:
@@ -87,11 +117,3 @@ def _warnings(policy: Policy, host: Host) -> Iterator[str]:
             yield f"{request.origin}: nothing of toolchain {request.name} is in your home (looked for {places})"
     if policy.credential is not None and not host.token:
         yield f"{policy.credential.origin}: {policy.credential.token} is not set, git inside cannot log in"
-    if policy.packages:
-        names = ", ".join(request.name for request in policy.packages)
-        if not host.store:
-            raise ClaudeboxError(
-                f"`{policy.packages[0].origin}`: packages ({names}) need Nix, and there is none on this machine",
-                hint="install Nix, or the programs in /usr; see `--toolchain` for those in your home",
-            )
-        yield f"packages are not brought in by this version: {names}"

@@ -123,5 +123,7 @@ def _check_verbs(given: Mapping[str, tuple[Given, ...]]) -> None:
         return
     if len(verbs) > 1 and not (len(verbs) == 2 and set(verbs) & running and set(verbs) & showing):
         raise ClaudeboxError(f"`{verbs[0]}` and `{verbs[1]}` exclude each other", hint="give one of them")
-    if "json" in given and not {"--check", "--explain", "--instances", "--verify"} & set(verbs):
-        raise ClaudeboxError("`--json` goes with `--check`, `--verify`, `--explain` or `--instances`")
+    if "json" in given and not {"--check", "--explain", "--instances", "--log", "--verify"} & set(verbs):
+        raise ClaudeboxError("`--json` goes with `--check`, `--verify`, `--explain`, `--instances` or `--log`")
+    if "follow" in given and "--log" not in verbs:
+        raise ClaudeboxError("`--follow` goes with `--log`")

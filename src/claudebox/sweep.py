@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 BUDGET = 0.2  # seconds
 _SLACK = 0.02  # the clock of a filesystem is a tick behind
 _SHOWN = 3  # of each kind, so that everything fits on a screen
+_MOST_CHANGED = 20000
 _CHECK_EVERY = 256  # files between two looks at the clock
 _HEAVY = frozenset((
     "node_modules", ".venv", "venv", "target", "vendor", "__pycache__", ".cache", ".tox", ".mypy_cache", "dist",
@@ -56,6 +57,7 @@ class Report(Value):
 
     found: dict[str, set[str]]
     complete: bool
+    changed: tuple[str, ...] = ()  # every file that changed, for those who look into them
 
     def lines(self) -> Iterator[str]:
         """Yield one screen, cleaned; nothing if there is nothing to say."""
@@ -83,6 +85,7 @@ class Sweep:
         self._names = {path: why for path, why in guard.REPORTED if "/" not in path}
         self._found: dict[str, set[str]] = {kind: set() for kind, _ in _KINDS}
         self._standing: frozenset[str] = frozenset()
+        self._files_changed: list[str] = []
 
     def run(self, guarded: Iterable[Guarded], git_dir: str, standing: frozenset[str]) -> Report:
         """Look, until everything was seen or the time is up; `standing` are stand-ins of other sessions."""
@@ -98,7 +101,7 @@ class Sweep:
         later, complete = self._walk(git_dir)
         if complete:
             complete = all(self._files(directory) for directory in later)
-        return Report(self._found, complete)
+        return Report(self._found, complete, tuple(self._files_changed))
 
     def _add(self, kind: str, path: str, why: str = "") -> None:
         shown = path[len(self._workdir) + 1 :] if path.startswith(f"{self._workdir}/") else path
@@ -197,6 +200,8 @@ class Sweep:
         if status.st_ctime < self._since or entry.path in self._standing:
             return
         mode = status.st_mode
+        if stat.S_ISREG(mode) and len(self._files_changed) < _MOST_CHANGED:
+            self._files_changed.append(entry.path)
         if stat.S_ISLNK(mode):
             target = os.path.normpath(os.path.join(os.path.dirname(entry.path), os.readlink(entry.path)))
             if not f"{target}/".startswith(f"{self._workdir}/"):

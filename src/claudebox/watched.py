@@ -25,9 +25,14 @@ def look(workdir: str, repository: Repository | None, instance: Instance) -> tup
         rows.setdefault(row.path, row)
     stand_ins = before | journal.recorded(instance)  # another session may have come or gone meanwhile
     return tuple(
-        row.replace(kind="missing", identity=None) if (row.stub, row.path) in stand_ins else row
-        for row in rows.values()
+        row.replace(kind="missing", identity=None) if _stood_for(row, stand_ins) else row for row in rows.values()
     )
+
+
+def _stood_for(row: Guarded, stand_ins: frozenset[tuple[str, str]]) -> bool:
+    if (row.stub, row.path) in stand_ins:
+        return True
+    return row.stub == "socket" and ("directory", row.path) in stand_ins  # see guard.stubs
 
 
 def _rows(workdir: str, repository: Repository | None) -> Iterator[Guarded]:

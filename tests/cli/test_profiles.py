@@ -223,7 +223,7 @@ def test_packages_without_nix_are_refused_in_plain_words(user_box):
     result = user_box.sh("true")
 
     assert result.returncode == 125
-    assert "packages (jq) need Nix, and there is none on this machine" in result.stderr
+    assert "the package `jq` needs Nix, and there is none on this machine" in result.stderr
 
 
 def test_profiles_lists_ours_and_the_persons_and_those_that_are_broken(user_box):

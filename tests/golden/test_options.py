@@ -15,8 +15,9 @@ from claudebox import bwrap, environment, plan
 from claudebox.explain import bash_quote
 from claudebox.git import Repository
 from claudebox.host import Terminal
-from claudebox.model import MountRequest, NameRequest, Policy
+from claudebox.model import HeldSecret, MountRequest, NameRequest, Policy
 from claudebox.programs import Client
+from claudebox.uplink.candidates import Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 CASES = Path(__file__).parent / "cases"
 CLIENT = Policy("client", ("-p", "hello world"))
 OFFLINE = Policy("exec", ("make", "test"), network="none", network_origin="--network")
+LISTED = Policy(
+    "exec", ("npm", "ci"), network="allow", domains=(NameRequest("registry.example.org", "--allow-domain"),)
+)
 GENEROUS = Policy(
     "client",
     names=(NameRequest("AWS_SECRET_ACCESS_KEY", "--env"), NameRequest("NOT_SET", "CLAUDEBOX_EXTRA_ENV")),
@@ -36,6 +40,10 @@ GENEROUS = Policy(
     ),
     allow_userns=True,
 )
+_SECRET = HeldSecret(
+    "GH_TOKEN", (("api.github.com", 443), ("git.example.org", 8443)), "env:GH_TOKEN", "config.toml:1",
+    value="ghp_the-value-itself", placeholder="ghp_what-stands-for-it",
+)  # fmt: skip
 _COMMON = "/home/alice/main/.git"
 _OWN = f"{_COMMON}/worktrees/project"
 _WORKTREE = Repository(
@@ -65,6 +73,11 @@ def cases() -> dict[str, tuple[Policy, Host]]:
             repository=hosts.REPOSITORY,
             guarded=hosts.guarded(".git/config", ".git/hooks", ".git/modules", ".claude"),
         ),
+    )
+    made["debian-listed"] = LISTED, hosts.debian()
+    made["debian-secrets"] = (
+        Policy("exec", ("gh", "pr", "list"), network="inet", secrets=(_SECRET,)),
+        hosts.debian(held_secrets=(_SECRET,), uplinks=(Candidate("pasta", "/usr/bin/pasta"),)),
     )
     made["debian-worktree"] = CLIENT, hosts.debian(repository=_WORKTREE)
     made["debian-root"] = (
@@ -97,6 +110,8 @@ def shown(word: bwrap.Word) -> str:
         return f"<content {len(word)} bytes {sha256(word).hexdigest()[:12]}>"
     if isinstance(word, bwrap.Socket):
         return f"<socket {word.name}>"
+    if isinstance(word, bwrap.Pipe):
+        return f"<pipe {word.name}>"
     return f"<descriptor on {bash_quote(word.path)}>" if isinstance(word, bwrap.Pin) else bash_quote(word)
 
 

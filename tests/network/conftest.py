@@ -8,12 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.baking import bake
 from tests.conftest import Account, Box, make_box, need
 from tests.network import topology
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PYTHON = "/usr/bin/python3"
 UPLINKS = ("slirp4netns", "pasta")
-# Where `scripts/fetch-pasta` was told to put it, on a distribution whose own is too old.
+# Where `scripts/fetch-debian` was told to put it, on a distribution whose own is too old.
 FETCHED_PASTA = os.environ.get("CLAUDEBOX_TEST_PASTA", "/var/cache/claudebox-tests/pasta/pasta")
 
 
@@ -79,17 +79,6 @@ class NetBox(Box):
         return json.loads(result.stdout)  # type: ignore[no-any-return]
 
 
-_BAKED: list[str] = []
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_copies_left() -> Iterator[None]:
-    """Remove the copies that `bake` has made."""
-    yield
-    for directory in _BAKED:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 @pytest.fixture(scope="session")
 def world(open_tunnel: None) -> Iterator[World]:
     """Build the small world."""
@@ -111,24 +100,11 @@ def new_enough(pasta: str | None) -> bool:
 
 
 @pytest.fixture(scope="session")
-def pasta_checkout(checkout: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def pasta_checkout(checkout: str) -> str:
     """Return a copy of claudebox into which a packager has written where pasta is."""
     found = next((path for path in (shutil.which("pasta"), FETCHED_PASTA) if new_enough(path)), None)
-    need(found, "pasta of 2024 or newer; see scripts/fetch-pasta")
+    need(found, "pasta of 2024 or newer; see scripts/fetch-debian")
     return bake(checkout, {"pasta": str(found)})
-
-
-def bake(checkout: str, tools: dict[str, str]) -> str:
-    """Copy a checkout and write paths of tools down in it, as a package build does."""
-    target = tempfile.mkdtemp(prefix="claudebox-baked-")
-    _BAKED.append(target)
-    os.chmod(target, 0o755)
-    shutil.copytree(checkout, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    file = Path(target, "src/claudebox/baked.py")
-    lines = [f"TOOLS = {tools!r}" if line.startswith("TOOLS") else line for line in file.read_text().splitlines()]
-    file.write_text("\n".join(lines) + "\n")
-    subprocess.run([PYTHON, "-m", "compileall", "-q", f"{target}/src"], check=True)
-    return target
 
 
 @pytest.fixture(params=UPLINKS)

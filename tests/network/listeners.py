@@ -13,7 +13,23 @@ NAMES = {
     "rebound.example": ("192.168.77.50", "fd77::1"),
     "metadata.example": ("169.254.169.254", "fd00:ec2::254"),
     "loopback.example": ("127.0.0.1", "::1"),
+    "vault.example": ("203.0.113.81", ""),
+    "thief.example": ("203.0.113.80", ""),
+    "inner.example": ("192.168.77.50", ""),
+    "www.public.example": ("203.0.113.80", "2001:db8:1::80"),
+    "other.example": ("203.0.113.80", "2001:db8:1::80"),
+    "four.example": ("203.0.113.80", ""),
+    "six.example": ("", "2001:db8:1::80"),
+    "dead-six.example": ("203.0.113.80", "2001:db8:1::dead"),
+    "mixed.example": ("203.0.113.80 192.168.77.50", ""),
+    "mapped.example": ("", "::ffff:192.168.77.50"),
+    "host.example": ("198.51.100.2", "2001:db8:77::2"),
+    "roaming.example": ("192.0.2.50", ""),
+    "nobody.example": ("203.0.113.99", ""),
 }
+# Each question has the other answer: what was checked is not what a second look would find.
+FLIPPING = {"flipping.example": ("203.0.113.80", "192.168.77.50")}
+_asked = [0]
 
 
 def answer(query: bytes) -> bytes:
@@ -24,14 +40,19 @@ def answer(query: bytes) -> bytes:
         at += 1 + query[at]
     kind = struct.unpack_from(">H", query, at + 1)[0]
     question = query[12 : at + 5]
-    found = NAMES.get(".".join(labels).lower())
-    record = b""
+    name = ".".join(labels).lower()
+    found = NAMES.get(name)
+    if name in FLIPPING:
+        _asked[0] += kind == 1
+        found = (FLIPPING[name][_asked[0] % 2], "")
+    records = []
     if found and kind in (1, 28):
-        packed = (
-            socket.inet_pton(socket.AF_INET, found[0]) if kind == 1 else socket.inet_pton(socket.AF_INET6, found[1])
-        )
-        record = b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 0, len(packed)) + packed
-    return query[:2] + struct.pack(">HHHHH", 0x8180 if found else 0x8183, 1, bool(record), 0, 0) + question + record
+        family = socket.AF_INET if kind == 1 else socket.AF_INET6
+        for address in found[kind == 28].split():
+            packed = socket.inet_pton(family, address)
+            records.append(b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 0, len(packed)) + packed)
+    head = struct.pack(">HHHHH", 0x8180 if found else 0x8183, 1, len(records), 0, 0)
+    return query[:2] + head + question + b"".join(records)
 
 
 class Datagrams(asyncio.DatagramProtocol):

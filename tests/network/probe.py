@@ -104,7 +104,34 @@ def tcp_lookup(address: str, port: int) -> str:
         return socket.inet_ntoa(reply[-4:])
 
 
+def tunnelled(address: str, port: int) -> str:
+    """Ask the proxy of the environment for a connection, in the words of HTTP; `address` may be anything."""
+    with socket.create_connection(("127.0.0.1", 3128), timeout=TIMEOUT) as channel:
+        channel.sendall(f"CONNECT {address}:{port} HTTP/1.1\r\nHost: {address}:{port}\r\n\r\n".encode())
+        reply = b""
+        while not reply.endswith(b"\r\n\r\n") and (piece := channel.recv(1)):
+            reply += piece
+        status = reply.split(b" ", 2)[1].decode() if reply else "nothing"
+        return channel.recv(64).decode().strip() if status == "200" else status
+
+
+def socks(address: str, port: int) -> str:
+    """Ask the same port in the words of SOCKS 5."""
+    with socket.create_connection(("127.0.0.1", 3128), timeout=TIMEOUT) as channel:
+        name = address.encode()
+        try:
+            where = b"\1" + socket.inet_pton(socket.AF_INET, address)
+        except (OSError, ValueError):
+            where = b"\3" + bytes([len(name)]) + name
+        channel.sendall(b"\5\1\0")
+        channel.recv(2)
+        channel.sendall(b"\5\1\0" + where + struct.pack(">H", port))
+        reply = channel.recv(10)
+        return channel.recv(64).decode().strip() if reply[1:2] == b"\0" else f"refusal {reply[1]}"
+
+
 KINDS = {
+    "connect": tunnelled, "socks": socks,
     "tcp": connect, "udp": udp, "ping": ping, "bound": bound, "pktinfo": pktinfo, "source-routed": source_routed,
     "lookup": lookup, "tcp-lookup": tcp_lookup,
 }  # fmt: skip

@@ -16,8 +16,9 @@ import uuid
 from pathlib import Path
 
 import pytest
+from tests.baking import bake
 from tests.network import processes, topology
-from tests.network.conftest import PYTHON, bake
+from tests.network.conftest import PYTHON
 from tests.network.topology import PORT, wait_until
 
 INET = ("--network", "inet")

@@ -84,7 +84,7 @@ def test_bash_reads_every_quoted_word_back(words):
     # proves UX-04, C11
     quoted = " ".join(explain.bash_quote(word) for word in words)
     script = f"printf '%s\\0' {quoted}"
-    back = subprocess.run(["/bin/bash", "--norc", "-c", script], capture_output=True, check=True).stdout
+    back = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, check=True).stdout
 
     assert back.split(b"\0")[:-1] == [word.encode("utf-8", "surrogateescape") for word in words]
     assert quoted.isprintable()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests import hosts
 from tests.property.strategies import FLAGS, environs, foreign_words, own_words, strings
 
-from claudebox import plan, policy, settings
+from claudebox import plan, policy, settings, wishes
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Plan
 from claudebox.settings import Settings
@@ -93,7 +93,7 @@ def test_a_colon_that_belongs_to_a_path_can_be_written(source, dest):
     source, dest = f"/s{source.replace(chr(92), '')}", f"/d{dest.replace(chr(92), '')}"
     written = f"{source.replace(':', chr(92) + ':')}:{dest.replace(':', chr(92) + ':')}"
 
-    assert policy._split(written) == (source, dest)
+    assert wishes.split(written) == (source, dest)
 
 
 @given(strings)
@@ -103,4 +103,4 @@ def test_only_what_every_program_takes_for_a_name_is_a_name(text):
         char in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_" for char in text
     )
 
-    assert policy.valid_name(text) == (plain and not text[0].isdigit())
+    assert wishes.valid_name(text) == (plain and not text[0].isdigit())

@@ -14,8 +14,9 @@ from tests.sandbox.test_stand_ins import entries, journal
 
 PROMISES = [
     "environment", "arguments", "memory", "descriptors", "keyrings", "hidden", "secrets", "login",
-    "credential", "sockets", "abstract", "listeners", "processes", "shared_memory", "terminal", "user_namespaces",
-    "kernel_surface", "privileges", "limits", "names", "read_only", "project", "protected", "survivors",
+    "credential", "sockets", "abstract", "listeners", "domains", "processes", "shared_memory", "terminal",
+    "user_namespaces", "kernel_surface", "privileges", "limits", "names", "read_only", "project", "protected",
+    "survivors",
 ]  # fmt: skip
 DRIVER = """
 import json, os, sys
@@ -37,6 +38,10 @@ def held(plan):
     return plan.broker.services[0].config["login"]
 def changed(plan, dest, **what):
     return plan.replace(mounts=tuple(r.replace(**what) if r.dest == dest else r for r in plan.mounts))
+def served(plan, **config):
+    services = tuple(row.replace(config=dict(row.config, **config)) if row.name == "outbound" else row
+                     for row in plan.broker.services)
+    return plan.replace(broker=plan.broker.replace(services=services))
 def open_more(plan, canaries):
     prepared = launch.prepare(plan)
     return prepared.replace(descriptors=(*prepared.descriptors, launch._own(os.dup(canaries.descriptor))))
@@ -90,6 +95,12 @@ BREAKS = {
     ),
     "abstract sockets are not scoped": Break("alter=lambda p: p.replace(scoped=False)", "abstract"),
     "the network is shared": Break("alter=lambda p: without(p, 'net')", "listeners", ("--network", "none")),
+    "every name may be reached": Break(
+        "alter=lambda p: served(p, everything=True)", "domains", ("--network", "allow")
+    ),
+    "addresses may be reached": Break(
+        "alter=lambda p: without(p, 'net').replace(link=None)", "listeners domains", ("--network", "allow")
+    ),
     "processes of the host are listed": Break(
         "alter=lambda p: changed(p, '/proc', kind='bind', source='/proc')", "arguments privileges"
     ),
@@ -121,7 +132,7 @@ def prepare(box):
     box.environ["TMPDIR"] = box.mkdir(f"{box.base}/t")
 
 
-@pytest.mark.parametrize("tier", ["full", "none"])
+@pytest.mark.parametrize("tier", ["full", "allow", "none"])
 def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
     # proves SEC-05, E08
     prepare(box)
@@ -133,7 +144,7 @@ def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
     assert result.returncode == 0, result.stdout
     assert report["ok"]
     assert list(rows) == PROMISES
-    open_by_design = {"listeners"} if tier == "full" else set()
+    open_by_design = {"full": {"listeners", "domains"}, "allow": set(), "none": {"domains"}}[tier]
     assert {name for name, row in rows.items() if row["status"] != "held"} == open_by_design
     assert all(row["proves"] for row in rows.values())
     assert entries(box.base) == before
@@ -146,7 +157,7 @@ def test_the_report_is_one_line_per_promise_with_a_summary(user_box):
     result = user_box.claudebox("--verify")
     lines = result.stdout.splitlines()
     assert len([line for line in lines if line.startswith(("held", "BROKEN", "not testable"))]) == len(PROMISES)
-    assert lines[-1] == "23 promises held, 0 broken, 1 not testable here"
+    assert lines[-1] == "23 promises held, 0 broken, 2 not testable here"
     assert all(line.isprintable() for line in lines)
 
 

@@ -27,8 +27,8 @@ def test_one_file_is_enough_for_the_client():
 def test_a_client_in_the_store_is_linked_to():
     path = "/nix/store/abc-claude/bin/claude"
 
-    assert program(client=Client("/x", path), store=True)["/run/claudebox/bin/claude"].kind == "symlink"
-    assert program(client=Client("/x", path), store=False)["/run/claudebox/bin/claude"].kind == "ro-bind"
+    assert program(client=Client("/x", path), store="/nix/store")["/run/claudebox/bin/claude"].kind == "symlink"
+    assert program(client=Client("/x", path), store="")["/run/claudebox/bin/claude"].kind == "ro-bind"
 
 
 def test_an_old_client_brings_its_package_and_node():

@@ -121,7 +121,8 @@ def test_the_file_of_init_changes_nothing_and_every_line_of_it_can_be_put_in_for
     (layer, *_) = layers(home, document_of_all)
     before = settings.read([], {})
     for change in trust.changes(before, settings.merge(settings.parse([]), {}, (layer,))):
-        assert change.key in ("profile", "set_env", "mounts", "git_credential", "command"), change
+        known = ("nixpkgs", "profile", "set_env", "mounts", "git_credential", "command", "domains", "secrets")
+        assert change.key in known, change
 
 
 def test_the_default_profile_is_what_happens_without_one(home):

@@ -84,7 +84,7 @@ def test_a_short_secret_does_not_mask_other_words():
 def test_every_word_comes_back_from_bash_as_it_went_in(word):
     # proves UX-04, C11
     quoted = explain.bash_quote(word)
-    back = subprocess.run(["/bin/bash", "-c", f"printf '%s\\0' {quoted}"], capture_output=True, check=True).stdout
+    back = subprocess.run(["bash", "-c", f"printf '%s\\0' {quoted}"], capture_output=True, check=True).stdout
 
     assert back == word.encode("utf-8", "surrogateescape") + b"\0"
     assert quoted.isprintable()
@@ -101,7 +101,7 @@ def test_every_content_comes_back_from_bash_as_it_went_in(content):
     last = list(explain.dry_run(made))[-1]
     assert last.startswith("  10< <(")
 
-    back = subprocess.run(["/bin/bash", "-c", f"cat /dev/fd/10 {last}"], capture_output=True, check=True).stdout
+    back = subprocess.run(["bash", "-c", f"cat /dev/fd/10 {last}"], capture_output=True, check=True).stdout
     assert back == content
 
 

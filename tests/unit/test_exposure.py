@@ -7,8 +7,8 @@ from tests.hosts import HOME, PROJECT, fact
 from claudebox import exposure
 from claudebox.errors import ClaudeboxError
 from claudebox.git import Repository
-from claudebox.host import Destination
 from claudebox.model import MountRequest, Policy
+from claudebox.surroundings import Destination
 
 
 def asked(source: str, dest: str = "", *, writable: bool = False) -> MountRequest:

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
-from claudebox import network
+from claudebox import environment, network, plan
 from claudebox.catalogue import SETTINGS
-from claudebox.model import Policy
+from claudebox.errors import ClaudeboxError
+from claudebox.model import Constant, NameRequest, Policy
 
 
 def resolv_conf(content: bytes, tier: str = "full") -> bytes:
@@ -54,3 +55,79 @@ def test_every_tier_has_a_meaning_that_a_person_can_read():
 
     assert set(network.MEANING) == set(tiers)
     assert "loopback" in network.MEANING["full"]
+
+
+def allowed(*names, **options):
+    return Policy(
+        "exec", ("true",), network="allow", domains=tuple(NameRequest(name, "x") for name in names), **options
+    )
+
+
+def test_tiers_stand_in_the_order_of_what_they_lead_to():
+    # proves NET-T, EXT-01
+    row = next(row for row in SETTINGS if row.key == "network")
+
+    assert (row.choices, row.widest) == (("full", "inet", "allow", "none"), "first")
+
+
+def test_tier_allow_has_listeners_variables_and_a_broker_and_no_uplink():
+    # proves NET-03
+    made = plan.make(allowed("a.example"), hosts.debian())
+
+    assert made.link is not None
+    assert (made.link.program, made.link.forwarder, made.link.barred) == ("", "", ())
+    assert {(row.name, row.port) for row in made.link.served} == {
+        ("proxy", 3128), ("redirected", 3129), ("names", 53), ("names-stream", 53),
+    }  # fmt: skip
+    assert made.broker is not None
+    assert made.broker.services[-1].config["domains"] == ["a.example"]
+    found = {row.name: row.value for row in made.variables}
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        assert found[name] == "http://127.0.0.1:3128"
+    assert found["NO_PROXY"] == found["no_proxy"] == "localhost,127.0.0.1,::1"
+    assert resolv_conf(hosts.RESOLVED, "allow") == b"nameserver 127.0.0.1\n"
+
+
+@pytest.mark.parametrize("tier", ["full", "none"])
+def test_other_tiers_have_nothing_of_it(tier):
+    made = plan.make(Policy("exec", ("true",), network=tier), hosts.debian())
+
+    assert made.broker is None
+    assert not {row.name for row in made.variables} & set(network.PROXY_VARIABLES)
+
+
+def test_the_way_out_is_not_replaced_by_a_constant():
+    with pytest.raises(ClaudeboxError, match="the only way out"):
+        environment.plan_variables(
+            allowed("a.example", constants=(Constant("HTTPS_PROXY", "http://x", "--set-env"),)), hosts.debian(), ()
+        )
+
+
+@pytest.mark.parametrize(("url", "shown", "problem"), [
+    ("", "", ""),
+    ("http://proxy.corp:8080", "proxy.corp:8080", ""),
+    ("http://me:secret@proxy.corp:8080/", "proxy.corp:8080", ""),
+    ("proxy.corp:8080", "proxy.corp:8080", ""),
+    ("http://[fd00::1]:8080", "[fd00::1]:8080", ""),
+    ("socks5://me:secret@proxy.corp:1080", "", "a socks5 proxy"),
+    ("https://proxy.corp:443", "", "a https proxy"),
+    ("http://proxy.corp", "", "not of the form"),
+    ("http://proxy.corp:x", "", "not of the form"),
+    ("http://:80", "", "not of the form"),
+])  # fmt: skip
+def test_the_proxy_of_the_host_is_shown_without_its_password(url, shown, problem):
+    found = network.host_proxy({"HTTPS_PROXY": url})
+
+    assert found[1] == shown
+    assert problem in found[2]
+    assert bool(found[0]) == bool(shown)
+    assert "secret" not in found[1] + found[2]
+
+
+def test_a_client_that_cannot_log_in_is_announced():
+    policy = Policy("client", network="allow", auth="passthrough")
+    assert any("is not listed" in text for text in plan.make(policy, hosts.debian()).warnings)
+
+    listed = policy.replace(domains=(NameRequest("api.anthropic.com", "x"),))
+    assert not any("is not listed" in text for text in plan.make(listed, hosts.debian()).warnings)
+    assert not any("is not listed" in text for text in plan.make(allowed(), hosts.debian()).warnings)

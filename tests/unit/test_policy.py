@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox import policy, settings
+from claudebox import policy, settings, wishes
 from claudebox.errors import ClaudeboxError
 from claudebox.model import MountRequest, NameRequest, Policy
 
@@ -64,7 +64,7 @@ def test_every_wish_keeps_its_origin():
 
 @pytest.mark.parametrize("name", ["A", "_", "a1", "PATH_2", "_x"])
 def test_ordinary_names_of_variables_are_taken(name):
-    assert policy.valid_name(name)
+    assert wishes.valid_name(name)
     assert decide("--env", name).names[0].name == name
 
 
@@ -73,7 +73,7 @@ def test_ordinary_names_of_variables_are_taken(name):
 )
 def test_a_name_on_which_programs_disagree_is_no_name(name):
     # proves A14, D-03
-    assert not policy.valid_name(name)
+    assert not wishes.valid_name(name)
 
 
 @pytest.mark.parametrize("argv", [("--env", "A=B"), ("--env=A=B",), ("--env", "1A"), ("--env", "a\x1bb")])

@@ -8,7 +8,7 @@ import time
 import pytest
 from tests.unit.conftest import ELF, MACHINE, elf
 
-from claudebox import programs
+from claudebox import baked, programs
 
 PLATFORM = {"x86_64": "x64", "aarch64": "arm64"}
 
@@ -231,3 +231,14 @@ def test_a_client_in_the_project_is_not_run(tree):
 
     outside = tree.write("home/.local/bin/claude", elf())
     assert tree.find().path == outside
+
+
+def test_a_client_that_belongs_to_the_package_comes_before_the_hosts(tree, monkeypatch):
+    # proves NIX-01
+    tree.write("bin/claude", elf())
+    bundled = tree.write("store/bin/claude", b"#!/nix/store/x-bash/bin/bash -e\nexec claude-wrapped\n")
+    control = tree.find()
+    monkeypatch.setattr(baked, "TOOLS", {"claude": bundled})
+
+    assert control.path != bundled
+    assert tree.find() == programs.Client(bundled, bundled)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 
@@ -90,8 +91,8 @@ def test_help_groups_every_row_once():
 
 def bash(script: str) -> str:
     return subprocess.run(
-        ["/bin/bash", "--norc", "-c", script], capture_output=True, text=True, check=True, timeout=10,
-        env={"PATH": "/usr/bin:/bin", "EXPORTED_NAME": "1"},
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, check=True, timeout=10,
+        env={"PATH": os.environ["PATH"], "EXPORTED_NAME": "1"},
     ).stdout  # fmt: skip
 
 
@@ -111,7 +112,7 @@ def complete(*words: str, cwd: str = "/") -> list[str]:
 def test_the_completion_for_bash_is_valid(with_new_row):
     script = reference.bash_completion()
 
-    subprocess.run(["/bin/bash", "-n"], input=script, text=True, check=True)
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     assert "-F _claudebox" in bash(f"{script}\ncomplete -p claudebox")
 
 

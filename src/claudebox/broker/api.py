@@ -15,6 +15,7 @@ from claudebox import client
 from claudebox.broker.credentials import Fixed, Login, Refused
 from claudebox.broker.egress import Egress, context, find_proxy
 from claudebox.broker.forward import forward
+from claudebox.broker.recording import Recording
 from claudebox.broker.rules import Refusal, Rules
 from claudebox.broker.stream import Pool, Stream
 
@@ -144,7 +145,7 @@ async def open(config: dict[str, Any], shared: Context) -> Callable[[], Awaitabl
     pool = Pool(egress.connect)
 
     async def serve(stream: Stream) -> None:
-        await forward(stream, pool, rules)
+        await forward(stream, pool, Recording(rules, shared.log, (host, port), "api"))
 
     server = await asyncio.get_running_loop().create_unix_server(lambda: Stream(serve), sock=shared.made("api"))
 

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from claudebox.broker import message
+from claudebox.broker.filtering import filtered
 from claudebox.broker.message import Chunks, Malformed, Request, Response
 from claudebox.broker.repetition import Kept
 from claudebox.broker.rules import Refusal, Unreachable
@@ -17,6 +18,7 @@ from claudebox.broker.rules import Refusal, Unreachable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from claudebox.broker.filtering import Filter
     from claudebox.broker.message import Framing
     from claudebox.broker.rules import Rules
     from claudebox.broker.stream import Guide, Pool, Stream
@@ -152,15 +154,22 @@ class _Exchange:
         except Malformed as problem:
             raise Unreachable(f"the answer of the upstream is malformed: {problem}") from None
         shown = self._rules.response(response)
-        alive = alive and framing != "close"
+        own = self._rules.filter(response) if framing != "none" else None
+        frame: Framing = framing
+        if own is not None and not own.sized:
+            frame = "chunked" if request.version == b"1.1" else "close"
+        alive = alive and frame != "close"
         headers = message.end_to_end(shown.headers)
-        if framing == "chunked":
+        if frame == "chunked":
             headers = (*headers, (b"transfer-encoding", b"chunked"))
         if not alive:
             headers = (*headers, (b"connection", b"close"))
         self._client.write(message.render_response(shown.with_headers(headers)))
         try:
-            await self._pass_body(upstream, framing, length)
+            if own is None:
+                await self._pass_body(upstream, framing, length)
+            else:
+                await self._pass_filtered(upstream, framing, length, own, chunks=frame == "chunked")
         except (Malformed, EOFError, OSError):  # the program must see that it is incomplete
             upstream.abort()
             self._client.abort()
@@ -200,6 +209,16 @@ class _Exchange:
             await self._client.drain()
         finally:
             self._down += upstream.passed - before
+
+    async def _pass_filtered(
+        self, upstream: Stream, framing: Framing, length: int, own: Filter, *, chunks: bool
+    ) -> None:
+        """Pass the body of an answer on through a filter."""
+        body = _body(upstream, framing, length, strict=False)
+        async for piece in filtered(body, own, chunked=framing == "chunked", chunks=chunks):
+            self._down += len(piece)
+            self._client.write(piece)
+            await self._client.drain()
 
     async def _discard(self, framing: Framing, length: int) -> bool:
         """Take a body that nobody wants, if it is small; tell whether it is gone."""

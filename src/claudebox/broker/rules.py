@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from claudebox.broker.filtering import Filter
     from claudebox.broker.message import Headers, Request, Response
 
 
@@ -39,6 +40,10 @@ class Rules:
     def response(self, response: Response) -> Response:
         """Return the answer as the program gets it."""
         return response
+
+    def filter(self, _response: Response) -> Filter | None:
+        """Return what the body of an answer goes through, if anything."""
+        return None
 
     def render(self, refusal: Refusal) -> tuple[bytes, bytes]:
         """Return type and content of an answer of ours."""

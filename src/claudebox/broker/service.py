@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any
 
+    from claudebox.broker.interception import Interceptor
+
     Close = Callable[[], Awaitable[None]]
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
@@ -76,14 +78,33 @@ def _say(control: int, word: bytes) -> None:
 class Context:
     """What services share."""
 
-    def __init__(self, control: socket.socket, sockets: dict[str, socket.socket]) -> None:
+    def __init__(self, control: socket.socket, sockets: dict[str, socket.socket], files: list[tuple[str, int]]) -> None:
+        from claudebox.broker.decisions import Log  # noqa: PLC0415
+
         self._control = control
         self._sockets = sockets
+        self._files = files
+        self.interceptor: Interceptor | None = None
+        self.log = Log(*self.files("log")[:1] or (-1,))
         self._awaited: dict[str, asyncio.Future[socket.socket]] = {}
 
     def made(self, name: str) -> socket.socket:
         """Return a listener that the launcher made before the start."""
         return self._sockets.pop(name)
+
+    def intercept(self, host: str, port: int) -> Any:
+        """Return who takes over a connection that is meant for the host of a secret."""
+        return self.interceptor.intercept(host, port) if self.interceptor is not None else None
+
+    def record(self, **decision: Any) -> None:
+        """Write a decision of the gateway down."""
+        self.log.record(service="proxy", **decision)
+
+    def files(self, name: str) -> list[int]:
+        """Return what the launcher opened for writing under this name; whoever takes it closes it."""
+        found = [descriptor for own, descriptor in self._files if own == name]
+        self._files = [pair for pair in self._files if pair[0] != name]
+        return found
 
     async def handed(self, name: str) -> socket.socket:
         """Wait for a listener inside the sandbox's network, and return it."""
@@ -125,7 +146,7 @@ async def _serve(settings: dict[str, Any], descriptor: int) -> int:
     control = socket.socket(fileno=descriptor)
     control.setblocking(False)  # noqa: FBT003
     sockets = {name: socket.socket(fileno=number) for name, number in settings["sockets"].items()}
-    context = Context(control, sockets)
+    context = Context(control, sockets, settings["files"])
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, _context: None)  # it would print what a connection carried

@@ -96,7 +96,7 @@ class Companion:
             listener.listen(_BACKLOG)
             self._listeners[name] = listener
 
-    def begin(self) -> None:
+    def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start the process; it imports its libraries while bwrap and the client start."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         configuration = kernel.memory_file(
@@ -104,12 +104,14 @@ class Companion:
                 {
                     "services": [(service.name, service.config) for service in self._broker.services],
                     "sockets": {name: listener.fileno() for name, listener in self._listeners.items()},
+                    "files": list(files),
                 }
             )
         )
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         program = _PROGRAM.format([package, *self._broker.libraries], configuration, theirs.fileno())
-        inherited = (configuration, theirs.fileno(), *(listener.fileno() for listener in self._listeners.values()))
+        inherited = [configuration, theirs.fileno(), *(listener.fileno() for listener in self._listeners.values())]
+        inherited += [descriptor for _, descriptor in files]
         words = (sys.executable, "-IS", "-c", program)
         self._process = process.spawn(words, {number: number for number in inherited}, {})
         os.close(configuration)

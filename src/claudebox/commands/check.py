@@ -11,12 +11,27 @@ import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from claudebox import brokerage, bubblewrap, client, console, host, instance, kernel, launch, plan, programs, supervise
+from claudebox import (
+    brokerage,
+    bubblewrap,
+    client,
+    console,
+    host,
+    instance,
+    kernel,
+    launch,
+    layout,
+    plan,
+    programs,
+    supervise,
+)
 from claudebox.broker import libraries
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.journal import Session
 from claudebox.model import Policy
+from claudebox.nix import access, daemon, facts, location
+from claudebox.nix.model import Daemon, Nix
 from claudebox.terminal import Terminal
 from claudebox.uplink import candidates
 
@@ -72,8 +87,9 @@ def examine(environ: dict[str, str]) -> Iterator[Finding]:
     yield _landlock()
     yield _terminal()
     yield _uplink(environ, path)
+    yield _domains(environ)
     yield _broker(environ)
-    yield _nix(path)
+    yield _nix(environ, path)
     yield _state(environ)
 
 
@@ -146,7 +162,7 @@ def _try(environ: dict[str, str], policy: Policy) -> int:
     facts = host.read(policy, environ).replace(terminal=host.Terminal())
     made = plan.make(policy, facts)
     prepared = launch.prepare(made)
-    instance.create(facts.instance, workdir=made.workdir, key="", mountpoints=made.mountpoints)
+    instance.create(facts.instance, workdir=made.workdir, key="", mountpoints=made.mountpoints, kept=made.kept)
     session = Session(facts.instance)
     try:
         sandbox = launch.start(prepared, session.begin(made.stubs))
@@ -213,11 +229,38 @@ def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     return Finding("network inet", "ok", f"a sandbox was connected by {usable.path}, behind its rules{why}")
 
 
-def _nix(path: tuple[str, ...]) -> Finding:
-    nix = programs.find_tool("nix", path)
-    if nix is None and not os.path.isdir("/nix/store"):
+def _domains(environ: dict[str, str]) -> Finding:
+    """Tell how programs get out in tier `allow`, after starting it: all of them, or those that honour a proxy."""
+    led = ("grep", "-q", "198.18.0.0", "/proc/net/fib_trie")  # the route exists only where the kernel can redirect
+    if _attempt(environ, Policy("exec", led, network="allow")) is None:
+        return Finding("network allow", "ok", "a sandbox was led to its proxy, programs that know none included")
+    problem = _attempt(environ, Policy("exec", ("true",), network="allow"))
+    if problem is not None:
+        return Finding("network allow", "warning", f"cannot be used: {problem.message}", problem.hint)
+    return Finding(
+        "network allow",
+        "warning",
+        "works for programs that honour HTTPS_PROXY: this kernel cannot lead others to the proxy",
+        "`sudo modprobe -a nf_tables nft_chain_nat nft_redir`",
+    )
+
+
+def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
+    """Tell what a sandbox would get of Nix in tier `full`; in the others it gets no daemon unless that was said."""
+    if not layout.has_nix(environ):
         return Finding("Nix", "ok", "not on this machine, and not needed")
-    return Finding("Nix", "ok", "the store is visible inside, read-only; the daemon is not")
+    where = location.find(environ)
+    program = facts.find_program(path, host.current_home(environ))
+    known = Daemon(problem=where.problem)
+    if program and not where.problem:
+        known = daemon.ask(where, program, environ, "/nonexistent", keep=False, asking=True)
+    decision = access.decide(Policy("exec"), Nix(where, program, known))
+    told = [f"the store {where.store} is visible inside, read-only", access.described(decision.replace(remedy=""))]
+    if known.version:
+        told.append(f"version {known.version}, trusts you: {known.trusted}, sandbox of builders: {known.sandbox}")
+    good = decision.kind != "off" and not decision.warnings
+    remedies = (decision.remedy, *decision.warnings)
+    return Finding("Nix", "ok" if good else "warning", "; ".join(told), "\n".join(filter(None, remedies)))
 
 
 def _state(environ: dict[str, str]) -> Finding:

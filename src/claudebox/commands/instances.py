@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from claudebox import console
+from claudebox.commands.log import human
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.settings import Settings
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True)
@@ -90,16 +89,7 @@ def _list(entries: list[Entry], *, as_json: bool) -> int:
 def _line(entry: Entry) -> str:
     used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
     gone = console.paint("  (gone)", "yellow", descriptor=1) if entry.gone else ""
-    return f"{_human(entry.size):>9}  {used}  {os.path.basename(entry.directory)}  {console.clean(entry.project)}{gone}"
-
-
-def _human(size: int) -> str:
-    value = float(size)
-    for unit in _UNITS[:-1]:
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} {_UNITS[-1]}"
+    return f"{human(entry.size):>9}  {used}  {os.path.basename(entry.directory)}  {console.clean(entry.project)}{gone}"
 
 
 def _prune(gone: list[Entry], *, asked: bool) -> int:

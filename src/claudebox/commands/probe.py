@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import BufferedRWPair
 
     Spec = dict[str, "object"]
 
@@ -37,6 +38,8 @@ _FILES = 20000  # that are searched
 _TIOCLINUX = 0x541C
 _CLONE_NEWUSER = 0x10000000
 _NETLINK_AUDIT = 9
+_NIX_HELLO, _NIX_ANSWER, _NIX_VERSION = 0x6E697863, 0x6478696F, 0x123  # 1.35, the first in which it tells
+_NIX_TRUSTED = 1
 _FROM_SHELL = {"PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE"}  # made by shells and by Python themselves
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY, errno.ENXIO)
 
@@ -235,6 +238,65 @@ def listeners(spec: Spec) -> str:
     return ""
 
 
+def nix_daemon(spec: Spec) -> str:
+    """Ask the Nix daemon whether it trusts whoever is inside; where it is off, it must not answer at all."""
+    (access,) = _given(spec, "nix", "there is no Nix on this machine")
+    if access == "told":
+        raise Untestable("you let the daemon in yourself: what it does for you it does for the sandbox")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        try:
+            client.connect("/nix/var/nix/daemon-socket/socket")
+        except OSError as error:
+            return "" if access == "off" else f"it does not answer: {error.strerror}"
+        if access == "off":
+            return "it answers"
+        trust = _trust(client.makefile("rwb"))
+    if trust is None:
+        raise Untestable("this daemon is too old to tell whether it trusts")
+    return "it trusts whoever is inside" if trust == _NIX_TRUSTED else ""
+
+
+def _trust(stream: BufferedRWPair) -> int | None:
+    """Shake hands with the daemon, as far as its word about trust."""
+
+    def send(*numbers: int) -> None:
+        stream.write(b"".join(number.to_bytes(8, "little") for number in numbers))
+        stream.flush()
+
+    def receive() -> int:
+        return int.from_bytes(stream.read(8), "little")
+
+    send(_NIX_HELLO)
+    if receive() != _NIX_ANSWER:
+        raise OSError("it does not speak the protocol of Nix")
+    version = receive()
+    send(_NIX_VERSION, 0, 0)
+    if version < _NIX_VERSION:
+        return None
+    length = receive()
+    stream.read(length + -length % 8)  # its version in words
+    return receive()
+
+
+def domains(spec: Spec) -> str:
+    """Ask for what was not listed: this machine, an address, a name."""
+    for host, port in _given(spec, "unlisted", "only tier `allow` promises it"):
+        with socket.create_connection(("127.0.0.1", 3128), timeout=5) as client:
+            client.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\n\r\n".encode())
+            answer = client.recv(64)
+        if not answer.startswith(b"HTTP/1.1 403 "):
+            return f"the proxy says {answer[:20]!r} to {host}:{port}"
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as client:
+            client.settimeout(2)
+            try:
+                client.connect((host.strip("[]"), port))
+            except OSError:
+                continue
+            return f"{host}:{port} answers"
+    return ""
+
+
 def processes(spec: Spec) -> str:
     """Signal a process of the host."""
     (process,) = _given(spec, "process", "no process could be started")
@@ -405,8 +467,8 @@ def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is 
 
 PROBES: tuple[Callable[[Spec], str], ...] = (
     descriptors, environment, arguments, memory, keyrings, hidden, secrets, login, credential, sockets, abstract,
-    listeners, processes, shared_memory, terminal, user_namespaces, kernel_surface, privileges, limits, names,
-    read_only, project, protected, survivors,
+    listeners, domains, processes, shared_memory, terminal, user_namespaces, kernel_surface, privileges, limits, names,
+    read_only, project, protected, nix_daemon, survivors,
 )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ _SHAPES = {
     "table": "table of strings",
     "record": "table",
     "rows": "array of tables",
+    "groups": "tables with names of your own",
 }
 _PROFILES = "claudebox --profiles 2>/dev/null | sed s/\\ .*//"  # names, one per line
 _ZSH = str.maketrans({"[": "(", "]": ")", ":": " -", "`": ""})  # what means something in its descriptions

@@ -44,6 +44,22 @@ def _property(row: Setting) -> dict[str, Any]:
             return {"type": "object", "additionalProperties": {"type": "string"}, **described}
         case "record":
             return {**_record(row.fields), **described}
+        case "groups":
+            (field,) = row.fields
+            group = {
+                "type": "object",
+                "additionalProperties": False,
+                "required": [field.name],
+                "properties": {
+                    field.name: {
+                        "type": "array",
+                        "items": _TEXT,
+                        "minItems": 1,
+                        "description": field.help.replace("`", "") + ".",
+                    }
+                },
+            }
+            return {"type": "object", "additionalProperties": group, **described}
         case "rows":
             return {"type": "array", "items": _record(row.fields), **described}
 
@@ -55,9 +71,15 @@ def _record(fields: tuple[Field, ...]) -> dict[str, Any]:
         "required": [field.name for field in fields if field.default is None],
         "properties": {
             field.name: {
-                **({"enum": list(field.choices)} if field.choices else _TEXT),
+                **_value(field),
                 "description": field.help.replace("`", "") + ".",
             }
             for field in fields
         },
     }
+
+
+def _value(field: Field) -> dict[str, Any]:
+    if field.many:
+        return {"type": "array", "items": _TEXT, "minItems": 1}
+    return {"enum": list(field.choices)} if field.choices else _TEXT

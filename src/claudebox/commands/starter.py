@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from claudebox.catalogue import Setting
 
-_TABLES = ("table", "record", "rows")
+_TABLES = ("table", "record", "rows", "groups")
 
 
 def text() -> str:
@@ -45,7 +45,8 @@ def _example(row: Setting) -> Iterator[str]:
         case "choice":
             yield f'{row.file_key} = "{row.default}"'
         case "text":
-            yield f'{row.file_key} = "default"'
+            example = "github:NixOS/nixpkgs/nixos-unstable" if row.key == "nixpkgs" else "default"
+            yield f'{row.file_key} = "{example}"'
         case "list":
             yield f"{row.file_key} = []"
         case "words":
@@ -53,9 +54,13 @@ def _example(row: Setting) -> Iterator[str]:
         case "table":
             yield f"[{row.file_key}]"
             yield 'NAME = "value"'
+        case "groups":
+            yield f"[{row.file_key}.work]"
+            yield from (f'{field.name} = ["{field.example}"]' for field in row.fields)
         case _:
             yield f"[[{row.file_key}]]" if row.shape == "rows" else f"[{row.file_key}]"
             for field in row.fields:
                 value = field.example or field.default
                 if value:
-                    yield f'{field.name} = "{value}"'
+                    words = ", ".join(f'"{word}"' for word in (value.split() if field.many else (value,)))
+                    yield f"{field.name} = [{words}]" if field.many else f"{field.name} = {words}"

@@ -61,6 +61,7 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("sockets", "sockets of the host do not answer, not even in the project", "SAND-09 C19"),
     ("abstract", "abstract sockets of the host do not answer", "F15 F16"),
     ("listeners", "services of this machine do not answer", "NET-T NET-01 F01"),
+    ("domains", "only domains that are listed answer, and no address does", "NET-03 F05 F13"),
     ("processes", "processes of the host are neither seen nor reached", "SEC-02 A06"),
     ("shared_memory", "shared memory of the host is not there", "A11"),
     ("terminal", "nothing can be typed into your terminal", "B01 B02 B04"),
@@ -72,6 +73,7 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("read_only", "everything is read-only but what the plan says", "SAND-04 SAND-06 C25"),
     ("project", "the project can be worked on", "SAND-05"),
     ("protected", "what your tools obey in the project cannot change", "SEC-04 C20 C22 D05 D06 D21"),
+    ("nix_daemon", "the Nix daemon trusts nobody inside, or is not there", "NIXSEC-01 G01 G03"),
     ("survivors", "nothing outlives the sandbox", "SAND-15 E12"),
 )
 
@@ -135,7 +137,7 @@ def examine(
         facts = _with_canary(host.read(wishes, {**environ, "CLAUDEBOX_CANARY": canaries.token}), canaries)
         plan = planning.make(wishes, facts)
         output = _launch(_with_probe(plan, facts, canaries), facts, alter, lambda plan: prepare(plan, canaries))
-        return list(_findings(output, canaries))
+        return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
     finally:
         canaries.remove()
         if new:
@@ -193,6 +195,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
         "sockets": canaries.sockets,
         "abstract": canaries.abstract if plan.scoped or not reached else "",
         "listeners": [] if reached else canaries.listeners,
+        "unlisted": _unlisted(canaries) if plan.network == "allow" else [],
         "process": canaries.process,
         "shared_memory": canaries.shared_memory,
         "userns": plan.allow_userns,
@@ -200,14 +203,21 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
         "writable": [row.dest for row in plan.mounts if row.writable],
         "protected": [row.dest for row in plan.mounts if row.reason.startswith("protected:")],
         "workdir": plan.workdir,
+        "nix": "" if plan.nix is None else "told" if plan.nix.told and plan.nix.kind == "daemon" else plan.nix.kind,
     }
+
+
+def _unlisted(canaries: Canaries) -> list[tuple[str, int]]:
+    own = [(f"[{address}]" if ":" in address else address, port) for address, port in canaries.listeners]
+    return [*own, *(("localhost", port) for _, port in own), ("192.88.99.1", 443), ("[2001:500::1]", 443),
+            ("claudebox.invalid", 443)]  # fmt: skip
 
 
 def _launch(
     plan: Plan, facts: Host, alter: Callable[[Plan], Plan], prepare: Callable[[Plan], Prepared]
 ) -> dict[str, dict[str, str]]:
     """Run the probe and return what it wrote, by promise."""
-    instance.create(facts.instance, workdir=plan.workdir, key="", mountpoints=plan.mountpoints)
+    instance.create(facts.instance, workdir=plan.workdir, key="", mountpoints=plan.mountpoints, kept=plan.kept)
     prepared = prepare(alter(plan))
     reading, writing = os.pipe()
     kept = os.dup(1)

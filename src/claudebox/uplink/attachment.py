@@ -42,7 +42,7 @@ class Attachment:
     def open(self) -> None:
         """Make nothing: bwrap binds nothing of ours."""
 
-    def begin(self) -> None:
+    def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start the warden, which gathers what it needs while bwrap builds the sandbox."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self._life, held = os.pipe2(os.O_CLOEXEC)  # the other end is the warden's alone: it closes when the warden ends
@@ -64,6 +64,8 @@ class Attachment:
         served = len(descriptors) - len(self._link.served)
         names = (row.name for row in self._link.served)
         self._served = list(zip(names, descriptors[served:], strict=True))
+        if word.endswith(warden.UNLED):
+            self._renounce()
         self._relay(descriptors[:served])
         if self._link.program:
             self._start(ipv6=word.endswith(b" 6"))
@@ -71,6 +73,20 @@ class Attachment:
         self._hear(warden.BARRED)
         if self._uplink and _ended(self._uplink):
             raise self._broken("ended at once")
+
+    def _renounce(self) -> None:
+        """Close what nobody can be led to: asked for a name there, programs shall fail at once."""
+        from claudebox import console, network  # noqa: PLC0415 - seldom
+
+        unused = {row.name for row in network.NAMED}
+        for name, descriptor in self._served:
+            if name in unused:
+                os.close(descriptor)
+        self._served = [row for row in self._served if row[0] not in unused]
+        console.warn(
+            "this kernel cannot lead connections to the proxy (nf_tables with `redirect`): only programs that honour "
+            "HTTPS_PROXY reach the domains that are listed"
+        )
 
     def hand_over(self) -> list[tuple[str, int]]:
         """Return the listeners inside that the broker serves, by name; whoever takes them closes them."""

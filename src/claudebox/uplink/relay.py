@@ -7,6 +7,7 @@ ports. Bytes go through pipes inside the kernel and are never looked at.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import select
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LOOPBACKS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
-_CHUNK = 1 << 18
+_CHUNK = 1 << 19
+# Who moves much gets a wider pipe, which halves the work; few at a time, since the kernel allows a person only so many
+# pages of pipes, and gives narrow ones to everything else of theirs beyond that.
+_BUSY, _WIDE_AT_MOST = 1 << 20, 16
+_SET_PIPE_SIZE = 1031
 _TURNS = 8  # how many pieces one connection may move before others have their turn
 _DESCRIPTORS_EACH = 6
 _SPARE = 32
@@ -34,14 +39,16 @@ def serve(listeners: list[tuple[int, int]]) -> None:
     _Relay(listeners).run()
 
 
-class _Way:
+class Way:
     """One direction of a connection."""
+
+    _wide_now = 0
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source, self.sink = source, sink
         self.exit, self.entry = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.held = 0
-        self.ended = self.closed = False
+        self.held = self.moved = 0
+        self.ended = self.closed = self._wide = False
 
     def move(self) -> bool:
         """Move one piece if possible; tell whether anything happened."""
@@ -57,13 +64,26 @@ class _Way:
             count = _splice(self.exit, self.sink.fileno(), self.held)
             if count:
                 self.held -= count
+                self.moved += count
                 happened = True
+                if self.moved >= _BUSY and not self._wide and Way._wide_now < _WIDE_AT_MOST:
+                    self._widen()
         if self.ended and not self.held and not self.closed:
             self.closed = True
             self.sink.shutdown(socket.SHUT_WR)
         return happened
 
+    def _widen(self) -> None:
+        self._wide = True
+        Way._wide_now += 1
+        try:
+            fcntl.fcntl(self.entry, _SET_PIPE_SIZE, _CHUNK)
+        except OSError:  # not more than it has
+            pass
+
     def close(self) -> None:
+        """Give the pipe back."""
+        Way._wide_now -= self._wide
         os.close(self.exit)
         os.close(self.entry)
 
@@ -82,7 +102,7 @@ class _Connection:
         self.caller, self._port, self._watch = caller, port, watch
         self._left = list(_LOOPBACKS)
         self.callee: socket.socket | None = None
-        self.ways: tuple[_Way, ...] = ()
+        self.ways: tuple[Way, ...] = ()
         self._dial()
 
     def _dial(self) -> None:
@@ -113,7 +133,7 @@ class _Connection:
                 if error.errno == errno.ENOTCONN:  # not yet
                     return False
                 raise
-            self.ways = (_Way(self.caller, self.callee), _Way(self.callee, self.caller))
+            self.ways = (Way(self.caller, self.callee), Way(self.callee, self.caller))
             self._watch(self.caller, self)
         for _ in range(_TURNS):
             if not any([way.move() for way in self.ways]):  # noqa: C419 - both must move

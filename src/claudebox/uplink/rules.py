@@ -31,6 +31,7 @@ _BATCH_BEGIN, _BATCH_END = 16, 17
 _REQUEST, _ACK, _CREATE, _APPEND = 0x1, 0x4, 0x400, 0x800
 _NESTED = 0x8000
 _OUTPUT_HOOK, _DROP, _ACCEPT = 3, 0, 1
+_BEFORE_ROUTING = -100  # the priority of those who change where a packet goes
 _JUMP, _GOTO = -3, -4
 _META_OIF, _META_L4PROTO = 5, 16
 _NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
@@ -43,11 +44,15 @@ _LOOPBACK = 1  # index of `lo` in every network namespace
 
 
 class Chain(Value):
-    """A chain; a hooked one sees every packet that leaves, and drops what its rules do not decide."""
+    """A chain; a hooked one sees every packet that leaves, and drops what its rules do not decide.
+
+    One that leads elsewhere sees the first packet of every connection, and leaves the others alone.
+    """
 
     family: int
     name: str
     hooked: bool = False
+    leading: bool = False
 
 
 class Rule(Value):
@@ -95,6 +100,13 @@ def fixed(forwarder: str, families: Iterable[int]) -> Iterator[Rule]:
         yield out(_verdict(_GOTO, REFUSE))
 
 
+def leading_to_port(prefix: Prefix, port: int, chain: str) -> Rule:
+    """Return the rule that leads every connection to these addresses to a port of the loopback."""
+    load = _expression("immediate", attribute(1, _number(1)), _nest(2, attribute(1, port.to_bytes(2, "big"))))
+    redirect = _expression("redir", attribute(1, _number(1)))
+    return Rule(socket.AF_INET, chain, (*_destination(prefix), *_protocol(_TCP), load, redirect))
+
+
 def machine(prefixes: Iterable[Prefix], families: Iterable[int]) -> Iterator[Rule]:
     """Yield the rules against addresses of the host and its neighbourhood, NAT64's form of them too."""
     for prefix in prefixes:
@@ -119,6 +131,9 @@ def batch(families: Iterable[int], new_chains: Iterable[Chain], rules: Iterable[
 def described(chain: Chain) -> bytes:
     """Return the attributes of a chain, as they are sent and as they must come back."""
     body = attribute(1, _name(TABLE)) + attribute(3, _name(chain.name))
+    if chain.leading:
+        body += _nest(4, attribute(1, _number(_OUTPUT_HOOK)), attribute(2, _number(_BEFORE_ROUTING)))
+        return body + attribute(5, _number(_ACCEPT)) + attribute(7, _name("nat"))
     if not chain.hooked:
         return body
     body += _nest(4, attribute(1, _number(_OUTPUT_HOOK)), attribute(2, _number(0)))

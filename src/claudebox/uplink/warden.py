@@ -15,7 +15,7 @@ import time
 
 from claudebox import kernel
 from claudebox.kernel import socket
-from claudebox.uplink import addresses, barred, netlink, process, rules
+from claudebox.uplink import addresses, barred, netlink, process, redirection, rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from claudebox.uplink.barred import Prefix
 
 READY, ATTACHED, BARRED, FAILED = b"ready", b"attached", b"barred", b"failed"
+UNLED = b" unled"  # after "ready": the kernel does not lead programs to the broker that know no proxy
 _NS_GET_USERNS = 0xB701
 _NEW_USER, _NEW_NET = 0x10000000, 0x40000000
 _PAUSE = 0.02  # between two looks at tables that keep changing
@@ -64,13 +65,18 @@ def watch_over(link: Link, control: socket.socket, published: list[tuple[int, in
         if watch is not None:
             watch.install()
         listeners = [listener for port in link.host_ports for listener in _listen(port)]
-        listeners += [_serve(row) for row in link.served]
+        served = {row.name: _serve(row) for row in link.served}
+        listeners += served.values()
+        if not link.program and (problem := redirection.see_isolation()):
+            raise Failure(problem)
+        unled = link.named and not _led(served["redirected"])
     except (OSError, ValueError, Failure) as error:
         control.send(FAILED + f" {error}".encode())
         return
     descriptors = b"".join(listener.fileno().to_bytes(4, "little") for listener in listeners)
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if listeners else []
-    control.sendmsg([READY + (b" 6" if watch is not None and watch.ipv6 else b" 4")], ancillary)
+    family = b" 6" if watch is not None and watch.ipv6 else b" 4"
+    control.sendmsg([READY + (UNLED if unled else family)], ancillary)
     for listener in listeners:
         listener.close()
     if published:
@@ -212,12 +218,22 @@ def _serve(served: Served) -> socket.socket:
     kind = socket.SOCK_STREAM if served.kind == "stream" else socket.SOCK_DGRAM
     listener = socket.socket(socket.AF_INET, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
-        listener.bind(("127.0.0.1", served.port))
+        listener.bind((served.address, served.port))
         if served.kind == "stream":
             listener.listen(_BACKLOG)
     except OSError as error:
         raise Failure(f"port {served.port} of the sandbox's loopback: {error.strerror}") from None
     return listener
+
+
+def _led(listener: socket.socket) -> bool:
+    """Let the kernel lead programs here that know no proxy; tell whether it does."""
+    try:
+        redirection.install()
+        redirection.try_out(listener)
+    except OSError:  # no nft_redir, no connection tracking: the proxy alone has to do
+        return False
+    return True
 
 
 def _publish(published: list[tuple[int, int]]) -> None:

@@ -1,0 +1,219 @@
+"""`--log`: what sessions decided about the network, as a table or as JSON lines, once or while it happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from claudebox import console, git, instance, record
+from claudebox.errors import ClaudeboxError
+from claudebox.host import current_directory, current_home
+from claudebox.values import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.settings import Settings
+
+Line = dict[str, Any]
+VERDICTS = ("allowed", "denied", "failed")
+_STYLES = {"allowed": "green", "denied": "red", "failed": "yellow"}
+_POLL = 200  # milliseconds
+_LONGEST = 1 << 16
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class Wanted(Value):
+    """Which records and which lines of them."""
+
+    project: str  # the name of an instance; empty: of every project
+    verdict: str = ""
+    host: str = ""  # a part of its name
+
+    def takes(self, line: Line) -> bool:
+        """Tell whether a line is wanted."""
+        if line.get("kind") != "decision":
+            return not self.verdict and not self.host
+        return (not self.verdict or line.get("verdict") == self.verdict) and self.host in str(line.get("host", ""))
+
+
+def run(environ: dict[str, str], settings: Settings) -> int:
+    """Show what was recorded."""
+    home = current_home(environ)
+    directory = f"{home}/.claudebox/{record.DIRECTORY}"
+    wanted = _wanted(settings.words, home, environ)
+    show = _as_json if settings.on("json") else _as_table
+    try:
+        if settings.on("follow"):
+            return _follow(directory, wanted, show)
+        names = records(directory, wanted.project)
+        found = False
+        for name in names[-1:] if wanted.project else names:
+            for line in Reader(directory, name).lines():
+                if wanted.takes(line):
+                    found = True
+                    show(line)
+    except BrokenPipeError:
+        return 0
+    if not found:
+        console.note("nothing was recorded" + (" for this project" if wanted.project else "") + " that fits")
+    return 0
+
+
+def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Wanted:
+    workdir = current_directory()
+    repository = git.find(workdir, os.getuid(), home, environ)
+    project = instance.locate(home, repository.main if repository else workdir).name
+    wanted = Wanted(project)
+    for word in words:
+        if word == "all":
+            wanted = wanted.replace(project="")
+        elif word in VERDICTS:
+            wanted = wanted.replace(verdict=word)
+        elif word.startswith("-") or not word.isprintable() or not word:
+            raise ClaudeboxError(
+                f"`--log` does not know `{word}`",
+                hint="`--log [all] [allowed|denied|failed] [PART OF A HOST'S NAME]`, with `--follow` or `--json`",
+            )
+        else:
+            wanted = wanted.replace(host=word.lower())
+    return wanted
+
+
+def records(directory: str, project: str = "") -> list[str]:
+    """Return the names of the records, oldest first."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ClaudeboxError(f"`{directory}` cannot be read: {error.strerror}") from None
+    return sorted(name for name in names if name.endswith(record.SUFFIX) and f"-{project}" in name)
+
+
+class Reader:
+    """Reads one record, as far as it goes."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._rest = b""
+        try:
+            self._descriptor = os.open(f"{directory}/{name}", _READ)
+        except OSError:
+            self._descriptor = -1
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the lines that are complete by now; a damaged one is passed over."""
+        while self._descriptor >= 0 and (piece := os.read(self._descriptor, 1 << 16)):
+            *whole, self._rest = (self._rest + piece).split(b"\n")
+            if len(self._rest) > _LONGEST:
+                self._rest = b""
+            for text in whole:
+                try:
+                    line = json.loads(text)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(line, dict):
+                    yield line
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+class _Following(NamedTuple):
+    readers: dict[str, Reader]
+
+    def turn(self, directory: str, project: str) -> Iterator[Line]:
+        present = records(directory, project)
+        for name in present:
+            if name not in self.readers:
+                self.readers[name] = Reader(directory, name)
+        for name in [name for name in self.readers if name not in present]:
+            self.readers.pop(name).close()
+        for reader in self.readers.values():
+            yield from reader.lines()
+
+
+def _follow(directory: str, wanted: Wanted, show: Any) -> int:
+    """Show what the newest session did, and then what every session does."""
+    old = records(directory, wanted.project)
+    following = _Following({})
+    for name in old[:-1]:
+        reader = Reader(directory, name)
+        for _ in reader.lines():
+            continue
+        following.readers[name] = reader
+    outlet = select.poll()
+    outlet.register(1, 0)  # its going away is told unasked
+    try:
+        while True:
+            for line in following.turn(directory, wanted.project):
+                if wanted.takes(line):
+                    show(line)
+            if outlet.poll(_POLL):
+                return 0
+    except KeyboardInterrupt:
+        return 0
+
+
+def _out(text: str) -> None:
+    data = f"{text}\n".encode("utf-8", "backslashreplace")
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def _as_json(line: Line) -> None:
+    _out(json.dumps(line, ensure_ascii=True))
+
+
+def _as_table(line: Line) -> None:
+    moment = _moment(line.get("time"))
+    match line.get("kind"):
+        case "start":
+            what = f"{line.get('program', '')} in {line.get('project', '')}, network {line.get('network', '')}"
+            _out(f"{moment}  {console.paint('session', 'bold', descriptor=1)}  {console.shorten(what, 200)}")
+        case "end":
+            _out(f"{moment}  end, status {_number(line.get('status'))}")
+        case "full":
+            _out(f"{moment}  the record is full: what came later is not in it")
+        case "decision":
+            _out(f"{moment}  {_row(line)}")
+        case _:  # of a later version
+            pass
+
+
+def _row(line: Line) -> str:
+    verdict = console.shorten(str(line.get("verdict", "")), 7)
+    place = console.shorten(f"{line.get('host', '')}:{_number(line.get('port'))}", 50)
+    program = console.shorten(str(line.get("program", "-")), 16)
+    amounts = f"{human(_number(line.get('up'))):>9} up {human(_number(line.get('down'))):>9} down"
+    names = line.get("secrets")
+    secrets = f", with {', '.join(map(str, names))}" if isinstance(names, list) and names else ""
+    rule = console.shorten(f"{line.get('service', '')}: {line.get('rule', '')}{secrets}", 120)
+    painted = console.paint(f"{verdict:<7}", _STYLES.get(verdict, "dim"), descriptor=1)
+    return f"{painted}  {place:<40} {program:<12} {amounts}  {rule}"
+
+
+def _moment(value: object) -> str:
+    if not isinstance(value, int | float) or not 0 <= value < 1 << 33:
+        return "?"
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value))
+
+
+def _number(value: object) -> int:
+    return int(value) if isinstance(value, int | float) and abs(value) < 1 << 62 else 0
+
+
+def human(size: int) -> str:
+    """Return a number of bytes for people."""
+    value = float(size)
+    for unit in _UNITS[:-1]:
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} {_UNITS[-1]}"

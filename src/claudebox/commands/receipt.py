@@ -1,0 +1,113 @@
+"""The receipt: on one screen, what a session was given, what it was denied, whom it reached and what it left behind.
+
+Another rendering of the record in ~/.claudebox/log, so it can say nothing that was not written down.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from claudebox.commands.log import Reader, human
+from claudebox.console import paint, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    Line = Mapping[str, Any]
+
+_NAMES, _HOSTS = 8, 6  # shown of each
+_UNSEEN = {
+    "full": "whom programs reached by the host's network is not recorded",
+    "inet": "whom programs reached in the internet is not recorded",
+}
+
+
+def lines(written: Iterable[Line], where: str = "") -> Iterator[str]:
+    """Yield the receipt of one session."""
+    rows = list(written)
+    start = next((row for row in rows if row.get("kind") == "start"), {})
+    end = next((row for row in reversed(rows) if row.get("kind") == "end"), {})
+    decisions = [row for row in rows if row.get("kind") == "decision"]
+    project = shorten(start.get("project", ""), 100)
+    yield f"{paint('receipt', 'bold')} of {_duration(end.get('seconds', 0))} in {project}"
+    yield f"  {'entered':<9} {_entered(start)}"
+    yield f"  {'withheld':<9} {_withheld(start)}"
+    yield from _hosts("reached", [row for row in decisions if row.get("verdict") == "allowed"], start)
+    yield from _hosts("denied", [row for row in decisions if row.get("verdict") == "denied"], start)
+    yield f"  {'changed':<9} {_changed(end)}"
+    found = end.get("found", ())
+    if end.get("searched"):
+        yield f"  {'leaked':<9} {_found(found)}"
+    if where:
+        yield f"  {'kept in':<9} {shorten(where, 200)}"
+
+
+def read(directory: str, name: str) -> list[Line]:
+    """Return the lines of a record."""
+    reader = Reader(directory, name)
+    try:
+        return list(reader.lines())
+    finally:
+        reader.close()
+
+
+def _duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _entered(start: Line) -> str:
+    rows = [row for row in start.get("variables", ()) if row["origin"] != "claudebox"]
+    made = len(start.get("variables", ())) - len(rows)
+    shown = [f"{shorten(row['name'], 40)} ({shorten(row['origin'], 60)})" for row in rows]
+    return _some([*shown, f"{made} made by claudebox"] if made else shown, "nothing", _NAMES + 1)
+
+
+def _withheld(start: Line) -> str:
+    count, names = start.get("withheld", 0), start.get("withheld_names", ())
+    if not count:
+        return "no variable"
+    return f"{count} variables: {_some([shorten(name, 40) for name in names], '', _NAMES, count)}"
+
+
+def _hosts(label: str, rows: list[Line], start: Line) -> Iterator[str]:
+    sums: dict[str, list[int]] = {}
+    rules: dict[str, str] = {}
+    for row in rows:
+        place = f"{row.get('host', '')}:{row.get('port', '')}".removesuffix(":443")
+        total = sums.setdefault(place, [0, 0, 0])
+        for index, amount in enumerate((1, row.get("up", 0), row.get("down", 0))):
+            total[index] += amount
+        rules[place] = str(row.get("rule", ""))
+    unseen = _UNSEEN.get(str(start.get("network", "")), "") if label == "reached" else ""
+    if not sums:
+        yield f"  {label:<9} {unseen or 'nobody'}"
+        return
+    ordered = sorted(sums, key=lambda place: -sums[place][0])
+    for index, place in enumerate(ordered[:_HOSTS]):
+        count, up, down = sums[place]
+        amounts = f"{human(up)} up, {human(down)} down" if label == "reached" else shorten(rules[place], 80)
+        yield f"  {label if not index else '':<9} {shorten(place, 60)} ({count} times; {amounts})"
+    if len(ordered) > _HOSTS:
+        yield f"  {'':<9} and {len(ordered) - _HOSTS} more"
+    if unseen:
+        yield f"  {'':<9} {unseen}"
+
+
+def _changed(end: Line) -> str:
+    changed = end.get("changed", {})
+    if not changed:
+        return "nothing that tools of the host would execute or obey"
+    return ", ".join(f"{shorten(kind, 20)} {count}" for kind, count in changed.items())
+
+
+def _found(found: Iterable[Line]) -> str:
+    names = sorted({row["name"] for row in found})
+    return paint(_some(names, "", _NAMES), "red") if names else "none of the values that were kept out was found"
+
+
+def _some(words: list[str], nothing: str, most: int, count: int = 0) -> str:
+    more = max(count, len(words)) - len(words[:most])
+    return ", ".join(words[:most]) + (f" and {more} more" if more else "") or nothing

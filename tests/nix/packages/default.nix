@@ -1,0 +1,3 @@
+# The same without flakes: what <nixpkgs> means.
+{ system ? builtins.currentSystem }:
+((import ./flake.nix).outputs { self = { }; }).legacyPackages.${system}

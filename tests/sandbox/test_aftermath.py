@@ -1,0 +1,179 @@
+"""What is remembered and told after a session: the log, the receipt, the tripwire."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+VALUE = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYzzzzzzKEYq"
+OUTSIDE = {"AWS_SECRET_ACCESS_KEY": VALUE}
+
+
+def records(box) -> list[list[dict[str, Any]]]:
+    """Return the lines of every record, oldest first."""
+    directory = Path(box.home, ".claudebox/log")
+    return [[json.loads(line) for line in path.read_text().splitlines()] for path in sorted(directory.glob("*.jsonl"))]
+
+
+def on_a_terminal(box, *argv: str) -> str:
+    """Run claudebox with a terminal for everything, and return what it shows."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        ["setsid", "--ctty", "--wait", box.program, *argv], cwd=box.project, env=box.variables({"NO_COLOR": "1"}),
+        stdin=slave, stdout=slave, stderr=slave, **box.account.demotion,
+    )  # fmt: skip
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError):
+        while piece := os.read(master, 65536):
+            shown += piece
+    process.wait(60)
+    os.close(master)
+    return shown.decode()
+
+
+def test_every_session_is_recorded_without_a_value(box):
+    # proves B13
+    result = box.sh("exit 3", env=OUTSIDE, flags=("--network", "none"))
+    (lines,) = records(box)
+
+    assert result.returncode == 3
+    assert [line["kind"] for line in lines] == ["start", "end"]
+    assert (lines[0]["network"], lines[0]["program"], lines[1]["status"]) == ("none", "exec", 3)
+    assert "AWS_SECRET_ACCESS_KEY" in lines[0]["withheld_names"]
+    assert {"name": "TERM", "origin": "host"} in lines[0]["variables"]
+    assert VALUE not in json.dumps(lines)
+    directory = Path(box.home, ".claudebox/log")
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
+
+
+def test_no_sandbox_sees_a_record(user_box):
+    user_box.run("true")
+    result = user_box.sh(f"ls -A {user_box.home}/.claudebox; find / -name '*.jsonl' -path '*log*' 2>/dev/null")
+
+    assert os.listdir(f"{user_box.home}/.claudebox/log")
+    assert ".jsonl" not in result.stdout
+    assert "log" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "printf 'one\\ntwo %s\\n' {} > notes",
+        "echo {} | base64 -w0 > notes",
+        "mkdir -p deep/er; printf 'x{}y' > deep/er/notes",
+    ],
+)
+def test_a_value_that_was_kept_out_and_still_stands_in_a_file_is_named(user_box, script):
+    result = user_box.sh(script.format(VALUE) + "; exit 7", env=OUTSIDE)
+    clean = user_box.sh("echo harmless > other; exit 7", env=OUTSIDE)
+
+    assert result.returncode == 7
+    assert "AWS_SECRET_ACCESS_KEY in " in result.stderr
+    assert "notes" in result.stderr
+    # What runs was given on the command line by this test, and the audit shows that; what comes after must not.
+    assert VALUE not in result.stderr.partition("withheld")[2]
+    assert clean.returncode == 7
+    assert "AWS_SECRET_ACCESS_KEY in " not in clean.stderr
+    assert records(user_box)[0][-1]["found"][0]["name"] == "AWS_SECRET_ACCESS_KEY"
+    assert records(user_box)[1][-1]["found"] == []
+
+
+def test_a_line_is_named_and_what_was_there_before_is_not(user_box):
+    user_box.write("old", VALUE)
+    time.sleep(0.3)
+    result = user_box.sh(f"printf 'one\\ntwo\\n%s\\n' {VALUE} > notes", env=OUTSIDE)
+
+    assert "AWS_SECRET_ACCESS_KEY in notes:3" in result.stderr
+    assert " in old" not in result.stderr
+
+
+def test_a_value_in_the_state_of_the_client_is_named(user_box):
+    script = f"mkdir -p ~/.claude/projects/x; printf '{{\"text\": \"%s\"}}' '{VALUE}' > ~/.claude/projects/x/1.jsonl"
+    result = user_box.sh(script, env=OUTSIDE)
+
+    assert "projects/x/1.jsonl:1" in result.stderr
+
+
+def test_a_variable_that_was_let_in_may_stand_anywhere(user_box):
+    script = "echo $AWS_SECRET_ACCESS_KEY > notes"
+    result = user_box.sh(script, env=OUTSIDE, flags=("--env", "AWS_SECRET_ACCESS_KEY"))
+
+    assert Path(user_box.project, "notes").read_text().strip() == VALUE
+    assert "AWS_SECRET_ACCESS_KEY in " not in result.stderr
+
+
+def test_the_receipt_comes_where_somebody_sits_and_where_it_is_asked_for(user_box):
+    user_box.environ |= OUTSIDE
+    seen = on_a_terminal(user_box, "-y", "--shell", "-c", "true")
+    piped = user_box.claudebox("-y", "--shell", "-c", "true")
+    asked = user_box.claudebox("-y", "--receipt", "always", "--shell", "-c", "echo out")
+    never = on_a_terminal(user_box, "-y", "--receipt", "never", "--shell", "-c", "true")
+
+    assert "receipt of 0 s in" in seen
+    assert "AWS_SECRET_ACCESS_KEY" in seen
+    assert VALUE not in seen
+    assert "receipt" not in piped.stderr
+    assert "receipt of 0 s in" in asked.stderr
+    assert asked.stdout == "out\n"
+    assert "receipt" not in never
+
+
+def test_where_nothing_can_be_recorded_the_session_goes_on(user_box):
+    user_box.write(f"{user_box.home}/.claudebox/log", "not a directory")
+    result = user_box.sh("exit 5", flags=("--receipt", "always"))
+
+    assert result.returncode == 5
+    assert "this session is not recorded" in result.stderr
+    assert "receipt of 0 s" in result.stderr
+    assert "kept in" not in result.stderr
+
+
+def test_the_log_shows_sessions_and_says_what_it_does_not_know(user_box):
+    user_box.run("true")
+    shown = user_box.claudebox("--log")
+    machine = user_box.claudebox("--log", "--json")
+    wrong = user_box.claudebox("--log", "--no-such-thing")
+    alone = user_box.claudebox("--follow")
+
+    assert f"exec in {user_box.project}, network full" in shown.stdout
+    assert "end, status 0" in shown.stdout
+    assert [json.loads(line)["kind"] for line in machine.stdout.splitlines()] == ["start", "end"]
+    assert wrong.returncode == 125
+    assert "`--log` does not know `--no-such-thing`" in wrong.stderr
+    assert alone.returncode == 125
+
+
+def test_the_log_can_be_followed(user_box):
+    user_box.run("true")
+    words = (user_box.program, "--log", "--follow")
+    with subprocess.Popen(
+        words, cwd=user_box.project, env=user_box.variables(), stdout=subprocess.PIPE, text=True,
+        **user_box.account.demotion,
+    ) as following:  # fmt: skip
+        assert following.stdout is not None
+        first = [following.stdout.readline() for _ in range(2)]
+        user_box.sh("exit 9")
+        later = [following.stdout.readline() for _ in range(2)]
+        following.terminate()
+
+    assert "session" in first[0]
+    assert "status 0" in first[1]
+    assert "status 9" in later[1]
+
+
+def test_a_reader_that_leaves_ends_the_log_quietly(user_box):
+    user_box.run("true")
+    result = user_box.host("sh", "-c", f"{user_box.program} --log --follow | head -n 1; echo done")
+
+    assert result.stdout.endswith("done\n")
+    assert "Traceback" not in result.stderr

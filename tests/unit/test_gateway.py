@@ -1,0 +1,387 @@
+"""The gateway over loopback: what it hands on, what it waits for, what it writes down.
+
+Loopback stands in for the internet here; that real near addresses are refused is proved in tests/network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+import ssl
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from tests.unit.test_greetings import client_hello
+
+from claudebox.broker import dialing, hello
+from claudebox.broker import gateway as module
+from claudebox.broker.admission import Doorkeeper, Refusal
+from claudebox.broker.dialing import Dialer, Unreachable, Upstream, interleaved
+from claudebox.broker.gateway import Gateway
+from claudebox.broker.tunnel import Pump
+from claudebox.broker.vicinity import Vicinity
+from claudebox.domains import Permission, parse
+
+
+class Everywhere(Vicinity):
+    """Knows no neighbours, so that a test can be the internet."""
+
+    def problem(self, _address: str) -> str:
+        return ""
+
+
+def listening(address: str = "127.0.0.1") -> socket.socket:
+    return socket.create_server((address, 0), backlog=512)
+
+
+@dataclass
+class Setting:
+    """A server, a gateway before it, and what was written down."""
+
+    server: socket.socket
+    listener: socket.socket
+    written: list[dict[str, object]] = field(default_factory=list)
+
+    @property
+    def port(self) -> int:
+        return int(self.server.getsockname()[1])
+
+    def record(self, **decision: object) -> None:
+        self.written.append(decision)
+
+    async def call(self, text: bytes = b"") -> socket.socket:
+        channel = socket.socket()
+        channel.setblocking(False)  # noqa: FBT003
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(channel, self.listener.getsockname())
+        await loop.sock_sendall(channel, text or f"CONNECT a.example:{self.port} HTTP/1.1\r\n\r\n".encode())
+        return channel
+
+
+async def read(channel: socket.socket, size: int = 65536) -> bytes:
+    return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(channel, size), 5)
+
+
+async def drained(channel: socket.socket) -> bytes:
+    data = b""
+    while piece := await read(channel):
+        data += piece
+    return data
+
+
+@contextlib.asynccontextmanager
+async def gateway(intercept=None, addresses=("127.0.0.1",)):
+    with listening() as server, listening() as listener:
+        server.setblocking(False)  # noqa: FBT003
+        setting = Setting(server, listener)
+        permission = Permission([parse(f"a.example:{setting.port}", "x")])
+        pump = Pump()
+        dialer = Dialer(Everywhere(), lookup=lambda _: list(addresses))
+        door = Doorkeeper(permission, setting.record, listed=("a.example",))
+        made = Gateway(door, dialer, pump, record=setting.record, intercept=intercept)
+        task = asyncio.ensure_future(made.serve(listener))
+        try:
+            yield setting
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            pump.stop()
+            dialer.close()
+            await asyncio.sleep(0.05)
+
+
+def test_bytes_are_counted_and_the_decision_is_written_down_at_the_end():
+    async def body():
+        async with gateway() as setting:
+            caller = await setting.call()
+            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            caller.send(b"x" * 1000)
+            assert await read(far) == b"x" * 1000
+            far.send(b"y" * 20)
+            far.close()
+            assert await drained(caller) == b"y" * 20
+            caller.close()
+            await asyncio.sleep(0.1)
+            assert setting.written == [
+                {"host": "a.example", "port": setting.port, "verdict": "allowed", "rule": f"a.example:{setting.port}",
+                 "up": 1000, "down": 20},
+            ]  # fmt: skip
+
+    asyncio.run(body())
+
+
+def test_what_was_said_early_is_not_lost():
+    async def body():
+        async with gateway() as setting:
+            greeting = client_hello("a.example")
+            caller = await setting.call(f"CONNECT a.example:{setting.port} HTTP/1.1\r\n\r\n".encode() + greeting)
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+            assert await read(far) == greeting
+            caller.close()
+            far.close()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("pieces", [1, 7, 300])
+def test_a_greeting_may_come_in_pieces(pieces):
+    async def body():
+        async with gateway() as setting:
+            greeting = client_hello("a.example")
+            caller = await setting.call(b"C")
+            caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for text in (f"ONNECT a.example:{setting.port} HTTP/1.1\r\n\r\n".encode(), greeting):
+                for at in range(0, len(text), pieces):
+                    caller.send(text[at : at + pieces])
+                    await asyncio.sleep(0)
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            got = b""
+            while len(got) < len(greeting):
+                got += await read(far)
+            assert got == greeting
+            caller.close()
+            far.close()
+
+    asyncio.run(body())
+
+
+def test_tls_that_is_taken_over_arrives_whole(tmp_path):
+    seen: list[object] = []
+
+    async def handler(caller, name, port, dial):
+        greeting = await read(caller)
+        far = await dial()
+        far.send(b"hello from the handler")
+        seen.extend((name, hello.server_name(greeting)))
+        caller.send(b"taken over")
+        caller.close()
+        far.close()
+
+    async def body():
+        async with gateway(lambda name, _: handler if name == "a.example" else None) as setting:
+            caller = await setting.call()
+            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+            caller.send(client_hello("a.example"))
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            assert await drained(caller) == b"taken over"
+            assert await read(far) == b"hello from the handler"
+            caller.close()
+            far.close()
+            await asyncio.sleep(0.05)
+            assert setting.written == []  # which is up to whoever took it over
+        assert seen == ["a.example", "a.example"]
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("name", ["b.example", None])
+def test_tls_for_another_name_is_never_handed_on(name):
+    async def body():
+        async with gateway(lambda *_: pytest.fail("it was taken over")) as setting:
+            caller = await setting.call()
+            await read(caller)
+            caller.send(client_hello(name))
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            assert await drained(caller) == hello.REFUSAL
+            assert await drained(far) == b""
+            assert setting.written[-1]["rule"] == "other-server-name"
+            caller.close()
+            far.close()
+
+    asyncio.run(body())
+
+
+def test_a_server_that_speaks_first_is_heard():
+    async def body():
+        async with gateway() as setting:
+            caller = await setting.call()
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            far.send(b"220 welcome")
+            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+            assert await read(caller) == b"220 welcome"
+            caller.close()
+            far.close()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("side", ["caller", "far"])
+def test_a_reset_is_a_reset_on_the_other_side(side):
+    async def body():
+        async with gateway() as setting:
+            caller = await setting.call()
+            await read(caller)
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            caller.send(b"x")
+            await read(far)
+            one, other = (caller, far) if side == "caller" else (far, caller)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(4, "little") + bytes(4))
+            one.close()
+            with pytest.raises(ConnectionResetError):
+                await read(other)
+            other.close()
+
+    asyncio.run(body())
+
+
+def test_other_words_than_ours_are_refused_in_their_own_language():
+    async def body():
+        async with gateway() as setting:
+            for text, start in (
+                (b"\x05\x01\x02", b"\x05\xff"),
+                (b"\x05\x01\x00\x05\x02\x00\x03\x09a.example\x00\x50", b"\x05\x00\x05\x07"),
+                (client_hello("a.example"), hello.REFUSAL),
+                (b"BREW / HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
+                (b"CONNECT a.example:x HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
+                (b"CONNECT a.example HTTP/1.1\r\n\r\n", b"HTTP/1.1 403 "),
+            ):
+                caller = await setting.call(text)
+                assert (await drained(caller)).startswith(start), text
+                caller.close()
+
+    asyncio.run(body())
+
+
+def test_a_dead_address_does_not_hold_up_a_live_one():
+    async def body():
+        with listening() as server:
+            start = time.monotonic()
+            found = await dialing.connect(["127.0.0.2", "127.0.0.1"], server.getsockname()[1])
+            assert found.getpeername()[0] == "127.0.0.1"
+            assert time.monotonic() - start < 0.2
+            found.close()
+            with pytest.raises(Unreachable, match="refused"):
+                await dialing.connect(["127.0.0.2", "127.0.0.3"], server.getsockname()[1])
+
+    asyncio.run(body())
+
+
+def test_families_take_turns():
+    assert interleaved(["::1", "::2", "1.1.1.1", "2.2.2.2"]) == ["::1", "1.1.1.1", "::2", "2.2.2.2"]
+    assert interleaved(["1.1.1.1", "::1"]) == ["1.1.1.1", "::1"]
+    assert interleaved(["1.1.1.1", "2.2.2.2"]) == ["1.1.1.1", "2.2.2.2"]
+
+
+def test_one_near_answer_refuses_the_name_and_names_are_asked_for_once():
+    # proves F14
+    asked: list[str] = []
+
+    def lookup(name: str) -> list[str]:
+        asked.append(name)
+        return ["203.0.113.80", "10.0.0.1"]
+
+    async def body():
+        dialer = Dialer(Vicinity(), lookup=lookup)
+        for _ in range(2):
+            with pytest.raises(Refusal, match=r"points at 10\.0\.0\.1: private networks"):
+                await dialer.dial("a.example", 443)
+        dialer.close()
+
+    asyncio.run(body())
+    assert asked == ["a.example"]
+
+
+@pytest.mark.parametrize(("without", "name", "served"), [
+    ((), "a.example", True), (("*",), "a.example", False), (("a.example",), "a.example", False),
+    ((".example",), "a.example", False), (("b.example",), "a.example", True), (("example",), "xexample.org", True),
+])  # fmt: skip
+def test_exceptions_from_the_proxy_of_the_host_are_kept(without, name, served):
+    assert Upstream("p", 80, without=without).serves(name) is served
+
+
+def test_a_context_of_the_standard_library_understands_the_refusal():
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    channel = context.wrap_bio(incoming, outgoing, server_hostname="a.example")
+    with pytest.raises(ssl.SSLWantReadError):
+        channel.do_handshake()
+    incoming.write(hello.REFUSAL)
+    with pytest.raises(ssl.SSLError, match="ACCESS_DENIED"):
+        channel.do_handshake()
+
+
+@pytest.mark.parametrize("text", [b"CONNECT a.exam", b"\x05", b"\x05\x01\x00\x05\x01", b"G"])
+def test_who_never_says_what_they_want_is_sent_away(monkeypatch, text):
+    monkeypatch.setattr(module, "GREETING", 0.2)
+
+    async def body():
+        async with gateway() as setting:
+            caller = await setting.call(text)
+            start = time.monotonic()
+            with pytest.raises(ConnectionResetError):
+                await drained(caller)
+            assert 0.1 < time.monotonic() - start < 2
+            caller.close()
+
+    asyncio.run(body())
+
+
+def test_who_finds_no_room_waits_and_is_served_when_there_is_some(monkeypatch):
+    monkeypatch.setattr(module, "capacity", lambda: 2)
+
+    async def body():
+        async with gateway() as setting:
+            loop = asyncio.get_running_loop()
+            callers = [await setting.call() for _ in range(3)]
+            ends = []
+            for caller in callers[:2]:
+                await read(caller)
+                ends.append((await loop.sock_accept(setting.server))[0])
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(loop.sock_recv(callers[2], 100), 0.2)
+            callers[0].close()
+            ends[0].close()
+            assert (await read(callers[2])).startswith(b"HTTP/1.1 200 ")
+            ends.append((await loop.sock_accept(setting.server))[0])
+            for channel in (*callers[1:], *ends[1:]):
+                channel.close()
+
+    asyncio.run(body())
+
+
+def test_there_is_always_room_for_the_way_to_the_model():
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+    assert 8 <= module.capacity() <= 1024
+    assert module.capacity() == 8 or module.capacity() * 6 <= limit // 2
+
+
+def test_on_the_web_a_server_that_speaks_first_opens_nothing(monkeypatch):
+    monkeypatch.setattr(module, "WEB", range(1, 65536))
+
+    async def body():
+        async with gateway() as setting:
+            caller = await setting.call()
+            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            far.send(b"HTTP/1.0 408 Request Time-out\r\n\r\n")
+            await asyncio.sleep(0.1)
+            caller.send(client_hello("b.example"))
+            assert await drained(caller) == hello.REFUSAL
+            with contextlib.suppress(ConnectionResetError):  # what it said was never taken
+                assert await drained(far) == b""
+            caller.close()
+            far.close()
+
+    asyncio.run(body())
+
+
+def test_on_the_web_a_server_that_leaves_first_is_told(monkeypatch):
+    monkeypatch.setattr(module, "WEB", range(1, 65536))
+
+    async def body():
+        async with gateway() as setting:
+            caller = await setting.call()
+            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            far.close()
+            assert await read(caller) == b""
+            caller.close()
+
+    asyncio.run(body())

@@ -1,0 +1,187 @@
+"""What callers say first: TLS, HTTP, SOCKS. Taken apart strictly, or refused."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+import pytest
+
+from claudebox.broker import heads, hello, socks
+
+
+def client_hello(name: str | None) -> bytes:
+    """Return what a real client says first."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    sent = ssl.MemoryBIO()
+    connection = context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname=name)
+    with pytest.raises(ssl.SSLWantReadError):
+        connection.do_handshake()
+    return sent.read()
+
+
+def refragmented(data: bytes, size: int) -> bytes:
+    """Return the same greeting in records of so many bytes."""
+    body = data[5:]
+    pieces = [body[at : at + size] for at in range(0, len(body), size)]
+    return b"".join(data[:3] + len(piece).to_bytes(2, "big") + piece for piece in pieces)
+
+
+def test_the_server_is_found_in_the_greeting_of_a_real_client():
+    data = client_hello("api.example.org")
+
+    assert hello.missing(data) == 0
+    assert hello.server_name(data) == "api.example.org"
+    assert hello.server_name(client_hello(None)) == ""
+
+
+def test_a_greeting_is_waited_for_until_it_is_complete():
+    data = client_hello("api.example.org")
+    for whole in (data, refragmented(data, 100), refragmented(data, 1)):
+        for end in range(1, len(whole)):
+            wanted = hello.missing(whole[:end])
+            assert wanted > end
+            assert wanted <= len(whole)
+        assert hello.missing(whole) == 0
+        assert hello.server_name(whole) == "api.example.org"
+
+
+def with_extensions(*extensions: bytes) -> bytes:
+    every = b"".join(extensions)
+    body = b"\x03\x03" + bytes(32) + b"\0" + b"\0\2\x13\1" + b"\1\0" + len(every).to_bytes(2, "big") + every
+    message = b"\1" + len(body).to_bytes(3, "big") + body
+    return b"\x16\3\1" + len(message).to_bytes(2, "big") + message
+
+
+def name_extension(*names: bytes) -> bytes:
+    rows = b"".join(b"\0" + len(name).to_bytes(2, "big") + name for name in names)
+    inner = len(rows).to_bytes(2, "big") + rows
+    return b"\0\0" + len(inner).to_bytes(2, "big") + inner
+
+
+@pytest.mark.parametrize("data", [
+    with_extensions(name_extension(b"a.example"), name_extension(b"b.example")),
+    with_extensions(name_extension(b"a.example", b"b.example")),
+    with_extensions(name_extension("ü.example".encode())),
+    with_extensions(b"\0\0\0\x09\0\1\0"),
+    with_extensions(b"\0\0\0\0"),
+    with_extensions(name_extension(b"a.example"))[:-1] + b"",
+], ids=["twice", "two names", "not ASCII", "too short", "empty", "cut"])  # fmt: skip
+def test_an_ambiguous_greeting_is_refused(data):
+    assert hello.server_name(with_extensions(name_extension(b"a.example"))) == "a.example"
+    with pytest.raises(hello.Malformed):
+        hello.server_name(data + bytes(8 if hello.missing(data) else 0))
+
+
+@pytest.mark.parametrize("data", [
+    b"\x16\2\0\0\5hello", b"\x17\3\1\0\5hello", b"\x16\3\1\0\0", b"\x16\3\1\0\5\2\0\0\1x", b"\x16\3\1\xff\xff",
+    b"\x16\3\1\x40\0\1\xff\xff\xff" + bytes(16380) + (b"\x16\3\1\x40\0" + bytes(16384)) * 3,
+])  # fmt: skip
+def test_what_is_no_greeting_is_refused_early(data):
+    with pytest.raises(hello.Malformed):
+        hello.missing(data)
+
+
+def test_a_head_is_taken_apart():
+    data = b"GET http://a.example:81/x?y HTTP/1.1\r\nHost: a.example\r\nX-Y:  z \r\n\r\nrest"
+    head = heads.parse(data)
+
+    assert (head.method, head.target, head.version) == ("GET", "http://a.example:81/x?y", "HTTP/1.1")
+    assert head.fields == ((b"Host", b"a.example"), (b"X-Y", b"z"))
+    assert data[head.size :] == b"rest"
+    assert heads.missing(data) == 0
+    assert heads.missing(data[:20]) == 21
+
+
+@pytest.mark.parametrize("data", [
+    b"GET  / HTTP/1.1\r\n\r\n", b"GET / HTTP/2.0\r\n\r\n", b"GET /\r\n\r\n", b"\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n", b"GET / HTTP/1.1\r\nA : b\r\n\r\n", b"GET / HTTP/1.1\r\nnothing\r\n\r\n",
+    b"GET / HTTP/1.1\r\nA: b\nC: d\r\n\r\n", b"GET /\0 HTTP/1.1\r\n\r\n", b"G\xc3T / HTTP/1.1\r\n\r\n",
+    b"CONNECT a\0.example:443 HTTP/1.1\r\n\r\n", "CONNECT bücher.example:443 HTTP/1.1\r\n\r\n".encode(),
+    b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\n",
+])  # fmt: skip
+def test_an_ambiguous_head_is_refused(data):
+    with pytest.raises(heads.Malformed):
+        heads.parse(data)
+
+
+def test_an_endless_head_is_refused():
+    with pytest.raises(heads.Malformed):
+        heads.missing(b"GET / HTTP/1.1\r\nX: " + b"x" * heads.LONGEST)
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    ("a.example:443", ("a.example", 443)), ("a.example", ("a.example", 80)), ("[::1]", ("[::1]", 80)),
+    ("[::1]:443", ("[::1]", 443)),
+])  # fmt: skip
+def test_an_authority_has_a_host_and_perhaps_a_port(text, found):
+    assert heads.authority(text, 80) == found
+
+
+@pytest.mark.parametrize("text", ["a.example:", "a.example:0", "a.example:65536", "a.example:x", "a.example:٤٤٣",
+                                  "a.example:4430000"])  # fmt: skip
+def test_a_port_that_is_none_is_refused(text):
+    with pytest.raises(heads.Malformed):
+        heads.authority(text, 80)
+
+
+@pytest.mark.parametrize("target", ["/x", "https://a.example/", "ftp://a.example/", "a.example:443", "*",
+                                    "http://b.example@a.example/"])  # fmt: skip
+def test_only_plain_urls_are_forwarded(target):
+    with pytest.raises(heads.Malformed):
+        heads.split_url(target)
+
+
+@pytest.mark.parametrize(("target", "found"), [
+    ("http://a.example/x", ("a.example", "/x")), ("HTTP://a.example", ("a.example", "/")),
+    ("http://a.example?x", ("a.example", "/?x")), ("http://a.example:81/x#y", ("a.example:81", "/x#y")),
+])  # fmt: skip
+def test_a_url_is_split_where_its_host_ends(target, found):
+    assert heads.split_url(target) == found
+
+
+def test_a_forwarded_head_is_for_one_host_and_one_request():
+    head = heads.parse(
+        b"POST http://a.example/x HTTP/1.1\r\nHost: evil.example\r\nConnection: keep-alive, X-Private\r\n"
+        b"Proxy-Authorization: Basic eA==\r\nX-Private: 1\r\nUpgrade: h2c\r\nX-Other: 2\r\nContent-Length: 3\r\n\r\n"
+    )
+
+    assert heads.single(head, "/x", "a.example") == (
+        b"POST /x HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\nX-Other: 2\r\nContent-Length: 3\r\n\r\n"
+    )
+
+
+def test_a_length_survives_being_named_in_connection():
+    head = heads.parse(b"POST / HTTP/1.1\r\nConnection: content-length, transfer-encoding\r\nContent-Length: 3\r\n\r\n")
+
+    assert b"Content-Length: 3\r\n" in heads.single(head, "/", "a.example")
+
+
+@pytest.mark.parametrize("data", [b"GET / H", b"\r\n\r\nGET / H", b"G", b"POST", b"PRI * HTTP/2.0"])
+def test_a_request_is_recognised_by_its_first_bytes(data):
+    assert heads.looks_like_request(data)
+    assert not heads.looks_like_request(b"SSH-2.0-x")
+    assert not heads.looks_like_request(b"NICK me")
+
+
+def test_socks_is_taken_apart():
+    assert socks.greeting_missing(b"\5") == 2
+    assert socks.greeting_missing(b"\5\2\0") == 4
+    assert socks.greeting_missing(b"\5\1\0") == 0
+    assert socks.anonymous(b"\5\2\2\0")
+    assert not socks.anonymous(b"\5\1\2\0")
+    wish = b"\5\1\0\3\x09a.example\1\xbb"
+    for end in range(1, len(wish)):
+        assert socks.request_missing(wish[:end]) > end
+    assert socks.request(wish + b"rest") == socks.Wish(1, "a.example", 443, len(wish))
+    assert socks.request(b"\5\1\0\1\x7f\0\0\1\0\x50").host == "127.0.0.1"
+    assert socks.request(b"\5\1\0\4" + socket.inet_pton(socket.AF_INET6, "::1") + b"\0\x50").host == "::1"
+
+
+@pytest.mark.parametrize("data", [b"\4\1\0\3\1a\0\0", b"\5\1\0\2\1a\0\0", b"\5\1\1\3\1a\0\0"])
+def test_what_is_not_socks_is_refused(data):
+    with pytest.raises(ValueError, match="SOCKS"):
+        socks.request_missing(data)

@@ -1,0 +1,261 @@
+"""The interceptor with real connections: programs on one side, a server over TLS on the other, both on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.certificates import TestAuthority
+
+from claudebox.broker import certificates
+from claudebox.broker.decisions import Log
+from claudebox.broker.interception import Interceptor
+from claudebox.broker.substitution import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    Answer = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+VALUE, PLACEHOLDER = b"ghp_" + b"0aA1bB2cC3" * 4, b"ghp_" + b"9zZ8yY7xX6" * 4
+HOST = "vault.example"
+
+
+class Loopback:
+    """Leads to the server of the test, whatever the name."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.dialled = port, 0
+
+    async def dial(self, _name: str, _port: int) -> socket.socket:
+        self.dialled += 1
+        channel = socket.create_connection(("127.0.0.1", self.port))
+        channel.setblocking(False)  # noqa: FBT003
+        return channel
+
+
+class Bench:
+    """Everything that one test needs."""
+
+    def __init__(self, trusted: bytes, dialer: Loopback, port: int, log) -> None:
+        self.dialer, self.port, self.log = dialer, port, log
+        self.context = ssl.create_default_context(cadata=trusted.decode())
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context, server_hostname=HOST)
+
+    async def ask(self, request: bytes) -> bytes:
+        """Send one request and return everything that comes until the end."""
+        reader, writer = await self.open()
+        writer.write(request)
+        answer = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        return answer
+
+    def decisions(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+def request(path: str = "/", *more: str, method: str = "GET", host: str = HOST) -> bytes:
+    lines = (f"{method} {path} HTTP/1.1", f"Host: {host}", "Connection: close", *more, "", "")
+    return "\r\n".join(lines).encode()
+
+
+TOKEN = f"Authorization: Bearer {PLACEHOLDER.decode()}"
+
+
+@contextlib.asynccontextmanager
+async def bench(tmp_path, answer: Answer, *, trusted: bool = True) -> AsyncIterator[Bench]:
+    authority = TestAuthority()
+    certificate = authority.issue(tmp_path / "server.pem", HOST)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                await answer(head, reader, writer)
+                await writer.drain()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_bytes((authority if trusted else TestAuthority()).certificate)
+    log = tmp_path / "log"
+    dialer = Loopback(server.sockets[0].getsockname()[1])
+    secret = Secret("TOKEN", VALUE, PLACEHOLDER, frozenset({(HOST, 443)}))
+    record = Log(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
+    issued = await certificates.obtain([HOST])
+    interceptor = Interceptor([secret], issued.contexts, str(bundle), dialer, record)  # type: ignore[arg-type]
+    listener = socket.create_server(("127.0.0.1", 0))
+    serving = await interceptor.serve(listener, HOST, 443)
+    try:
+        yield Bench(issued.trusted, dialer, listener.getsockname()[1], log)
+    finally:
+        serving.close()
+        interceptor.close()
+        server.close()
+
+
+def run(test: Awaitable[None]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(test, 60)
+
+    asyncio.run(bounded())
+
+
+async def plain(head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    text = b"granted" if VALUE in head else b"refused"
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
+
+
+def test_a_value_is_put_in_and_the_use_is_written_down(tmp_path):
+    async def test():
+        async with bench(tmp_path, plain) as here:
+            assert (await here.ask(request("/secret-path", TOKEN))).endswith(b"granted")
+            assert (await here.ask(request())).endswith(b"refused")
+            first, second = here.decisions()
+            assert (first["secrets"], first["verdict"], first["down"]) == (["TOKEN"], "allowed", 7)
+            assert "secrets" not in second
+            assert "secret-path" not in here.log.read_text()
+
+    run(test())
+
+
+def test_events_pass_at_once_and_a_value_in_them_does_not(tmp_path):
+    async def test():
+        more = asyncio.Event()
+
+        async def events(_head, _reader, writer):
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n")
+            await writer.drain()
+            await more.wait()
+            writer.write(b"%x\r\n%s\r\n" % (20, VALUE[:20]))
+            await writer.drain()
+            writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (26, VALUE[20:] + b"\n\n"))
+
+        async with bench(tmp_path, events) as here:
+            reader, writer = await here.open()
+            writer.write(request("/", TOKEN))
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+            assert b"chunked" in head
+            assert b"data: 1\n\n" in await asyncio.wait_for(reader.readuntil(b"\n\n"), 5)
+            more.set()
+            rest = await asyncio.wait_for(reader.read(), 5)
+            assert VALUE not in rest
+            assert PLACEHOLDER in rest
+            writer.close()
+
+    run(test())
+
+
+def test_large_bodies_pass_in_both_directions(tmp_path):
+    size = 24 << 20
+
+    async def test():
+        async def count(head, reader, writer):
+            body = await reader.readexactly(size)
+            assert PLACEHOLDER in body
+            assert VALUE not in body
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+            for at in range(0, size, 1 << 20):
+                writer.write(body[at : at + (1 << 20)])
+                await writer.drain()
+
+        async with bench(tmp_path, count) as here:
+            body = os.urandom(1 << 16) * (size >> 16)
+            body = body[:1000] + PLACEHOLDER + body[1000 + len(PLACEHOLDER) :]
+            answer = await here.ask(request("/", TOKEN, f"Content-Length: {size}", method="POST") + body)
+            assert answer.endswith(body)
+            (line,) = here.decisions()
+            assert (line["up"], line["down"]) == (size, size)
+
+    run(test())
+
+
+def test_many_programs_are_served_at_a_time_over_few_connections(tmp_path):
+    async def test():
+        async with bench(tmp_path, plain) as here:
+            for _ in range(3):
+                answers = await asyncio.gather(*(here.ask(request("/", TOKEN)) for _ in range(40)))
+                assert all(answer.endswith(b"granted") for answer in answers)
+            assert here.dialer.dialled < 120
+            assert len(here.decisions()) == 120
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "rule"),
+    [
+        (request(host="other.example"), b"421", "other-host"),
+        (request(host=f"{HOST}:8443"), b"421", "other-host"),
+        (request().replace(b"\r\nConnection", b"\r\nHost: other.example\r\nConnection"), b"400", ""),
+        (request("http://other.example/"), b"400", "not-a-path"),
+        (request(method="TRACE"), b"405", "echo"),
+        (request("/", "Upgrade: websocket"), b"501", ""),
+        (request(f"{HOST}:443", method="CONNECT"), b"405", ""),
+    ],
+)
+def test_what_is_not_meant_for_this_host_is_refused_and_written_down(tmp_path, asked, status, rule):
+    async def test():
+        async with bench(tmp_path, plain) as here:
+            answer = await here.ask(asked.replace(b"Connection", TOKEN.encode() + b"\r\nConnection"))
+            assert answer.split()[1] == status
+            assert b"claudebox: " in answer
+            assert here.dialer.dialled == 0
+            if rule:
+                assert [(line["verdict"], line["rule"]) for line in here.decisions()] == [("denied", rule)]
+            assert (await here.ask(request("/", TOKEN))).endswith(b"granted")  # the control
+
+    run(test())
+
+
+def test_a_host_that_is_not_trusted_gets_nothing(tmp_path):
+    async def test():
+        reached = []
+
+        async def note(head, _reader, _writer):
+            reached.append(head)
+
+        async with bench(tmp_path, note, trusted=False) as here:
+            answer = await here.ask(request("/", TOKEN))
+            assert answer.startswith(b"HTTP/1.1 502")
+            assert b"is not one that this machine trusts" in answer
+            assert not reached
+            assert here.decisions()[0]["verdict"] == "failed"
+
+    run(test())
+
+
+@pytest.mark.parametrize("end", [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"nonsense\r\n\r\n"])
+def test_a_host_that_breaks_off_is_told(tmp_path, end):
+    async def test():
+        async def breaking(_head, _reader, writer):
+            writer.write(end)
+            writer.close()
+
+        async with bench(tmp_path, breaking) as here:
+            assert (await here.ask(request("/", TOKEN))).startswith(b"HTTP/1.1 502")
+
+    run(test())
+
+
+def test_a_body_that_breaks_off_is_not_taken_for_a_whole_one(tmp_path):
+    async def test():
+        async def breaking(_head, _reader, writer):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+            await writer.drain()
+            writer.close()
+
+        async with bench(tmp_path, breaking) as here:
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                assert len((await here.ask(request("/", TOKEN))).partition(b"\r\n\r\n")[2]) < 100
+
+    run(test())

@@ -1,0 +1,224 @@
+"""The record of a session: what is written, how much is kept, and how it is shown again."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claudebox import record, settings
+from claudebox.broker.decisions import Log
+from claudebox.commands import log, receipt
+from claudebox.errors import ClaudeboxError
+
+
+@pytest.fixture
+def state(tmp_path):
+    return str(tmp_path / ".claudebox")
+
+
+plain = st.recursive(
+    st.one_of(st.text(), st.integers(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False)),
+    lambda inner: st.one_of(st.lists(inner).map(tuple), st.dictionaries(st.text(), inner)),
+    max_leaves=10,
+)
+
+
+@given(plain)
+def test_what_is_written_is_json_in_ascii_on_one_line(value):
+    text = record.render(value)
+
+    assert json.loads(text) == json.loads(json.dumps(value))
+    assert text.isascii()
+    assert text.isprintable()
+
+
+def test_a_record_is_the_persons_alone(state):
+    made = record.Record(state, "project")
+    made.write("start", {"name": "\udcff\x1b[31m"})
+    made.close()
+
+    assert stat.S_IMODE(os.stat(f"{state}/log").st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(f"{state}/log/{made.name}").st_mode) == 0o600
+    assert json.loads(Path(f"{state}/log/{made.name}").read_text())["kind"] == "start"
+
+
+def test_old_records_go_and_new_ones_stay(state, monkeypatch):
+    monkeypatch.setattr(record, "MOST_FILES", 8)
+    names: list[str] = []
+    kept: list[str] = []
+    for _ in range(22):
+        made = record.Record(state, "project")
+        made.write("start", {})
+        made.close()
+        names.append(made.name)
+        kept = sorted(os.listdir(f"{state}/log"))
+        assert len(kept) <= 8
+        assert kept == names[-len(kept) :]
+        time.sleep(0.002)
+
+    assert len(kept) >= 4
+
+
+def test_records_are_bounded_in_size(state, monkeypatch):
+    monkeypatch.setattr(record, "MOST_BYTES", 1000)
+    for _ in range(16):
+        made = record.Record(state, "project")
+        made.write("start", {"text": "x" * 400})
+        made.close()
+        time.sleep(0.002)
+
+    assert len(os.listdir(f"{state}/log")) == 3  # two, and the one that was being opened
+
+
+def test_where_nothing_can_be_written_a_warning_is_all(state, capfd):
+    os.makedirs(state, mode=0o700)
+    Path(f"{state}/log").touch()
+    made = record.Record(state, "project")
+    made.write("start", {})
+
+    assert made.descriptor == -1
+    assert "this session is not recorded" in capfd.readouterr().err
+
+
+def test_a_full_disk_ends_the_record_and_nothing_else(capfd):
+    made = record.Record.__new__(record.Record)
+    made.descriptor, made._directory = os.open("/dev/full", os.O_WRONLY), -1
+    made.write("start", {})
+    made.write("end", {})
+    decisions = Log(os.open("/dev/full", os.O_WRONLY))
+    decisions.record(service="proxy", host="a.example", port=443, verdict="allowed", rule="x")
+
+    assert capfd.readouterr().err.count("the record of this session ends here: No space left on device") == 1
+
+
+def decide(decisions: Log, **changes) -> None:
+    row = {"service": "proxy", "host": "a.example", "port": 443, "verdict": "allowed", "rule": "a.example", **changes}
+    decisions.record(**row)
+
+
+def written(path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_log_of_one_session_is_bounded(tmp_path):
+    path = tmp_path / "log"
+    decisions = Log(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), most=2000)
+    for _ in range(100):
+        decide(decisions, host="b" * 1000)
+
+    assert path.stat().st_size <= 2100
+    assert written(path)[-1]["kind"] == "full"
+    assert all(len(line["host"]) == 255 for line in written(path)[:-1])
+
+
+def test_without_a_file_decisions_go_nowhere():
+    decide(Log(-1))
+
+
+@pytest.fixture
+def filled(state):
+    """Return a home with a record of this project and one of another."""
+    made = {}
+    for project in ("this", "that"):
+        made[project] = record.Record(state, project)
+        made[project].write("start", {"program": "client", "project": f"/{project}", "network": "allow", "withheld": 2,
+                                      "withheld_names": ("A", "B"), "variables": ({"name": "T", "origin": "host"},
+                                      {"name": "HOME", "origin": "claudebox"})})  # fmt: skip
+        decisions = Log(made[project].descriptor)
+        decide(decisions, host=f"{project}.example", up=10, down=5000, secrets=("GH_TOKEN",), program="curl")
+        decide(decisions, host="evil.example", verdict="denied", rule="not-listed")
+        made[project].write("end", {"status": 3, "seconds": 75.0, "changed": {"program": 2}, "searched": True,
+                                    "found": ({"name": "AWS_SECRET", "path": "x", "line": 3},)})  # fmt: skip
+    return state
+
+
+def shown(state, capfd, monkeypatch, *argv):
+    monkeypatch.setattr("claudebox.instance.locate", lambda _home, _root: type("I", (), {"name": "this"}))
+    assert log.run({"HOME": os.path.dirname(state)}, settings.parse(["--log", *argv])) == 0
+    return capfd.readouterr().out
+
+
+def test_the_table_shows_this_project_and_all_shows_every_one(filled, capfd, monkeypatch):
+    table = shown(filled, capfd, monkeypatch)
+    everything = shown(filled, capfd, monkeypatch, "all")
+
+    assert "this.example:443" in table
+    assert "with GH_TOKEN" in table
+    assert "4.9 KiB down" in table
+    assert "status 3" in table
+    assert "that.example" not in table
+    assert "that.example:443" in everything
+
+
+def test_the_log_can_be_filtered_and_is_json_for_machines(filled, capfd, monkeypatch):
+    denied = shown(filled, capfd, monkeypatch, "denied", "all")
+    one = [json.loads(line) for line in shown(filled, capfd, monkeypatch, "--json", "THIS.ex").splitlines()]
+
+    assert denied.count("evil.example") == 2
+    assert "this.example" not in denied
+    assert [line["host"] for line in one] == ["this.example"]
+
+
+def test_an_unknown_word_is_told(filled, capfd, monkeypatch):
+    with pytest.raises(ClaudeboxError, match="does not know `-x`"):
+        shown(filled, capfd, monkeypatch, "-x")
+
+
+def test_a_damaged_or_hostile_record_is_shown_as_far_as_it_goes(filled, capfd, monkeypatch):
+    name = next(name for name in os.listdir(f"{filled}/log") if "-this-" in name)
+    with open(f"{filled}/log/{name}", "ab") as file:
+        file.write(b"{broken\n[1]\n\xff\xfe\n" + b"[" * 5000 + b"\n")
+        line = {"kind": "decision", "host": "\x1b[2J\u202e", "port": "x", "time": "y", "up": None, "secrets": 3}
+        file.write(json.dumps(line).encode() + b'\n{"kind": "later"}\n{"kind": "decision", "time": 1e300}\nunfinished')
+    table = shown(filled, capfd, monkeypatch)
+
+    assert "this.example" in table
+    assert "\x1b[2J" not in table
+    assert "\u202e" not in table
+
+
+def test_nothing_recorded_is_said(tmp_path, capfd, monkeypatch):
+    assert shown(str(tmp_path / ".claudebox"), capfd, monkeypatch) == ""
+
+
+def test_the_receipt_fits_on_a_screen_and_names_no_value(filled):
+    name = next(name for name in os.listdir(f"{filled}/log") if "-this-" in name)
+    lines = list(receipt.lines(receipt.read(f"{filled}/log", name), f"{filled}/log/{name}"))
+    text = "\n".join(lines)
+
+    assert len(lines) <= 24
+    assert "1 min in /this" in text
+    assert "T (host), 1 made by claudebox" in text
+    assert "2 variables: A, B" in text
+    assert "this.example (1 times; 10 B up, 4.9 KiB down)" in text
+    assert "evil.example (1 times; not-listed)" in text
+    assert "program 2" in text
+    assert "AWS_SECRET" in text
+
+
+def test_the_receipt_of_a_busy_session_still_fits(tmp_path):
+    rows = [{"kind": "start", "project": "/p", "withheld": 500, "withheld_names": [f"N{i}" for i in range(128)],
+             "variables": [{"name": f"V{i}", "origin": "host"} for i in range(128)]}]  # fmt: skip
+    rows += [
+        {"kind": "decision", "host": f"h{index}.example", "port": 443, "verdict": verdict}
+        for index in range(300)
+        for verdict in ("allowed", "denied")
+    ]
+    lines = list(receipt.lines(rows))
+
+    assert len(lines) <= 24
+    assert "500 variables: N0" in "\n".join(lines)
+    assert "and 492 more" in "\n".join(lines)
+    assert sum("and 294 more" in line for line in lines) == 2
+
+
+def test_the_receipt_of_nothing_is_no_failure():
+    assert any("nobody" in line for line in receipt.lines([]))

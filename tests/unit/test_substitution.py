@@ -1,0 +1,164 @@
+"""Values put into requests and taken out of answers, and the authority that answers for their hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import ssl
+import zlib
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from claudebox.broker import certificates
+from claudebox.broker.authority import issue
+from claudebox.broker.filtering import Decompressed, Payload
+from claudebox.broker.message import Malformed
+from claudebox.broker.substitution import Secret, Substitution, encodings, may_carry
+
+VALUE, PLACEHOLDER = b"ghp_0123456789abcdefghij/BCDEFGHIJ+12345", b"ghp_abcdefghijklmnopqrst/VWXYZABCD+FGHIJ"
+SECRET = Secret("GH_TOKEN", VALUE, PLACEHOLDER, frozenset({("github.com", 443)}))
+HERE = Substitution([SECRET], "github.com", 443)
+
+
+def basic(text: bytes) -> bytes:
+    return b"Basic " + base64.b64encode(b"user:" + text)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        (b"authorization", b"token " + PLACEHOLDER, b"token " + VALUE),
+        (b"authorization", basic(PLACEHOLDER), basic(VALUE)),
+        (b"private-token", PLACEHOLDER, VALUE),
+        (b"cookie", b"a=1; b=" + PLACEHOLDER, b"a=1; b=" + VALUE),
+        (b"authorization", b"Basic !!!", b"Basic !!!"),
+        (b"authorization", basic(b"other"), basic(b"other")),
+    ],
+)
+def test_values_are_put_into_headers_and_basic_authentication(name, before, after):
+    headers, used = HERE.insert([(name, before)])
+
+    assert headers == [(name, after)]
+    assert used == ({"GH_TOKEN"} if before != after else set())
+
+
+@pytest.mark.parametrize(
+    "name", [b"User-Agent", b"referer", b"content-type", b"if-none-match", b"x-amz-meta-a", b"host"]
+)
+def test_fields_that_servers_keep_or_show_get_no_value(name):
+    assert may_carry(b"authorization")
+    assert not may_carry(name)
+    assert HERE.insert([(name, PLACEHOLDER)]) == ([(name, PLACEHOLDER)], set())
+
+
+def test_another_host_or_port_gets_no_value():
+    for host, port in (("other.example", 443), ("github.com", 8443), ("www.github.com", 443)):
+        there = Substitution([SECRET], host, port)
+        assert there.insert([(b"authorization", PLACEHOLDER)]) == ([(b"authorization", PLACEHOLDER)], set())
+
+
+def test_every_form_of_a_value_is_replaced_by_as_many_bytes():
+    pairs = encodings(VALUE, PLACEHOLDER)
+
+    assert len(pairs) > 6
+    assert all(len(real) == len(stand) for real, stand in pairs)
+    for before in (b"", b"x", b"xy"):
+        coded = base64.b64encode(before + VALUE + b"tail")
+        assert base64.b64encode(VALUE)[4:-8] not in HERE.clean(coded)
+        assert len(HERE.clean(coded)) == len(coded)
+    for text in (VALUE, VALUE.hex().encode(), b"ghp_0123456789abcdefghij%2FBCDEFGHIJ%2B12345", b"%2fBCDEFGHIJ%2b12345"):
+        assert (b"BCDEFGHIJ" in text) <= (HERE.clean(b"ghp_0123456789abcdefghij" + text) != text)
+
+
+def test_what_cannot_be_the_beginning_of_a_value_passes_at_once():
+    cleaner = HERE.cleaner()
+
+    assert b"".join(cleaner.feed(b"data: 1\n\n")) == b"data: 1\n\n"
+    assert b"".join(cleaner.feed(b"data: " + VALUE[:7])) == b"data: "
+    assert b"".join(cleaner.feed(b"!\n")) == VALUE[:7] + b"!\n"
+    assert cleaner.end() == b""
+
+
+def test_a_compressed_body_is_cleaned_in_bounded_pieces():
+    text = b"a" * (4 << 20) + VALUE + b"end"
+    for packed in (gzip.compress(text), zlib.compress(text), gzip.compress(text[:9]) + gzip.compress(text[9:])):
+        body = Decompressed(HERE.cleaner())
+        parts = [*body.feed(packed), body.end()]
+        assert max(map(len, parts)) <= 1 << 18
+        assert b"".join(parts).endswith(PLACEHOLDER + b"end")
+    with pytest.raises(Malformed):
+        list(Decompressed(HERE.cleaner()).feed(b"this is not compressed"))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_chunks_are_taken_apart_wherever_they_are_cut(size):
+    raw = b"5\r\nhello\r\n1\r\n \r\na\r\n0123456789\r\n0\r\n\r\n"
+    payload = Payload()
+
+    assert b"".join(payload.feed(raw[at : at + size]) for at in range(0, len(raw), size)) == b"hello 0123456789"
+
+
+def test_the_authority_is_bound_to_its_hosts_and_leaves_no_key_of_its_own():
+    trusted, chains = issue(["github.com"])
+    certificate = x509.load_pem_x509_certificate(trusted)
+    constraints = certificate.extensions.get_extension_for_class(x509.NameConstraints)
+    key = serialization.load_pem_private_key(chains["github.com"], None)
+
+    assert constraints.critical
+    assert constraints.value.permitted_subtrees == [x509.DNSName("github.com")]
+    assert b"PRIVATE" not in trusted
+    assert list(chains) == ["github.com"]
+    assert chains["github.com"].count(b"PRIVATE KEY") == 2  # one begins and ends
+    assert key.public_key() != certificate.public_key()
+    assert trusted != issue(["github.com"])[0]
+
+
+def handshake(issued: certificates.Issued, host: str, asked: str, trusted: bytes) -> ssl.SSLObject:
+    """Let a client and a server speak through memory."""
+    client_context = ssl.create_default_context(cadata=trusted.decode())
+    client_context.set_alpn_protocols(["h2", "http/1.1"])
+    upward, downward = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context.wrap_bio(downward, upward, server_hostname=asked)
+    server = issued.contexts[host].wrap_bio(upward, downward, server_side=True)
+    waiting = [client, server]
+    for _ in range(20):
+        for side in list(waiting):
+            try:
+                side.do_handshake()
+                waiting.remove(side)
+            except ssl.SSLWantReadError:
+                continue
+    assert not waiting
+    return client
+
+
+def test_a_program_that_trusts_the_session_gets_through_to_this_host_alone():
+    issued = asyncio.run(certificates.obtain(["github.com", "api.github.com"]))
+    other = asyncio.run(certificates.obtain(["github.com"]))
+
+    assert handshake(issued, "github.com", "github.com", issued.trusted).selected_alpn_protocol() == "http/1.1"
+    with pytest.raises(ssl.SSLError, match=r"(?i)unrecognized.name|callback.failed"):
+        handshake(issued, "github.com", "api.github.com", issued.trusted)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(issued, "github.com", "github.com", other.trusted)
+
+
+def test_certificates_that_cannot_be_made_are_a_failure():
+    with pytest.raises(OSError, match="could not be made"):
+        asyncio.run(certificates.obtain(["not a name\u2603"]))
+
+
+def test_the_real_host_is_always_verified(tmp_path):
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_bytes(issue(["a.example"])[0])
+    context = certificates.upstream_context(str(bundle))
+
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert len(context.get_ca_certs()) == 1
+    bundle.write_bytes(b"nothing of the kind")
+    with pytest.raises(OSError, match=r"in .*bundle.pem, cannot be read"):
+        certificates.upstream_context(str(bundle))

@@ -1,0 +1,45 @@
+"""Which addresses the broker connects to."""
+
+from __future__ import annotations
+
+import pytest
+from tests.network import topology
+
+from claudebox.broker.vicinity import Vicinity, Watch
+from claudebox.uplink import barred
+
+OWN = [barred.parse(text) for text in ("198.51.100.0/24", "198.51.100.2/32", "2001:db8:77::/64")]
+
+
+@pytest.mark.parametrize("address", [
+    *(address for address, _, _ in topology.CLOSED), "0.0.0.0", "127.0.0.1", "127.9.9.9", "::", "::1", "::127.0.0.1",
+    "::ffff:192.168.1.1", "::ffff:198.51.100.7", "64:ff9b::10.0.0.1", "64:ff9b::198.51.100.2", "fe80::1", "fe80::1%lo",
+    "fec0::1", "ff02::1", "224.0.0.1", "255.255.255.255", "100::1", "nonsense", "",
+])  # fmt: skip
+def test_nothing_near_is_reached(address):
+    # proves F02, F03, F04, F06, F14
+    assert Vicinity(OWN).problem(address)
+
+
+@pytest.mark.parametrize("address", ["203.0.113.80", "1.1.1.1", "2001:db8:1::80", "64:ff9b::203.0.113.80",
+                                     "::ffff:203.0.113.80", "2606:4700::1111"])  # fmt: skip
+def test_the_internet_is_reached(address):
+    assert Vicinity(OWN).problem(address) == ""
+
+
+def test_what_appears_is_added():
+    vicinity = Vicinity()
+    assert vicinity.problem("203.0.113.80") == ""
+
+    vicinity.add([barred.parse("203.0.113.0/24")])
+
+    assert vicinity.problem("203.0.113.80")
+
+
+def test_the_tables_of_this_machine_are_read():
+    watch = Watch()
+    try:
+        watch.follow()
+        assert watch.vicinity.problem("127.0.0.1")
+    finally:
+        watch.close()

@@ -1,0 +1,231 @@
+"""Secrets that stay outside: what settings may say about them, and what becomes of it in a plan."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from tests import hosts
+
+from claudebox import awareness, explain, plan, policy, settings, sources
+from claudebox.errors import ClaudeboxError
+from claudebox.model import HeldSecret, NameRequest, Policy, Secret
+from claudebox.settings import Given, Layer
+from claudebox.uplink.candidates import Candidate
+
+VALUE = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+HELD = HeldSecret(
+    "GH_TOKEN", (("github.com", 443), ("git.example.org", 8443)), "env:GH", "config:1", VALUE, "ghp_other"
+)
+
+
+def row(env: str = "GH_TOKEN", hosts_: str = "api.github.com github.com", source: str = "env:GH", origin: str = "c:1"):
+    return Given(env, origin, {"env": env, "hosts": hosts_, "from": source})
+
+
+def decide(*argv: str, rows=(), layers=None) -> Policy:
+    given = [Layer("file", {"secrets": tuple(rows)})] if layers is None else layers
+    merged = settings.merge(settings.parse(argv), {}, given)
+    return policy.decide(merged, home="/home/alice", workdir="/home/alice/project")
+
+
+def test_a_row_names_variable_hosts_and_source():
+    (secret,) = decide("--network", "inet", rows=[row(hosts_="API.github.com git.example.org:8443")]).secrets
+
+    assert secret == Secret("GH_TOKEN", (("api.github.com", 443), ("git.example.org", 8443)), "env:GH", "c:1")
+    assert secret.places == ("api.github.com", "git.example.org:8443")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (row(env="A-B"), "`A-B` is not the name of a variable"),
+        (row(env="PATH"), "`PATH` is made by claudebox"),
+        (row(env="NODE_EXTRA_CA_CERTS"), "is made by claudebox"),
+        (row(env="ANTHROPIC_API_KEY"), "is the client's key"),
+        (row(hosts_="*.github.com"), "hosts that anybody may have named"),
+        (row(hosts_="localhost"), "`localhost` is not the name of a host"),
+        (row(hosts_="10.0.0.1"), "is not the name of a host"),
+        (row(hosts_="a_b.example"), "is not the name of a host"),
+        (row(hosts_="-a.example"), "is not the name of a host"),
+        (row(hosts_="https://github.com"), "is not the name of a host"),
+        (row(hosts_="github.com:0"), "not a port"),
+        (row(hosts_="github.com:x"), "not a port"),
+        (row(source=VALUE), "does not come from"),
+        (row(source="env:A-B"), "does not come from"),
+        (row(source="file:relative"), "does not come from"),
+        (row(source="command: "), "does not come from"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(given, message):
+    with pytest.raises(ClaudeboxError) as caught:
+        decide("--network", "inet", rows=[given])
+
+    assert message in caught.value.message
+    assert VALUE not in caught.value.message + caught.value.hint
+
+
+def test_tier_full_refuses_them_and_says_which_tiers_do_not():
+    with pytest.raises(ClaudeboxError, match="tier `full`") as caught:
+        decide("--network", "full", rows=[row()])
+
+    assert "--network inet" in caught.value.hint
+
+
+@pytest.mark.parametrize("flag", [("--env", "GH_TOKEN"), ("--env", "GH"), ("--set-env", "GH_TOKEN=x")])
+def test_what_is_kept_out_cannot_be_let_in_by_another_setting(flag):
+    assert decide("--network", "inet", "--env", "OTHER", rows=[row()]).secrets
+    with pytest.raises(ClaudeboxError, match="keeps its value out"):
+        decide("--network", "inet", *flag, rows=[row()])
+
+
+def test_a_later_file_replaces_and_the_same_file_contradicts_itself():
+    first, second = row(origin="config.toml:1"), row(hosts_="other.example", origin="work.toml:1")
+    layers = [Layer("one", {"secrets": (first,)}), Layer("two", {"secrets": (second,)})]
+
+    assert decide("--network", "inet", layers=layers).secrets[0].hosts == (("other.example", 443),)
+    with pytest.raises(ClaudeboxError, match="is there twice"):
+        decide("--network", "inet", rows=[row(origin="c:1"), row(origin="c:9")])
+
+
+def host(**changes):
+    uplink = Candidate("pasta", "/usr/bin/pasta")
+    return hosts.debian(held_secrets=(HELD,), uplinks=(uplink,), libraries=("/lib",), **changes)
+
+
+def test_a_plan_has_the_placeholder_and_only_the_broker_has_the_value():
+    # proves B13
+    wishes = Policy("exec", ("true",), network="inet", secrets=(HELD,))
+    drawn = plan.make(wishes, host())
+    variables = {variable.name: variable for variable in drawn.variables}
+
+    assert variables["GH_TOKEN"].value == "ghp_other"
+    assert variables["NODE_EXTRA_CA_CERTS"].value == variables["SSL_CERT_FILE"].value
+    assert drawn.broker is not None
+    assert drawn.broker.awaited  # noqa: PGH005 - a field of ours
+    assert VALUE in repr(drawn.broker.services[-1].config)
+    shown = "\n".join((*explain.audit(drawn), *explain.tree(drawn), *explain.dry_run(drawn), explain.as_json(drawn)))
+    assert VALUE not in shown
+    assert "github.com, git.example.org:8443" in shown
+    assert VALUE.encode() not in b"".join(mount.content for mount in drawn.mounts)
+
+
+def test_hosts_of_secrets_have_addresses_of_the_sandbox_and_listeners_there():
+    drawn = plan.make(Policy("exec", ("true",), network="inet", secrets=(HELD,)), host())
+    assert drawn.link is not None
+    etc_hosts = next(mount.content for mount in drawn.mounts if mount.dest == "/etc/hosts").decode()
+    listeners = {(row.address, row.port) for row in drawn.link.served}
+
+    assert "127.67.66.1 github.com\n" in etc_hosts
+    assert listeners >= {("127.67.66.1", 443), ("127.67.66.2", 8443)}
+    assert listeners == {*listeners, ("127.67.66.1", 22), ("127.67.66.1", 80), ("127.67.66.2", 22), ("127.67.66.2", 80)}
+    assert len(listeners) == 6
+
+
+def test_the_agent_is_told_of_the_placeholder_and_not_of_the_value():
+    text = awareness.describe(Policy("exec", ("true",), network="inet", secrets=(HELD,)), ()).decode()
+
+    assert "GH_TOKEN is a placeholder" in text
+    assert "git.example.org:8443" in text
+    assert VALUE not in text
+    assert (
+        "placeholder" not in awareness.describe(Policy("exec", ("true",), network="none", secrets=(HELD,)), ()).decode()
+    )
+
+
+def test_a_value_does_not_enter_under_another_name():
+    environ = {**hosts.ENVIRON, "OTHER": f"https://x:{VALUE}@github.com"}
+    wishes = Policy("exec", ("true",), network="inet", secrets=(HELD,))
+
+    assert plan.make(wishes, host(environ=environ)).broker is not None
+    with pytest.raises(ClaudeboxError, match="has the value in it"):
+        plan.make(wishes.replace(names=(NameRequest("OTHER", "--env"),)), host(environ=environ))
+
+
+def test_a_variable_that_claudebox_makes_is_no_secret():
+    held = HELD.replace(env="CLAUDE_CONFIG_DIR")
+
+    with pytest.raises(ClaudeboxError, match="is made by claudebox"):
+        plan.make(Policy("exec", ("true",), network="inet", secrets=(held,)), host().replace(held_secrets=(held,)))
+
+
+def test_in_tier_none_they_are_not_there_and_the_audit_says_so():
+    wishes = Policy("exec", ("true",), network="none", secrets=(HELD,))
+    drawn = plan.make(wishes, hosts.debian())
+
+    assert "GH_TOKEN" not in {variable.name for variable in drawn.variables}
+    assert drawn.broker is None
+    assert any("tier none reaches no host" in warning for warning in drawn.warnings)
+    assert sources.hold(wishes, {"GH": VALUE}, (), home="/", workdir="/x") == ()
+
+
+def test_in_tier_allow_a_secret_opens_no_way_to_a_host_that_is_not_listed():
+    wishes = Policy("exec", ("true",), network="allow", secrets=(HELD,), domains=(NameRequest("github.com", "--x"),))
+    (held,) = sources.hold(wishes, {"GH": VALUE}, (), home="/", workdir="/x")
+    drawn = plan.make(wishes, host().replace(held_secrets=(held,)))
+
+    assert held.hosts == (("github.com", 443),)
+    assert any("git.example.org:8443 is not among the domains" in warning for warning in drawn.warnings)
+    assert drawn.link is not None
+    assert [row.port for row in drawn.link.served if row.address != "127.0.0.1"] == [443]
+
+
+def hold(source: str, tmp_path, environ=None, **changes):
+    secret = Secret("TOKEN", (("a.example", 443),), source, "config:1")
+    wishes = Policy("exec", ("true",), network="inet", secrets=(secret,), **changes)
+    (tmp_path / "project").mkdir(exist_ok=True)
+    home, workdir = str(tmp_path), str(tmp_path / "project")
+    return sources.hold(wishes, environ or {}, ("/usr/bin", "/bin"), home=home, workdir=workdir)
+
+
+def test_values_come_from_variables_files_and_commands(tmp_path):
+    (tmp_path / "token").write_text(f"{VALUE}\n")
+
+    for source in ("env:GH", "file:~/token", f"file:{tmp_path}/token", f"command:cat '{tmp_path}/token'"):
+        (held,) = hold(source, tmp_path, {"GH": VALUE})
+        assert held.value == VALUE
+        assert held.placeholder != VALUE
+    assert hold("env:UNSET", tmp_path) == ()
+
+
+def test_a_plan_that_is_only_shown_runs_no_command(tmp_path):
+    (held,) = hold(f"command:touch {tmp_path}/ran", tmp_path, showing=True)
+
+    assert held.value == sources.UNKNOWN
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(ClaudeboxError, match="gave no token"):
+        hold(f"command:touch {tmp_path}/ran", tmp_path)
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "content", "message"),
+    [
+        ("file:~/missing", "", "does not exist"),
+        ("file:~/token", "", "is empty"),
+        ("file:~/token", "tooshrt", "shorter than 8"),
+        ("file:~/token", "two\nlines-of-text", "no HTTP header can carry"),
+        ("file:~/token", "pässwörter", "no HTTP header can carry"),
+        ("file:~/project/token", "x" * 20, "is visible inside"),
+        ("command:false", "", "gave no token (status 1)"),
+        ("command:no-such-program", "", "was not found"),
+        ("command:'", "", "is no command"),
+    ],
+)
+def test_a_source_that_gives_no_value_is_told_in_one_line(tmp_path, source, content, message):
+    (tmp_path / "project").mkdir()
+    for place in ("token", "project/token"):
+        (tmp_path / place).write_text(content)
+    with pytest.raises(ClaudeboxError) as caught:
+        hold(source, tmp_path)
+
+    assert message in caught.value.message
+    assert caught.value.status == 125
+    assert not content or content not in caught.value.message
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(ClaudeboxError, match="cannot be read"):
+        hold("file:~/pipe", tmp_path)
