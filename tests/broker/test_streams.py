@@ -217,17 +217,19 @@ def test_a_broken_answer_is_seen_as_broken(upstream, broker):
 
 def test_whoever_gives_up_ends_the_question_at_the_upstream(upstream, broker):
     """A person presses Escape: the upstream must not go on thinking at their expense."""
-    gone = threading.Event()
+    asked, gone = threading.Event(), threading.Event()
 
     def think(visit):
         visit.body()
+        asked.set()
         if visit.channel.recv(1) == b"":
             gone.set()
         return False
 
     caller = broker(upstream(think))()
     caller.ask(body=b"{}")
-    time.sleep(0.3)
+    assert asked.wait(30)
+    time.sleep(0.1)
     assert not gone.is_set()
     caller.channel.close()
 

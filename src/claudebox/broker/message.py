@@ -23,7 +23,7 @@ _HEAD_TIME = 30.0  # seconds for a head that has begun
 _IDLE_TIME = 600.0  # seconds between two requests on one connection
 _LINE = 1 << 12  # between chunks
 _TRAILERS = 1 << 13
-_KNOWN = 4096
+_KNOWN, _SMALL = 4096, 4096
 _HOPS = frozenset((
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"transfer-encoding", b"upgrade",
@@ -203,6 +203,7 @@ class Chunks:
         self._line = b""  # an incomplete line
         self._known: dict[bytes, int] = {}  # lines that told a length, and how far the next one is
         self.last = False  # the chunk of no length has come
+        self._small = False  # the last chunk was
         self._trailers = 0
         self.ended = False
 
@@ -210,7 +211,7 @@ class Chunks:
         """Return how many of these bytes pass on; it is less than all when the last chunk is among them."""
         at = 0
         while not self.last:
-            if not self._left and not self._line:
+            if self._small and not self._left and not self._line:
                 at = self._skip(data, at, size)
             if self._left:
                 step = min(self._left, size - at)
@@ -229,23 +230,28 @@ class Chunks:
             length = self._length(line)
             self._left = length + 2 if length else 0
             self.last = not length
-            if length and len(self._known) < _KNOWN:
-                self._known[line[:-1]] = length + 4
+            self._small = 0 < length < _SMALL
+            if self._small and len(self._known) < _KNOWN:
+                self._known[b"\r\n" + line[:-1]] = length + 4
         return at
 
     def _skip(self, data: bytes | bytearray, at: int, size: int) -> int:
-        """Pass over whole chunks of lengths that came before; events are small, and there are many."""
-        known, find = self._known, data.find
-        while True:
-            end = find(b"\r\n", at, size)
-            if end < 0:
-                return at
-            after = known.get(bytes(data[at:end]), size) + end
+        """Pass over whole chunks of lengths that came before; events are small, and there are many.
+
+        What is looked up is the end of the chunk before and the line after it, at once.
+        """
+        if at < 2:
+            return at
+        whole = data if isinstance(data, bytes) else bytes(memoryview(data)[:size])
+        known, find, start = self._known, whole.find, at
+        while (end := find(b"\r\n", at, size)) >= 0:
+            after = known.get(whole[at - 2 : end], size) + end
             if after > size:
-                return at
-            if not data.startswith(b"\r\n", after - 2):
-                raise Malformed("a chunk is longer than it says")
+                break
             at = after
+        if at > start and whole[at - 2 : at] != b"\r\n":
+            raise Malformed("a chunk is longer than it says")
+        return at
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         """Return what passes on, without trailers, and what comes after the end."""
