@@ -106,7 +106,7 @@ def lines(made: Plan) -> Iterator[str]:
 def shown(word: bwrap.Word) -> str:
     if isinstance(word, bytes):
         return f"<content {len(word)} bytes {sha256(word).hexdigest()[:12]}>"
-    if isinstance(word, bwrap.Socket | bwrap.Pipe):
+    if isinstance(word, bwrap.Socket):
         return f"<socket {word.name}>"
     if isinstance(word, bwrap.Pipe):
         return f"<pipe {word.name}>"
