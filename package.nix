@@ -139,8 +139,6 @@ stdenvNoCC.mkDerivation {
     runHook postInstallCheck
   '';
 
-  passthru = { inherit bundledClaude; };
-
   meta = {
     description = "Claude Code with every permission, in a sandbox without your secrets";
     license = lib.licenses.mit;

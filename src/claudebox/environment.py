@@ -62,7 +62,7 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
     for name, reason in PASSED:
         if name in host.environ and name not in rows:
             rows[name] = _from_host(name, host.environ[name], "host", reason)
-    rows |= {row.name: row for row in _placeholders(host)}
+    rows |= {row.name: row for row in _placeholders(host, rows)}
     for request in policy.names:
         if request.name in BROKERED and request.name in rows:  # the wish is fulfilled, from outside
             continue
@@ -104,9 +104,11 @@ def _from_host(name: str, value: str, origin: str, reason: str) -> Variable:
     return Variable(name, value, origin, reason, secrets.looks_secret(name, value), note)
 
 
-def _placeholders(host: Host) -> Iterable[Variable]:
+def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:
     """Return what stands for secrets, and makes programs believe who answers for their hosts."""
     for secret in host.held_secrets:
+        if secret.env in rows and rows[secret.env].origin == "claudebox":
+            raise ClaudeboxError(f"`{secret.origin}`: `{secret.env}` is made by claudebox")
         note = f"a placeholder: the value goes to {', '.join(secret.places)} alone"
         reason = f"the value comes from {secret.source} and stays outside"
         yield Variable(secret.env, secret.placeholder, secret.origin, reason, secret=True, note=note)

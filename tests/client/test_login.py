@@ -1,4 +1,7 @@
-"""The login: used without logging in again, kept fresh, and never inside (AUTH-01, AUTH-02, I01, I02)."""
+"""The login with `--auth passthrough`: a short-lived token of it enters, and is kept fresh; what renews it never does.
+
+(AUTH-01, AUTH-02, I01, I02.) The login that does not enter at all is in test_broker.py.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def reach(box, hosts):
     """Let claudebox and the client reach the hosts of the test."""
     certificate = box.write(f"{box.base}/authority.pem", Path(hosts.certificate).read_bytes())
     box.environ.update(HTTPS_PROXY=hosts.proxy, SSL_CERT_FILE=certificate, CLAUDE_CODE_MAX_RETRIES="0")
-    return ("--env", "HTTPS_PROXY", "--env", "CLAUDE_CODE_MAX_RETRIES")
+    return ("--auth", "passthrough", "--env", "HTTPS_PROXY", "--env", "CLAUDE_CODE_MAX_RETRIES")
 
 
 def read(path):
@@ -122,7 +125,7 @@ def test_twenty_sessions_that_start_together_spend_the_refresh_token_once(user_b
     # proves AUTH-02, I01
     reach(user_box, hosts)
     path = log_in(user_box, hosts.issue("host"), expires=-60)
-    script = f'for i in $(seq 20); do {user_box.program} -y --exec -- sh -c "cat $1" & done; wait'
+    script = f'for i in $(seq 20); do {user_box.program} -y --auth passthrough --exec -- sh -c "cat $1" & done; wait'
 
     result = user_box.host("bash", "-c", script, "-", "/run/claudebox/login/store/.credentials.json", timeout=120)
 
@@ -144,7 +147,7 @@ def test_a_token_that_the_host_renews_meanwhile_reaches_a_running_sandbox(user_b
         "grep -q access-second /run/claudebox/login/store/.c* && echo arrived && exit; sleep 0.1; done"
     )
     process = subprocess.Popen(
-        ["/usr/bin/python3", "-IS", "-c", wrapper, "-y", "--exec", "--", "sh", "-c", wait],
+        ["/usr/bin/python3", "-IS", "-c", wrapper, "-y", "--auth", "passthrough", "--exec", "--", "sh", "-c", wait],
         cwd=user_box.project, env=user_box.variables(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL, encoding="ascii", **user_box.account.demotion,
     )  # fmt: skip
@@ -158,12 +161,12 @@ def test_a_token_that_the_host_renews_meanwhile_reaches_a_running_sandbox(user_b
 
 
 def test_unreachable_hosts_stop_nobody(user_box, hosts):
-    reach(user_box, hosts)
+    flags = reach(user_box, hosts)
     path = log_in(user_box, hosts.issue("host"), expires=-60)
     before = Path(path).read_bytes()
     hosts.reachable = False
 
-    result = user_box.sh("cat /run/claudebox/login/store/.credentials.json")
+    result = user_box.sh("cat /run/claudebox/login/store/.credentials.json", flags=flags)
 
     assert result.returncode == 0
     assert "access-host" in result.stdout
@@ -208,7 +211,8 @@ def test_a_login_made_inside_is_kept_for_all_projects_if_the_person_says_so(user
     screen.type(reply) if reply else screen.key("Enter")
     assert screen.status() == 0
     other = user_box.mkdir(f"{user_box.base}/other")
-    elsewhere = user_box.sh("cat /run/claudebox/login/store/.credentials.json", cwd=other)
+    show = "cat /run/claudebox/login/store/.credentials.json"
+    elsewhere = user_box.sh(show, flags=("--auth", "passthrough"), cwd=other)
 
     assert ("access-made" in elsewhere.stdout) == kept
     assert "refresh-made" not in elsewhere.stdout

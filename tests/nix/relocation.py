@@ -44,6 +44,8 @@ APPLETS = {
 }  # fmt: skip
 # Of the broker, as this very process would import them.
 _LIBRARIES = {"h11": ("h11",), "cryptography": ("cryptography", "cffi", "_cffi_backend*", "pycparser")}
+# What libc loads by itself, and its parts of former times, which the client asks for.
+_BESIDE = ("libnss_dns.so.2", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1")
 _LOADER = re.compile(r"ld-linux-[\w-]+\.so\.\d")
 
 
@@ -91,14 +93,11 @@ class Relocation:
 
     def _libraries(self, name: str, programs: Iterable[str], prefix: Sequence[str] = ("ldd",)) -> str:
         target = self._directory(f"{name}/lib")
-        for program in programs:
-            listed = subprocess.run([*prefix, program], capture_output=True, text=True, check=True).stdout
-            for path in re.findall(r"(/\S+) \(0x", listed):
-                file = os.path.basename(path)
-                if not os.path.exists(f"{target}/{file}"):
-                    shutil.copy(path, f"{target}/{file}")
-                if file == "libc.so.6":  # which loads one more by itself
-                    shutil.copy(f"{os.path.dirname(path)}/libnss_dns.so.2", target)
+        listed = subprocess.run([*prefix, *programs], capture_output=True, text=True, check=True).stdout
+        for path in set(re.findall(r"(/\S+) \(0x", listed)):
+            shutil.copy(path, target)
+            for other in _BESIDE if os.path.basename(path) == "libc.so.6" else ():
+                shutil.copy(f"{os.path.dirname(path)}/{other}", target)
         return self._add(name)
 
     def _patch(self, program: str, libraries: str) -> None:

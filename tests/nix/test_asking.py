@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from tests.conftest import need
 
 
 @pytest.fixture
@@ -178,3 +180,36 @@ def test_a_launch_with_nix_loads_nothing_dear(nix_box):
     assert not found & FORBIDDEN
     assert "claudebox.nix.daemon" in found
     assert not found & {"claudebox.nix.inquiry", "claudebox.nix.builder", "claudebox.nix.relay"}
+
+
+_ACTIVATED = """
+import os, socket, sys, time
+sys.path.insert(0, {source!r})
+from claudebox.nix import daemon, location
+assert os.getpid() == 1  # as systemd, it holds the socket and starts the daemon when somebody comes
+server = socket.socket(socket.AF_UNIX)
+server.bind({path!r})
+server.listen()
+where = location.find({{"NIX_DAEMON_SOCKET_PATH": {path!r}}})
+idle = daemon._started(where) - time.time()
+child = os.fork()
+if not child:
+    open("/proc/self/comm", "w").write("nix-daemon")
+    time.sleep(60)
+time.sleep(1.5)
+print(abs(idle) < 0.5, round(time.time() - daemon._started(where)) in (1, 2))
+"""
+
+
+def test_a_daemon_that_systemd_starts_is_as_old_as_its_process(nix_box):
+    """A configuration that changed after that is not in force, however young or old the socket is."""
+    # proves NIXSEC-01, G01
+    need(os.getuid() == 0, "root, who alone can be the first process")
+    source = os.path.join(os.path.dirname(os.path.dirname(nix_box.program)), "src")
+    directory = nix_box.mkdir(f"{nix_box.base}/activated")
+    script = _ACTIVATED.format(source=source, path=f"{directory}/socket")
+
+    words = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "/usr/bin/python3", "-IS", "-c", script)
+    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+
+    assert result.stdout == "True True\n", result.stderr

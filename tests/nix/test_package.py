@@ -10,6 +10,7 @@ import shutil
 import stat
 
 import pytest
+from tests.client.conftest import real_client as real_client  # noqa: PLC0414 - a fixture of theirs
 from tests.conftest import need
 from tests.nix.conftest import MachineBox
 
@@ -166,3 +167,29 @@ def test_it_can_be_run_and_installed_by_nix(nixos_box, standin):
     assert ran.stdout == f"claudebox {claudebox.__version__}\n", ran.stderr
     assert installed.returncode == 0, installed.stderr
     assert started.returncode == 7, started.stderr
+
+
+def test_the_client_of_an_installer_runs_inside_where_the_machine_cannot_run_it(nixos_box, relocated, real_client):
+    """The loader of nixpkgs knows where its libraries are; Debian's, which stands in for it, has to be told."""
+    # proves SAND-06, NIX-03
+    client = f"{nixos_box.mkdir(f'{nixos_box.home}/.local/bin')}/claude"
+    try:
+        os.link(real_client, client)
+    except OSError:
+        shutil.copy(real_client, client)
+    libraries = {"LD_LIBRARY_PATH": f"{relocated['glibc']}/lib"}
+
+    outside = nixos_box.host(client, "--version", env=libraries)
+    inside = nixos_box.claudebox("-y", "--env", "LD_LIBRARY_PATH", "--", "--version", env=libraries)
+
+    assert "No such file or directory" in outside.stderr, "the loader is missing, not the file"
+    assert inside.stdout.endswith("(Claude Code)\n"), inside.stderr
+
+
+def test_every_promise_holds_on_a_machine_without_usr(nixos_box):
+    # proves SAND-06, NIXSEC-01
+    result = nixos_box.claudebox("--verify")
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "0 broken" in result.stdout
+    assert "held          the Nix daemon trusts nobody inside" in result.stdout

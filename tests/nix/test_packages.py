@@ -159,6 +159,29 @@ def test_a_package_set_that_changes_is_noticed(watched):
     assert builds()
 
 
+def test_packages_of_yesterday_do_where_nothing_newer_can_be_had(daemons, nix_boxes, ordinary_account, version):
+    # proves PKG-01
+    box = nix_boxes(daemons(version, ordinary_account, min_free="1006"), ordinary_account)
+    flags = ("--nix", "off", "--nixpkgs", box.daemon.packages, *packages("hello"))
+    assert box.sh("hello", flags=flags).stdout == "Hello, world!\n"
+    (record,) = Path(box.home, ".claudebox/nix").glob("*/paths")
+
+    os.utime(record, (1, 1))
+    looked = box.sh("hello", flags=flags)
+    os.utime(record, (1, 1))
+    box.daemon.stop()
+    try:
+        offline = box.sh("hello", flags=flags)
+        other = box.sh("tool", flags=(*flags, *packages("first")))
+    finally:
+        box.daemon.start()
+
+    assert "resolving" in looked.stderr
+    assert (offline.returncode, offline.stdout) == (0, "Hello, world!\n"), offline.stderr
+    assert "packages are those of last time: hello could not be built" in offline.stderr
+    assert other.returncode == 125
+
+
 def test_progress_is_shown_on_a_terminal_and_cleaned(watched):
     # proves PKG-01
     box, _ = watched

@@ -159,3 +159,6 @@ def test_the_real_host_is_always_verified(tmp_path):
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname
     assert len(context.get_ca_certs()) == 1
+    bundle.write_bytes(b"nothing of the kind")
+    with pytest.raises(OSError, match=r"in .*bundle.pem, cannot be read"):
+        certificates.upstream_context(str(bundle))

@@ -91,7 +91,9 @@ def test_many_files_take_little_time(tmp_path):
     ("value", "telling"),
     [
         (VALUE, True), ("hunter2hunter", True), ("1234567890123456", True), ("short", False), ("aaaaaaaaaaaa", False),
-        ("/run/user/1000/keyring", False), ("12345678", False), ("password", False), ("correct horse battery", True),
+        ("this-is-deprecated", False), ("ubuntu-wayland", False), ("unix:path=/run/user/1000/bus", False),
+        ("correct-horse-battery-staple", True), ("/run/user/1000/keyring", False),
+        ("12345678", False), ("password", False), ("correct horse battery", False),
     ],
 )  # fmt: skip
 def test_what_stands_anywhere_is_not_looked_for(value, telling):

@@ -142,6 +142,13 @@ def test_a_value_does_not_enter_under_another_name():
         plan.make(wishes.replace(names=(NameRequest("OTHER", "--env"),)), host(environ=environ))
 
 
+def test_a_variable_that_claudebox_makes_is_no_secret():
+    held = HELD.replace(env="CLAUDE_CONFIG_DIR")
+
+    with pytest.raises(ClaudeboxError, match="is made by claudebox"):
+        plan.make(Policy("exec", ("true",), network="inet", secrets=(held,)), host().replace(held_secrets=(held,)))
+
+
 def test_in_tier_none_they_are_not_there_and_the_audit_says_so():
     wishes = Policy("exec", ("true",), network="none", secrets=(HELD,))
     drawn = plan.make(wishes, hosts.debian())

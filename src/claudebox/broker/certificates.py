@@ -88,7 +88,10 @@ def _load(context: ssl.SSLContext, chain: bytes) -> None:
 
 def upstream_context(bundle: str) -> ssl.SSLContext:
     """Return the settings to speak with a real host: verified with the authorities that this machine trusts."""
-    context = ssl.create_default_context(cafile=bundle or None)
+    try:
+        context = ssl.create_default_context(cafile=bundle or None)
+    except (OSError, ssl.SSLError):
+        raise OSError(f"the certificate authorities of this machine, in {bundle}, cannot be read") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     return context

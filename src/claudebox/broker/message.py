@@ -28,6 +28,7 @@ _HOPS = frozenset((
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"transfer-encoding", b"upgrade",
 ))  # fmt: skip
+_VERSIONS = (b"1.0", b"1.1")
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
@@ -97,8 +98,8 @@ def parse_request(head: bytes) -> Request:
         event = connection.next_event()
     except h11.RemoteProtocolError as error:
         raise Malformed(str(error)) from None
-    if not isinstance(event, h11.Request):
-        raise Malformed("the head of a request is incomplete")
+    if not isinstance(event, h11.Request) or event.http_version not in _VERSIONS:
+        raise Malformed("this is not a request of HTTP/1.1")
     return Request(event.method, event.target, tuple(event.headers), event.http_version)
 
 
@@ -111,8 +112,8 @@ def parse_response(head: bytes, method: bytes) -> Response:
         event = connection.next_event()
     except h11.ProtocolError as error:
         raise Malformed(str(error)) from None
-    if not isinstance(event, h11.Response | h11.InformationalResponse):
-        raise Malformed("the head of an answer is incomplete")
+    if not isinstance(event, h11.Response | h11.InformationalResponse) or event.http_version not in _VERSIONS:
+        raise Malformed("this is not an answer of HTTP/1.1")
     return Response(event.status_code, event.reason, tuple(event.headers), event.http_version)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import urllib.parse
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _SHORTEST = 8
 _FEWEST_KINDS = 5  # of characters
 _SHORTEST_NUMBER = 12
+_PHRASE = 4  # words that together are rare
+_DIVIDED = re.compile(r"[-_. ]")
 _ANCHOR = 4
 
 
@@ -84,9 +87,11 @@ def is_telling(value: str) -> bool:
     """Tell whether a value is worth looking for: not a path, a word or a number that stands anywhere."""
     if len(value) < _SHORTEST or len(set(value)) < _FEWEST_KINDS:
         return False
-    if value.startswith(("/", "~/")) or (value.isdigit() and len(value) < _SHORTEST_NUMBER):
+    if value.startswith(("/", "~/", "unix:")) or (value.isdigit() and len(value) < _SHORTEST_NUMBER):
         return False
-    return not (value.isalpha() and (value.islower() or value.isupper()) and len(value) < 2 * _SHORTEST)
+    words = _DIVIDED.split(value)
+    plain = all(word.isalpha() and (word.islower() or word.isupper() or word.istitle()) for word in words)
+    return not plain or len(words) >= _PHRASE or len(value) >= 2 * _SHORTEST * len(words)
 
 
 def _parts(value: str) -> Iterator[bytes]:

@@ -31,8 +31,8 @@ def resolve(policy: Policy, nix: Nix, environ: dict[str, str], state: str) -> Re
     """Return the packages that the policy asks for, built if they are not there."""
     names = tuple(request.name for request in policy.packages)
     key = _key(nix, names)
-    known = _recall(nix, state, key)
-    if known is not None:
+    known, fresh = _recall(nix, state, key)
+    if known is not None and fresh:
         return known
     if policy.showing:
         return Resolved(warnings=(f"packages are resolved at the start: {', '.join(names)}",))
@@ -42,6 +42,9 @@ def resolve(policy: Policy, nix: Nix, environ: dict[str, str], state: str) -> Re
 
     roots = _directory(state, key)
     built, failures = Builder(nix, environ, roots).build(names)
+    if failures and known is not None:  # offline, say: what was good yesterday is still there
+        reasons = "; ".join(f"{name} {why}" for name, why in failures.items())
+        return known.replace(warnings=(f"packages are those of last time: {reasons}",))
     if failures and not policy.packages_optional:
         origins = {request.name: request.origin for request in policy.packages}
         first, *more = (f"`{origins[name]}`: package `{name}` {why}" for name, why in failures.items())
@@ -72,18 +75,17 @@ def _key(nix: Nix, names: tuple[str, ...]) -> str:
     return kernel.sha256(repr(words).encode("utf-8", "surrogateescape"))[:32]
 
 
-def _recall(nix: Nix, state: str, key: str) -> Resolved | None:
-    """Return what was resolved before, if all of it is still there."""
+def _recall(nix: Nix, state: str, key: str) -> tuple[Resolved | None, bool]:
+    """Return what was resolved before, if all of it is still there, and whether it needs no second look."""
     record = f"{state}/nix/{key}/paths"
     content = read_small(record)
     if content is None:
-        return None
+        return None, False
     directories = os.fsdecode(content).split("\n")[:-1]
-    if not references.pinned(nix.nixpkgs) and not 0 <= time.time() - os.stat(record).st_mtime < _LIFE:
-        return None
     if not all(os.path.isdir(f"{nix.location.root}{path}") for path in directories):
-        return None
-    return Resolved(tuple(directories))
+        return None, False
+    fresh = references.pinned(nix.nixpkgs) or 0 <= time.time() - os.stat(record).st_mtime < _LIFE
+    return Resolved(tuple(directories)), fresh
 
 
 def _directory(state: str, key: str) -> str:

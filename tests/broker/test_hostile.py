@@ -1,0 +1,202 @@
+"""HTTP that two programs could understand differently is refused before anybody else sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from tests.broker.conftest import KEY
+
+from claudebox import client
+from claudebox.broker import message
+from claudebox.broker.message import Chunks, Malformed
+
+AUTH = f"x-api-key: {client.PLACEHOLDER}\r\n".encode()
+START = b"POST /v1/messages HTTP/1.1\r\nhost: x\r\n" + AUTH
+HIDDEN = b"GET /api/hello HTTP/1.1\r\nhost: x\r\n\r\n"
+CASES = {
+    "a length and chunks": START + b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n" + HIDDEN,
+    "chunks and a length": START + b"transfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n0\r\n\r\n" + HIDDEN,
+    "two lengths": START + b"content-length: 4\r\ncontent-length: 40\r\n\r\nabcd" + HIDDEN,
+    "a list of lengths": START + b"content-length: 4, 40\r\n\r\nabcd" + HIDDEN,
+    "a signed length": START + b"content-length: +4\r\n\r\nabcd",
+    "a length in hexadecimal": START + b"content-length: 0x4\r\n\r\nabcd",
+    "an endless length": START + b"content-length: " + b"9" * 40 + b"\r\n\r\n",
+    "another coding": START + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "chunked twice": START + b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunked, misspelled": START + b"transfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "chunked after a tab": START + b"transfer-encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
+    "chunks in HTTP/1.0": START.replace(b"1.1", b"1.0") + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a folded line": START + b"x-a: 1\r\n content-length: 4\r\n\r\n",
+    "a line folded with a tab": START + b"x-a: 1\r\n\tx: 4\r\n\r\n",
+    "a bare line feed": START + b"x-a: 1\ncontent-length: 4\r\n\r\nabcd",
+    "only line feeds": START.replace(b"\r\n", b"\n") + b"\n",
+    "a bare carriage return": START + b"x-a: 1\rcontent-length: 4\r\n\r\nabcd",
+    "a blank before the colon": START + b"content-length : 4\r\n\r\nabcd",
+    "a name with a control character": START + b"content\x01length: 4\r\n\r\n",
+    "a value with a zero": START + b"x-a: 1\x002\r\n\r\n",
+    "a header without a name": START + b": 4\r\n\r\n",
+    "a blank in the target": START.replace(b"/v1/messages", b"/v1/ messages") + b"\r\n",
+    "no host": b"POST /v1/messages HTTP/1.1\r\n" + AUTH + b"\r\n",
+    "two hosts": START + b"host: y\r\n\r\n",
+    "another version": START.replace(b"HTTP/1.1", b"HTTP/3.9") + b"\r\n",
+    "a huge head": START + b"x-a: " + b"a" * 70_000 + b"\r\n\r\n",
+    "very many headers": START + b"x-a: b\r\n" * 9_000 + b"\r\n",
+    "not HTTP at all": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 10 + b"\r\n\r\n",
+    "a negative chunk": START + b"transfer-encoding: chunked\r\n\r\n-1\r\nabcd\r\n0\r\n\r\n",
+    "a chunk in another notation": START + b"transfer-encoding: chunked\r\n\r\n0x4\r\nabcd\r\n0\r\n\r\n",
+    "a chunk with an underscore": START + b"transfer-encoding: chunked\r\n\r\n1_0\r\nabcd\r\n0\r\n\r\n",
+    "a chunk with an extension": START + b"transfer-encoding: chunked\r\n\r\n4;a=\n\r\nabcd\r\n0\r\n\r\n",
+    "a chunk that is longer than it says": START + b"transfer-encoding: chunked\r\n\r\n4\r\nabcdefgh\r\n0\r\n\r\n",
+    "a chunk with a bare line feed": START + b"transfer-encoding: chunked\r\n\r\n4\nabcd\r\n0\r\n\r\n",
+    "an endless line between chunks": START + b"transfer-encoding: chunked\r\n\r\n" + b"0" * 5_000,
+    "too many trailers": START + b"transfer-encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 3_000,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_ambiguous_is_refused_and_the_connection_ends(upstream, broker, name):
+    served = upstream(lambda visit: (visit.body(), visit.reply()))
+    connect = broker(served)
+    caller = connect()
+
+    caller.say(CASES[name])
+    status, headers = caller.head()
+    caller.take(int(headers["content-length"]))
+
+    assert status == 400
+    assert caller.ended()
+    assert not [row for row in served.requests if row[0] == "GET"]  # what was hidden in a body is no request
+    control = connect()
+    control.ask(body=b"abcd")
+    assert control.answer() == (200, b"ok")
+
+
+def test_requests_that_come_together_are_answered_in_their_order(upstream, broker):
+    served = upstream(lambda visit: visit.reply(visit.path.encode()))
+    caller = broker(served)()
+    ask = START.replace(b"/v1/messages", b"/v1/messages?%d") + b"content-length: 2\r\n\r\nab"
+
+    caller.say(b"".join(ask % number for number in range(50)))
+
+    assert [caller.answer()[1] for _ in range(50)] == [b"/v1/messages?%d" % number for number in range(50)]
+    assert {row[2]["x-api-key"] for row in served.requests} == {KEY}
+
+
+def test_a_head_may_come_byte_by_byte_and_blank_lines_before_it(upstream, broker):
+    caller = broker(upstream(lambda visit: visit.reply(visit.body())))()
+    for byte in START + b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n":
+        caller.say(bytes([byte]))
+
+    assert caller.answer() == (200, b"abc")
+
+
+def test_hop_by_hop_headers_end_here(upstream, broker):
+    served = upstream(lambda visit: visit.reply(headers="connection: x-secret\r\nx-secret: 1\r\nkeep-alive: 5\r\n"))
+    caller = broker(served)()
+
+    caller.ask(headers="connection: keep-alive, x-private\r\nx-private: 1\r\nte: trailers\r\nx-public: 1\r\n")
+    _, found = caller.head()
+
+    sent = served.requests[0][2]
+    assert sent["x-public"] == "1"
+    assert not {"x-private", "te", "connection"} & set(sent)
+    assert not {"x-secret", "keep-alive"} & set(found)
+
+
+def test_connection_cannot_name_away_what_frames_a_body(upstream, broker):
+    served = upstream(lambda visit: visit.reply(visit.body()))
+    caller = broker(served)()
+
+    caller.ask(body=b"abcd", headers="connection: content-length, host, x-api-key\r\n")
+    status, _ = caller.answer()
+
+    assert served.requests[0][2]["content-length"] == "4"
+    assert "x-api-key" not in served.requests[0][2]
+    assert status == 200
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabcd",
+        b"HTTP/1.1 200 OK\ncontent-length: 3\r\n\r\nabc", b"nonsense\r\n\r\n", b"HTTP/1.1 99 Low\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx: " + b"a" * 70_000 + b"\r\n\r\n",
+    ],
+)  # fmt: skip
+def test_a_malformed_answer_is_not_passed_on(upstream, broker, answer):
+    caller = broker(upstream(lambda visit: visit.say(answer)))()
+    caller.ask()
+
+    assert caller.answer()[0] == 502
+
+
+def test_an_upstream_that_says_too_much_is_not_asked_again(upstream, broker):
+    """What comes after an answer would be taken for the next one."""
+    smuggled = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil"
+
+    def answer(visit):
+        visit.body()
+        visit.reply()
+        if visit.path.endswith("?first"):
+            visit.say(smuggled)
+
+    served = upstream(answer)
+    caller = broker(served)()
+    caller.ask(path="/v1/messages?first")
+    assert caller.answer() == (200, b"ok")
+    caller.ask(path="/v1/messages?second")
+
+    assert caller.answer() == (200, b"ok")
+    assert served.connections == 2
+
+
+def test_chunks_are_followed_wherever_they_are_cut():
+    body = b"5\r\nhello\r\n10\r\n0123456789abcdef\r\n5\r\nworld\r\n0\r\nx: y\r\nz: w\r\n\r\nNEXT"
+    wanted = b"5\r\nhello\r\n10\r\n0123456789abcdef\r\n5\r\nworld\r\n0\r\n\r\n"
+    numbers = random.Random(8)
+    for _ in range(500):
+        chunks, passed, at, after = Chunks(strict=True), b"", 0, b""
+        while not chunks.ended:
+            step = numbers.randint(1, 20)
+            piece, after = chunks.feed(body[at : at + step])
+            at += step
+            passed += piece
+        assert (passed, after + body[at:]) == (wanted, b"NEXT")
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 3, 7, 1000])
+def test_a_broken_chunk_is_noticed_wherever_it_is_cut(cuts):
+    body = b"5\r\nhello\r\n5\r\nhello\r\n5\r\nhelloX\n0\r\n\r\n"
+    chunks = Chunks(strict=False)
+
+    def feed() -> None:
+        for at in range(0, len(body), cuts):
+            chunks.feed(body[at : at + cuts])
+
+    with pytest.raises(Malformed):
+        feed()
+
+
+def test_heads_are_read_as_they_are_written():
+    request = message.parse_request(b"POST /a?b HTTP/1.1\r\nHost: x\r\nX-Thing:  two  words \r\n\r\n")
+    assert request.headers == ((b"host", b"x"), (b"x-thing", b"two  words"))
+    assert message.render_request(request) == b"POST /a?b HTTP/1.1\r\nhost: x\r\nx-thing: two  words\r\n\r\n"
+    response = message.parse_response(b"HTTP/1.1 200 Fine\r\nA: b\r\n\r\n", b"GET")
+    assert (response.status, response.reason, response.headers) == (200, b"Fine", ((b"a", b"b"),))
+
+
+def test_a_stream_that_ends_within_a_head_says_so():
+    from claudebox.broker.stream import Stream
+
+    async def read(content: bytes) -> bytes:
+        stream = Stream()
+        stream.unread(content)
+        stream.eof_received()
+        return await message.read_head(stream)
+
+    assert asyncio.run(read(b"")) == b""
+    with pytest.raises(Malformed):
+        asyncio.run(read(b"GET / HTTP/1.1\r\nhos"))

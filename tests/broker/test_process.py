@@ -1,0 +1,142 @@
+"""The process of the broker: nobody can look into it, nothing of it is left, and it goes when the launcher goes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.broker.conftest import KEY, LIBRARIES, Caller, running
+from tests.conftest import REPOSITORY, need
+
+from claudebox.broker import libraries, start
+from claudebox.broker.start import Companion
+from claudebox.errors import ClaudeboxError
+from claudebox.model import Broker, Service
+
+
+def asked(companion) -> bool:
+    """Tell whether the broker answers."""
+    with Caller(companion.sources()["api"]) as caller:
+        caller.say(b"GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n")
+        return caller.head()[0] == 403
+
+
+def test_it_starts_with_nothing_in_its_environment_or_arguments_and_cannot_be_looked_into(ordinary_account):
+    # proves A02
+    need(os.getuid() == 0, "root, to look where others cannot")
+    with running(1) as companion:
+        assert asked(companion)
+        place = Path(f"/proc/{companion._process}")
+        arguments = (place / "cmdline").read_bytes()
+        assert KEY.encode() not in arguments + (place / "environ").read_bytes()
+        assert b"service.main" in arguments
+        status = (place / "status").read_text()
+        assert "NoNewPrivs:\t1" in status
+        assert "Max core file size        0 " in (place / "limits").read_text()
+        assert place.stat().st_uid == 0
+        names = {os.readlink(entry) for entry in (place / "fd").iterdir() if entry.is_symlink()}
+        assert not [name for name in names if "memfd" in name]  # the configuration has been read and is closed
+
+
+def test_its_memory_is_closed_to_the_same_user(ordinary_account, tmp_path):
+    """The control is the same process before it protects itself."""
+    need(os.getuid() == 0, "root, to become somebody else")
+    look = (
+        "import os, sys, time\n"
+        f"sys.path[:0] = {[str(REPOSITORY / 'src'), *LIBRARIES]!r}\n"
+        "from claudebox.broker import service\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    if sys.argv[1] == 'hardened': service.harden()\n"
+        "    time.sleep(5)\n"
+        "time.sleep(0.3)\n"
+        "try: open(f'/proc/{child}/mem', 'rb'); print('open')\n"
+        "except OSError: print('closed')\n"
+        "os.kill(child, 9)\n"
+    )
+
+    def found(word: str) -> str:
+        argv = ["/usr/bin/python3", "-c", look, word]
+        return str(subprocess.check_output(argv, encoding="ascii", cwd="/", **ordinary_account.demotion)).strip()
+
+    assert (found("plain"), found("hardened")) == ("open", "closed")
+
+
+def test_it_ends_with_the_launcher_however_that_ends():
+    """A launcher that is killed says nothing to anybody."""
+    program = (
+        f"import sys, time; sys.path[:0] = {[str(REPOSITORY), str(REPOSITORY / 'src'), *LIBRARIES]!r}\n"
+        "from tests.broker.conftest import running\n"
+        "manager = running(1)\n"
+        "companion = manager.__enter__()\n"
+        "print(companion._process, companion._directory, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, encoding="ascii") as launcher:
+        assert launcher.stdout is not None
+        broker, directory = launcher.stdout.readline().split()
+        alive = os.path.exists(f"/proc/{broker}")
+        launcher.kill()
+        launcher.wait()
+    deadline = time.monotonic() + 5
+    while os.path.exists(f"/proc/{broker}") and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+    assert alive
+    assert not os.path.exists(f"/proc/{broker}")
+    assert os.path.isdir(directory)  # nobody could take it away
+    os.utime(directory, (0, 0))
+    with running(1):
+        assert not os.path.exists(directory)  # the next launch does
+
+
+def test_a_directory_of_a_living_launcher_stays(tmp_path):
+    with running(1) as companion:
+        os.utime(companion._directory, (0, 0))
+        start._clear(os.path.dirname(companion._directory))
+        assert asked(companion)
+
+
+def test_the_names_of_its_sockets_go_when_they_are_bound():
+    with running(1) as companion:
+        path = companion.sources()["api"]
+        assert os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
+        with contextlib.closing(Caller(path).channel) as early:
+            companion.attach(0)
+            assert not os.path.exists(os.path.dirname(path))
+            early.sendall(b"GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert b" 403 " in early.recv(4096)
+
+
+def test_a_broker_that_cannot_start_says_why_in_one_line():
+    broken = Broker((Service("no_such_service", {}),), LIBRARIES, (), awaited=True)
+    companion = Companion(broken)
+    companion.open()
+    companion.begin()
+    with pytest.raises(ClaudeboxError, match="did not start: No module named"):
+        companion.attach(0)
+    companion.finish()
+
+
+def test_a_broker_that_ends_in_the_midst_is_told_afterwards():
+    with running(1) as companion:
+        assert asked(companion)
+        os.kill(companion._process, 9)
+        time.sleep(0.1)
+        (note,) = companion.finish()
+
+    assert "the broker ended during the session" in note
+
+
+def test_a_missing_library_is_told_with_its_remedy(monkeypatch):
+    monkeypatch.setattr(libraries, "_places", lambda: ("/nonexistent",))
+    with pytest.raises(ClaudeboxError) as raised:
+        libraries.find(libraries.HTTP)
+
+    assert "`h11`" in str(raised.value)
+    assert "--auth passthrough" in raised.value.hint
