@@ -28,7 +28,7 @@ from tests.network.topology import INTERNET4, World  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
 PROGRAM = str(REPOSITORY / "bin/claudebox")
-NAME, PORT, RELAYED = "public.example", 9000, 9100
+NAME, PORT, RELAYED = "four.example", 9000, 9100  # one address, as socat has
 SIZE, CONNECTS, STREAMS, SMALL = 256 << 20, 300, 200, 1 << 20
 ALLOW = ("-y", "--network", "allow", "--allow-domain", f"{NAME}:{PORT}", "--exec", "--")
 
