@@ -169,8 +169,8 @@ def report(bench: Bench, rounds: int) -> bool:
     for _ in range(rounds * 5):
         times["none"].append(bench.launch("--network", "none"))
         times["allow"].append(bench.launch("--network", "allow", "--allow-domain", NAME))
-    found = ", ".join(f"{tier} {statistics.median(times[tier]):.0f}" for tier in times)
-    print(f"launch to end of `true`, ms, with the end of a broker that has hardly begun: {found}")
+    shown = ", ".join(f"{tier} {statistics.median(times[tier]):.0f}" for tier in times)
+    print(f"launch to end of `true`, ms, with the end of a broker that has hardly begun: {shown}")
     return good
 
 
