@@ -83,7 +83,7 @@ def _tokens(path: str) -> Iterator[tuple[str, str]]:
         for key, name in (("accessToken", "access token of the login"), ("refreshToken", "refresh token of the login")):
             if isinstance(tokens.get(key), str):
                 yield name, tokens[key]
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):  # a file that somebody else wrote
         return
 
 
