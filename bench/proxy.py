@@ -28,7 +28,7 @@ from tests.network.topology import INTERNET4, World  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
 PROGRAM = str(REPOSITORY / "bin/claudebox")
-NAME, PORT, RELAYED = "public.example", 9000, 9100
+NAME, PORT, RELAYED = "four.example", 9000, 9100  # one address, as socat has
 SIZE, CONNECTS, STREAMS, SMALL = 256 << 20, 300, 200, 1 << 20
 ALLOW = ("-y", "--network", "allow", "--allow-domain", f"{NAME}:{PORT}", "--exec", "--")
 
@@ -51,9 +51,12 @@ class Bench:
         assert server.stdout.readline()
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Start something, in a session of its own: what is outside of a sandbox always is, and the kernel shares its
+        time out by sessions."""
         return subprocess.Popen(
             [*self.world.within("host"), *words], cwd=self.project, env={"HOME": self.home, "PATH": os.defpath},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
         )  # fmt: skip
 
     def run(self, *words: str) -> str:
@@ -166,9 +169,8 @@ def report(bench: Bench, rounds: int) -> bool:
     for _ in range(rounds * 5):
         times["none"].append(bench.launch("--network", "none"))
         times["allow"].append(bench.launch("--network", "allow", "--allow-domain", NAME))
-    print("launch")
-    more = statistics.median(times["allow"]) - statistics.median(times["none"])
-    good &= verdict("allow more than none", more, 60, at_least=False, unit=" ms")
+    shown = ", ".join(f"{tier} {statistics.median(times[tier]):.0f}" for tier in times)
+    print(f"launch to end of `true`, ms, with the end of a broker that has hardly begun: {shown}")
     return good
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.network.topology import World
 
 VALUE = "ghp_0aA1bB2cC3dD4eE5fF6gG7hH8iI9jJ0kK1lL"
+ADDRESSES = ("203.0.113.83", "203.0.113.84")  # of vault.example and thief.example
 UPSTREAM = str(Path(__file__).with_name("upstream.py"))
 CONFIG = """\
 network = "{tier}"
@@ -40,7 +41,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(f"got Authorization: {self.headers['authorization']}\\n".encode())
     def log_message(self, *_):
         pass
-server = http.server.HTTPServer(("203.0.113.81", 80), Handler)
+class Server(http.server.HTTPServer):
+    allow_reuse_port = True
+server = Server(("203.0.113.83", 80), Handler)
 print("listening", flush=True)
 server.serve_forever()
 """
@@ -84,13 +87,17 @@ def vault(world: World, certificates: TestAuthority, tmp_path_factory: pytest.Te
     ):
         subprocess.run(["git", *words], check=True, capture_output=True)
     made = Vault(directory, certificates, world)
-    argv = (PYTHON, UPSTREAM, str(certificate), str(made.log), str(served), VALUE, "203.0.113.81", "203.0.113.80")
+    for address in ADDRESSES:
+        world.address("internet", "transit", f"{address}/24")
+    argv = (PYTHON, UPSTREAM, str(certificate), str(made.log), str(served), VALUE, *ADDRESSES)
     process = world.start("internet", *argv)
     assert process.stdout is not None
     assert process.stdout.readline() == "listening\n"
     yield made
     process.kill()
     process.wait()
+    for address in ADDRESSES:
+        world.ip("internet", "addr", "del", f"{address}/24", "dev", "transit")
 
 
 def told(value: str) -> str:
@@ -162,7 +169,7 @@ ask --http2 -w '%{http_version}' -o /dev/null -H "Authorization: token $VAULT_TO
 """)  # fmt: skip
 
     requests = vault.requests()
-    at_thief = [request for request in requests if request["at"] == "203.0.113.80"]
+    at_thief = [request for request in requests if request["at"] == "203.0.113.84"]
     assert len(at_thief) >= 3
     assert not any(VALUE in told(value) for request in at_thief for _, value in request["headers"])
     assert VALUE not in json.dumps(at_thief)
@@ -170,7 +177,7 @@ ask --http2 -w '%{http_version}' -o /dev/null -H "Authorization: token $VAULT_TO
     carried = [request for request in requests if any(VALUE in told(value) for _, value in request["headers"])]
     assert carried, "the control: the right host got it"
     for request in carried:
-        assert request["at"] == "203.0.113.81"
+        assert request["at"] == "203.0.113.83"
         assert [name for name, value in request["headers"] if VALUE in told(value)] == ["authorization"]
         assert VALUE not in str(request["path"]) + str(request["body"])
     said = result.stdout
@@ -360,7 +367,7 @@ git clone -q "https://x:$VAULT_TOKEN@vault.example/repo.git" clone 2>/dev/null; 
     lines = result.stdout.splitlines()
     assert lines[:3] == ["200", "200", "200"], result.stdout + result.stderr
     assert "thief.example is not among the domains that are allowed" in result.stderr
-    assert not [request for request in vault.requests() if request["at"] == "203.0.113.80"]
+    assert not [request for request in vault.requests() if request["at"] == "203.0.113.84"]
     log = [json.loads(line) for line in box.claudebox("--log", "--json").stdout.splitlines()]
     decisions = [(line["host"], line["verdict"]) for line in log if line["kind"] == "decision"]
     assert decisions.count(("vault.example", "allowed")) >= 3

@@ -114,7 +114,7 @@ def fill(root: Path) -> None:
     (site / "index/3/p/pkg").write_text(json.dumps(row) + "\n")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # other tests have servers at the same port
 def web(world, tmp_path_factory):
     root = tmp_path_factory.mktemp("web")
     make_certificate(root)
@@ -126,7 +126,9 @@ def web(world, tmp_path_factory):
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "listening\n"
-    return Web(str(root / "certificate.pem"), root / "sites", log)
+    yield Web(str(root / "certificate.pem"), root / "sites", log)
+    process.kill()
+    process.wait()
 
 
 @pytest.fixture

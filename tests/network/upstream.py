@@ -105,11 +105,17 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+class Server(ThreadingHTTPServer):
+    """Has its addresses to itself, also where somebody listens on all of them."""
+
+    allow_reuse_port = True
+
+
 def main() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
     for address in ADDRESSES:
-        server = ThreadingHTTPServer((address, 443), Handler)
+        server = Server((address, 443), Handler)
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=server.serve_forever, daemon=True).start()
     print("listening", flush=True)  # noqa: T201

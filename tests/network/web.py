@@ -46,6 +46,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     address_family = socket.AF_INET6
     daemon_threads = True
+    allow_reuse_port = True  # servers of other tests have addresses of their own in this place
 
     def handle_error(self, *_words: object) -> None:
         pass

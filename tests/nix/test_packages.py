@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import pty
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -180,6 +182,39 @@ def test_packages_of_yesterday_do_where_nothing_newer_can_be_had(daemons, nix_bo
     assert (offline.returncode, offline.stdout) == (0, "Hello, world!\n"), offline.stderr
     assert "packages are those of last time: hello could not be built" in offline.stderr
     assert other.returncode == 125
+
+
+def test_a_build_ends_with_a_launcher_that_is_killed(watched):
+    # proves SAND-15
+    box, _ = watched
+    with subprocess.Popen(
+        [box.program, "-y", *packages("slow"), "--exec", "--", "true"], cwd=box.project, env=box.variables(),
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **box.account.demotion,
+    ) as process:  # fmt: skip
+        assert until(lambda: building(box))
+        process.kill()
+
+    assert until(lambda: not building(box))
+
+
+def building(box) -> bool:
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            words = Path(path).read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"{box.daemon.packages}#slow".encode() in words and b"build" in words:
+            return True
+    return False
+
+
+def until(condition, seconds: float = 20) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def test_progress_is_shown_on_a_terminal_and_cleaned(watched):

@@ -262,6 +262,19 @@ def test_a_dead_address_does_not_hold_up_a_live_one():
     asyncio.run(body())
 
 
+def test_the_address_that_answered_is_tried_first_the_next_time():
+    async def body():
+        with listening() as server:
+            dialer = Dialer(Everywhere(), lookup=lambda _: ["127.0.0.2", "127.0.0.1"])
+            assert await dialer.addresses("a.example") == ["127.0.0.2", "127.0.0.1"]
+            (await dialer.dial("a.example", server.getsockname()[1])).close()
+            assert await dialer.addresses("a.example") == ["127.0.0.1", "127.0.0.2"]
+            assert await dialer.addresses("b.example") == ["127.0.0.2", "127.0.0.1"]
+            dialer.close()
+
+    asyncio.run(body())
+
+
 def test_families_take_turns():
     assert interleaved(["::1", "::2", "1.1.1.1", "2.2.2.2"]) == ["::1", "1.1.1.1", "::2", "2.2.2.2"]
     assert interleaved(["1.1.1.1", "::1"]) == ["1.1.1.1", "::1"]

@@ -76,6 +76,7 @@ class Dialer:
         self._vicinity, self.upstream, self._lookup = vicinity, upstream, lookup
         self._threads = ThreadPoolExecutor(_RESOLVERS, "resolver")
         self._known: dict[str, tuple[float, list[str]]] = {}
+        self._answered: dict[str, str] = {}
 
     def close(self) -> None:
         """Ask no more."""
@@ -99,13 +100,19 @@ class Dialer:
         for address in found:
             if problem := self._vicinity.problem(address):
                 raise Refusal("not-public", f"`{name}` points at {address}: {problem}")
-        return interleaved(found)
+        order = interleaved(found)
+        answered = self._answered.get(name, "")
+        return [answered, *(address for address in order if address != answered)] if answered in order else order
 
     async def dial(self, name: str, port: int) -> socket.socket:
         """Return a connection to a name."""
         if self.upstream is not None and self.upstream.serves(name):
             return await self._through(self.upstream, name, port)
-        return await connect(await self.addresses(name), port)
+        channel = await connect(await self.addresses(name), port)
+        if len(self._answered) >= _MOST_KEPT:
+            self._answered.clear()
+        self._answered[name] = str(channel.getpeername()[0])  # the others may be slow, or nobody may be there
+        return channel
 
     async def approach(self, name: str) -> socket.socket:
         """Return a connection to the proxy of this machine that is to ask for a name."""

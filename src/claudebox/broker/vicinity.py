@@ -22,6 +22,7 @@ _MAPPED = bytes(10) + b"\xff\xff"
 _NAT64 = barred.parse(NAT64)
 _TABLE = tuple((barred.parse(row.prefix), row.reason) for row in TABLE)
 _OPEN6 = tuple(barred.parse(text) for text in OPEN6)
+_MOST_JUDGED = 1024
 _OWN = "this machine or its neighbourhood"
 
 
@@ -30,9 +31,17 @@ class Vicinity:
 
     def __init__(self, own: Iterable[Prefix] = ()) -> None:
         self._own = set(own)
+        self._judged: dict[str, str] = {}
 
     def problem(self, address: str) -> str:
         """Return why an address may not be reached, or nothing if it is public."""
+        if address not in self._judged:
+            if len(self._judged) >= _MOST_JUDGED:
+                self._judged.clear()
+            self._judged[address] = self._judge(address)
+        return self._judged[address]
+
+    def _judge(self, address: str) -> str:
         try:
             packed = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address.partition("%")[0])
         except OSError:
@@ -50,6 +59,7 @@ class Vicinity:
     def add(self, own: Iterable[Prefix]) -> None:
         """Learn of more."""
         self._own.update(own)
+        self._judged.clear()
 
 
 class Watch:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import tempfile
 from typing import TYPE_CHECKING, Any
 
-from claudebox import console
+from claudebox import console, kernel
 from claudebox.nix.model import number
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 _FEATURES = ("--extra-experimental-features", "nix-command flakes")
 _KEEPS_ORDER = (2, 20)  # older ones sort what they print, and the order on PATH is lost
 _WIDTH = 78
+_PR_SET_PDEATHSIG = 1
 # Numbers of Nix's log: kinds of activities and of their results.
 _COPY, _BUILD, _DOWNLOAD = 100, 105, 101
 # What the complaints of Nix mean, in the order in which they are looked for.
@@ -69,20 +72,21 @@ class Builder:
             self._nix.program, *_FEATURES, "build", "--json", "--out-link", f"{self._roots}/{link}", "--log-format",
             "internal-json", *words,
         ]  # fmt: skip
-        with subprocess.Popen(
-            command, cwd="/", env=self._environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        ) as process:  # fmt: skip
-            assert process.stdout is not None  # noqa: S101 - for the type checker
-            assert process.stderr is not None  # noqa: S101
-            log = _Log(shows=self._shows)
-            for line in process.stderr:
-                log.hear(line.decode("utf-8", "replace").rstrip("\n"))
+        log = _Log(shows=self._shows)
+        # Into a file: of a hundred packages it is more than a pipe holds, and nobody reads it before the end.
+        with tempfile.TemporaryFile() as output:
+            with subprocess.Popen(
+                command, cwd="/", env=self._environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - there are no threads here
+            ) as process:  # fmt: skip
+                assert process.stderr is not None  # noqa: S101 - for the type checker
+                for line in process.stderr:
+                    log.hear(line.decode("utf-8", "replace").rstrip("\n"))
             log.clear()
-            output = process.stdout.read()
-        if process.returncode:
-            return [], log.complaint
-        return [tuple(row["outputs"].values()) for row in json.loads(output)], ""
+            if process.returncode:
+                return [], log.complaint
+            output.seek(0)
+            return [tuple(row["outputs"].values()) for row in json.loads(output.read())], ""
 
     def _meaning(self, complaint: str) -> str:
         lines = [line.strip() for line in complaint.splitlines() if line.strip()]
@@ -94,6 +98,10 @@ class Builder:
             if sign in complaint:
                 return meaning.format(set=f"`{self._nix.nixpkgs}`", line=line.removeprefix("error:").strip())
         return f"could not be had: {line.removeprefix('error:').strip() or 'nix ended without a word'}"
+
+
+def _end_with_parent() -> None:
+    kernel.call("prctl", _PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
 class _Log:
