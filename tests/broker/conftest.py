@@ -65,7 +65,10 @@ class Visit:
         while True:
             line = b""
             while not line.endswith(b"\r\n"):
-                line += self.take(1)
+                byte = self.take(1)
+                if not byte:
+                    raise ConnectionResetError("the body breaks off")
+                line += byte
             piece = self.take(int(line, 16))
             self.take(2)
             if not piece:
@@ -115,6 +118,7 @@ def upstream(certificate):
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.load_cert_chain(*certificate)
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512))
+            stack.callback(listener.shutdown, socket.SHUT_RDWR)  # or who waits for callers waits for ever
             running = Upstream(listener.getsockname()[1], certificate[0] if secure else "")
 
             def serve(channel: socket.socket) -> None:
