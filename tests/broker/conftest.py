@@ -32,7 +32,7 @@ class Visit:
         self.channel = channel
         self.method = self.path = ""
         self.headers: dict[str, str] = {}
-        self._rest = b""
+        self._rest = bytearray()
 
     def next(self) -> bool:
         """Read the head of the next request; tell whether there is one."""
@@ -54,7 +54,8 @@ class Visit:
             if not piece:
                 break
             self._rest += piece
-        taken, self._rest = self._rest[:count], self._rest[count:]
+        taken = bytes(self._rest[:count])
+        del self._rest[:count]
         return taken
 
     def body(self) -> bytes:

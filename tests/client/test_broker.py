@@ -16,11 +16,23 @@ from tests.client.test_login import WEEK, log_in, read
 KEY = "sk-real-key-0123456789-abcdefghij"
 # Looks wherever a program inside can look. The word comes in two halves, or it would find itself.
 _SEARCH = r"""
-import os, re, socket, stat, sys
+import array, os, re, socket, stat, sys
 word = (sys.argv[1] + sys.argv[2]).encode()
 seen = dict.fromkeys(("processes", "files", "memories", "sockets"), 0)
 def told(where):
     print("FOUND", where)
+def resident(process, first, last):
+    # What is really there of a mapping: the client reserves gigabytes that it never touches.
+    with open(f"/proc/{process}/pagemap", "rb", 0) as file:
+        file.seek(first // 4096 * 8)
+        pages = array.array("Q", file.read((last - first) // 4096 * 8))
+    begin = None
+    for number, page in enumerate(pages):
+        if page >> 62 and begin is None: begin = number
+        if not page >> 62 and begin is not None:
+            yield first + begin * 4096, first + number * 4096
+            begin = None
+    if begin is not None: yield first + begin * 4096, first + len(pages) * 4096
 for process in filter(str.isdigit, os.listdir("/proc")):
     for name in ("environ", "cmdline"):
         try: content = open(f"/proc/{process}/{name}", "rb").read()
@@ -31,8 +43,8 @@ for process in filter(str.isdigit, os.listdir("/proc")):
     try: maps, memory = open(f"/proc/{process}/maps").read(), open(f"/proc/{process}/mem", "rb", 0)
     except OSError: continue
     seen["memories"] += 1
-    for first, last in re.findall(r"(\w+)-(\w+) rw", maps):
-        first, last = int(first, 16), int(last, 16)
+    mappings = [(int(first, 16), int(last, 16)) for first, last in re.findall(r"(\w+)-(\w+) rw", maps)]
+    for first, last in [part for mapping in mappings for part in resident(process, *mapping)]:
         while first < last:
             try:
                 memory.seek(first)
@@ -57,7 +69,7 @@ for place in ("/run", "/etc", "/tmp", "/dev/shm", os.environ["HOME"], os.getcwd(
                         b"x-api-key: ssh-placeholder\r\n\r\n", b"POST /api/oauth/claude_cli/create_api_key HTTP/1.1\r\n"
                         b"host: x\r\nx-api-key: ssh-placeholder\r\ncontent-length: 0\r\n\r\n"):
                     with socket.socket(socket.AF_UNIX) as client:
-                        client.settimeout(3)
+                        client.settimeout(0.5)  # other sockets are the client's own, and silent
                         try:
                             client.connect(path); client.sendall(request)
                             if word in client.recv(65536): told(path)
