@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from claudebox.model import Plan
+    from claudebox.aftermath import Aftermath
+    from claudebox.host import Host
+    from claudebox.model import Plan, Policy
     from claudebox.settings import Settings
     from claudebox.terminal import Terminal
 
@@ -106,7 +108,7 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
 
 
 def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int:
-    from claudebox import explain, host, policy  # noqa: PLC0415
+    from claudebox import host, policy  # noqa: PLC0415
     from claudebox import plan as planning  # noqa: PLC0415
 
     home = host.current_home(environ)
@@ -124,8 +126,12 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     plan = planning.make(wishes, facts)
     if settings.on("dry_run") or settings.on("explain"):
         return _show(plan, settings)
-    from claudebox import client, instance, launch  # noqa: PLC0415
-    from claudebox.aftermath import Aftermath  # noqa: PLC0415
+    return _play(plan, wishes, facts, settings, environ)
+
+
+def _play(plan: Plan, wishes: Policy, facts: Host, settings: Settings, environ: dict[str, str]) -> int:
+    """Show the plan, ask, start it, and stay until its end."""
+    from claudebox import client, explain, instance, launch  # noqa: PLC0415
     from claudebox.journal import Session  # noqa: PLC0415
     from claudebox.login import Freshness  # noqa: PLC0415
 
@@ -142,19 +148,29 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
         freshness.bring()
         chore = freshness.look
     terminal, prelude = _terminal(private=plan.private)
-    aftermath = Aftermath(plan, wishes, facts)
+    remembered: list[Aftermath] = []
+
+    def meanwhile() -> int:
+        from claudebox import supervise, sweep  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
+        from claudebox.aftermath import Aftermath  # noqa: PLC0415
+
+        remembered.append(Aftermath(plan, wishes, facts))
+        return remembered[0].record.descriptor
+
     session = Session(facts.instance)
     try:
         standing = session.begin(plan.stubs)
-        sandbox = launch.start(prepared, standing, prelude, log=aftermath.record.descriptor)
+        sandbox = launch.start(prepared, standing, prelude, meanwhile=meanwhile)
         from claudebox import supervise  # noqa: PLC0415
 
         status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)
     except launch.Interrupted as interruption:
-        aftermath.record.write("end", {"status": 128 + interruption.number})
+        for aftermath in remembered:
+            aftermath.record.write("end", {"status": 128 + interruption.number})
         return 128 + interruption.number
     except ClaudeboxError as error:
-        aftermath.record.write("end", {"status": error.status})
+        for aftermath in remembered:
+            aftermath.record.write("end", {"status": error.status})
         raise
     finally:
         session.end()
@@ -162,6 +178,7 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
     for companion in sandbox.companions:
         for note in companion.finish():
             console.note(note)
+    (aftermath,) = remembered
     aftermath.conclude(status, settings.one("receipt").value)
     if wishes.program == "client" and not wishes.command:
         from claudebox.commands import farewell  # noqa: PLC0415

@@ -154,11 +154,11 @@ def start(
     standing: Mapping[str, Identity],
     prelude: Callable[[], None] | None = None,
     *,
-    log: int = -1,
+    meanwhile: Callable[[], int] | None = None,
 ) -> Sandbox:
     """Start bwrap, after `prelude` in the child; see that every protection is in force, and let the payload go.
 
-    `log` is where companions write their decisions.
+    `meanwhile` is done while bwrap is at work, and returns where companions write their decisions.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -180,6 +180,7 @@ def start(
         os.close(gate)
         os.close(message_end)
         try:
+            log = meanwhile() if meanwhile is not None else -1
             for companion in prepared.companions:
                 companion.begin((*prepared.pipes, *((("log", log),) if log >= 0 else ())))
         finally:
@@ -187,8 +188,6 @@ def start(
                 os.close(descriptor)
         for descriptor in prepared.descriptors:
             os.close(descriptor)
-        from claudebox import supervise, sweep  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
-
         payload = _await_ready(ours, messages, monitor)
         init = inspection.confinement(payload, prepared.plan)
         inspection.mounts(payload, prepared.plan, standing)
