@@ -12,23 +12,18 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from functools import partial
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "src")]
 
-from tests.network.topology import INTERNET4, World  # noqa: E402
+from bench.ground import CONNECTS, PORT, PYTHON, SIZE, Ground, ratio, table, verdict  # noqa: E402
+from tests.network.topology import INTERNET4  # noqa: E402
 
 from claudebox.uplink import arguments, warden  # noqa: E402
 
-PYTHON = "/usr/bin/python3"
-TRAFFIC = str(REPOSITORY / "bench/traffic.py")
-WAN4 = "198.41.0.4"
-PORT, RELAYED = 9000, 9100
-SIZE, WAN_SIZE, CONNECTS = 256 << 20, 16 << 20, 300
+WAN4, WAN_SIZE = "198.41.0.4", 16 << 20
 FORWARDER = "10.0.2.3"
 # The same settings of TCP on every side, or the machine's own would be compared: those of the warden inside, and the
 # kernel's defaults elsewhere.
@@ -41,16 +36,11 @@ def inside(uplink: str) -> str:
     return " ".join(f"echo '{value}' 2>/dev/null > /proc/sys/net/{name};" for name, value in rows)
 
 
-class Bench:
-    """The world, a project, and a claudebox for each uplink."""
+class Bench(Ground):
+    """The world, and a claudebox for each uplink."""
 
     def __init__(self, pasta: str | None) -> None:
-        self.world = World(prefix=f"cbb{os.getpid() % 10000}")
-        self.base = tempfile.mkdtemp(prefix="claudebox-bench-")
-        self.home, self.project = f"{self.base}/home", f"{self.base}/project"
-        for directory in (self.home, self.project):
-            os.mkdir(directory)
-        shutil.copy(TRAFFIC, self.project)
+        super().__init__("cbb")
         self.uplinks = {"slirp4netns": str(shutil.which("slirp4netns"))}
         if pasta:
             self.uplinks["pasta"] = pasta
@@ -67,12 +57,13 @@ class Bench:
         subprocess.run([PYTHON, "-m", "compileall", "-q", f"{target}/src"], check=True)
         return f"{target}/bin/claudebox"
 
-    def build(self) -> None:
-        self.world.build()
+    def tune(self) -> None:
         for place in ("host", "internet"):
             for name, value in OUTSIDE:
                 self.world.sysctl(place, f"net/ipv4/{name}", value)
-        assert self.world.start("internet", PYTHON, TRAFFIC, "serve").stdout.readline()  # type: ignore[union-attr]
+
+    def build(self) -> None:
+        super().build()
         wan = subprocess.Popen(
             [PYTHON, str(REPOSITORY / "bench/wan.py"), self.world.name("lan"), self.world.name("internet")],
             stdout=subprocess.PIPE, text=True,
@@ -91,21 +82,6 @@ class Bench:
         """Let answers take the same way as questions; both servers are one."""
         self.world.ip("internet", "route", "del" if on else "add", "192.168.77.2/32", "via", "203.0.113.1",
                       "src", INTERNET4)  # fmt: skip
-
-    def run(self, *words: str) -> str:
-        result = subprocess.run(
-            [*self.world.within("host"), *words], cwd=self.project, env={"HOME": self.home, "PATH": os.defpath},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=40, check=False,
-        )  # fmt: skip
-        if result.returncode:
-            raise RuntimeError(f"{words}: {result.stderr[-2000:]}")
-        return result.stdout
-
-    def client(self, address: str, port: int, size: int, connects: int) -> tuple[str, ...]:
-        return (PYTHON, f"{self.project}/traffic.py", address, str(port), str(size), str(connects))
-
-    def direct(self, address: str, size: int, connects: int) -> dict[str, float]:
-        return json.loads(self.run(*self.client(address, PORT, size, connects)))  # type: ignore[no-any-return]
 
     def ours(self, uplink: str, address: str, size: int, connects: int) -> dict[str, float]:
         words = (self.programs[uplink], "-y", "--network", "inet", "--uplink", uplink, "--exec", "--")
@@ -157,53 +133,11 @@ class Bench:
                 os.unlink(fifo)
         return json.loads(output)  # type: ignore[no-any-return]
 
-    def relayed(self, address: str, size: int, connects: int) -> dict[str, float]:
-        """Measure what a sandbox gets whose only way out is socat, a socket file, and socat again."""
-        sock = f"{self.project}/relay"
-        outside = subprocess.Popen([*self.world.within("host"), "socat", f"UNIX-LISTEN:{sock},fork",
-                                    f"TCP:{address}:{PORT}"])  # fmt: skip
-        while not os.path.exists(sock):
-            time.sleep(0.01)
-        script = (f"socat TCP-LISTEN:{RELAYED},bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:{sock} & sleep 0.3; "
-                  f"{' '.join(self.client('127.0.0.1', RELAYED, size, connects))}; kill $!")  # fmt: skip
-        try:
-            words = ("bwrap", "--unshare-all", "--dev-bind", "/", "/", "sh", "-c", script)
-            return json.loads(self.run(*words))  # type: ignore[no-any-return]
-        finally:
-            outside.kill()
-            outside.wait()
-            os.unlink(sock)
-
-    def launch(self, uplink: str, tier: str) -> float:
-        start = time.perf_counter()
-        self.run(self.programs[uplink], "-y", "--network", tier, "--uplink", uplink, "--exec", "--", "true")
-        return (time.perf_counter() - start) * 1e3
-
-    def destroy(self) -> None:
-        self.world.destroy()
-        shutil.rmtree(self.base, ignore_errors=True)
-
-
-def median(rows: list[dict[str, float]], key: str) -> float:
-    return statistics.median(row[key] for row in rows)
-
-
-def ratio(ours: list[dict[str, float]], theirs: list[dict[str, float]], key: str) -> float:
-    """Return the median of the ratios, each of two runs that followed one another: the machine has its moods."""
-    return statistics.median(one[key] / other[key] for one, other in zip(ours, theirs, strict=True))
-
-
-def verdict(name: str, value: float, target: float, *, at_least: bool, unit: str = "") -> bool:
-    good = value >= target if at_least else value <= target
-    wanted = f"target {'>=' if at_least else '<='} {target}{unit}"
-    print(f"  {'ok    ' if good else 'missed'} {name:<58} {value:8.2f}{unit}  {wanted}")
-    return good
-
 
 def report(bench: Bench, rounds: int) -> bool:
     good = True
     wanted = (INTERNET4, SIZE, CONNECTS)
-    paths = {"host": partial(bench.direct, *wanted), "socat": partial(bench.relayed, *wanted)}
+    paths = {"host": bench.direct, "socat": bench.relayed}
     for name in bench.uplinks:
         paths[f"bare {name}"] = partial(bench.bare, name, *wanted)
         paths[f"inet {name}"] = partial(bench.ours, name, *wanted)
@@ -211,11 +145,7 @@ def report(bench: Bench, rounds: int) -> bool:
     for number in range(rounds):
         for name in list(paths)[:: -1 if number % 2 else 1]:  # whoever comes second finds a warmer machine
             rows[name].append(paths[name]())
-    print(f"one router away, median of {rounds}: {'down Mbit/s':>12} {'up Mbit/s':>12} {'connect and a byte, us':>24}")
-    for name, found in rows.items():
-        print(
-            f"  {name:<28} {median(found, 'down'):14.0f} {median(found, 'up'):12.0f} {median(found, 'connect'):24.0f}"
-        )
+    table(rows, rounds)
 
     bench.wan_only(on=True)
     far: dict[str, list[float]] = {name: [] for name in ("host", *bench.uplinks)}
@@ -233,7 +163,9 @@ def report(bench: Bench, rounds: int) -> bool:
     for _ in range(rounds * 5):
         for name in bench.uplinks:
             for tier in ("full", "none", "inet"):
-                times.setdefault(f"{tier} {name}", []).append(bench.launch(name, tier))
+                times.setdefault(f"{tier} {name}", []).append(
+                    bench.launch(bench.programs[name], "--network", tier, "--uplink", name)
+                )
     print(
         "launch to end of `true`, ms: "
         + ", ".join(f"{name} {statistics.median(found):.0f}" for name, found in times.items())
