@@ -7,6 +7,7 @@ line feeds, folded lines, two ways to tell a length. Bodies are not parsed but f
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -23,7 +24,7 @@ _HEAD_TIME = 30.0  # seconds for a head that has begun
 _IDLE_TIME = 600.0  # seconds between two requests on one connection
 _LINE = 1 << 12  # between chunks
 _TRAILERS = 1 << 13
-_KNOWN, _SMALL = 4096, 4096
+_KNOWN, _SMALL, _OFTEN = 4096, 4096, 4
 _HOPS = frozenset((
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"transfer-encoding", b"upgrade",
@@ -204,6 +205,8 @@ class Chunks:
         self._known: dict[bytes, int] = {}  # lines that told a length, and how far the next one is
         self.last = False  # the chunk of no length has come
         self._small = False  # the last chunk was
+        self._same = (b"", 0)  # the last line, and how often in a row
+        self._run: re.Pattern[bytes] | None = None  # chunks like that, one after the other
         self._trailers = 0
         self.ended = False
 
@@ -211,8 +214,6 @@ class Chunks:
         """Return how many of these bytes pass on; it is less than all when the last chunk is among them."""
         at = 0
         while not self.last:
-            if self._small and not self._left and not self._line:
-                at = self._skip(data, at, size)
             if self._left:
                 step = min(self._left, size - at)
                 if self._left - step < 2:
@@ -221,6 +222,8 @@ class Chunks:
                 at += step
                 if self._left:
                     return size
+            if self._small and not self._line:
+                at = self._skip(data, at, size)
             end = data.find(b"\n", at, size)
             if end < 0:
                 self._line = _unfinished(self._line + data[at:size])
@@ -231,15 +234,26 @@ class Chunks:
             self._left = length + 2 if length else 0
             self.last = not length
             self._small = 0 < length < _SMALL
-            if self._small and len(self._known) < _KNOWN:
-                self._known[b"\r\n" + line[:-1]] = length + 4
+            if self._small:
+                self._remember(bytes(line[:-1]), length)
         return at
+
+    def _remember(self, line: bytes, length: int) -> None:
+        """Know a line again; where the same comes again and again, know many chunks at once."""
+        if len(self._known) < _KNOWN:
+            self._known[b"\r\n" + line] = length + 4
+        times = self._same[1] + 1 if line == self._same[0] else 0
+        self._same = line, times
+        if times == _OFTEN:
+            self._run = re.compile(b"(?s)(?:%s\r\n.{%d}\r\n)+" % (re.escape(line), length))
 
     def _skip(self, data: bytes | bytearray, at: int, size: int) -> int:
         """Pass over whole chunks of lengths that came before; events are small, and there are many.
 
         What is looked up is the end of the chunk before and the line after it, at once.
         """
+        if self._run is not None and (run := self._run.match(data, at, size)):
+            return run.end()
         if at < 2:
             return at
         whole = data if isinstance(data, bytes) else bytes(memoryview(data)[:size])
