@@ -10,6 +10,7 @@ from claudebox.domains import Permission, parse
 from claudebox.environment import AUTHORITIES, MADE
 from claudebox.errors import ClaudeboxError
 from claudebox.model import Secret, Served, Service
+from claudebox.wishes import valid_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 def read(given: Given) -> Secret:
     """Return one of the rows, or say what is wrong with it."""
     name, source = given.fields["env"], given.fields["from"]
-    if not _is_name(name):
+    if not valid_name(name):
         raise ClaudeboxError(f"`{given.origin}`: `{name}` is not the name of a variable")
     if name in MADE or name in AUTHORITIES:
         raise ClaudeboxError(f"`{given.origin}`: `{name}` is made by claudebox")
@@ -36,7 +37,7 @@ def read(given: Given) -> Secret:
         raise ClaudeboxError(f"`{given.origin}`: `{name}` is the client's key, which has its own way in")
     kind, _, rest = source.partition(":")
     if (
-        not (kind == "env" and _is_name(rest))
+        not (kind == "env" and valid_name(rest))
         and not (kind == "file" and rest.startswith(("/", "~/")))
         and not (kind == "command" and rest.strip())
     ):
@@ -46,10 +47,6 @@ def read(given: Given) -> Secret:
         )
     hosts = tuple(dict.fromkeys(_host(word, given.origin) for word in given.fields["hosts"].split()))
     return Secret(name, hosts, source, given.origin)
-
-
-def _is_name(name: str) -> bool:
-    return name.isascii() and name.replace("_", "a").isalnum() and not name[:1].isdigit()
 
 
 def _host(word: str, origin: str) -> tuple[str, int]:

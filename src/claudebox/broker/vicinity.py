@@ -6,7 +6,6 @@ as the broker runs, and never forgotten: whatever was a neighbour once is not tr
 
 from __future__ import annotations
 
-import errno
 import socket
 from typing import TYPE_CHECKING
 
@@ -81,14 +80,7 @@ class Watch:
 
     def follow(self) -> None:
         """Learn what has appeared since the last look."""
-        try:
-            while self.channel.recv(1 << 16):
-                continue
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            if error.errno != errno.ENOBUFS:  # more happened than fits: that is why everything is read again
-                raise
+        netlink.drain(self.channel)
         self.vicinity.add(self._read())
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from sys import byteorder
 
@@ -88,3 +89,16 @@ def _raise(body: bytes) -> None:
     number = -int.from_bytes(body[:4], byteorder, signed=True)
     if number:
         raise OSError(number, os.strerror(number))
+
+
+def drain(channel: socket.socket) -> None:
+    """Take all notices of changes up; whoever hears of one reads everything again, so what they say does not matter."""
+    channel.setblocking(False)  # noqa: FBT003
+    try:
+        while channel.recv(1 << 16):
+            continue
+    except BlockingIOError:
+        pass
+    except OSError as error:
+        if error.errno != errno.ENOBUFS:  # more happened than fits
+            raise

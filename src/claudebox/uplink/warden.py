@@ -167,15 +167,7 @@ class _Watch:
 
     def follow(self) -> None:
         """Bar what has appeared since the last look."""
-        try:
-            self.changes.setblocking(False)  # noqa: FBT003
-            while self.changes.recv(1 << 16):
-                continue
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            if error.errno != errno.ENOBUFS:  # more happened than fits: that is why everything is read again
-                raise
+        netlink.drain(self.changes)
         new = barred.wanting(addresses.surroundings(self._read()), self._known)
         if new:
             assert self._filter is not None  # noqa: S101
