@@ -50,6 +50,10 @@ class Tui:
         """Wait until a text is on the screen, and return the screen."""
         return self._wait(lambda screen: text in screen, f"`{text}` did not appear", timeout)
 
+    def expect_any(self, condition, *, timeout: float = 30.0) -> str:
+        """Wait until the screen is as it should be, and return it."""
+        return self._wait(condition, "what was expected did not appear", timeout)
+
     def expect_gone(self, text: str, *, timeout: float = 30.0) -> str:
         """Wait until a text has left the screen."""
         return self._wait(lambda screen: text not in screen, f"`{text}` did not go away", timeout)

@@ -130,6 +130,9 @@ class Daemon:
             assert time.monotonic() < end, self.log()
             time.sleep(0.01)
         if not self.source:
+            # The first one to connect makes the store; 2.8 stumbles if the next one comes meanwhile.
+            while self.run("store", "ping", check=False).returncode:
+                assert time.monotonic() < end, self.log()
             self.source = json.loads(self.run("flake", "metadata", "--json", self.packages).stdout)["path"]
             self.seed = self.run("eval", "--raw", f"{self.packages}#seed").stdout
 
