@@ -47,7 +47,7 @@ let
   };
   loader = loaders.${stdenvNoCC.hostPlatform.system};
 
-  # The constants of src/claudebox/baked.py.
+  # The constants of src/claudebox/build_paths.py.
   baked = {
     TOOLS = {
       "," = "${comma'}/bin/,";
@@ -114,14 +114,14 @@ stdenvNoCC.mkDerivation {
     ];
   };
 
-  # A constant that baked.py does not know would be lost without a word.
+  # A constant that build_paths.py does not know would be lost without a word.
   bakedNames = builtins.attrNames baked;
   bakedValues = lib.concatStrings (lib.mapAttrsToList (name: value: "${name} = ${inPython value}\n") baked);
   postPatch = ''
     for name in $bakedNames; do
-      grep -q "^$name:" src/claudebox/baked.py || { echo "baked.py has no $name"; exit 1; }
+      grep -q "^$name:" src/claudebox/build_paths.py || { echo "build_paths.py has no $name"; exit 1; }
     done
-    printf '%s' "$bakedValues" >> src/claudebox/baked.py
+    printf '%s' "$bakedValues" >> src/claudebox/build_paths.py
   '';
 
   dontConfigure = true;

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox import client  # noqa: E402
-from claudebox.broker.start import Companion  # noqa: E402
-from claudebox.model import Broker, Service  # noqa: E402
+from claudebox.launch.broker import Companion  # noqa: E402
+from claudebox.plan import claude_code  # noqa: E402
+from claudebox.plan.model import Broker, Service  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -150,7 +150,9 @@ class Way:
 def ask(stream: socket.socket, path: str) -> tuple[float, float]:
     """Return after how many seconds the first and the last byte of an answer came."""
     target = f"/v1/messages?{path}"
-    head = f"POST {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {client.PLACEHOLDER}\r\ncontent-length: {BODY}\r\n\r\n"
+    head = (
+        f"POST {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {claude_code.PLACEHOLDER}\r\ncontent-length: {BODY}\r\n\r\n"
+    )
     begun = time.perf_counter()
     stream.sendall(head.encode() + bytes(BODY))
     buffer = memoryview(bytearray(1 << 20))
@@ -187,7 +189,7 @@ def reader() -> Iterator[Callable[[Way, str, int], float]]:
                 "ca": way.certificate,
                 "path": f"/v1/messages?{path}",
                 "body": body,
-                "key": client.PLACEHOLDER,
+                "key": claude_code.PLACEHOLDER,
             }
             process.stdin.write(json.dumps(order) + "\n")
             process.stdin.flush()
@@ -229,7 +231,7 @@ def broker(port: int, certificate: str) -> Iterator[tuple[str, int]]:
     """Run a broker for this upstream, without a sandbox; yield its socket and its process."""
     config: dict[str, object] = {
         "upstream": ("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port, ""),
-        "placeholder": client.PLACEHOLDER,
+        "placeholder": claude_code.PLACEHOLDER,
         "credentials": {"ANTHROPIC_API_KEY": "the-real-key"},
         "login": "",
         "egress": {"SSL_CERT_FILE": certificate} if certificate else {},

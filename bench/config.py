@@ -17,8 +17,8 @@ import time
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox import config, settings, trust  # noqa: E402
-from claudebox.settings import Settings  # noqa: E402
+from claudebox.config import files, settings, trust  # noqa: E402
+from claudebox.config.settings import Settings  # noqa: E402
 
 LIMIT = 8.0  # milliseconds
 PROGRAM = ("/usr/bin/python3", "-IS", f"{TOP}/bin/claudebox", "-y", "--exec", "--", "true")
@@ -66,11 +66,11 @@ class Case:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(content)
-        reader = config.Reader(self._home, keep=False)
+        reader = files.Reader(self._home, keep=False)
         source = reader.project(self._project)
         assert source is not None
         layer = reader.layer(source)
-        own = config.layers(Settings({}), {}, reader)
+        own = files.layers(Settings({}), {}, reader)
         before, after = (settings.merge(Settings({}), {}, layers) for layers in (own, (*own, layer)))
         wide = tuple(change.text for change in trust.changes(before, after) if change.widens)
         assert wide

@@ -22,8 +22,11 @@ from typing import TYPE_CHECKING
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox import host, launch, plan, policy, settings  # noqa: E402
-from claudebox.journal import Session  # noqa: E402
+from claudebox.config import policy, settings  # noqa: E402
+from claudebox.facts import host  # noqa: E402
+from claudebox.launch import start  # noqa: E402
+from claudebox.launch.stubs import Session  # noqa: E402
+from claudebox.plan import compose  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -161,9 +164,9 @@ def _bare(name: str, base: str, installed: str, argv: Sequence[str], environ: di
     Case("the first launch", (installed, *PAYLOAD), environ).run()  # makes the state of this project
     wishes = policy.decide(settings.read(argv, environ), home=environ["HOME"], workdir=twin)
     facts = host.read(wishes, environ).replace(terminal=host.Terminal())
-    made = plan.make(wishes, facts).replace(gate=())
+    made = compose.make(wishes, facts).replace(gate=())
     Session(facts.instance).begin(made.stubs)
-    prepared = launch.prepare(made)
+    prepared = start.prepare(made)
     os.chdir(f"{base}/project")
     return Case(name, (made.bwrap, *prepared.argv[1:]), {}, prepared.descriptors)
 

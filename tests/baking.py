@@ -17,13 +17,13 @@ def bake(checkout: str, tools: dict[str, str], **others: object) -> str:
     _COPIES.append(target)
     os.chmod(target, 0o755)
     shutil.copytree(checkout, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    file = Path(target, "src/claudebox/baked.py")
+    file = Path(target, "src/claudebox/build_paths.py")
     constants = {"TOOLS": tools, **others}
     lines = []
     for line in file.read_text().splitlines():
         name = line.partition(":")[0]
         lines.append(f"{name} = {constants.pop(name)!r}" if name in constants else line)
-    assert not constants, f"baked.py has no {', '.join(constants)}"
+    assert not constants, f"build_paths.py has no {', '.join(constants)}"
     file.write_text("\n".join(lines) + "\n")
     subprocess.run(["/usr/bin/python3", "-m", "compileall", "-q", f"{target}/src"], check=True)
     return target

@@ -8,20 +8,22 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from claudebox import guard, instance, places
-from claudebox.bubblewrap import Bubblewrap
-from claudebox.git import Repository
-from claudebox.host import Host
-from claudebox.model import Guarded, Hidden, PathFact
-from claudebox.nix.model import Daemon, Location, Nix
-from claudebox.programs import Client
-from claudebox.surroundings import Destination
+from claudebox import state
+from claudebox.facts.bubblewrap import Bubblewrap
+from claudebox.facts.git import Repository
+from claudebox.facts.host import Host
+from claudebox.facts.model import Guarded, Hidden, PathFact
+from claudebox.facts.nix_model import Daemon, Location, Nix
+from claudebox.facts.paths import Destination
+from claudebox.facts.programs import Client
+from claudebox.tables import host_paths, project_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Literal
 
-    from claudebox.model import Identity, Policy
+    from claudebox.config.model import Policy
+    from claudebox.facts.model import Identity
 
     Kind = Literal["directory", "file", "socket", "other", "missing"]
 
@@ -104,9 +106,12 @@ def asking(host: Host, policy: Policy, *facts: PathFact, there: Iterable[str] = 
 
 def guarded(*present: str, links: tuple[str, ...] = (), repository: bool = True) -> tuple[Guarded, ...]:
     """Return what the reader would find of the tables in a project where only some of it exists."""
-    rows = [(name, f"{PROJECT}/{name}", stub, why) for name, stub, why in guard.PROTECTED]
+    rows = [(name, f"{PROJECT}/{name}", stub, why) for name, stub, why in project_paths.PROTECTED]
     if repository:
-        rows += [(guard.GIT, f"{PROJECT}/.git/{name}", stub, why) for name, stub, why in guard.PROTECTED_IN_GIT]
+        rows += [
+            (project_paths.GIT, f"{PROJECT}/.git/{name}", stub, why)
+            for name, stub, why in project_paths.PROTECTED_IN_GIT
+        ]
     made = []
     for name, path, stub, why in rows:
         short = path.removeprefix(f"{PROJECT}/")
@@ -119,7 +124,7 @@ def guarded(*present: str, links: tuple[str, ...] = (), repository: bool = True)
 
 def base(**changes: Any) -> Host:
     """Return what all of them have in common: Alice, her project, and a recent kernel and bwrap."""
-    why = dict(places.HIDDEN)
+    why = dict(host_paths.HIDDEN)
     hidden = ((row if row.startswith("/") else f"{HOME}/{row}", row) for row in _HIDDEN)
     facts: dict[str, Any] = {
         "uid": 1000,
@@ -136,11 +141,11 @@ def base(**changes: Any) -> Host:
         "not_projects": tuple(place(path) for path in _NOT_PROJECTS),
         "not_beneath": tuple(place(path) for path in _NOT_BENEATH),
         "beneath_after_all": (place("/dev/shm"), place("/run/media")),
-        "masked": places.MASKED[:3],
+        "masked": host_paths.MASKED[:3],
         "signal_reset": ("/usr/bin/env",),
         "identity": ("Alice Example", "alice@example.org"),
         "client": Client(f"{HOME}/.local/bin/claude", f"{HOME}/.local/share/claude/versions/2.1.325"),
-        "instance": instance.locate(HOME, PROJECT),
+        "instance": state.locate(HOME, PROJECT),
         "memory_files": (b"", b""),
     }
     return Host(**{**facts, **changes})
@@ -151,7 +156,7 @@ def _etc(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str, str], ...]:
 
     def reason(path: str) -> str:
         return next(
-            why for known, why in places.ETC if path == known or (known[-1] == "*" and path.startswith(known[:-1]))
+            why for known, why in host_paths.ETC if path == known or (known[-1] == "*" and path.startswith(known[:-1]))
         )
 
     return tuple((path, real or path, reason(path)) for path, real in rows)
@@ -317,7 +322,7 @@ def unmerged(**changes: Any) -> Host:
         "etc": _etc((*_DEBIAN_ETC[:2], ("/etc/localtime", ""), ("/etc/ssl/certs", ""))),
         "ca_bundle": fact("/etc/ssl/certs/ca-certificates.crt", "file", owner=0),
         "resolv_conf": b"nameserver 10.0.0.1\n",
-        "masked": (*places.MASKED[:2], ("/usr/local/etc/npmrc", "npm token")),
+        "masked": (*host_paths.MASKED[:2], ("/usr/local/etc/npmrc", "npm token")),
     }
     return base(**{**facts, **changes})
 

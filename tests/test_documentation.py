@@ -7,8 +7,8 @@ import pytest
 from scripts import generate
 from tests.conftest import REPOSITORY
 
-from claudebox import settings
-from claudebox.catalogue import SETTINGS
+from claudebox.config import settings
+from claudebox.config.options import SETTINGS
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
 FLAGS = {flag for row in SETTINGS for flag in row.flags}

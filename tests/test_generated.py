@@ -8,7 +8,7 @@ import sys
 import pytest
 from tests.conftest import REPOSITORY, need
 
-from claudebox.catalogue import SETTINGS
+from claudebox.config.options import SETTINGS
 
 GENERATE = REPOSITORY / "scripts/generate.py"
 

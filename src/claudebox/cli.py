@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from claudebox.aftermath import Aftermath
-    from claudebox.host import Host
-    from claudebox.model import Plan, Policy
-    from claudebox.settings import Settings
-    from claudebox.terminal import Terminal
+    from claudebox.config.model import Policy
+    from claudebox.config.settings import Settings
+    from claudebox.facts.host import Host
+    from claudebox.launch.terminal import Terminal
+    from claudebox.plan.model import Plan
+    from claudebox.report.session import Aftermath
 
 # What would make this interpreter run code of the project if it stands in the environment (E03).
 _PYTHON_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONPLATLIBDIR")
@@ -60,13 +61,13 @@ def _ensure_standard_descriptors() -> None:
 
 
 def _run(argv: list[str], environ: dict[str, str]) -> int:
-    from claudebox import settings as table  # noqa: PLC0415 - everything is imported when it is needed
+    from claudebox.config import settings as table  # noqa: PLC0415 - everything is imported when it is needed
 
     settings = table.read(argv, environ)
     if settings.on("help"):
-        from claudebox.commands import reference  # noqa: PLC0415
+        from claudebox.commands import usage  # noqa: PLC0415
 
-        console.write(reference.help_text(), descriptor=1)
+        console.write(usage.help_text(), descriptor=1)
         return 0
     if settings.on("version"):
         from claudebox import __version__  # noqa: PLC0415
@@ -78,7 +79,7 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
 
         return check.run(environ, as_json=settings.on("json"))
     if settings.on("verify"):
-        from claudebox.commands import verify  # noqa: PLC0415
+        from claudebox.commands.verify import verify  # noqa: PLC0415
 
         return verify.run(environ, settings)
     if settings.on("log"):
@@ -91,14 +92,14 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         return instances.run(environ, settings)
     for name in ("profiles", "trust", "init", "schema"):
         if settings.on(name):
-            from claudebox.commands import configuration  # noqa: PLC0415
+            from claudebox.commands import profiles  # noqa: PLC0415
 
-            return configuration.run(name, settings, environ)
+            return profiles.run(name, settings, environ)
     if settings.on("demo"):
-        from claudebox.demo import session  # noqa: PLC0415
+        from claudebox.demo import run  # noqa: PLC0415
 
         tier = settings.one("network")
-        return session.run(
+        return run.run(
             environ,
             settings.words,
             interactive=os.isatty(0) and os.isatty(1) and not settings.on("yes"),
@@ -108,8 +109,9 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
 
 
 def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int:
-    from claudebox import host, policy  # noqa: PLC0415
-    from claudebox import plan as planning  # noqa: PLC0415
+    from claudebox.config import policy  # noqa: PLC0415
+    from claudebox.facts import host  # noqa: PLC0415
+    from claudebox.plan import compose as planning  # noqa: PLC0415
 
     home = host.current_home(environ)
     if (
@@ -117,10 +119,10 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
         or os.path.lexists(f"{home}/.claudebox/config.toml")
         or os.path.lexists(".claudebox.toml")
     ):
-        from claudebox import config  # noqa: PLC0415
-        from claudebox import settings as table  # noqa: PLC0415
+        from claudebox.config import files  # noqa: PLC0415
+        from claudebox.config import settings as table  # noqa: PLC0415
 
-        settings = config.apply(table.parse(argv), environ, home=home, workdir=host.current_directory())
+        settings = files.apply(table.parse(argv), environ, home=home, workdir=host.current_directory())
     wishes = policy.decide(settings, home=home, workdir=host.current_directory())
     facts = host.read(wishes, environ)
     plan = planning.make(wishes, facts)
@@ -131,19 +133,21 @@ def _launch(settings: Settings, argv: list[str], environ: dict[str, str]) -> int
 
 def _play(plan: Plan, wishes: Policy, facts: Host, settings: Settings, environ: dict[str, str]) -> int:
     """Show the plan, ask, start it, and stay until its end."""
-    from claudebox import client, explain, instance, launch  # noqa: PLC0415
-    from claudebox.journal import Session  # noqa: PLC0415
-    from claudebox.login import Freshness  # noqa: PLC0415
+    from claudebox import state  # noqa: PLC0415
+    from claudebox.facts.login import Freshness  # noqa: PLC0415
+    from claudebox.launch import start  # noqa: PLC0415
+    from claudebox.launch.stubs import Session  # noqa: PLC0415
+    from claudebox.plan import claude_code, explain  # noqa: PLC0415
 
-    prepared = launch.prepare(plan)
+    prepared = start.prepare(plan)
     console.write(explain.audit(plan))
     if not settings.on("yes") and not console.confirm("Proceed? [Y/n] ", default=True):
         return DECLINED
-    launch.check_project(prepared)
-    key = client.key_tail(plan.variables)
-    instance.create(facts.instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
+    start.check_project(prepared)
+    key = claude_code.key_tail(plan.variables)
+    state.create(facts.instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
     chore = None
-    if facts.login.known and not client.has_credential(wishes, facts) and not wishes.command:
+    if facts.login.known and not claude_code.has_credential(wishes, facts) and not wishes.command:
         freshness = Freshness(facts.login, facts.instance, environ)
         freshness.bring()
         chore = freshness.look
@@ -151,8 +155,9 @@ def _play(plan: Plan, wishes: Policy, facts: Host, settings: Settings, environ: 
     remembered: list[Aftermath] = []
 
     def meanwhile() -> int:
-        from claudebox import supervise, sweep  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
-        from claudebox.aftermath import Aftermath  # noqa: PLC0415
+        from claudebox.launch import supervise  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
+        from claudebox.report import changes  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
+        from claudebox.report.session import Aftermath  # noqa: PLC0415
 
         remembered.append(Aftermath(plan, wishes, facts))
         return remembered[0].record.descriptor
@@ -160,11 +165,11 @@ def _play(plan: Plan, wishes: Policy, facts: Host, settings: Settings, environ: 
     session = Session(facts.instance)
     try:
         standing = session.begin(plan.stubs)
-        sandbox = launch.start(prepared, standing, prelude, meanwhile=meanwhile)
-        from claudebox import supervise  # noqa: PLC0415
+        sandbox = start.start(prepared, standing, prelude, meanwhile=meanwhile)
+        from claudebox.launch import supervise  # noqa: PLC0415
 
         status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)
-    except launch.Interrupted as interruption:
+    except start.Interrupted as interruption:
         for aftermath in remembered:
             aftermath.record.write("end", {"status": 128 + interruption.number})
         return 128 + interruption.number
@@ -181,14 +186,14 @@ def _play(plan: Plan, wishes: Policy, facts: Host, settings: Settings, environ: 
     (aftermath,) = remembered
     aftermath.conclude(status, settings.one("receipt").value)
     if wishes.program == "client" and not wishes.command:
-        from claudebox.commands import farewell  # noqa: PLC0415
+        from claudebox.report import resume_hint  # noqa: PLC0415
 
-        farewell.say(facts.instance, aftermath.started, login_known=facts.login.known)
+        resume_hint.say(facts.instance, aftermath.started, login_known=facts.login.known)
     return status
 
 
 def _show(plan: Plan, settings: Settings) -> int:
-    from claudebox import explain  # noqa: PLC0415
+    from claudebox.plan import explain  # noqa: PLC0415
 
     if settings.on("dry_run"):
         console.write(explain.dry_run(plan), descriptor=1)
@@ -201,10 +206,10 @@ def _show(plan: Plan, settings: Settings) -> int:
 
 def _terminal(*, private: bool) -> tuple[Terminal, Callable[[], None] | None]:
     if private:
-        from claudebox.ptyproxy import PrivateTerminal  # noqa: PLC0415 - only for those who want one
+        from claudebox.launch.pty import PrivateTerminal  # noqa: PLC0415 - only for those who want one
 
         proxy = PrivateTerminal()
         return proxy, proxy.prelude
-    from claudebox.terminal import Terminal  # noqa: PLC0415
+    from claudebox.launch.terminal import Terminal  # noqa: PLC0415
 
     return Terminal(), None

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import stat
 
-from claudebox.model import PathFact
+from claudebox.facts.model import PathFact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.model import Identity
+    from claudebox.facts.model import Identity
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from claudebox import client
-from claudebox.broker.start import Companion
-from claudebox.model import Broker, Service
+from claudebox.launch.broker import Companion
+from claudebox.plan import claude_code
+from claudebox.plan.model import Broker, Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -151,7 +151,7 @@ def running(port: int, certificate: str = "", **changes: object) -> Iterator[Com
     """Run a broker; `changes` are parts of the configuration of its service."""
     config: dict[str, object] = {
         "upstream": ("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port, ""),
-        "placeholder": client.PLACEHOLDER,
+        "placeholder": claude_code.PLACEHOLDER,
         "credentials": {"ANTHROPIC_API_KEY": KEY},
         "login": "",
         "login_owner": "",
@@ -204,7 +204,7 @@ class Caller:
     def ask(self, method: str = "POST", path: str = "/v1/messages", body: bytes = b"", headers: str = "") -> None:
         """Send a request with the placeholder."""
         length = f"content-length: {len(body)}\r\n" if body or method == "POST" else ""
-        head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nx-api-key: {client.PLACEHOLDER}\r\n{headers}{length}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nx-api-key: {claude_code.PLACEHOLDER}\r\n{headers}{length}\r\n"
         self.say(head.encode() + body)
 
     def head(self) -> tuple[int, dict[str, str]]:

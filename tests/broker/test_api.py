@@ -8,7 +8,7 @@ import socket
 import pytest
 from tests.broker.conftest import KEY
 
-from claudebox import client
+from claudebox.plan import claude_code
 
 
 def words(content: bytes) -> tuple[str, str]:
@@ -48,7 +48,7 @@ def test_each_kind_of_credential_goes_where_the_client_would_put_it(upstream, br
     caller = broker(served, credentials=held)()
 
     caller.say(
-        f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nAuthorization: Bearer {client.PLACEHOLDER}\r\n"
+        f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nAuthorization: Bearer {claude_code.PLACEHOLDER}\r\n"
         "content-length: 0\r\n\r\n".encode()
     )
 
@@ -102,7 +102,7 @@ def test_only_what_the_client_needs_is_asked_for(upstream, broker, method, targe
     connect = broker(served)
     caller = connect()
 
-    caller.say(f"{method} {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {client.PLACEHOLDER}\r\n\r\n".encode())
+    caller.say(f"{method} {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {claude_code.PLACEHOLDER}\r\n\r\n".encode())
 
     found, content = caller.answer()
     assert found == status

@@ -8,11 +8,11 @@ import random
 import pytest
 from tests.broker.conftest import KEY
 
-from claudebox import client
-from claudebox.broker import message
-from claudebox.broker.message import Chunks, Malformed
+from claudebox.broker.http import messages
+from claudebox.broker.http.messages import Chunks, Malformed
+from claudebox.plan import claude_code
 
-AUTH = f"x-api-key: {client.PLACEHOLDER}\r\n".encode()
+AUTH = f"x-api-key: {claude_code.PLACEHOLDER}\r\n".encode()
 START = b"POST /v1/messages HTTP/1.1\r\nhost: x\r\n" + AUTH
 HIDDEN = b"GET /api/hello HTTP/1.1\r\nhost: x\r\n\r\n"
 CASES = {
@@ -216,21 +216,21 @@ def test_a_broken_chunk_is_noticed_wherever_it_is_cut(cuts):
 
 
 def test_heads_are_read_as_they_are_written():
-    request = message.parse_request(b"POST /a?b HTTP/1.1\r\nHost: x\r\nX-Thing:  two  words \r\n\r\n")
+    request = messages.parse_request(b"POST /a?b HTTP/1.1\r\nHost: x\r\nX-Thing:  two  words \r\n\r\n")
     assert request.headers == ((b"host", b"x"), (b"x-thing", b"two  words"))
-    assert message.render_request(request) == b"POST /a?b HTTP/1.1\r\nhost: x\r\nx-thing: two  words\r\n\r\n"
-    response = message.parse_response(b"HTTP/1.1 200 Fine\r\nA: b\r\n\r\n", b"GET")
+    assert messages.render_request(request) == b"POST /a?b HTTP/1.1\r\nhost: x\r\nx-thing: two  words\r\n\r\n"
+    response = messages.parse_response(b"HTTP/1.1 200 Fine\r\nA: b\r\n\r\n", b"GET")
     assert (response.status, response.reason, response.headers) == (200, b"Fine", ((b"a", b"b"),))
 
 
 def test_a_stream_that_ends_within_a_head_says_so():
-    from claudebox.broker.stream import Stream
+    from claudebox.broker.http.stream import Stream
 
     async def read(content: bytes) -> bytes:
         stream = Stream()
         stream.unread(content)
         stream.eof_received()
-        return await message.read_head(stream)
+        return await messages.read_head(stream)
 
     assert asyncio.run(read(b"")) == b""
     with pytest.raises(Malformed):

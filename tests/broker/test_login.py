@@ -13,7 +13,7 @@ import pytest
 from tests.broker.conftest import Caller, running
 from tests.client.anthropic import Anthropic
 
-from claudebox import client
+from claudebox.plan import claude_code
 
 HOUR = 3600
 
@@ -30,7 +30,10 @@ def log_in(tmp_path, tokens, *, expires):
     directory.mkdir(exist_ok=True)
     path = directory / ".credentials.json"
     login = {"accessToken": tokens[0], "refreshToken": tokens[1], "expiresAt": int((time.time() + expires) * 1000)}
-    document = {client.TOKENS: {**login, "scopes": ["user:inference"], "subscriptionType": "max"}, "other": {"kept": 1}}
+    document = {
+        claude_code.TOKENS: {**login, "scopes": ["user:inference"], "subscriptionType": "max"},
+        "other": {"kept": 1},
+    }
     new = directory / "new"
     new.write_text(json.dumps(document), encoding="ascii")
     new.rename(path)
@@ -56,7 +59,7 @@ def session(hosts, path):
 
         def ask(body: bytes = b"{}"):
             with Caller(place) as caller:
-                head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {client.PLACEHOLDER}\r\n"
+                head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {claude_code.PLACEHOLDER}\r\n"
                 caller.say(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
                 return caller.answer()
 
@@ -86,8 +89,8 @@ def test_a_login_near_its_end_is_renewed_before_it_is_used(hosts, tmp_path):
     assert hosts.renewals == ["refresh-host"]
     assert hosts.messages == ["access-renewed-1"] * 3
     document = read(path)
-    assert document[client.TOKENS]["refreshToken"] == "refresh-renewed-1"
-    assert document[client.TOKENS]["subscriptionType"] == "max"
+    assert document[claude_code.TOKENS]["refreshToken"] == "refresh-renewed-1"
+    assert document[claude_code.TOKENS]["subscriptionType"] == "max"
     assert document["other"] == {"kept": 1}
     assert os.stat(path).st_mode & 0o777 == 0o600
     assert [name for name in os.listdir(os.path.dirname(path)) if "lock" in name] == []
@@ -151,7 +154,7 @@ def test_twenty_sessions_renew_once_and_nobody_is_logged_out(hosts, tmp_path):
 
     assert statuses == [200] * 20
     assert hosts.renewals == ["refresh-host"]
-    assert read(path)[client.TOKENS]["refreshToken"] == "refresh-renewed-1"
+    assert read(path)[claude_code.TOKENS]["refreshToken"] == "refresh-renewed-1"
 
 
 def test_a_login_that_is_refused_is_told_and_not_tried_again_and_again(hosts, tmp_path):

@@ -13,10 +13,11 @@ import pytest
 from tests.broker.conftest import KEY, LIBRARIES, Caller, running
 from tests.conftest import REPOSITORY, need
 
-from claudebox.broker import libraries, start
-from claudebox.broker.start import Companion
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Broker, Service
+from claudebox.facts import broker_libraries
+from claudebox.launch import broker as start
+from claudebox.launch.broker import Companion
+from claudebox.plan.model import Broker, Service
 
 
 def asked(companion) -> bool:
@@ -49,10 +50,10 @@ def test_its_memory_is_closed_to_the_same_user(ordinary_account, tmp_path):
     look = (
         "import os, sys, time\n"
         f"sys.path[:0] = {[str(REPOSITORY / 'src'), *LIBRARIES]!r}\n"
-        "from claudebox.broker import service\n"
+        "from claudebox.broker import main\n"
         "child = os.fork()\n"
         "if child == 0:\n"
-        "    if sys.argv[1] == 'hardened': service.harden()\n"
+        "    if sys.argv[1] == 'hardened': main.harden()\n"
         "    time.sleep(5)\n"
         "time.sleep(0.3)\n"
         "try: open(f'/proc/{child}/mem', 'rb'); print('open')\n"
@@ -134,9 +135,9 @@ def test_a_broker_that_ends_in_the_midst_is_told_afterwards():
 
 
 def test_a_missing_library_is_told_with_its_remedy(monkeypatch):
-    monkeypatch.setattr(libraries, "_places", lambda: ("/nonexistent",))
+    monkeypatch.setattr(broker_libraries, "_places", lambda: ("/nonexistent",))
     with pytest.raises(ClaudeboxError) as raised:
-        libraries.find(libraries.HTTP)
+        broker_libraries.find(broker_libraries.HTTP)
 
     assert "`h11`" in str(raised.value)
     assert "--auth passthrough" in raised.value.hint

@@ -70,7 +70,7 @@ def test_settings_are_found_without_a_home_in_the_environment(user_box):
     # proves PROF-01
     # Otherwise `env -u HOME` would be a way around them. The home of the account is another one than that of the box.
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import os, pwd; from claudebox import host; "
+        "import sys; sys.path.insert(0, sys.argv[1]); import os, pwd; from claudebox.facts import host; "
         "print(host.current_home({}) == host.current_home({'HOME': 'relative'}) == pwd.getpwuid(os.getuid()).pw_dir, "
         "host.current_home({'HOME': sys.argv[2]}))"
     )
@@ -111,18 +111,18 @@ def test_without_any_file_a_launch_imports_no_more_than_before(user_box):
     assert result.returncode == 0, result.stderr
     loaded = set(result.stderr.splitlines()[-1].split())
     late = (
-        "config",
-        "document",
-        "parsing",
-        "trust",
-        "toolchains",
-        "provision",
-        "credential",
-        "ptyproxy",
-        "screen",
-        "dotfiles",
+        "config.files",
+        "config.validate",
+        "config.syntax",
+        "config.trust",
+        "facts.toolchains",
+        "plan.extras",
+        "plan.git_credential",
+        "launch.pty",
+        "launch.pty_filter",
+        "facts.dotfiles",
     )
-    assert "claudebox.policy" in loaded
+    assert "claudebox.config.policy" in loaded
     assert loaded & {f"claudebox.{name}" for name in late} == set()
 
 
@@ -138,8 +138,8 @@ def test_with_files_that_were_read_before_nothing_slow_is_imported(user_box):
     result = user_box.host("/usr/bin/python3", "-IS", "-c", program, source, "-y", "--exec", "--", "true")
 
     loaded = set(result.stderr.splitlines()[-1].split())
-    assert "claudebox.config" in loaded
-    assert loaded & {"tomllib", "json", "re", "difflib", "claudebox.document", "typing", "enum"} == set()
+    assert "claudebox.config.files" in loaded
+    assert loaded & {"tomllib", "json", "re", "difflib", "claudebox.config.validate", "typing", "enum"} == set()
 
 
 @pytest.mark.parametrize("name", ["default", "strict", "offline"])

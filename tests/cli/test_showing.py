@@ -11,8 +11,8 @@ from tests.cli.conftest import tree
 from tests.conftest import need
 
 import claudebox
-from claudebox.catalogue import SETTINGS
-from claudebox.programs import _CLIENT_PLACES
+from claudebox.config.options import SETTINGS
+from claudebox.facts.programs import _CLIENT_PLACES
 
 SHOWING = ["--help", "--version", "--dry-run", "--explain"]
 

@@ -15,7 +15,7 @@ import pytest
 from tests.client.tui import Tui
 from tests.conftest import REPOSITORY, Account, Box, need
 
-from claudebox.demo.process import Model
+from claudebox.demo.model_process import Model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

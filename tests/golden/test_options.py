@@ -11,19 +11,20 @@ import pytest
 from tests import hosts
 from tests.hosts import PROJECT
 
-from claudebox import bwrap, environment, plan
-from claudebox.explain import bash_quote
-from claudebox.git import Repository
-from claudebox.host import Terminal
-from claudebox.model import HeldSecret, MountRequest, NameRequest, Policy
-from claudebox.programs import Client
-from claudebox.uplink.candidates import Candidate
+from claudebox.config.model import MountRequest, NameRequest, Policy
+from claudebox.facts.git import Repository
+from claudebox.facts.host import Terminal
+from claudebox.facts.model import HeldSecret
+from claudebox.facts.programs import Client
+from claudebox.facts.uplink import Candidate
+from claudebox.plan import bwrap_args, compose, environment
+from claudebox.plan.explain import bash_quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.host import Host
-    from claudebox.model import Plan
+    from claudebox.facts.host import Host
+    from claudebox.plan.model import Plan
 
 CASES = Path(__file__).parent / "cases"
 CLIENT = Policy("client", ("-p", "hello world"))
@@ -99,20 +100,20 @@ def cases() -> dict[str, tuple[Policy, Host]]:
 
 def lines(made: Plan) -> Iterator[str]:
     """Yield one option per line."""
-    for row in bwrap.options(made):
+    for row in bwrap_args.options(made):
         yield " ".join(shown(word) for word in row)
     yield f"-- {' '.join(shown(word) for word in made.gate)}"
     yield f"-- {' '.join(shown(word) for word in made.command)}"
 
 
-def shown(word: bwrap.Word) -> str:
+def shown(word: bwrap_args.Word) -> str:
     if isinstance(word, bytes):
         return f"<content {len(word)} bytes {sha256(word).hexdigest()[:12]}>"
-    if isinstance(word, bwrap.Socket):
+    if isinstance(word, bwrap_args.Socket):
         return f"<socket {word.name}>"
-    if isinstance(word, bwrap.Pipe):
+    if isinstance(word, bwrap_args.Pipe):
         return f"<pipe {word.name}>"
-    return f"<descriptor on {bash_quote(word.path)}>" if isinstance(word, bwrap.Pin) else bash_quote(word)
+    return f"<descriptor on {bash_quote(word.path)}>" if isinstance(word, bwrap_args.Pin) else bash_quote(word)
 
 
 @pytest.mark.parametrize("name", sorted(cases()))
@@ -120,7 +121,7 @@ def test_the_options_are_those_of_the_file(name, update_golden, monkeypatch):
     # proves SAND-02, SAND-04, SAND-06, SAND-12, SAND-13
     monkeypatch.setattr(environment, "__version__", "0.0.0")  # a release changes no file
     wanted_file = CASES / f"{name}.txt"
-    text = "\n".join(lines(plan.make(*cases()[name]))) + "\n"
+    text = "\n".join(lines(compose.make(*cases()[name]))) + "\n"
     if update_golden:
         CASES.mkdir(exist_ok=True)
         wanted_file.write_text(text, encoding="utf-8")

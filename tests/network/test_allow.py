@@ -366,7 +366,7 @@ def test_a_name_that_does_not_answer_is_not_taken_for_a_forbidden_one(plain_netb
 def test_a_kernel_that_cannot_redirect_leaves_the_proxy_and_says_so(plain_netbox, checkout):
     # proves NET-03
     copy = bake(checkout, {})
-    rules = Path(copy, "src/claudebox/uplink/rules.py")
+    rules = Path(copy, "src/claudebox/network/nftables.py")
     rules.write_text(rules.read_text().replace('"redir"', '"nosuch"'))  # the kernel itself refuses it
     plain_netbox.program = f"{copy}/bin/claudebox"
     targets = [["connect", "public.example", PORT], ["tcp", "public.example", PORT], ["connect", "other.example", PORT],

@@ -178,8 +178,8 @@ def test_a_launch_with_nix_loads_nothing_dear(nix_box):
 
     assert os.path.exists(PYTHON)
     assert not found & FORBIDDEN
-    assert "claudebox.nix.daemon" in found
-    assert not found & {"claudebox.nix.inquiry", "claudebox.nix.builder", "claudebox.nix.relay"}
+    assert "claudebox.facts.nix_daemon" in found
+    assert not found & {"claudebox.facts.nix_query", "claudebox.launch.nix_build", "claudebox.launch.nix_relay"}
 
 
 _ACTIVATED = """

@@ -103,13 +103,13 @@ def test_the_platform_decides_about_the_loader(standin):
 
 def test_a_constant_that_the_program_does_not_know_stops_the_build(standin, tmp_path):
     shutil.copytree(standin.source, tmp_path / "source")
-    file = tmp_path / "source/src/claudebox/baked.py"
+    file = tmp_path / "source/src/claudebox/build_paths.py"
     file.write_text(file.read_text().replace("LOADER:", "LINKER:"))
 
     result = standin.flake("build", "--no-link", f"path:{tmp_path}/source", check=False)
 
     assert result.returncode != 0
-    assert "baked.py has no LOADER" in result.stderr
+    assert "build_paths.py has no LOADER" in result.stderr
 
 
 def test_only_the_client_is_allowed_to_be_unfree(standin):

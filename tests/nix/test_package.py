@@ -25,7 +25,7 @@ OFFERED = ("ls", "git", "curl", "jq", "nix", "bash", "grep", "sed", "awk", "find
 def built(standin):
     """Return the package on the host, and its constants."""
     place = standin.daemon.real(standin.package("claudebox"))
-    return place, runpy.run_path(f"{place}/lib/claudebox/claudebox/baked.py")
+    return place, runpy.run_path(f"{place}/lib/claudebox/claudebox/build_paths.py")
 
 
 @pytest.fixture

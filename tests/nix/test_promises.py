@@ -47,7 +47,7 @@ def test_the_probe_sees_trust_where_there_is_some(nix_boxes, daemons, ordinary_a
     """The positive control: the same probe outside, against the same daemon at its usual place."""
     # proves G01
     box = nix_boxes(daemons("2.26", trusted=("root", "claudebox-test")), ordinary_account)
-    source = os.path.join(os.path.dirname(os.path.dirname(box.program)), "src/claudebox/commands/probe.py")
+    source = os.path.join(os.path.dirname(os.path.dirname(box.program)), "src/claudebox/commands/verify/probe.py")
     script = (
         f"import runpy, socket; probe = runpy.run_path({source!r}); client = socket.socket(socket.AF_UNIX); "
         f"client.connect({box.daemon.socket!r}); print(probe['_trust'](client.makefile('rwb')))"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 from tests.hosts import HOME, PROJECT, fact
 
-from claudebox.catalogue import SETTINGS
-from claudebox.model import MountRequest
+from claudebox.config.model import MountRequest
+from claudebox.config.options import SETTINGS
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudebox import settings, trust
-from claudebox.catalogue import SETTINGS
-from claudebox.screen import Filter
-from claudebox.settings import Given, Layer, Settings
+from claudebox.config import settings, trust
+from claudebox.config.options import SETTINGS
+from claudebox.config.settings import Given, Layer, Settings
+from claudebox.launch.pty_filter import Filter
 
 FROM_PROJECT = [row for row in SETTINGS if row.in_files == "project"]
 

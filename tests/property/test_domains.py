@@ -7,7 +7,7 @@ import socket
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from claudebox.domains import Domain, Permission, canonical, parse
+from claudebox.config.domains import Domain, Permission, canonical, parse
 from claudebox.errors import ClaudeboxError
 
 LABEL = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,8}[a-z0-9_])?", fullmatch=True)

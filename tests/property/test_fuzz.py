@@ -13,10 +13,15 @@ from tests import hosts
 from tests.property.strategies import strings
 from tests.property.test_git import build, things
 
-from claudebox import git, guard, instance, leaks, secrets, shadows, sweep, watched
+from claudebox import state
+from claudebox.config.model import Policy
+from claudebox.facts import git, protected, secret_scan
+from claudebox.facts.model import Leak
 from claudebox.files import read_small
-from claudebox.model import Leak, Policy
-from claudebox.plan import arrange
+from claudebox.plan import masking, project
+from claudebox.plan.compose import arrange
+from claudebox.report import changes
+from claudebox.tables import project_paths, secret_patterns
 
 CONFIGURATIONS = st.lists(
     st.one_of(
@@ -44,9 +49,9 @@ SECRET = "zQ7pL9xK2mN4vB8cR5tY"
 
 def looked_at(base: str):
     """Return a host of which the guard knows what lies in this directory."""
-    place = instance.locate(base, base)
+    place = state.locate(base, base)
     repository = git.find(base, os.getuid(), "/nonexistent", {})
-    rows = watched.look(base, repository, place)
+    rows = protected.look(base, repository, place)
     return hosts.debian().replace(workdir=hosts.fact(base), repository=repository, guarded=rows)
 
 
@@ -61,15 +66,15 @@ def test_no_layout_leaves_a_protected_path_open(layout, configuration, modules):
         build(base, layout)
         host = looked_at(base)
         policy = Policy("exec", ("true",))
-        rows = {row.dest: row for row in arrange(guard.plan_mounts(policy, host))}
-        list(guard.warnings(policy, host))
-        made = {stub.path for stub in guard.stubs(policy, host)}
+        rows = {row.dest: row for row in arrange(project.plan_mounts(policy, host))}
+        list(project.warnings(policy, host))
+        made = {stub.path for stub in project.stubs(policy, host)}
 
         for dest, row in rows.items():
             if row.kind != "file":
                 assert os.path.realpath(dest) == dest or not os.path.lexists(dest), "a mount leads through a link"
                 assert os.path.lexists(dest) or dest in made, "bwrap would have to create it"
-        for name, _, _ in guard.PROTECTED:
+        for name, _, _ in project_paths.PROTECTED:
             path = f"{base}/{name}"
             assert os.path.islink(path) or rows[path].kind == "ro-bind"
         git_dir = f"{base}/.git"
@@ -104,9 +109,9 @@ def test_no_file_stops_the_search_for_secrets_and_none_survives_in_a_shadow(name
         with open(path, "wb") as file:
             file.write(os.fsencode(text))
         decoded = (read_small(path) or b"").decode("utf-8", "surrogateescape")
-        found = sorted({number for number, _ in leaks._lines(decoded, name)})
-        shadow = leaks._shadow(decoded, name, set(found))
-        shown = list(shadows.warnings(Policy("exec"), hosts.debian().replace(leaks=(Leak(path, tuple(found), b""),))))
+        found = sorted({number for number, _ in secret_scan._lines(decoded, name)})
+        shadow = secret_scan._shadow(decoded, name, set(found))
+        shown = list(masking.warnings(Policy("exec"), hosts.debian().replace(leaks=(Leak(path, tuple(found), b""),))))
     planted = [line for line in lines if SECRET in line]
     if planted == lines and '"token"' not in text:  # nothing odd around them
         assert len(found) == len(lines)
@@ -122,7 +127,7 @@ def test_no_tree_stops_the_sweep_and_every_line_can_be_printed(layout):
         base = os.path.realpath(directory)
         started = time.time()
         build(base, {key: value for key, value in layout.items() if ".." not in key and not key.startswith("/")})
-        report = sweep.Sweep(base, started, budget=5).run((), f"{base}/.git", frozenset())
+        report = changes.Sweep(base, started, budget=5).run((), f"{base}/.git", frozenset())
         for line in report.lines():
             assert all(char.isprintable() for char in line)
             assert len(line) < 200
@@ -130,5 +135,5 @@ def test_no_tree_stops_the_sweep_and_every_line_can_be_printed(layout):
 
 @given(strings)
 def test_any_name_is_judged(name):
-    assert secrets.file_looks_secret(name) in (True, False)
-    assert not secrets.file_looks_secret(f"{name}.example")
+    assert secret_patterns.file_looks_secret(name) in (True, False)
+    assert not secret_patterns.file_looks_secret(f"{name}.example")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conftest import need
 from tests.property.strategies import strings
 
-from claudebox import git
+from claudebox.facts import git
 
 CONTENTS = [
     "gitdir: ../other/.git\n", "gitdir: ../other/.git/worktrees/x\n", "gitdir: .git\n", "gitdir: /\n", "gitdir: fake\n",

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.test_greetings import client_hello, refragmented
 
-from claudebox.broker import heads, hello, socks
-from claudebox.broker.names import Names
-from claudebox.domains import Permission, canonical, parse
+from claudebox.broker.proxy import requests, socks5, tls_sni
+from claudebox.broker.proxy.fake_dns import Names
+from claudebox.config.domains import Permission, canonical, parse
 
 HELLO = client_hello("api.example.org")
 TOKENS = st.sampled_from((
@@ -38,37 +38,37 @@ def damaged(data: bytes) -> st.SearchStrategy[bytes]:
     )
 )
 def test_a_greeting_of_tls_is_complete_incomplete_or_malformed(data):
-    with contextlib.suppress(hello.Malformed):
-        wanted = hello.missing(data)
-        assert wanted == 0 or len(data) < wanted <= hello.LONGEST
+    with contextlib.suppress(tls_sni.Malformed):
+        wanted = tls_sni.missing(data)
+        assert wanted == 0 or len(data) < wanted <= tls_sni.LONGEST
         if not wanted:
-            assert hello.server_name(data).isascii()
+            assert tls_sni.server_name(data).isascii()
 
 
 @given(st.one_of(st.binary(max_size=200), st.lists(TOKENS, max_size=20).map(b"".join)))
 def test_a_head_is_complete_incomplete_or_malformed_and_asks_for_one_host(data):
-    with contextlib.suppress(heads.Malformed):
-        if heads.missing(data):
-            assert heads.missing(data) == len(data) + 1
+    with contextlib.suppress(requests.Malformed):
+        if requests.missing(data):
+            assert requests.missing(data) == len(data) + 1
             return
-        head = heads.parse(data)
-        sent = heads.single(head, "/", "a.example")
+        head = requests.parse(data)
+        sent = requests.single(head, "/", "a.example")
         assert sent.count(b"Host: ") == sent.lower().count(b"\r\nhost:") == 1
         assert b"\0" not in sent
         assert sent.endswith(b"\r\n\r\n")
         assert sent.count(b"\r\n\r\n") == 1
-        assert heads.parse(sent).values(b"connection") == [b"close"]
+        assert requests.parse(sent).values(b"connection") == [b"close"]
 
 
 @given(st.binary(min_size=1, max_size=300))
 def test_socks_is_complete_incomplete_or_malformed(data):
     with contextlib.suppress(ValueError):
-        wanted = socks.request_missing(data)
+        wanted = socks5.request_missing(data)
         if wanted:
             assert len(data) < wanted <= 262
         else:
-            assert socks.request(data).size <= len(data)
-    wanted = socks.greeting_missing(data)
+            assert socks5.request(data).size <= len(data)
+    wanted = socks5.greeting_missing(data)
     assert wanted == 0 or len(data) < wanted <= 257
 
 

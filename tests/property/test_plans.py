@@ -9,9 +9,10 @@ from tests import hosts
 from tests.hosts import PROJECT
 from tests.property.strategies import SOURCE_FACTS, environs, names, requests
 
-from claudebox import plan
+from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Mount, MountRequest, NameRequest, Plan, Policy
+from claudebox.plan import compose
+from claudebox.plan.model import Mount, Plan
 
 THERE = ("/srv/data", "/srv/data/sub", f"{PROJECT}/src", "/opt/tool")
 KINDS = ["bind", "ro-bind", "tmpfs", "dir", "symlink", "file", "mask"]
@@ -23,7 +24,7 @@ def made(mounts: tuple[MountRequest, ...], *, unsafe: bool = False) -> Plan | No
     policy = Policy("exec", ("true",), mounts=mounts, unsafe_mounts=unsafe)
     host = hosts.asking(hosts.debian(sockets=(MASKED,)), policy, *SOURCE_FACTS, there=THERE)
     try:
-        return plan.make(policy, host)
+        return compose.make(policy, host)
     except ClaudeboxError:
         return None
 
@@ -53,7 +54,7 @@ def test_rows_are_arranged_one_per_destination_parents_first_in_whatever_order_t
     results: list[tuple[Mount, ...] | None] = []
     for order in (listed, shuffled, listed[::-1]):
         try:
-            results.append(plan.arrange(order))
+            results.append(compose.arrange(order))
         except ClaudeboxError:
             results.append(None)
 
@@ -130,12 +131,12 @@ def test_the_generator_of_mounts_finds_both_what_is_refused_and_what_is_not():
 def test_nothing_enters_the_environment_unless_it_is_named(environ, asked):
     # proves SAND-02, SAND-03, D-04
     policy = Policy("exec", ("true",), names=tuple(NameRequest(name, "--env") for name in asked))
-    bare = {row.name: row for row in plan.make(Policy("exec", ("true",)), hosts.debian(environ={})).variables}
+    bare = {row.name: row for row in compose.make(Policy("exec", ("true",)), hosts.debian(environ={})).variables}
     if set(asked) & set(bare):
         with pytest.raises(ClaudeboxError, match="is made by claudebox"):
-            plan.make(policy, hosts.debian(environ=environ))
+            compose.make(policy, hosts.debian(environ=environ))
         return
-    entering = {row.name: row for row in plan.make(policy, hosts.debian(environ=environ)).variables}
+    entering = {row.name: row for row in compose.make(policy, hosts.debian(environ=environ)).variables}
 
     passed = {
         "TERM",
@@ -159,7 +160,7 @@ def test_nothing_enters_the_environment_unless_it_is_named(environ, asked):
 def test_every_distribution_yields_a_sound_plan_for_every_policy(name, network, userns, words):
     # proves SAND-06
     policy = Policy("client", tuple(words), network=network, allow_userns=userns)
-    result = plan.make(policy, hosts.ALL[name]())
+    result = compose.make(policy, hosts.ALL[name]())
 
     assert parents_come_first(result.mounts)
     assert ("net" in result.namespaces) == (network != "full")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from typing import TYPE_CHECKING
 
 from hypothesis import assume, given
 from hypothesis import settings as bounds
@@ -8,9 +9,13 @@ from hypothesis import strategies as st
 from tests import hosts
 from tests.property.strategies import components, environs, names, paths, strings
 
-from claudebox import awareness, console, explain, plan
-from claudebox.git import Repository
-from claudebox.model import MountRequest, NameRequest, Plan, Policy
+from claudebox import console
+from claudebox.config.model import MountRequest, NameRequest, Policy
+from claudebox.facts.git import Repository
+from claudebox.plan import compose, explain, sandbox_md
+
+if TYPE_CHECKING:
+    from claudebox.plan.model import Plan
 
 
 def renderings(made: Plan) -> dict[str, str]:
@@ -48,11 +53,11 @@ def test_every_line_can_be_printed_whatever_names_paths_and_values_are(
         repository=Repository(project, linked=True, problem=f"no: {problem}"), sockets=(f"{project}/{socket}",),
     )  # fmt: skip
     assume(not nested)  # which is refused
-    made = plan.make(policy, hosts.asking(host, policy))
+    made = compose.make(policy, hosts.asking(host, policy))
 
     for name, text in renderings(made).items():
         assert all(line.isprintable() for line in text.split("\n")), name
-    described = next(row.content for row in made.mounts if row.dest == awareness.PATH).decode()
+    described = next(row.content for row in made.mounts if row.dest == sandbox_md.PATH).decode()
     assert all(line.isprintable() for line in described.split("\n"))
 
 
@@ -71,7 +76,7 @@ def test_what_looks_secret_is_in_no_rendering(by_name, by_shape):
     environ = {name: f"canary{value}" for name, value in by_name.items()}
     environ |= {f"V_{name}": shape.format(f"canary{index}") for index, (name, shape) in enumerate(by_shape.items())}
     policy = Policy("client", names=tuple(NameRequest(name, "--env") for name in environ))
-    made = plan.make(policy, hosts.debian(environ=environ))
+    made = compose.make(policy, hosts.debian(environ=environ))
 
     assert {row.name for row in made.variables if row.secret} == set(environ)
     for name, text in renderings(made).items():

@@ -10,10 +10,10 @@ import urllib.parse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudebox.broker.substitution import Cleaner, encodings
-from claudebox.commands.fingerprints import Fingerprints, is_telling
-from claudebox.placeholder import shaped_like
-from claudebox.secrets import VALUE_PREFIXES
+from claudebox.broker.inject.substitute import Cleaner, encodings
+from claudebox.launch.placeholder import shaped_like
+from claudebox.report.fingerprints import Fingerprints, is_telling
+from claudebox.tables.secret_patterns import VALUE_PREFIXES
 
 _PRINTABLE = st.characters(min_codepoint=33, max_codepoint=126)
 _TOKENS = st.text(

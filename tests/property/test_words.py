@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 from tests import hosts
 from tests.property.strategies import FLAGS, environs, foreign_words, own_words, strings
 
-from claudebox import plan, policy, settings, wishes
+from claudebox.config import parsers, policy, settings
+from claudebox.config.settings import Settings
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Plan
-from claudebox.settings import Settings
+from claudebox.plan import compose
+from claudebox.plan.model import Plan
 
 
 @given(
@@ -66,7 +67,7 @@ def test_any_arguments_are_understood_or_refused(argv, environ):
 def test_any_arguments_lead_to_a_plan_or_to_an_error_for_a_person(argv, environ, home):
     def made() -> Plan:
         wishes = policy.decide(settings.read(argv, environ), home=home, workdir=hosts.PROJECT)
-        return plan.make(wishes, hosts.asking(hosts.debian(environ=environ), wishes))
+        return compose.make(wishes, hosts.asking(hosts.debian(environ=environ), wishes))
 
     outcome = attempt(made)
 
@@ -93,7 +94,7 @@ def test_a_colon_that_belongs_to_a_path_can_be_written(source, dest):
     source, dest = f"/s{source.replace(chr(92), '')}", f"/d{dest.replace(chr(92), '')}"
     written = f"{source.replace(':', chr(92) + ':')}:{dest.replace(':', chr(92) + ':')}"
 
-    assert wishes.split(written) == (source, dest)
+    assert parsers.split(written) == (source, dest)
 
 
 @given(strings)
@@ -103,4 +104,4 @@ def test_only_what_every_program_takes_for_a_name_is_a_name(text):
         char in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_" for char in text
     )
 
-    assert wishes.valid_name(text) == (plain and not text[0].isdigit())
+    assert parsers.valid_name(text) == (plain and not text[0].isdigit())

@@ -105,7 +105,10 @@ def altered(checkout: str) -> Iterator[Altered]:
         os.chmod(base, 0o755)
         changes = dict(edits or {})
         if bwrap:
-            changes["baked.py"] = ("TOOLS: dict[str, str] = {}", f"TOOLS: dict[str, str] = {{'bwrap': {bwrap!r}}}")
+            changes["build_paths.py"] = (
+                "TOOLS: dict[str, str] = {}",
+                f"TOOLS: dict[str, str] = {{'bwrap': {bwrap!r}}}",
+            )
         for module, (old, new) in changes.items():
             path = Path(base, "src/claudebox", module)
             text = path.read_text()

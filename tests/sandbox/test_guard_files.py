@@ -9,9 +9,9 @@ import time
 import pytest
 from tests.sandbox import repositories
 
-from claudebox import guard
+from claudebox.tables import project_paths
 
-NAMES = [name for name, _, _ in guard.PROTECTED]
+NAMES = [name for name, _, _ in project_paths.PROTECTED]
 WORK = """
 set -e
 git checkout -q -b topic; echo 1 >one; git add one; git commit -qm one; git tag v1; git tag -a v2 -m two
@@ -63,7 +63,7 @@ def test_commits_in_a_worktree_and_in_a_submodule_go_on(box):
 def test_what_the_tools_of_the_host_obey_cannot_change(box, present):
     # proves SEC-04, C20, C21, C22, D20, D21, E06
     checkout = repositories.make(box)
-    directories = [name for name, stub, _ in guard.PROTECTED if stub == "directory"]
+    directories = [name for name, stub, _ in project_paths.PROTECTED if stub == "directory"]
     if present:
         for name in NAMES:
             content = "" if name.endswith(".toml") else "{}"
@@ -161,7 +161,7 @@ def test_a_directory_that_nobody_can_write_needs_no_stand_in(user_box):
 def test_a_filesystem_without_sockets_gets_directories(user_box, altered):
     # proves C20, C21
     checkout = repositories.make(user_box)
-    altered(user_box, edits={"journal.py": ("os.mknod(name, stat.S_IFSOCK | 0o600, dir_fd=directory)",
+    altered(user_box, edits={"launch/stubs.py": ("os.mknod(name, stat.S_IFSOCK | 0o600, dir_fd=directory)",
                                             "raise PermissionError(1, 'no sockets here')")})  # fmt: skip
     result = user_box.sh(
         "for n in .mcp.json .claudebox.toml; do test -d $n && ! echo x >$n/y; done; git status --porcelain"

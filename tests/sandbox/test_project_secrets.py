@@ -205,7 +205,7 @@ def test_a_detector_that_hangs_fails_or_lies_stops_nothing_and_is_told(user_box,
     repositories.make(user_box)
     user_box.write(".env", f"API_KEY={SECRET}\n")
     base = altered(user_box)
-    Path(base, "src/claudebox/detector.py").write_text(program)
+    Path(base, "src/claudebox/facts/detect_secrets.py").write_text(program)
     started = time.monotonic()
     result = user_box.sh("cat .env", flags=MASK)
     assert time.monotonic() - started < 10
@@ -221,6 +221,6 @@ def test_a_project_without_suspects_imports_nothing_for_it(user_box):
     modules = user_box.host(
         "/usr/bin/python3", "-IS", "-X", "importtime", user_box.program, "-y", "--exec", "--", "true"
     ).stderr
-    assert "claudebox.survey" in modules
-    for module in ("claudebox.leaks", "subprocess", "json", "| re\n"):
+    assert "claudebox.facts.project" in modules
+    for module in ("claudebox.facts.secret_scan", "subprocess", "json", "| re\n"):
         assert module not in modules

@@ -114,7 +114,7 @@ def test_a_bwrap_that_only_looks_like_a_sandbox_is_refused(root_box, altered):
 def test_a_bwrap_that_hangs_is_given_up(user_box, altered):
     # proves E08
     bwrap = install(user_box, "bwrap", FAKE + "import time\ntime.sleep(100)\n")
-    altered(user_box, bwrap=bwrap, edits={"launch.py": ("30.0", "0.5")})
+    altered(user_box, bwrap=bwrap, edits={"launch/start.py": ("30.0", "0.5")})
 
     refused(user_box, by="did not set up the sandbox within", seconds=10)
 
@@ -157,7 +157,7 @@ def test_a_bwrap_without_a_needed_option_is_refused(user_box, altered, missing):
 def test_no_bwrap_at_all_is_said_with_the_remedy(user_box, altered):
     # proves E09
     # The machine has one, so the search itself is made to look for other names.
-    altered(user_box, edits={"programs.py": ('f"{directory}/{name}"', 'f"{directory}/{name}-of-nobody"')})
+    altered(user_box, edits={"facts/programs.py": ('f"{directory}/{name}"', 'f"{directory}/{name}-of-nobody"')})
 
     said = refused(user_box, by="bubblewrap is not installed")
 

@@ -144,7 +144,7 @@ def test_a_launch_that_fails_leaves_no_stand_in(user_box, altered):
 def test_a_project_that_cannot_hold_a_stand_in_is_refused(user_box, altered):
     # proves C20, E08
     repositories.make(user_box)
-    altered(user_box, edits={"journal.py": ("os.mkdir(name, 0o755, dir_fd=directory)\n        elif",
+    altered(user_box, edits={"launch/stubs.py": ("os.mkdir(name, 0o755, dir_fd=directory)\n        elif",
                                             "raise OSError(28, 'No space left on device')\n        elif")})  # fmt: skip
     result = user_box.sh("echo started")
     assert result.returncode == 125
@@ -191,9 +191,9 @@ def test_a_stand_in_that_another_session_replaces_shows_nothing_of_the_host(box,
     # bwrap itself stumbles over a link here; the other file stands for whatever a quicker one can bring about.
     swap = f"        os.unlink({place!r}); os.link({secret!r}, {place!r})\n"
     start = "        os.execve(prepared.plan.bwrap"
-    edits = {"launch.py": (start, swap + start)}
+    edits = {"launch/start.py": (start, swap + start)}
     if not looked:  # without the look from outside it would be read: what is tried here can succeed
-        edits["inspection.py"] = ("    stubs = {stub.path for stub in plan.stubs}\n", "    stubs = set()\n")
+        edits["launch/inspect.py"] = ("    stubs = {stub.path for stub in plan.stubs}\n", "    stubs = set()\n")
     altered(box, edits=edits)
 
     result = box.host(box.program, "-y", "--exec", "--", "cat", place)

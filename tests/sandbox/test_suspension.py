@@ -112,7 +112,7 @@ def test_a_spy_is_stopped_by_signal_where_it_cannot_be_held(user_box, altered):
     altered(
         user_box,
         edits={
-            "custody.py": (
+            "launch/freezer.py": (
                 "_SEIZE, _INTERRUPT, _CONTINUE, _DETACH = 0x4206,",
                 "_SEIZE, _INTERRUPT, _CONTINUE, _DETACH = 0x4999,",
             )
@@ -134,7 +134,10 @@ def test_what_cannot_be_held_is_ended(user_box, altered):
     altered(
         user_box,
         edits={
-            "custody.py": ("_FREEZE_LIMIT, _THAW_LIMIT, _PAUSE = 3.0,", "_FREEZE_LIMIT, _THAW_LIMIT, _PAUSE = 0.0,")
+            "launch/freezer.py": (
+                "_FREEZE_LIMIT, _THAW_LIMIT, _PAUSE = 3.0,",
+                "_FREEZE_LIMIT, _THAW_LIMIT, _PAUSE = 0.0,",
+            )
         },
     )
     with terminal_of(user_box) as terminal:

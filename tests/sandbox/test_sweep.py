@@ -146,7 +146,7 @@ def test_a_large_project_takes_bounded_time_and_says_that_it_was_not_seen_whole(
     large, said = best(user_box.project)
     assert large - small < 0.3, (small, large)
 
-    from claudebox.sweep import Sweep
+    from claudebox.report.changes import Sweep
 
     seen = Sweep(user_box.project, time.time(), budget=0.001).run((), "", frozenset())
     assert not seen.complete

@@ -188,7 +188,7 @@ def test_processes_that_are_shared_start_nothing(box):
 
 def test_a_process_that_outlives_its_sandbox_is_found_and_ended(user_box, background):
     # proves SAND-15, E12
-    from claudebox.commands import verify
+    from claudebox.commands.verify import verify
 
     assert not verify._survives("leftover-none")
     left = background(user_box, "/usr/bin/python3", "-ISc", "import time; time.sleep(60)", "leftover-found")
@@ -198,7 +198,7 @@ def test_a_process_that_outlives_its_sandbox_is_found_and_ended(user_box, backgr
 
 def test_the_probe_outside_of_a_sandbox_finds_everything_broken(box, background):
     # proves SEC-05
-    probe = f"{os.path.dirname(os.path.dirname(box.program))}/src/claudebox/commands/probe.py"
+    probe = f"{os.path.dirname(os.path.dirname(box.program))}/src/claudebox/commands/verify/probe.py"
     spec = {"token": "nekot", "leftover": "x", "names": [], "hidden": [], "read_only": [box.home], "writable": [],
             "workdir": "/nonexistent", "protected": [box.write("protected")],
             "process": background(box, "sleep", "60").pid}  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import need
 from tests.sandbox.terminals import Terminal
 
-from claudebox import guard
+from claudebox.tables import project_paths
 
 
 def refused(box, directory: str, *, by: str = "") -> None:
@@ -232,7 +232,9 @@ def test_the_directory_that_was_examined_is_mounted_whatever_its_name_means_late
     secret = box.mkdir(f"{box.base}/secret")
     box.write(f"{secret}/file", "secret-of-the-host\n")
 
-    shown = swap_while_asking(box, secret, link=link, flags=tuple(f"--allow={name}" for name, _, _ in guard.PROTECTED))
+    shown = swap_while_asking(
+        box, secret, link=link, flags=tuple(f"--allow={name}" for name, _, _ in project_paths.PROTECTED)
+    )
 
     assert "secret-of-the-host" not in shown
     assert "of-the-project" in shown

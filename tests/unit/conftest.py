@@ -9,8 +9,8 @@ import subprocess
 import pytest
 from tests.conftest import need
 
-from claudebox import programs
 from claudebox.errors import ClaudeboxError
+from claudebox.facts import programs
 
 MACHINE = os.uname().machine
 ELF = {"x86_64": 62, "aarch64": 183}

@@ -5,10 +5,11 @@ import json
 import pytest
 from tests import hosts
 
-from claudebox import brokerage, client, explain, login, plan
+from claudebox.config.model import Constant, NameRequest, Policy
 from claudebox.errors import ClaudeboxError
-from claudebox.login import Login
-from claudebox.model import Constant, NameRequest, Policy
+from claudebox.facts import login
+from claudebox.facts.login import Login
+from claudebox.plan import broker, claude_code, compose, explain
 
 POLICY = Policy("client", auth="broker")
 KEY = "sk-ant-real-key"
@@ -16,7 +17,7 @@ KEY = "sk-ant-real-key"
 
 def made(policy=POLICY, **changes):
     changes.setdefault("libraries", ("/lib/python",))
-    return plan.make(policy, hosts.debian(**changes))
+    return compose.make(policy, hosts.debian(**changes))
 
 
 def values(result):
@@ -28,16 +29,16 @@ def config(result):
     return result.broker.services[0].config
 
 
-@pytest.mark.parametrize("name", client.CREDENTIALS)
+@pytest.mark.parametrize("name", claude_code.CREDENTIALS)
 def test_a_credential_of_the_environment_stays_outside_and_its_name_stays(name):
     # proves AUTH-01, I03
     result = made(environ={name: KEY})
 
-    assert values(result)[name] == client.PLACEHOLDER
-    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == client.API_SOCKET
+    assert values(result)[name] == claude_code.PLACEHOLDER
+    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == claude_code.API_SOCKET
     assert config(result)["credentials"] == {name: KEY}
     assert KEY not in str(result.variables) + str(result.mounts)
-    assert [row.dest for row in result.mounts if row.kind == "socket"] == [client.API_SOCKET]
+    assert [row.dest for row in result.mounts if row.kind == "socket"] == [claude_code.API_SOCKET]
 
 
 @pytest.mark.parametrize(
@@ -62,10 +63,10 @@ def test_a_login_stays_outside_and_what_it_is_good_for_is_told():
     traits = (("CLAUDE_CODE_SUBSCRIPTION_TYPE", "max"), ("CLAUDE_CODE_OAUTH_SCOPES", "user:inference user:profile"))
     result = made(environ={}, login=Login("host", "/l", usable=True, traits=traits))
 
-    assert values(result)["CLAUDE_CODE_OAUTH_TOKEN"] == client.PLACEHOLDER
+    assert values(result)["CLAUDE_CODE_OAUTH_TOKEN"] == claude_code.PLACEHOLDER
     assert dict(traits).items() <= values(result).items()
     assert config(result)["login"] == "/l"
-    assert not [row for row in result.mounts if row.dest.startswith(client.LOGIN_INSIDE) and row.source]
+    assert not [row for row in result.mounts if row.dest.startswith(claude_code.LOGIN_INSIDE) and row.source]
 
 
 def test_without_a_credential_or_a_wish_for_it_there_is_no_broker():
@@ -102,9 +103,9 @@ def test_a_project_file_cannot_get_at_the_credential_nor_lead_it_elsewhere(wish)
     # proves EXT-01, I03
     result = made(POLICY.replace(**wish), environ={"ANTHROPIC_API_KEY": KEY})
 
-    assert values(result)["ANTHROPIC_API_KEY"] == client.PLACEHOLDER
+    assert values(result)["ANTHROPIC_API_KEY"] == claude_code.PLACEHOLDER
     assert values(result)["ANTHROPIC_BASE_URL"] == "http://localhost"
-    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == client.API_SOCKET
+    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == claude_code.API_SOCKET
     assert config(result)["upstream"] == ("https", "api.anthropic.com", 443, "")
 
 
@@ -116,8 +117,8 @@ def test_a_base_url_of_the_person_is_the_upstream():
     assert config(made(environ=environ))["upstream"] == ("https", "gate.example", 443, "/x")
     assert config(made(named, environ=environ))["upstream"] == ("https", "gate.example", 443, "/x")
     assert config(made(constant, environ=environ))["upstream"] == ("http", "::1", 8080, "")
-    assert client.FIRST_PARTY not in values(made(environ=environ))
-    assert client.FIRST_PARTY in values(made(environ={"ANTHROPIC_API_KEY": KEY}))
+    assert claude_code.FIRST_PARTY not in values(made(environ=environ))
+    assert claude_code.FIRST_PARTY in values(made(environ={"ANTHROPIC_API_KEY": KEY}))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_a_base_url_of_the_person_is_the_upstream():
     ],
 )
 def test_addresses_are_read(address, wanted):
-    found = brokerage.read_upstream(address)
+    found = broker.read_upstream(address)
 
     assert (found.scheme, found.host, found.port, found.prefix) == wanted
 
@@ -146,7 +147,7 @@ def test_addresses_are_read(address, wanted):
 )  # fmt: skip
 def test_what_is_not_an_address_is_refused_without_being_shown(address):
     with pytest.raises(ClaudeboxError) as raised:
-        brokerage.read_upstream(address)
+        broker.read_upstream(address)
 
     assert "u:p" not in str(raised.value) + raised.value.hint
 

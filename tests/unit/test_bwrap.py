@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from claudebox import bwrap
-from claudebox.bwrap import Pin
-from claudebox.model import Mount, Plan, Variable
+from claudebox.plan import bwrap_args
+from claudebox.plan.bwrap_args import Pin
+from claudebox.plan.model import Mount, Plan, Variable
 
 PLAN = Plan(
     bwrap="/usr/bin/bwrap",
@@ -28,7 +28,7 @@ PLAN = Plan(
 
 
 def options(**changes):
-    return list(bwrap.options(PLAN.replace(**changes)))
+    return list(bwrap_args.options(PLAN.replace(**changes)))
 
 
 def mount(row: Mount, **changes):

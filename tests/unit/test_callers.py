@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from claudebox.broker.callers import Attributed, Callers
+from claudebox.broker.proxy.callers import Attributed, Callers
 
 CALL = """
 import socket, sys

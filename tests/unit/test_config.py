@@ -12,9 +12,9 @@ from hashlib import sha256
 
 import pytest
 
-from claudebox import config, document, settings
+from claudebox.config import files, settings, validate
+from claudebox.config.settings import Given, Settings
 from claudebox.errors import ClaudeboxError
-from claudebox.settings import Given, Settings
 
 NOTHING = Settings({})
 
@@ -31,7 +31,7 @@ class Person:
         os.chmod(self.state, 0o700)
 
     def reader(self, *, keep=True):
-        return config.Reader(self.home, keep=keep)
+        return files.Reader(self.home, keep=keep)
 
     def defaults(self, text):
         return self._write(f"{self.state}/config.toml", text)
@@ -50,7 +50,7 @@ class Person:
 
     def read(self, *argv, environ=None):
         flags = settings.parse(argv)
-        return settings.merge(flags, environ or {}, config.layers(flags, environ or {}, self.reader()))
+        return settings.merge(flags, environ or {}, files.layers(flags, environ or {}, self.reader()))
 
     def read_file(self):
         return self.reader().layer(self.reader().project(self.project))
@@ -309,7 +309,7 @@ HOSTILE = {
     "device": (lambda path: os.symlink("/dev/zero", path), "is not a file|is a link"),
     "dangling link": (lambda path: os.symlink("/nowhere", path), "cannot be read: No such file|is a link"),
     "loop": (lambda path: os.symlink(path, path), "Too many levels|is a link"),
-    "huge": (fill(b"#" * (config.LIMIT + 1)), "is larger than 256 KiB"),
+    "huge": (fill(b"#" * (files.LIMIT + 1)), "is larger than 256 KiB"),
     "sparse": (sparse, "is larger than 256 KiB"),
     "deep array": (fill(b"a = " + b"[" * 100_000), "nested too deeply"),
     "deep table": (fill(b"a = " + b"{b=" * 50_000), "nested too deeply"),
@@ -424,7 +424,7 @@ def test_some_settings_never_come_from_a_project(person, text, message):
 def test_a_file_that_was_read_before_is_not_parsed_again(person, monkeypatch):
     path = person.defaults('network = "none"\n')
     before = person.read()
-    monkeypatch.setattr(document, "read", lambda _source: pytest.fail("parsed again"))
+    monkeypatch.setattr(validate, "read", lambda _source: pytest.fail("parsed again"))
 
     assert person.read().given == before.given
 

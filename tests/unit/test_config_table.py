@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from tests.conftest import REPOSITORY
 
-from claudebox import catalogue, config, document, explain, settings, trust
-from claudebox.catalogue import SETTINGS, Field, Setting
-from claudebox.commands import configuration, reference, schema, starter
+from claudebox.commands import config_template, json_schema, profiles, usage
+from claudebox.config import files, options, settings, trust, validate
+from claudebox.config.options import SETTINGS, Field, Setting
+from claudebox.config.settings import Layer, Settings
 from claudebox.errors import ClaudeboxError
-from claudebox.settings import Layer, Settings
+from claudebox.plan import explain
 
 NEW = (
     Setting(
@@ -33,7 +34,7 @@ NEW = (
 @pytest.fixture
 def longer_table(monkeypatch):
     rows = (*SETTINGS, *NEW)
-    for module in (catalogue, settings, document, trust, configuration, reference, schema, starter):
+    for module in (options, settings, validate, trust, profiles, usage, json_schema, config_template):
         monkeypatch.setattr(module, "SETTINGS", rows)
 
 
@@ -45,7 +46,7 @@ def home(tmp_path):
 
 def layers(home, text):
     (home / ".claudebox/config.toml").write_text(text)
-    return config.layers(Settings({}), {}, config.Reader(str(home), keep=False))
+    return files.layers(Settings({}), {}, files.Reader(str(home), keep=False))
 
 
 def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
@@ -63,18 +64,18 @@ def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
     with pytest.raises(ClaudeboxError, match="did you mean `weather`"):
         layers(home, 'waether = "rain"')
     # help, man page, completions
-    assert "--weather SKY" in "\n".join(reference.help_text())
-    for rendering in (reference.man_page(), reference.bash_completion(), reference.zsh_completion()):
+    assert "--weather SKY" in "\n".join(usage.help_text())
+    for rendering in (usage.man_page(), usage.bash_completion(), usage.zsh_completion()):
         assert "weather" in rendering
         assert "rain" in rendering
-    assert "-l weather" in reference.fish_completion()
-    assert "garden" in reference.man_page()
+    assert "-l weather" in usage.fish_completion()
+    assert "garden" in usage.man_page()
     # schema, the file of --init
-    properties = json.loads(schema.text())["properties"]
+    properties = json.loads(json_schema.text())["properties"]
     assert properties["weather"]["enum"] == ["sun", "rain"]
     assert properties["garden"]["items"]["required"] == ["plant"]
-    assert '#weather = "sun"' in starter.text()
-    assert "#[[garden]]" in starter.text()
+    assert '#weather = "sun"' in config_template.text()
+    assert "#[[garden]]" in config_template.text()
     # judgement of a project file
     changed = {change.text: change.widens for change in trust.changes(settings.read([], {}), merged)}
     assert changed["weather: sun -> rain"] is False
@@ -93,12 +94,12 @@ def test_the_schema_of_the_documentation_is_up_to_date():
     # proves PROF-01
     stored = (REPOSITORY / "docs/claudebox.schema.json").read_text()
 
-    assert stored == schema.text() + "\n", "run `bin/claudebox --schema >docs/claudebox.schema.json`"
+    assert stored == json_schema.text() + "\n", "run `bin/claudebox --schema >docs/claudebox.schema.json`"
 
 
 def test_the_schema_knows_every_key_and_no_other():
     # proves PROF-01
-    document_of_schema = json.loads(schema.text())
+    document_of_schema = json.loads(json_schema.text())
 
     assert document_of_schema["additionalProperties"] is False
     assert set(document_of_schema["properties"]) == {row.file_key for row in SETTINGS if row.in_files != "none"}
@@ -109,7 +110,7 @@ def test_the_schema_knows_every_key_and_no_other():
 
 def test_the_file_of_init_changes_nothing_and_every_line_of_it_can_be_put_in_force(home):
     # proves PROF-01
-    text = starter.text()
+    text = config_template.text()
     assert tomllib.loads(text) == {}
 
     lines = [line[1:] if line.startswith("#") and not line.startswith("# ") and line[1:2] != " " else line
@@ -127,7 +128,7 @@ def test_the_file_of_init_changes_nothing_and_every_line_of_it_can_be_put_in_for
 
 def test_the_default_profile_is_what_happens_without_one(home):
     # proves EXT-03
-    (layer,) = config.Reader(str(home), keep=False).profile("default", "--profile")
+    (layer,) = files.Reader(str(home), keep=False).profile("default", "--profile")
     plain, named = settings.read([], {}), settings.merge(settings.parse([]), {}, (layer,))
 
     assert [change for change in trust.changes(plain, named) if change.key not in ("name", "description")] == []
@@ -141,14 +142,14 @@ def test_the_strict_profile_is_strict_in_everything_that_this_version_knows(home
     row = next((row for row in SETTINGS if row.key == key), None)
     if row is None or value not in row.choices:
         pytest.skip(f"this version does not have {key} = {value}")
-    (layer,) = config.Reader(str(home), keep=False).profile("strict", "--profile")
+    (layer,) = files.Reader(str(home), keep=False).profile("strict", "--profile")
 
     assert layer.given[key][0].value == value
 
 
 def test_built_in_profiles_only_tighten_and_give_a_reason_for_each_setting(home):
     # proves EXT-03
-    reader = config.Reader(str(home), keep=False)
+    reader = files.Reader(str(home), keep=False)
     for name, path in reader.names().items():
         chain = reader.profile(name, "--profile")
         before, after = settings.read([], {}), settings.merge(settings.parse([]), {}, chain)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox import diagnosis
+from claudebox.launch import bwrap_errors
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from claudebox import diagnosis
 )
 def test_the_last_words_of_bwrap_become_what_is_wrong_and_a_remedy(said, message):
     # proves UX-05, SAND-14
-    error = diagnosis.explain(said)
+    error = bwrap_errors.explain(said)
 
     assert error.message.startswith(message)
     assert error.hint
@@ -53,12 +53,12 @@ def test_the_last_words_of_bwrap_become_what_is_wrong_and_a_remedy(said, message
 )
 def test_the_remedy_is_the_one_of_this_machine(monkeypatch, settings, words):
     # proves UX-05
-    monkeypatch.setattr(diagnosis, "_setting", lambda name: settings.get(name, b""))
+    monkeypatch.setattr(bwrap_errors, "_setting", lambda name: settings.get(name, b""))
 
     for word in words:
-        assert word in diagnosis.namespace_remedy()
+        assert word in bwrap_errors.namespace_remedy()
 
 
 def test_settings_of_the_kernel_are_read():
-    assert diagnosis._setting("kernel/ostype") == b"Linux"
-    assert diagnosis._setting("kernel/no_such_setting") == b""
+    assert bwrap_errors._setting("kernel/ostype") == b"Linux"
+    assert bwrap_errors._setting("kernel/no_such_setting") == b""

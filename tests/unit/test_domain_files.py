@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox import config, policy, settings
+from claudebox.config import files, policy, settings
 from claudebox.errors import ClaudeboxError
 
 
@@ -13,7 +13,7 @@ def layers(home, text, *, role="config.toml"):
     path = home / ".claudebox" / role
     path.write_text(text)
     path.chmod(0o600)
-    return config.layers(settings.parse([]), {}, config.Reader(str(home), keep=False))
+    return files.layers(settings.parse([]), {}, files.Reader(str(home), keep=False))
 
 
 def listed(home, text, *argv):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox import domains, policy, settings
-from claudebox.domains import Permission, canonical, expand, parse
+from claudebox.config import domains, policy, settings
+from claudebox.config.domains import Permission, canonical, expand, parse
 from claudebox.errors import ClaudeboxError
 
 

@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
-from claudebox import environment
-from claudebox.environment import LOADERS, PASSED, plan_variables, withheld
+from claudebox.config.model import NameRequest, Policy
 from claudebox.errors import ClaudeboxError
-from claudebox.model import NameRequest, Policy, Variable
+from claudebox.plan import environment
+from claudebox.plan.environment import LOADERS, PASSED, plan_variables, withheld
+from claudebox.plan.model import Variable
 
 
 def plan(environ: dict[str, str], *names: str, **changes):

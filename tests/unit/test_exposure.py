@@ -4,11 +4,11 @@ import pytest
 from tests import hosts
 from tests.hosts import HOME, PROJECT, fact
 
-from claudebox import exposure
+from claudebox.config.model import MountRequest, Policy
 from claudebox.errors import ClaudeboxError
-from claudebox.git import Repository
-from claudebox.model import MountRequest, Policy
-from claudebox.surroundings import Destination
+from claudebox.facts.git import Repository
+from claudebox.facts.paths import Destination
+from claudebox.plan import mount_checks
 
 
 def asked(source: str, dest: str = "", *, writable: bool = False) -> MountRequest:
@@ -18,7 +18,7 @@ def asked(source: str, dest: str = "", *, writable: bool = False) -> MountReques
 def plan(*requests: MountRequest, facts=(), there=(), unsafe: bool = False, **changes):
     policy = Policy("client", mounts=requests, unsafe_mounts=unsafe)
     host = hosts.asking(hosts.debian(**changes), policy, *facts, there=there)
-    return list(exposure.plan_mounts(policy, host))
+    return list(mount_checks.plan_mounts(policy, host))
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def plan(*requests: MountRequest, facts=(), there=(), unsafe: bool = False, **ch
 )
 def test_a_project_may_lie_almost_anywhere(path):
     # proves SAND-05
-    exposure.check_workdir(hosts.debian(workdir=fact(path)))
+    mount_checks.check_workdir(hosts.debian(workdir=fact(path)))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_project_may_lie_almost_anywhere(path):
 def test_a_working_directory_that_would_expose_home_or_system_is_refused(path, message):
     # proves SAND-05, C07, C08
     with pytest.raises(ClaudeboxError, match=message) as caught:
-        exposure.check_workdir(hosts.debian(workdir=fact(path)))
+        mount_checks.check_workdir(hosts.debian(workdir=fact(path)))
 
     assert caught.value.status == 125
     assert caught.value.hint
@@ -63,20 +63,20 @@ def test_an_ancestor_of_the_home_is_refused_even_if_no_table_names_it():
     host = hosts.debian(workdir=fact("/data"), home=home.path, home_fact=home)
 
     with pytest.raises(ClaudeboxError, match="contains your home"):
-        exposure.check_workdir(host)
+        mount_checks.check_workdir(host)
 
 
 @pytest.mark.parametrize("real", [HOME, f"{HOME}/.ssh", "/etc", "/"])
 def test_a_link_or_a_bind_mount_is_judged_by_what_it_is(real):
     # proves SAND-05, C06
     with pytest.raises(ClaudeboxError):
-        exposure.check_workdir(hosts.debian(workdir=fact("/srv/innocent", real=real)))
+        mount_checks.check_workdir(hosts.debian(workdir=fact("/srv/innocent", real=real)))
 
 
 def test_a_working_directory_above_something_hidden_is_refused():
     # proves C08
     with pytest.raises(ClaudeboxError, match=r"would expose `/home/alice/\.config/gh`"):
-        exposure.check_workdir(hosts.debian(workdir=fact(f"{HOME}/.config"), not_projects=()))
+        mount_checks.check_workdir(hosts.debian(workdir=fact(f"{HOME}/.config"), not_projects=()))
 
 
 def test_a_mount_becomes_a_pinned_row_of_what_the_path_really_is():
@@ -188,7 +188,7 @@ def test_a_destination_behind_a_link_of_the_project_is_refused():
     host = host.replace(destinations={inside: Destination(through_link=True)})
 
     with pytest.raises(ClaudeboxError, match="leads through a link in the project"):
-        list(exposure.plan_mounts(policy, host))
+        list(mount_checks.plan_mounts(policy, host))
 
 
 def test_a_file_cannot_stand_on_a_directory():
@@ -220,7 +220,7 @@ def test_a_mount_behind_a_link_in_another_mount_is_refused():
     host = host.replace(destinations={**host.destinations, "/srv/data/link/x": Destination(through_link=True)})
 
     with pytest.raises(ClaudeboxError, match="leads through a link in `/srv/data`"):
-        list(exposure.plan_mounts(policy, host))
+        list(mount_checks.plan_mounts(policy, host))
 
 
 def test_a_mount_within_a_mount_that_has_another_name_inside_is_refused():
@@ -237,8 +237,8 @@ def test_nothing_can_be_mounted_into_a_repository_that_lies_elsewhere():
 
 
 def test_covering_is_by_whole_names():
-    assert exposure.covers("/a", "/a")
-    assert exposure.covers("/a", "/a/b")
-    assert exposure.covers("/", "/a")
-    assert not exposure.covers("/a", "/ab")
-    assert not exposure.covers("/a/b", "/a")
+    assert mount_checks.covers("/a", "/a")
+    assert mount_checks.covers("/a", "/a/b")
+    assert mount_checks.covers("/", "/a")
+    assert not mount_checks.covers("/a", "/ab")
+    assert not mount_checks.covers("/a/b", "/a")

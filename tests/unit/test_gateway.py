@@ -16,14 +16,15 @@ from dataclasses import dataclass, field
 import pytest
 from tests.unit.test_greetings import client_hello
 
-from claudebox.broker import dialing, hello
-from claudebox.broker import gateway as module
-from claudebox.broker.admission import Doorkeeper, Refusal
-from claudebox.broker.dialing import Dialer, Unreachable, Upstream, interleaved
-from claudebox.broker.gateway import Gateway
-from claudebox.broker.tunnel import Pump
-from claudebox.broker.vicinity import Vicinity
-from claudebox.domains import Permission, parse
+from claudebox.broker.proxy import dial as dialing
+from claudebox.broker.proxy import gateway as module
+from claudebox.broker.proxy import tls_sni
+from claudebox.broker.proxy.acl import Doorkeeper, Refusal
+from claudebox.broker.proxy.dial import Dialer, Unreachable, Upstream, interleaved
+from claudebox.broker.proxy.gateway import Gateway
+from claudebox.broker.proxy.private_ranges import Vicinity
+from claudebox.broker.proxy.tunnel import Pump
+from claudebox.config.domains import Permission, parse
 
 
 class Everywhere(Vicinity):
@@ -158,7 +159,7 @@ def test_tls_that_is_taken_over_arrives_whole(tmp_path):
         greeting = await read(caller)
         far = await dial()
         far.send(b"hello from the handler")
-        seen.extend((name, hello.server_name(greeting)))
+        seen.extend((name, tls_sni.server_name(greeting)))
         caller.send(b"taken over")
         caller.close()
         far.close()
@@ -188,7 +189,7 @@ def test_tls_for_another_name_is_never_handed_on(name):
             await read(caller)
             caller.send(client_hello(name))
             far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            assert await drained(caller) == hello.REFUSAL
+            assert await drained(caller) == tls_sni.REFUSAL
             assert await drained(far) == b""
             assert setting.written[-1]["rule"] == "other-server-name"
             caller.close()
@@ -236,7 +237,7 @@ def test_other_words_than_ours_are_refused_in_their_own_language():
             for text, start in (
                 (b"\x05\x01\x02", b"\x05\xff"),
                 (b"\x05\x01\x00\x05\x02\x00\x03\x09a.example\x00\x50", b"\x05\x00\x05\x07"),
-                (client_hello("a.example"), hello.REFUSAL),
+                (client_hello("a.example"), tls_sni.REFUSAL),
                 (b"BREW / HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
                 (b"CONNECT a.example:x HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
                 (b"CONNECT a.example HTTP/1.1\r\n\r\n", b"HTTP/1.1 403 "),
@@ -314,7 +315,7 @@ def test_a_context_of_the_standard_library_understands_the_refusal():
     channel = context.wrap_bio(incoming, outgoing, server_hostname="a.example")
     with pytest.raises(ssl.SSLWantReadError):
         channel.do_handshake()
-    incoming.write(hello.REFUSAL)
+    incoming.write(tls_sni.REFUSAL)
     with pytest.raises(ssl.SSLError, match="ACCESS_DENIED"):
         channel.do_handshake()
 
@@ -376,7 +377,7 @@ def test_on_the_web_a_server_that_speaks_first_opens_nothing(monkeypatch):
             far.send(b"HTTP/1.0 408 Request Time-out\r\n\r\n")
             await asyncio.sleep(0.1)
             caller.send(client_hello("b.example"))
-            assert await drained(caller) == hello.REFUSAL
+            assert await drained(caller) == tls_sni.REFUSAL
             with contextlib.suppress(ConnectionResetError):  # what it said was never taken
                 assert await drained(far) == b""
             caller.close()

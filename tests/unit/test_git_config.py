@@ -8,7 +8,7 @@ import time
 import pytest
 from tests.conftest import need
 
-from claudebox import git
+from claudebox.facts import git
 
 
 def as_git_reads(content: bytes, directory) -> list[tuple[str, str]]:

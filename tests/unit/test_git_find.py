@@ -7,7 +7,7 @@ import shutil
 
 from tests.unit.conftest import run_git
 
-from claudebox import git
+from claudebox.facts import git
 
 UID = os.getuid()
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from tests.unit.conftest import run_git
 
-from claudebox import git
+from claudebox.facts import git
 
 UID = os.getuid()
 

@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from claudebox.broker import heads, hello, socks
+from claudebox.broker.proxy import requests, socks5, tls_sni
 
 
 def client_hello(name: str | None) -> bytes:
@@ -31,20 +31,20 @@ def refragmented(data: bytes, size: int) -> bytes:
 def test_the_server_is_found_in_the_greeting_of_a_real_client():
     data = client_hello("api.example.org")
 
-    assert hello.missing(data) == 0
-    assert hello.server_name(data) == "api.example.org"
-    assert hello.server_name(client_hello(None)) == ""
+    assert tls_sni.missing(data) == 0
+    assert tls_sni.server_name(data) == "api.example.org"
+    assert tls_sni.server_name(client_hello(None)) == ""
 
 
 def test_a_greeting_is_waited_for_until_it_is_complete():
     data = client_hello("api.example.org")
     for whole in (data, refragmented(data, 100), refragmented(data, 1)):
         for end in range(1, len(whole)):
-            wanted = hello.missing(whole[:end])
+            wanted = tls_sni.missing(whole[:end])
             assert wanted > end
             assert wanted <= len(whole)
-        assert hello.missing(whole) == 0
-        assert hello.server_name(whole) == "api.example.org"
+        assert tls_sni.missing(whole) == 0
+        assert tls_sni.server_name(whole) == "api.example.org"
 
 
 def with_extensions(*extensions: bytes) -> bytes:
@@ -69,9 +69,9 @@ def name_extension(*names: bytes) -> bytes:
     with_extensions(name_extension(b"a.example"))[:-1] + b"",
 ], ids=["twice", "two names", "not ASCII", "too short", "empty", "cut"])  # fmt: skip
 def test_an_ambiguous_greeting_is_refused(data):
-    assert hello.server_name(with_extensions(name_extension(b"a.example"))) == "a.example"
-    with pytest.raises(hello.Malformed):
-        hello.server_name(data + bytes(8 if hello.missing(data) else 0))
+    assert tls_sni.server_name(with_extensions(name_extension(b"a.example"))) == "a.example"
+    with pytest.raises(tls_sni.Malformed):
+        tls_sni.server_name(data + bytes(8 if tls_sni.missing(data) else 0))
 
 
 @pytest.mark.parametrize("data", [
@@ -79,19 +79,19 @@ def test_an_ambiguous_greeting_is_refused(data):
     b"\x16\3\1\x40\0\1\xff\xff\xff" + bytes(16380) + (b"\x16\3\1\x40\0" + bytes(16384)) * 3,
 ])  # fmt: skip
 def test_what_is_no_greeting_is_refused_early(data):
-    with pytest.raises(hello.Malformed):
-        hello.missing(data)
+    with pytest.raises(tls_sni.Malformed):
+        tls_sni.missing(data)
 
 
 def test_a_head_is_taken_apart():
     data = b"GET http://a.example:81/x?y HTTP/1.1\r\nHost: a.example\r\nX-Y:  z \r\n\r\nrest"
-    head = heads.parse(data)
+    head = requests.parse(data)
 
     assert (head.method, head.target, head.version) == ("GET", "http://a.example:81/x?y", "HTTP/1.1")
     assert head.fields == ((b"Host", b"a.example"), (b"X-Y", b"z"))
     assert data[head.size :] == b"rest"
-    assert heads.missing(data) == 0
-    assert heads.missing(data[:20]) == 21
+    assert requests.missing(data) == 0
+    assert requests.missing(data[:20]) == 21
 
 
 @pytest.mark.parametrize("data", [
@@ -104,13 +104,13 @@ def test_a_head_is_taken_apart():
     b"POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\n",
 ])  # fmt: skip
 def test_an_ambiguous_head_is_refused(data):
-    with pytest.raises(heads.Malformed):
-        heads.parse(data)
+    with pytest.raises(requests.Malformed):
+        requests.parse(data)
 
 
 def test_an_endless_head_is_refused():
-    with pytest.raises(heads.Malformed):
-        heads.missing(b"GET / HTTP/1.1\r\nX: " + b"x" * heads.LONGEST)
+    with pytest.raises(requests.Malformed):
+        requests.missing(b"GET / HTTP/1.1\r\nX: " + b"x" * requests.LONGEST)
 
 
 @pytest.mark.parametrize(("text", "found"), [
@@ -118,21 +118,21 @@ def test_an_endless_head_is_refused():
     ("[::1]:443", ("[::1]", 443)),
 ])  # fmt: skip
 def test_an_authority_has_a_host_and_perhaps_a_port(text, found):
-    assert heads.authority(text, 80) == found
+    assert requests.authority(text, 80) == found
 
 
 @pytest.mark.parametrize("text", ["a.example:", "a.example:0", "a.example:65536", "a.example:x", "a.example:٤٤٣",
                                   "a.example:4430000"])  # fmt: skip
 def test_a_port_that_is_none_is_refused(text):
-    with pytest.raises(heads.Malformed):
-        heads.authority(text, 80)
+    with pytest.raises(requests.Malformed):
+        requests.authority(text, 80)
 
 
 @pytest.mark.parametrize("target", ["/x", "https://a.example/", "ftp://a.example/", "a.example:443", "*",
                                     "http://b.example@a.example/"])  # fmt: skip
 def test_only_plain_urls_are_forwarded(target):
-    with pytest.raises(heads.Malformed):
-        heads.split_url(target)
+    with pytest.raises(requests.Malformed):
+        requests.split_url(target)
 
 
 @pytest.mark.parametrize(("target", "found"), [
@@ -140,48 +140,50 @@ def test_only_plain_urls_are_forwarded(target):
     ("http://a.example?x", ("a.example", "/?x")), ("http://a.example:81/x#y", ("a.example:81", "/x#y")),
 ])  # fmt: skip
 def test_a_url_is_split_where_its_host_ends(target, found):
-    assert heads.split_url(target) == found
+    assert requests.split_url(target) == found
 
 
 def test_a_forwarded_head_is_for_one_host_and_one_request():
-    head = heads.parse(
+    head = requests.parse(
         b"POST http://a.example/x HTTP/1.1\r\nHost: evil.example\r\nConnection: keep-alive, X-Private\r\n"
         b"Proxy-Authorization: Basic eA==\r\nX-Private: 1\r\nUpgrade: h2c\r\nX-Other: 2\r\nContent-Length: 3\r\n\r\n"
     )
 
-    assert heads.single(head, "/x", "a.example") == (
+    assert requests.single(head, "/x", "a.example") == (
         b"POST /x HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\nX-Other: 2\r\nContent-Length: 3\r\n\r\n"
     )
 
 
 def test_a_length_survives_being_named_in_connection():
-    head = heads.parse(b"POST / HTTP/1.1\r\nConnection: content-length, transfer-encoding\r\nContent-Length: 3\r\n\r\n")
+    head = requests.parse(
+        b"POST / HTTP/1.1\r\nConnection: content-length, transfer-encoding\r\nContent-Length: 3\r\n\r\n"
+    )
 
-    assert b"Content-Length: 3\r\n" in heads.single(head, "/", "a.example")
+    assert b"Content-Length: 3\r\n" in requests.single(head, "/", "a.example")
 
 
 @pytest.mark.parametrize("data", [b"GET / H", b"\r\n\r\nGET / H", b"G", b"POST", b"PRI * HTTP/2.0"])
 def test_a_request_is_recognised_by_its_first_bytes(data):
-    assert heads.looks_like_request(data)
-    assert not heads.looks_like_request(b"SSH-2.0-x")
-    assert not heads.looks_like_request(b"NICK me")
+    assert requests.looks_like_request(data)
+    assert not requests.looks_like_request(b"SSH-2.0-x")
+    assert not requests.looks_like_request(b"NICK me")
 
 
 def test_socks_is_taken_apart():
-    assert socks.greeting_missing(b"\5") == 2
-    assert socks.greeting_missing(b"\5\2\0") == 4
-    assert socks.greeting_missing(b"\5\1\0") == 0
-    assert socks.anonymous(b"\5\2\2\0")
-    assert not socks.anonymous(b"\5\1\2\0")
+    assert socks5.greeting_missing(b"\5") == 2
+    assert socks5.greeting_missing(b"\5\2\0") == 4
+    assert socks5.greeting_missing(b"\5\1\0") == 0
+    assert socks5.anonymous(b"\5\2\2\0")
+    assert not socks5.anonymous(b"\5\1\2\0")
     wish = b"\5\1\0\3\x09a.example\1\xbb"
     for end in range(1, len(wish)):
-        assert socks.request_missing(wish[:end]) > end
-    assert socks.request(wish + b"rest") == socks.Wish(1, "a.example", 443, len(wish))
-    assert socks.request(b"\5\1\0\1\x7f\0\0\1\0\x50").host == "127.0.0.1"
-    assert socks.request(b"\5\1\0\4" + socket.inet_pton(socket.AF_INET6, "::1") + b"\0\x50").host == "::1"
+        assert socks5.request_missing(wish[:end]) > end
+    assert socks5.request(wish + b"rest") == socks5.Wish(1, "a.example", 443, len(wish))
+    assert socks5.request(b"\5\1\0\1\x7f\0\0\1\0\x50").host == "127.0.0.1"
+    assert socks5.request(b"\5\1\0\4" + socket.inet_pton(socket.AF_INET6, "::1") + b"\0\x50").host == "::1"
 
 
 @pytest.mark.parametrize("data", [b"\4\1\0\3\1a\0\0", b"\5\1\0\2\1a\0\0", b"\5\1\1\3\1a\0\0"])
 def test_what_is_not_socks_is_refused(data):
     with pytest.raises(ValueError, match="SOCKS"):
-        socks.request_missing(data)
+        socks5.request_missing(data)

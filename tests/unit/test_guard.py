@@ -4,9 +4,12 @@ import pytest
 from tests import hosts
 from tests.hosts import PROJECT
 
-from claudebox import guard, plan, policy, settings
+from claudebox.config import policy, settings
+from claudebox.config.model import NameRequest, Policy
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Mount, NameRequest, Policy, Stub
+from claudebox.plan import compose, project
+from claudebox.plan.model import Mount, Stub
+from claudebox.tables import project_paths
 
 GIT = f"{PROJECT}/.git"
 
@@ -17,7 +20,7 @@ def host(*present: str, **options):
 
 
 def rows(machine, wishes: Policy | None = None) -> dict[str, Mount]:
-    return {row.dest: row for row in guard.plan_mounts(wishes or Policy("client"), machine)}
+    return {row.dest: row for row in project.plan_mounts(wishes or Policy("client"), machine)}
 
 
 def allowing(*names: str) -> Policy:
@@ -43,7 +46,7 @@ def test_the_git_directory_cannot_be_renamed_away_with_its_protection():
 def test_what_is_missing_has_a_stand_in_that_cannot_change_either():
     # proves C20, D06
     machine = host(".git/config", ".git/hooks")
-    stubs = guard.stubs(Policy("client"), machine)
+    stubs = project.stubs(Policy("client"), machine)
 
     assert Stub(f"{PROJECT}/.claude", "directory") in stubs
     assert Stub(f"{PROJECT}/.mcp.json", "socket") in stubs
@@ -65,8 +68,8 @@ def test_a_link_cannot_be_protected_and_is_mentioned():
     machine = host(links=(".claude",))
 
     assert f"{PROJECT}/.claude" not in rows(machine)
-    assert not [stub for stub in guard.stubs(Policy("client"), machine) if stub.path.endswith("/.claude")]
-    assert [line for line in guard.warnings(Policy("client"), machine) if ".claude is a link" in line]
+    assert not [stub for stub in project.stubs(Policy("client"), machine) if stub.path.endswith("/.claude")]
+    assert [line for line in project.warnings(Policy("client"), machine) if ".claude is a link" in line]
 
 
 @pytest.mark.parametrize("name", [".claude", ".mcp.json", ".vscode"])
@@ -77,13 +80,13 @@ def test_one_thing_can_be_opened_for_a_launch(name):
     assert f"{PROJECT}/{name}" in rows(machine)
     assert f"{PROJECT}/{name}" not in rows(machine, allowing(name))
     assert f"{PROJECT}/.idea" in rows(machine, allowing(name))
-    assert [line for line in guard.warnings(allowing(name), machine) if name in line]
-    assert not [stub for stub in guard.stubs(allowing(name), machine) if stub.path.endswith(f"/{name}")]
+    assert [line for line in project.warnings(allowing(name), machine) if name in line]
+    assert not [stub for stub in project.stubs(allowing(name), machine) if stub.path.endswith(f"/{name}")]
 
 
 def test_the_git_directory_can_be_opened_as_a_whole():
     # proves SEC-04
-    table = rows(host(".git/config", ".git/hooks"), allowing(guard.GIT))
+    table = rows(host(".git/config", ".git/hooks"), allowing(project_paths.GIT))
 
     assert not [dest for dest in table if dest.startswith(GIT)]
     assert f"{PROJECT}/.claude" in table
@@ -94,13 +97,15 @@ def test_only_what_is_protected_can_be_opened():
     for name in ("", "src", ".git", ".git/hooks", "../x", "/"):
         with pytest.raises(ClaudeboxError, match="`--allow`"):
             policy.decide(settings.read(["--allow", name], {}), home="/h", workdir=PROJECT)
-    wishes = policy.decide(settings.read(["--allow", guard.GIT, "--allow", ".claude"], {}), home="/h", workdir=PROJECT)
-    assert [request.name for request in wishes.allow] == [guard.GIT, ".claude"]
+    wishes = policy.decide(
+        settings.read(["--allow", project_paths.GIT, "--allow", ".claude"], {}), home="/h", workdir=PROJECT
+    )
+    assert [request.name for request in wishes.allow] == [project_paths.GIT, ".claude"]
 
 
 def test_the_plan_makes_stand_ins_and_mounts_over_them():
     # proves SEC-04, C20, C23
-    made = plan.make(Policy("client"), host(".git/config"))
+    made = compose.make(Policy("client"), host(".git/config"))
     order = [row.dest for row in made.mounts]
 
     assert {stub.path for stub in made.stubs} <= set(order)
@@ -108,8 +113,10 @@ def test_the_plan_makes_stand_ins_and_mounts_over_them():
 
 
 def test_names_of_the_tables_are_unique_and_explained():
-    names = [name for name, _, _ in (*guard.PROTECTED, *guard.PROTECTED_IN_GIT)]
+    names = [name for name, _, _ in (*project_paths.PROTECTED, *project_paths.PROTECTED_IN_GIT)]
     assert len(set(names)) == len(names)
-    assert all(why for _, _, why in (*guard.PROTECTED, *guard.PROTECTED_IN_GIT))
-    assert all(why for _, why in (*guard.REPORTED, *guard.REPORTED_TREES))
-    assert {"config", "hooks", "commondir", "config.worktree"} <= {name for name, _, _ in guard.PROTECTED_IN_GIT}
+    assert all(why for _, _, why in (*project_paths.PROTECTED, *project_paths.PROTECTED_IN_GIT))
+    assert all(why for _, why in (*project_paths.REPORTED, *project_paths.REPORTED_TREES))
+    assert {"config", "hooks", "commondir", "config.worktree"} <= {
+        name for name, _, _ in project_paths.PROTECTED_IN_GIT
+    }

@@ -9,9 +9,10 @@ import pytest
 from tests import hosts
 from tests.conftest import need
 
-from claudebox import bubblewrap, host, places, programs, surroundings
+from claudebox.config.model import MountRequest, Policy
+from claudebox.facts import bubblewrap, host, paths, programs
 from claudebox.files import read_small
-from claudebox.model import MountRequest, Policy
+from claudebox.tables import host_paths
 
 
 @pytest.fixture
@@ -74,8 +75,8 @@ def test_the_reader_looks_at_what_was_asked_for_and_at_where_it_would_stand(here
     # proves EXT-02
     assert here.sources[f"{tmp_path}/home"].kind == "directory"
     assert here.sources["/nonexistent"].kind == "missing"
-    assert here.destinations[f"{tmp_path}/home"] == surroundings.Destination(exists=True, directory=True)
-    assert here.destinations["/mnt/home"] == surroundings.Destination()
+    assert here.destinations[f"{tmp_path}/home"] == paths.Destination(exists=True, directory=True)
+    assert here.destinations["/mnt/home"] == paths.Destination()
 
 
 def test_a_destination_behind_a_link_is_noticed(tmp_path, monkeypatch):
@@ -89,7 +90,7 @@ def test_a_destination_behind_a_link_is_noticed(tmp_path, monkeypatch):
     policy = Policy("client", mounts=(MountRequest("/srv", dest, writable=False, origin="--mount-ro"),))
 
     found = host.read(policy, {"HOME": f"{tmp_path}/home", "PATH": "/usr/bin"})
-    assert found.destinations[dest] == surroundings.Destination(through_link=True)
+    assert found.destinations[dest] == paths.Destination(through_link=True)
 
 
 def test_bwrap_is_asked_what_it_can_do(here):
@@ -142,10 +143,10 @@ def test_the_tables_of_places_hide_what_was_promised():
         ".bash_history", ".zsh_history", "/var/lib/tailscale", ".claude", ".claudebox",
     }  # fmt: skip
 
-    assert promised <= {path for path, _ in places.HIDDEN}
-    assert {name for name, _ in places.AGENT_SOCKETS} >= {
+    assert promised <= {path for path, _ in host_paths.HIDDEN}
+    assert {name for name, _ in host_paths.AGENT_SOCKETS} >= {
         "SSH_AUTH_SOCK",
         "DBUS_SESSION_BUS_ADDRESS",
         "XDG_RUNTIME_DIR",
     }
-    assert all(why for _, why in places.HIDDEN)
+    assert all(why for _, why in host_paths.HIDDEN)

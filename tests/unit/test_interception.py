@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.certificates import TestAuthority
 
-from claudebox.broker import certificates
-from claudebox.broker.decisions import Log
-from claudebox.broker.interception import Interceptor
-from claudebox.broker.substitution import Secret
+from claudebox.broker.inject import tls
+from claudebox.broker.inject.substitute import Secret
+from claudebox.broker.inject.tls_proxy import Interceptor
+from claudebox.broker.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -91,7 +91,7 @@ async def bench(tmp_path, answer: Answer, *, trusted: bool = True) -> AsyncItera
     dialer = Loopback(server.sockets[0].getsockname()[1])
     secret = Secret("TOKEN", VALUE, PLACEHOLDER, frozenset({(HOST, 443)}))
     record = Log(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
-    issued = await certificates.obtain([HOST])
+    issued = await tls.obtain([HOST])
     interceptor = Interceptor([secret], issued.contexts, str(bundle), dialer, record)  # type: ignore[arg-type]
     listener = socket.create_server(("127.0.0.1", 0))
     serving = await interceptor.serve(listener, HOST, 443)

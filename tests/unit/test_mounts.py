@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
-from claudebox.git import Repository
-from claudebox.model import Mount, Policy
-from claudebox.mounts import plan_mounts
+from claudebox.config.model import Policy
+from claudebox.facts.git import Repository
+from claudebox.plan.model import Mount
+from claudebox.plan.mounts import plan_mounts
 
 
 def rows(host, policy: Policy | None = None) -> dict[str, Mount]:

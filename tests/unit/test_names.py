@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from claudebox.broker.names import Names
-from claudebox.domains import Permission, parse
+from claudebox.broker.proxy.fake_dns import Names
+from claudebox.config.domains import Permission, parse
 
 
 def names(*patterns: str, most: int = 100, written: list[str] | None = None) -> Names:

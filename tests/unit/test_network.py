@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
-from claudebox import environment, network, plan
-from claudebox.catalogue import SETTINGS
+from claudebox.config.model import Constant, NameRequest, Policy
+from claudebox.config.options import SETTINGS
 from claudebox.errors import ClaudeboxError
-from claudebox.model import Constant, NameRequest, Policy
+from claudebox.plan import compose, environment, network
 
 
 def resolv_conf(content: bytes, tier: str = "full") -> bytes:
@@ -72,7 +72,7 @@ def test_tiers_stand_in_the_order_of_what_they_lead_to():
 
 def test_tier_allow_has_listeners_variables_and_a_broker_and_no_uplink():
     # proves NET-03
-    made = plan.make(allowed("a.example"), hosts.debian())
+    made = compose.make(allowed("a.example"), hosts.debian())
 
     assert made.link is not None
     assert (made.link.program, made.link.forwarder, made.link.barred) == ("", "", ())
@@ -90,7 +90,7 @@ def test_tier_allow_has_listeners_variables_and_a_broker_and_no_uplink():
 
 @pytest.mark.parametrize("tier", ["full", "none"])
 def test_other_tiers_have_nothing_of_it(tier):
-    made = plan.make(Policy("exec", ("true",), network=tier), hosts.debian())
+    made = compose.make(Policy("exec", ("true",), network=tier), hosts.debian())
 
     assert made.broker is None
     assert not {row.name for row in made.variables} & set(network.PROXY_VARIABLES)
@@ -126,8 +126,8 @@ def test_the_proxy_of_the_host_is_shown_without_its_password(url, shown, problem
 
 def test_a_client_that_cannot_log_in_is_announced():
     policy = Policy("client", network="allow", auth="passthrough")
-    assert any("is not listed" in text for text in plan.make(policy, hosts.debian()).warnings)
+    assert any("is not listed" in text for text in compose.make(policy, hosts.debian()).warnings)
 
     listed = policy.replace(domains=(NameRequest("api.anthropic.com", "x"),))
-    assert not any("is not listed" in text for text in plan.make(listed, hosts.debian()).warnings)
-    assert not any("is not listed" in text for text in plan.make(allowed(), hosts.debian()).warnings)
+    assert not any("is not listed" in text for text in compose.make(listed, hosts.debian()).warnings)
+    assert not any("is not listed" in text for text in compose.make(allowed(), hosts.debian()).warnings)

@@ -10,12 +10,13 @@ import threading
 import pytest
 from tests import hosts
 
-from claudebox import plan, settings
+from claudebox.config import settings
+from claudebox.config.model import NameRequest, Policy
+from claudebox.config.policy import decide
 from claudebox.errors import ClaudeboxError
-from claudebox.model import NameRequest, Policy
-from claudebox.nix import access, daemon, handshake, location, references
-from claudebox.nix.model import Daemon, Location, Nix, number
-from claudebox.policy import decide
+from claudebox.facts import nix_daemon, nix_handshake, nix_location
+from claudebox.facts.nix_model import Daemon, Location, Nix, number
+from claudebox.plan import compose, nix_access, nix_references
 
 PROGRAM = "/nix/store/x-nix/bin/nix"
 
@@ -25,7 +26,7 @@ def nix(trusted="no", sandbox="true", version="2.31.5", **changes) -> Nix:
 
 
 def judged(policy=None, **changes):
-    return access.decide(policy or Policy("exec"), nix(**changes))
+    return nix_access.decide(policy or Policy("exec"), nix(**changes))
 
 
 def test_an_untrusted_user_of_a_daemon_with_a_sandbox_gets_the_socket():
@@ -110,14 +111,14 @@ def test_a_daemon_that_cannot_be_used_is_off_without_an_error():
 ])  # fmt: skip
 def test_known_holes_of_the_daemon_are_told(version, warned):
     # proves G04
-    found = access.decide(Policy("exec"), nix().replace(daemon=Daemon(version, "2.31.5", "no", "true")))
+    found = nix_access.decide(Policy("exec"), nix().replace(daemon=Daemon(version, "2.31.5", "no", "true")))
 
     assert bool(found.warnings) == warned
 
 
 def test_a_project_file_has_no_say():
     # proves NIXSEC-01, EXT-01
-    from claudebox.catalogue import SETTINGS
+    from claudebox.config.options import SETTINGS
 
     rows = {row.key: row.in_files for row in SETTINGS}
     assert rows["nix"] == rows["nixpkgs"] == "user"
@@ -125,10 +126,10 @@ def test_a_project_file_has_no_say():
 
 def test_the_decision_is_part_of_the_plan_and_of_what_is_shown():
     # proves NIXSEC-01, UX-01
-    from claudebox import explain
+    from claudebox.plan import explain
 
     host = hosts.debian_with_nix()
-    made = plan.make(Policy("exec", ("true",)), host)
+    made = compose.make(Policy("exec", ("true",)), host)
 
     assert made.nix is not None
     assert made.relay is not None
@@ -140,7 +141,7 @@ def test_the_decision_is_part_of_the_plan_and_of_what_is_shown():
     assert json.loads(explain.as_json(made))["nix"]["access"] == "relay"
     text = next(row.content for row in made.mounts if row.dest == "/run/claudebox/SANDBOX.md").decode()
     assert "nix shell" in text
-    off = plan.make(Policy("exec", ("true",), network="none"), hosts.debian_with_nix())
+    off = compose.make(Policy("exec", ("true",), network="none"), hosts.debian_with_nix())
     text = next(row.content for row in off.mounts if row.dest == "/run/claudebox/SANDBOX.md").decode()
     assert "its daemon is out of reach on purpose" in text
     assert "host's network back" in text
@@ -148,7 +149,7 @@ def test_the_decision_is_part_of_the_plan_and_of_what_is_shown():
 
 def test_the_hosts_configuration_caches_and_profiles_of_nix_are_not_mounted():
     # proves G05, NIXSEC-01
-    made = plan.make(Policy("exec", ("true",)), hosts.nixos())
+    made = compose.make(Policy("exec", ("true",)), hosts.nixos())
 
     sources = [row.source for row in made.mounts if row.kind in ("bind", "ro-bind")]
     assert not [path for path in sources if path.startswith(("/etc/nix", "/nix/var/nix/profiles", "/nix/var/nix/db"))]
@@ -161,7 +162,7 @@ def test_the_hosts_configuration_caches_and_profiles_of_nix_are_not_mounted():
 def test_only_loopback_makes_nix_believe_that_it_is_offline_unless_told():
     # proves TOOL-02
     def configuration(**changes):
-        made = plan.make(Policy("exec", ("true",), nix="daemon", **changes), hosts.nixos())
+        made = compose.make(Policy("exec", ("true",), nix="daemon", **changes), hosts.nixos())
         return {row.name: row.value for row in made.variables}["NIX_CONFIG"]
 
     assert "substitute = true" in configuration(network="none")
@@ -176,11 +177,11 @@ def test_only_loopback_makes_nix_believe_that_it_is_offline_unless_told():
 def test_what_needs_nix_is_refused_where_there_is_none(policy):
     # proves PKG-01
     with pytest.raises(ClaudeboxError, match="needs Nix, and there is none on this machine"):
-        plan.make(policy, hosts.debian())
+        compose.make(policy, hosts.debian())
 
 
 def test_without_nix_nothing_of_it_is_said():
-    made = plan.make(Policy("exec", ("true",)), hosts.debian())
+    made = compose.make(Policy("exec", ("true",)), hosts.debian())
 
     assert made.nix is None
     assert not [row for row in (*made.mounts, *made.variables) if "nix" in repr(row).lower().replace("nix_ssl", "")]
@@ -192,11 +193,11 @@ def test_a_dev_shell_needs_the_daemon_and_a_file_of_the_project():
     wanted = Policy("exec", ("true",), devshell="--devshell")
 
     with pytest.raises(ClaudeboxError, match="no dev shell"):
-        plan.make(wanted, host)
+        compose.make(wanted, host)
     ready = host.replace(nix=host.nix.replace(shell="flake.nix"))
-    assert plan.make(wanted, ready).command[0] == "/bin/bash"
+    assert compose.make(wanted, ready).command[0] == "/bin/bash"
     with pytest.raises(ClaudeboxError, match="needs Nix there, which is off"):
-        plan.make(wanted.replace(network="none"), ready)
+        compose.make(wanted.replace(network="none"), ready)
 
 
 def test_stand_ins_are_what_nix_can_copy_where_it_copies_everything():
@@ -204,7 +205,7 @@ def test_stand_ins_are_what_nix_can_copy_where_it_copies_everything():
     host = hosts.debian_with_nix(guarded=hosts.guarded(repository=False))
 
     def kinds(made):
-        return {stub.kind for stub in plan.make(Policy("exec", ("true",)), made).stubs}
+        return {stub.kind for stub in compose.make(Policy("exec", ("true",)), made).stubs}
 
     assert "socket" not in kinds(host)
     assert "socket" in kinds(host.replace(repository=hosts.REPOSITORY))
@@ -228,14 +229,14 @@ def test_versions_are_numbers():
 ])  # fmt: skip
 def test_store_and_socket_are_where_nix_finds_them(remote, store, socket_path):
     # proves SAND-06, SAND-07
-    found = location.find({"NIX_REMOTE": remote})
+    found = nix_location.find({"NIX_REMOTE": remote})
 
     assert (found.store, found.socket) == (store, socket_path)
 
 
 def test_a_directory_of_state_elsewhere_has_the_socket_too():
     # proves SAND-07
-    assert location.find({"NIX_STATE_DIR": "/srv/state"}).socket == "/srv/state/daemon-socket/socket"
+    assert nix_location.find({"NIX_STATE_DIR": "/srv/state"}).socket == "/srv/state/daemon-socket/socket"
 
 
 @pytest.mark.parametrize("name", ["NIX_REMOTE", "NIX_DAEMON_SOCKET_PATH", "NIX_STATE_DIR"])
@@ -247,7 +248,7 @@ def test_a_socket_is_not_looked_for_in_the_project(name, tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("daemon-socket/socket")
 
-        assert "not an absolute path" in location.find({name: value}).problem
+        assert "not an absolute path" in nix_location.find({name: value}).problem
 
 
 def test_a_configuration_of_the_person_says_nothing_about_the_daemon_of_the_machine(tmp_path, monkeypatch):
@@ -256,11 +257,11 @@ def test_a_configuration_of_the_person_says_nothing_about_the_daemon_of_the_mach
     (tmp_path / "system/nix.conf").write_text("sandbox = false\n")
     (tmp_path / "own").mkdir()
     (tmp_path / "own/nix.conf").write_text("sandbox = true\n")
-    monkeypatch.setattr(daemon, "_SYSTEM", str(tmp_path / "system"))
+    monkeypatch.setattr(nix_daemon, "_SYSTEM", str(tmp_path / "system"))
 
     def asked(where: Location, directory: str) -> Daemon:
         environ = {"NIX_CONF_DIR": str(tmp_path / directory)}
-        return daemon.ask(where, "/usr/bin/nix", environ, str(tmp_path), keep=False, asking=False)
+        return nix_daemon.ask(where, "/usr/bin/nix", environ, str(tmp_path), keep=False, asking=False)
 
     assert "reads another" in asked(Location(), "own").problem
     assert "has not been asked" in asked(Location(), "system").problem
@@ -273,7 +274,7 @@ def test_a_configuration_of_the_person_says_nothing_about_the_daemon_of_the_mach
 ])  # fmt: skip
 def test_a_store_of_an_unknown_kind_closes_the_daemon(remote):
     # proves NIXSEC-01
-    found = location.find({"NIX_REMOTE": remote})
+    found = nix_location.find({"NIX_REMOTE": remote})
 
     assert "NIX_REMOTE" in found.problem
     assert (found.store, found.root) == ("/nix/store", "")
@@ -282,21 +283,21 @@ def test_a_store_of_an_unknown_kind_closes_the_daemon(remote):
 def test_the_name_of_a_store_survives_being_written_down():
     for root in ("/srv/r", "/srv/a b", "/srv/ä&x=1", "/srv/100%"):
         remote = Location(f"{root}/nix/store", root, "/run/s").remote
-        assert location.find({"NIX_REMOTE": remote}).root == root
+        assert nix_location.find({"NIX_REMOTE": remote}).root == root
 
 
 def test_the_directory_of_a_socket_is_bound_only_if_nothing_else_is_in_it(tmp_path):
     # proves SAND-04, NIXSEC-01
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
-        alone = location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "socket")})
+        alone = nix_location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "socket")})
         (tmp_path / "secret").touch()
-        beside = location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "socket")})
+        beside = nix_location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "socket")})
 
     assert alone.problem == ""
     assert "more than the socket" in beside.problem
-    assert "not a socket" in location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "secret")}).problem
-    assert "single-user" in location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "missing")}).problem
+    assert "not a socket" in nix_location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "secret")}).problem
+    assert "single-user" in nix_location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "missing")}).problem
 
 
 def numbers(*values: int) -> bytes:
@@ -332,9 +333,9 @@ def test_a_daemon_is_asked_by_its_own_protocol(tmp_path, answer, expected):
         try:
             if expected is None:
                 with pytest.raises(OSError):
-                    handshake.trust(str(tmp_path / "socket"))
+                    nix_handshake.trust(str(tmp_path / "socket"))
             else:
-                assert handshake.trust(str(tmp_path / "socket")) == expected
+                assert nix_handshake.trust(str(tmp_path / "socket")) == expected
         finally:
             thread.join(10)
 
@@ -349,9 +350,9 @@ COMMIT = "61b7c44c4073f0b827768aff0049561b5110ea5a"
 ])  # fmt: skip
 def test_references_to_package_sets(reference, pinned):
     # proves PKG-01
-    assert references.well_formed(reference)
-    assert references.pinned(reference) == pinned
-    registry = json.loads(references.registry(reference))
+    assert nix_references.well_formed(reference)
+    assert nix_references.pinned(reference) == pinned
+    registry = json.loads(nix_references.registry(reference))
     assert registry["version"] == 2
     if pinned:
         assert registry["flakes"][0]["from"] == {"type": "indirect", "id": "nixpkgs"}
@@ -363,7 +364,7 @@ def test_references_to_package_sets(reference, pinned):
 ])  # fmt: skip
 def test_what_is_no_reference_to_a_package_set(reference):
     # proves PKG-01
-    assert not references.well_formed(reference)
+    assert not nix_references.well_formed(reference)
     if reference:
         with pytest.raises(ClaudeboxError, match="is not a package set"):
             decide(settings.read(["--nixpkgs", reference, "-y", "--exec", "--", "true"], {}), home="/h", workdir="/w")

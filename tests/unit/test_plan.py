@@ -4,32 +4,33 @@ import pytest
 from tests import hosts
 from tests.hosts import HOME, PROJECT
 
-from claudebox import plan, seccomp
-from claudebox.bubblewrap import Bubblewrap
+from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.errors import NOT_FOUND, ClaudeboxError
-from claudebox.git import Repository
-from claudebox.host import Terminal
-from claudebox.model import Mount, MountRequest, NameRequest, Policy
+from claudebox.facts.bubblewrap import Bubblewrap
+from claudebox.facts.git import Repository
+from claudebox.facts.host import Terminal
+from claudebox.plan import compose, seccomp
+from claudebox.plan.model import Mount
 
 CLIENT = Policy("client", ("-p", "hello"))
 
 
 def test_the_client_is_always_told_that_every_permission_is_granted():
     # proves UX-06
-    made = plan.make(CLIENT, hosts.debian())
+    made = compose.make(CLIENT, hosts.debian())
 
     assert made.command == ("/run/claudebox/bin/claude", "--dangerously-skip-permissions", "-p", "hello")
 
 
 def test_a_command_or_a_shell_runs_in_the_very_same_sandbox():
-    client = plan.make(CLIENT, hosts.debian())
-    command = plan.make(Policy("exec", ("make", "-j2")), hosts.debian())
-    shell = plan.make(Policy("shell", ("-l",)), hosts.debian())
+    client = compose.make(CLIENT, hosts.debian())
+    command = compose.make(Policy("exec", ("make", "-j2")), hosts.debian())
+    shell = compose.make(Policy("shell", ("-l",)), hosts.debian())
 
     assert command.command == ("make", "-j2")
     assert shell.command == ("/bin/bash", "-l")
     assert client.replace(command=()) == command.replace(command=()) == shell.replace(command=())
-    assert plan.make(Policy("shell"), hosts.debian(bash=False)).command == ("/bin/sh",)
+    assert compose.make(Policy("shell"), hosts.debian(bash=False)).command == ("/bin/sh",)
 
 
 def test_without_a_client_only_the_client_cannot_start():
@@ -38,9 +39,9 @@ def test_without_a_client_only_the_client_cannot_start():
     host = hosts.debian(client=None, client_problem=problem)
 
     with pytest.raises(ClaudeboxError) as caught:
-        plan.make(CLIENT, host)
+        compose.make(CLIENT, host)
     assert caught.value is problem
-    assert plan.make(Policy("exec", ("true",)), host).command == ("true",)
+    assert compose.make(Policy("exec", ("true",)), host).command == ("true",)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_without_a_client_only_the_client_cannot_start():
 def test_what_cannot_be_confined_is_not_started(changes, message):
     # proves E08, B06, SAND-05
     with pytest.raises(ClaudeboxError, match=message) as caught:
-        plan.make(CLIENT, hosts.debian(**changes))
+        compose.make(CLIENT, hosts.debian(**changes))
 
     assert caught.value.status == 125
     assert caught.value.hint
@@ -66,23 +67,23 @@ def test_what_cannot_be_confined_is_not_started(changes, message):
 
 def test_namespaces_follow_the_tier_and_the_kernel():
     # proves NET-T, SEC-02, A11
-    assert plan.make(CLIENT, hosts.debian()).namespaces == ("user", "pid", "ipc", "uts", "cgroup")
-    assert plan.make(CLIENT.replace(network="none"), hosts.debian()).namespaces[-1] == "net"
-    assert "cgroup" not in plan.make(CLIENT, hosts.unmerged()).namespaces
+    assert compose.make(CLIENT, hosts.debian()).namespaces == ("user", "pid", "ipc", "uts", "cgroup")
+    assert compose.make(CLIENT.replace(network="none"), hosts.debian()).namespaces[-1] == "net"
+    assert "cgroup" not in compose.make(CLIENT, hosts.unmerged()).namespaces
 
 
 def test_the_terminal_is_shared_in_the_foreground_and_given_up_without_one():
     # proves B05, B07
-    assert plan.make(CLIENT, hosts.debian()).detached
-    assert not plan.make(CLIENT, hosts.debian(terminal=Terminal(shared=True))).detached
+    assert compose.make(CLIENT, hosts.debian()).detached
+    assert not compose.make(CLIENT, hosts.debian(terminal=Terminal(shared=True))).detached
 
 
 def test_the_filter_is_the_one_of_the_machine_and_of_the_policy():
     # proves H01, H02
-    assert plan.make(CLIENT, hosts.debian()).seccomp == seccomp.build("x86_64")
-    assert plan.make(CLIENT, hosts.unmerged()).seccomp == seccomp.build("aarch64")
+    assert compose.make(CLIENT, hosts.debian()).seccomp == seccomp.build("x86_64")
+    assert compose.make(CLIENT, hosts.unmerged()).seccomp == seccomp.build("aarch64")
 
-    loose = plan.make(CLIENT.replace(allow_userns=True), hosts.debian())
+    loose = compose.make(CLIENT.replace(allow_userns=True), hosts.debian())
     assert loose.seccomp == seccomp.build("x86_64", allow_userns=True)
     assert not loose.disable_userns
     assert any("user namespaces are allowed" in warning for warning in loose.warnings)
@@ -90,34 +91,36 @@ def test_the_filter_is_the_one_of_the_machine_and_of_the_policy():
 
 def test_an_old_machine_is_used_as_far_as_it_goes_and_the_person_is_told():
     # proves F15
-    made = plan.make(CLIENT, hosts.unmerged())
+    made = compose.make(CLIENT, hosts.unmerged())
 
     assert (made.scoped, made.pin, made.disable_userns, made.sizes) == (False, False, False, False)
     assert any("abstract sockets" in warning for warning in made.warnings)
-    assert not any("abstract" in line for line in plan.make(CLIENT.replace(network="none"), hosts.unmerged()).warnings)
+    assert not any(
+        "abstract" in line for line in compose.make(CLIENT.replace(network="none"), hosts.unmerged()).warnings
+    )
 
 
 def test_the_gate_gives_programs_their_default_signals_back():
     # proves SAND-15
     names = "HUP,INT,QUIT,TERM,USR1,USR2"
-    assert plan.make(CLIENT, hosts.debian()).gate[:2] == ("/usr/bin/env", f"--default-signal={names}")
-    assert plan.make(CLIENT, hosts.unmerged()).gate[0] == "/usr/bin/perl"
-    assert plan.make(CLIENT, hosts.unmerged()).gate[3] == names
+    assert compose.make(CLIENT, hosts.debian()).gate[:2] == ("/usr/bin/env", f"--default-signal={names}")
+    assert compose.make(CLIENT, hosts.unmerged()).gate[0] == "/usr/bin/perl"
+    assert compose.make(CLIENT, hosts.unmerged()).gate[3] == names
 
 
 def test_what_was_ignored_at_the_start_stays_ignored():
     # proves SAND-15
-    without_hangup = plan.make(CLIENT, hosts.debian(ignored_signals=frozenset({1})))
+    without_hangup = compose.make(CLIENT, hosts.debian(ignored_signals=frozenset({1})))
     assert without_hangup.gate[1] == "--default-signal=INT,QUIT,TERM,USR1,USR2"
-    assert plan.make(CLIENT, hosts.debian(ignored_signals=frozenset({1, 2, 3, 10, 12, 15}))).gate[0] == "/bin/sh"
+    assert compose.make(CLIENT, hosts.debian(ignored_signals=frozenset({1, 2, 3, 10, 12, 15}))).gate[0] == "/bin/sh"
 
 
 def test_parents_stand_before_children_whatever_the_order_was():
     # proves C23
     rows = [Mount(dest, "dir", "r") for dest in ("/a/b/c", "/a-b", "/a", "/a/b", "/a b", "/a/b-c", "/")]
-    arranged = [row.dest for row in plan.arrange(rows)]
+    arranged = [row.dest for row in compose.arrange(rows)]
 
-    assert arranged == [row.dest for row in plan.arrange(reversed(rows))]
+    assert arranged == [row.dest for row in compose.arrange(reversed(rows))]
     for index, dest in enumerate(arranged):
         assert not any(other.startswith(f"{dest.rstrip('/')}/") for other in arranged[:index])
 
@@ -130,23 +133,23 @@ def test_where_two_rows_want_one_place_hiding_wins_over_writing_over_reading(fir
     # proves SAND-09
     rows = [Mount("/x", first, "one", "/s"), Mount("/x", second, "two", "/s")]
 
-    assert [row.kind for row in plan.arrange(rows)] == [winner]
-    assert [row.kind for row in plan.arrange(rows[::-1])] == [winner]
+    assert [row.kind for row in compose.arrange(rows)] == [winner]
+    assert [row.kind for row in compose.arrange(rows[::-1])] == [winner]
 
 
 def test_two_equal_claims_to_one_place_are_refused_unless_they_are_the_same():
     one, two = Mount("/x", "bind", "r", "/a"), Mount("/x", "bind", "r", "/b")
 
-    assert plan.arrange([one, one]) == (one,)
+    assert compose.arrange([one, one]) == (one,)
     with pytest.raises(ClaudeboxError, match="two mounts want to be at `/x`"):
-        plan.arrange([one, two])
+        compose.arrange([one, two])
 
 
 @pytest.mark.parametrize("row", [Mount("x", "dir", "r"), Mount("/x", "dir", ""), Mount("/x\0", "dir", "r"),
                                  Mount("/x", "bind", "r", "/s\0")])  # fmt: skip
 def test_a_malformed_row_is_refused(row):
     with pytest.raises(ClaudeboxError, match="malformed"):
-        plan.arrange([row])
+        compose.arrange([row])
 
 
 OWN = ["/etc/passwd", "/etc/resolv.conf", "/etc/ssl/certs", "/etc/hosts", f"{HOME}/.gitconfig", "/etc/localtime"]
@@ -159,7 +162,7 @@ def test_what_claudebox_puts_in_place_cannot_be_replaced_by_a_mount(dest, writab
     policy = CLIENT.replace(mounts=(MountRequest("/srv/x", dest, writable, "--mount-rw"),), unsafe_mounts=True)
 
     with pytest.raises(ClaudeboxError, match=f"the destination `{dest}` is claudebox's own"):
-        plan.make(policy, hosts.asking(hosts.debian(), policy))
+        compose.make(policy, hosts.asking(hosts.debian(), policy))
 
 
 def test_a_mask_cannot_be_lifted_by_a_mount():
@@ -171,7 +174,7 @@ def test_a_mask_cannot_be_lifted_by_a_mount():
     host = hosts.asking(hosts.debian(sockets=(socket,)), policy, there=[socket])
 
     with pytest.raises(ClaudeboxError, match="is claudebox's own"):
-        plan.make(policy, host)
+        compose.make(policy, host)
 
 
 @pytest.mark.parametrize(
@@ -184,17 +187,19 @@ def test_a_mask_cannot_be_lifted_by_a_mount():
 )
 def test_a_repository_that_does_not_fully_work_is_mentioned(repository, words):
     # proves GIT-01, GIT-02, D15
-    made = plan.make(CLIENT, hosts.debian(repository=repository))
+    made = compose.make(CLIENT, hosts.debian(repository=repository))
 
     assert any(words in warning for warning in made.warnings)
 
 
 def test_ordinary_launches_come_without_warnings():
-    assert plan.make(CLIENT, hosts.debian(repository=Repository(PROJECT, f"{PROJECT}/.git"))).warnings == ()
+    assert compose.make(CLIENT, hosts.debian(repository=Repository(PROJECT, f"{PROJECT}/.git"))).warnings == ()
 
 
 def test_a_name_that_is_not_set_is_mentioned_if_a_flag_asked_for_it():
     # proves D-03
     names = (NameRequest("NO_SUCH", "--env"), NameRequest("NOR_THIS", "CLAUDEBOX_EXTRA_ENV"))
 
-    assert plan.make(CLIENT.replace(names=names), hosts.debian()).warnings == ("--env: NO_SUCH is not set on the host",)
+    assert compose.make(CLIENT.replace(names=names), hosts.debian()).warnings == (
+        "--env: NO_SUCH is not set on the host",
+    )

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox import policy, settings, wishes
+from claudebox.config import parsers, policy, settings
+from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.errors import ClaudeboxError
-from claudebox.model import MountRequest, NameRequest, Policy
 
 HOME, WORKDIR = "/home/alice", "/home/alice/project"
 
@@ -47,24 +47,24 @@ def test_exec_needs_a_program(argv, message):
 
 def test_every_wish_keeps_its_origin():
     # proves NET-T
-    wishes = decide(
+    policy = decide(
         "--network", "none", "--env", "B", "--mount-rw", "/x", "--mount-ro", "/y", "--allow-userns", "--unsafe-mounts",
         CLAUDEBOX_EXTRA_ENV="A",
     )  # fmt: skip
 
-    assert (wishes.network, wishes.network_origin) == ("none", "--network")
-    assert wishes.names == (NameRequest("A", "CLAUDEBOX_EXTRA_ENV"), NameRequest("B", "--env"))
-    assert wishes.mounts == (
+    assert (policy.network, policy.network_origin) == ("none", "--network")
+    assert policy.names == (NameRequest("A", "CLAUDEBOX_EXTRA_ENV"), NameRequest("B", "--env"))
+    assert policy.mounts == (
         MountRequest("/y", "/y", writable=False, origin="--mount-ro"),
         MountRequest("/x", "/x", writable=True, origin="--mount-rw"),
     )
-    assert wishes.allow_userns
-    assert wishes.unsafe_mounts
+    assert policy.allow_userns
+    assert policy.unsafe_mounts
 
 
 @pytest.mark.parametrize("name", ["A", "_", "a1", "PATH_2", "_x"])
 def test_ordinary_names_of_variables_are_taken(name):
-    assert wishes.valid_name(name)
+    assert parsers.valid_name(name)
     assert decide("--env", name).names[0].name == name
 
 
@@ -73,7 +73,7 @@ def test_ordinary_names_of_variables_are_taken(name):
 )
 def test_a_name_on_which_programs_disagree_is_no_name(name):
     # proves A14, D-03
-    assert not wishes.valid_name(name)
+    assert not parsers.valid_name(name)
 
 
 @pytest.mark.parametrize("argv", [("--env", "A=B"), ("--env=A=B",), ("--env", "1A"), ("--env", "a\x1bb")])

@@ -5,7 +5,8 @@ import os
 import pytest
 from tests.unit.conftest import elf
 
-from claudebox import baked, programs
+from claudebox import build_paths
+from claudebox.facts import programs
 
 
 @pytest.mark.parametrize("entry", ["", ".", "bin", "./bin", "../bin", "~/bin", ":", "::"])
@@ -59,6 +60,6 @@ def test_a_tool_must_be_a_file_that_can_be_run(tree):
 def test_a_package_build_decides_where_its_tools_are(tree, monkeypatch):
     # proves NIX-03
     tree.write("system/bwrap", elf())
-    monkeypatch.setattr(baked, "TOOLS", {"bwrap": "/nix/store/x-bubblewrap/bin/bwrap"})
+    monkeypatch.setattr(build_paths, "TOOLS", {"bwrap": "/nix/store/x-bubblewrap/bin/bwrap"})
 
     assert programs.find_tool("bwrap", (tree.bin,)) == "/nix/store/x-bubblewrap/bin/bwrap"

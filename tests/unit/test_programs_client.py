@@ -8,7 +8,8 @@ import time
 import pytest
 from tests.unit.conftest import ELF, MACHINE, elf
 
-from claudebox import baked, programs
+from claudebox import build_paths
+from claudebox.facts import programs
 
 PLATFORM = {"x86_64": "x64", "aarch64": "arm64"}
 
@@ -238,7 +239,7 @@ def test_a_client_that_belongs_to_the_package_comes_before_the_hosts(tree, monke
     tree.write("bin/claude", elf())
     bundled = tree.write("store/bin/claude", b"#!/nix/store/x-bash/bin/bash -e\nexec claude-wrapped\n")
     control = tree.find()
-    monkeypatch.setattr(baked, "TOOLS", {"claude": bundled})
+    monkeypatch.setattr(build_paths, "TOOLS", {"claude": bundled})
 
     assert control.path != bundled
     assert tree.find() == programs.Client(bundled, bundled)

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudebox import record, settings
-from claudebox.broker.decisions import Log
-from claudebox.commands import log, receipt
+from claudebox.broker.log import Log
+from claudebox.commands import log
+from claudebox.config import settings
 from claudebox.errors import ClaudeboxError
+from claudebox.launch import session_log
+from claudebox.report import receipt
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ plain = st.recursive(
 
 @given(plain)
 def test_what_is_written_is_json_in_ascii_on_one_line(value):
-    text = record.render(value)
+    text = session_log.render(value)
 
     assert json.loads(text) == json.loads(json.dumps(value))
     assert text.isascii()
@@ -41,7 +43,7 @@ def test_what_is_written_is_json_in_ascii_on_one_line(value):
 
 
 def test_a_record_is_the_persons_alone(state):
-    made = record.Record(state, "project")
+    made = session_log.Record(state, "project")
     made.write("start", {"name": "\udcff\x1b[31m"})
     made.close()
 
@@ -51,11 +53,11 @@ def test_a_record_is_the_persons_alone(state):
 
 
 def test_old_records_go_and_new_ones_stay(state, monkeypatch):
-    monkeypatch.setattr(record, "MOST_FILES", 8)
+    monkeypatch.setattr(session_log, "MOST_FILES", 8)
     names: list[str] = []
     kept: list[str] = []
     for _ in range(22):
-        made = record.Record(state, "project")
+        made = session_log.Record(state, "project")
         made.write("start", {})
         made.close()
         names.append(made.name)
@@ -68,9 +70,9 @@ def test_old_records_go_and_new_ones_stay(state, monkeypatch):
 
 
 def test_records_are_bounded_in_size(state, monkeypatch):
-    monkeypatch.setattr(record, "MOST_BYTES", 1000)
+    monkeypatch.setattr(session_log, "MOST_BYTES", 1000)
     for _ in range(16):
-        made = record.Record(state, "project")
+        made = session_log.Record(state, "project")
         made.write("start", {"text": "x" * 400})
         made.close()
         time.sleep(0.002)
@@ -81,7 +83,7 @@ def test_records_are_bounded_in_size(state, monkeypatch):
 def test_where_nothing_can_be_written_a_warning_is_all(state, capfd):
     os.makedirs(state, mode=0o700)
     Path(f"{state}/log").touch()
-    made = record.Record(state, "project")
+    made = session_log.Record(state, "project")
     made.write("start", {})
 
     assert made.descriptor == -1
@@ -89,7 +91,7 @@ def test_where_nothing_can_be_written_a_warning_is_all(state, capfd):
 
 
 def test_a_full_disk_ends_the_record_and_nothing_else(capfd):
-    made = record.Record.__new__(record.Record)
+    made = session_log.Record.__new__(session_log.Record)
     made.descriptor, made._directory = os.open("/dev/full", os.O_WRONLY), -1
     made.write("start", {})
     made.write("end", {})
@@ -128,7 +130,7 @@ def filled(state):
     """Return a home with a record of this project and one of another."""
     made = {}
     for project in ("this", "that"):
-        made[project] = record.Record(state, project)
+        made[project] = session_log.Record(state, project)
         made[project].write("start", {"program": "client", "project": f"/{project}", "network": "allow", "withheld": 2,
                                       "withheld_names": ("A", "B"), "variables": ({"name": "T", "origin": "host"},
                                       {"name": "HOME", "origin": "claudebox"})})  # fmt: skip
@@ -141,7 +143,7 @@ def filled(state):
 
 
 def shown(state, capfd, monkeypatch, *argv):
-    monkeypatch.setattr("claudebox.instance.locate", lambda _home, _root: type("I", (), {"name": "this"}))
+    monkeypatch.setattr("claudebox.state.locate", lambda _home, _root: type("I", (), {"name": "this"}))
     assert log.run({"HOME": os.path.dirname(state)}, settings.parse(["--log", *argv])) == 0
     return capfd.readouterr().out
 

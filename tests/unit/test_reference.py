@@ -6,16 +6,16 @@ import subprocess
 
 import pytest
 
-from claudebox import settings
-from claudebox.catalogue import SETTINGS, Setting
-from claudebox.commands import reference
+from claudebox.commands import usage
+from claudebox.config import settings
+from claudebox.config.options import SETTINGS, Setting
 
 RENDERINGS = {
-    "help": lambda: "\n".join(reference.help_text()),
-    "man page": reference.man_page,
-    "bash": reference.bash_completion,
-    "zsh": reference.zsh_completion,
-    "fish": reference.fish_completion,
+    "help": lambda: "\n".join(usage.help_text()),
+    "man page": usage.man_page,
+    "bash": usage.bash_completion,
+    "zsh": usage.zsh_completion,
+    "fish": usage.fish_completion,
 }
 NEW = Setting(
     "weather", ("-w", "--weather"), "choice", "Restrictions", "`sun`: bright; `rain`: it's [wet]: 100% \"so\"",
@@ -28,7 +28,7 @@ def with_new_row(monkeypatch):
     """Add a row to the table, and to the modules that hold the table."""
     rows = (*SETTINGS, NEW)
     monkeypatch.setattr(settings, "SETTINGS", rows)
-    monkeypatch.setattr(reference, "SETTINGS", rows)
+    monkeypatch.setattr(usage, "SETTINGS", rows)
 
 
 def spelled(rendering: str, flag: str) -> str:
@@ -74,7 +74,7 @@ def test_without_the_new_row_nothing_knows_it():
 
 def test_help_fits_a_narrow_terminal_and_names_every_status():
     # proves SAND-14
-    lines = list(reference.help_text())
+    lines = list(usage.help_text())
 
     assert max(map(len, lines)) <= 100
     for status in ("125", "126", "127", "130"):
@@ -83,7 +83,7 @@ def test_help_fits_a_narrow_terminal_and_names_every_status():
 
 
 def test_help_groups_every_row_once():
-    text = "\n".join(reference.help_text())
+    text = "\n".join(usage.help_text())
 
     for row in SETTINGS:
         assert text.count(f"\n{row.group}:\n") == 1
@@ -101,7 +101,7 @@ def complete(*words: str, cwd: str = "/") -> list[str]:
     quoted = " ".join(f"'{word}'" for word in ("claudebox", *words))
     script = f"""
         cd '{cwd}'
-        {reference.bash_completion()}
+        {usage.bash_completion()}
         COMP_WORDS=({quoted}); COMP_CWORD={len(words)}
         _claudebox
         printf '%s\\n' "${{COMPREPLY[@]}}"
@@ -110,7 +110,7 @@ def complete(*words: str, cwd: str = "/") -> list[str]:
 
 
 def test_the_completion_for_bash_is_valid(with_new_row):
-    script = reference.bash_completion()
+    script = usage.bash_completion()
 
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     assert "-F _claudebox" in bash(f"{script}\ncomplete -p claudebox")
@@ -161,7 +161,7 @@ def test_the_completions_for_other_shells_are_valid(shell, rendering, tmp_path, 
 
 
 def test_a_quote_in_a_help_text_does_not_end_the_word_that_it_stands_in(with_new_row):
-    for text, quote in ((reference.zsh_completion(), "'\\''"), (reference.fish_completion(), "\\'")):
+    for text, quote in ((usage.zsh_completion(), "'\\''"), (usage.fish_completion(), "\\'")):
         assert "the host" + quote + "s network" in text
         for line in text.replace(quote, "").splitlines():
             if not line.startswith("#"):
@@ -169,7 +169,7 @@ def test_a_quote_in_a_help_text_does_not_end_the_word_that_it_stands_in(with_new
 
 
 def test_the_man_page_is_understood_without_complaint(tmp_path, with_new_row):
-    page = reference.man_page()
+    page = usage.man_page()
     assert page.startswith(".TH CLAUDEBOX 1")
     assert not [line for line in page.splitlines() if line.startswith("'")]
     for line in page.splitlines():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox.screen import Filter
+from claudebox.launch.pty_filter import Filter
 
 ESC = b"\x1b"
 ST = b"\x1b\\"

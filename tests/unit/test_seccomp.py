@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from claudebox import seccomp
-from claudebox.seccomp import ARCHITECTURES, SYSCALLS
+from claudebox.plan import seccomp
+from claudebox.plan.seccomp import ARCHITECTURES, SYSCALLS
 
 ALLOW = "allow"
 EPERM, ENOSYS, EAFNOSUPPORT, EPROTONOSUPPORT = 1, 38, 97, 93

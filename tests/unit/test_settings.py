@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox import settings
-from claudebox.catalogue import SETTINGS
+from claudebox.config import settings
+from claudebox.config.options import SETTINGS
+from claudebox.config.settings import Given
 from claudebox.errors import ClaudeboxError
-from claudebox.settings import Given
 
 
 def test_defaults_know_that_they_are_defaults():

@@ -10,26 +10,27 @@ import time
 import pytest
 from tests import hosts
 
-from claudebox.commands import tripwire
-from claudebox.commands.fingerprints import Fingerprints, is_telling
-from claudebox.login import Login
-from claudebox.model import HeldSecret, Policy
-from claudebox.plan import make
+from claudebox.config.model import Policy
+from claudebox.facts.login import Login
+from claudebox.facts.model import HeldSecret
+from claudebox.plan.compose import make
+from claudebox.report import leaked_values
+from claudebox.report.fingerprints import Fingerprints, is_telling
 
 VALUE = "ghp_0aA1bB2cC3dD4eE5fF6gG7hH8iI9jJ0kK1lL"
 
 
 def search(*paths, values=(("GH_TOKEN", VALUE),), budget=10.0):
-    return tripwire.search(Fingerprints(values), map(str, paths), time.monotonic() + budget)
+    return leaked_values.search(Fingerprints(values), map(str, paths), time.monotonic() + budget)
 
 
 def test_a_value_is_named_with_file_and_line(tmp_path):
     (tmp_path / "notes").write_text(f"one\ntwo\nkey={VALUE}\n")
     (tmp_path / "clean").write_text("nothing\n" * 1000)
     result = search(tmp_path / "notes", tmp_path / "clean")
-    text = "\n".join(tripwire.lines(result, str(tmp_path)))
+    text = "\n".join(leaked_values.lines(result, str(tmp_path)))
 
-    assert result.hits == [tripwire.Hit("GH_TOKEN", str(tmp_path / "notes"), 3, encoded=False)]
+    assert result.hits == [leaked_values.Hit("GH_TOKEN", str(tmp_path / "notes"), 3, encoded=False)]
     assert "GH_TOKEN in notes:3" in text
     assert VALUE not in text
 
@@ -51,7 +52,7 @@ def test_a_value_in_a_commit_is_found_after_it_was_deleted(tmp_path):
     git("commit", "-qm", "one")
     git("rm", "-q", "file")
     git("commit", "-qm", "two")
-    files = list(tripwire.left_behind([str(tmp_path / ".git")], 0, time.monotonic() + 10))
+    files = list(leaked_values.left_behind([str(tmp_path / ".git")], 0, time.monotonic() + 10))
 
     assert "/objects/" in search(*files).hits[0].path
 
@@ -63,7 +64,7 @@ def test_only_what_changed_is_looked_at_and_no_link_is_followed(tmp_path):
     time.sleep(0.2)
     started = time.time()
     (tmp_path / "new").write_text(VALUE)
-    found = list(tripwire.left_behind([str(tmp_path)], started, time.monotonic() + 10))
+    found = list(leaked_values.left_behind([str(tmp_path)], started, time.monotonic() + 10))
 
     assert found == [str(tmp_path / "new")]
     assert search(tmp_path / "link", tmp_path / "pipe", tmp_path).hits == []
@@ -74,7 +75,7 @@ def test_it_ends_in_time_and_says_so(tmp_path):
     result = search(tmp_path / "file", budget=-1.0)
 
     assert not result.complete
-    assert "not all" in "\n".join(tripwire.lines(result, "/"))
+    assert "not all" in "\n".join(leaked_values.lines(result, "/"))
 
 
 def test_many_files_take_little_time(tmp_path):
@@ -83,7 +84,7 @@ def test_many_files_take_little_time(tmp_path):
     started = time.monotonic()
 
     assert search(*(tmp_path / str(index) for index in range(200)), values=[(f"N{i}", os.urandom(20).hex())
-                  for i in range(20)]) == tripwire.Result([], complete=True)  # fmt: skip
+                  for i in range(20)]) == leaked_values.Result([], complete=True)  # fmt: skip
     assert time.monotonic() - started < 5
 
 
@@ -115,7 +116,7 @@ def test_everything_that_was_kept_out_is_looked_for(tmp_path):
     plan = make(Policy("exec", ("true",), auth="passthrough"), hosts.debian(environ=environ))
     plan = plan.replace(variables=tuple(row.replace(value="enters") for row in plan.variables[:1]))
 
-    assert dict(tripwire.values(plan, host)) == {
+    assert dict(leaked_values.values(plan, host)) == {
         "AWS_SECRET_ACCESS_KEY": environ["AWS_SECRET_ACCESS_KEY"],
         "ANTHROPIC_API_KEY": "sk-ant-real",
         "GH_TOKEN": VALUE,

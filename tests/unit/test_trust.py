@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from claudebox import settings, trust
-from claudebox.settings import Given, Layer, Settings
+from claudebox.config import settings, trust
+from claudebox.config.settings import Given, Layer, Settings
 
 
 def merged(**given):

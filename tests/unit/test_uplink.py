@@ -7,15 +7,15 @@ import socket
 
 import pytest
 
-from claudebox import destinations
-from claudebox.uplink import addresses, arguments, barred, rules
+from claudebox.network import addresses, nftables, prefixes, uplink_args
+from claudebox.tables import barred_ranges
 
 
 def test_every_barred_range_has_a_reason_and_is_a_network():
-    for row in destinations.TABLE:
+    for row in barred_ranges.TABLE:
         assert row.reason
         assert str(ipaddress.ip_network(row.prefix)) == row.prefix
-        assert barred.show(barred.parse(row.prefix)) == row.prefix
+        assert prefixes.show(prefixes.parse(row.prefix)) == row.prefix
 
 
 @pytest.mark.parametrize("address", [
@@ -24,15 +24,15 @@ def test_every_barred_range_has_a_reason_and_is_a_network():
 ])  # fmt: skip
 def test_private_addresses_and_their_nat64_forms_are_barred(address):
     # proves NET-01, F02, F03, F06, F07
-    prefix = barred.parse(address)
-    assert any(barred.covers(barred.parse(row.prefix), prefix) for row in destinations.TABLE)
-    wide = ipaddress.ip_address(barred.embedded(prefix)[0])
+    prefix = prefixes.parse(address)
+    assert any(prefixes.covers(prefixes.parse(row.prefix), prefix) for row in barred_ranges.TABLE)
+    wide = ipaddress.ip_address(prefixes.embedded(prefix)[0])
     assert wide == ipaddress.ip_address("64:ff9b::") + int(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "172.15.0.1", "172.32.0.1", "100.63.0.1", "192.0.1.1"])
 def test_public_addresses_are_not_barred(address):
-    assert not any(barred.covers(barred.parse(row.prefix), barred.parse(address)) for row in destinations.TABLE)
+    assert not any(prefixes.covers(prefixes.parse(row.prefix), prefixes.parse(address)) for row in barred_ranges.TABLE)
 
 
 @pytest.mark.parametrize(
@@ -40,17 +40,17 @@ def test_public_addresses_are_not_barred(address):
 )
 def test_ipv6_that_is_not_global_is_not_opened(address):
     # proves F03
-    assert not any(barred.covers(barred.parse(text), barred.parse(address)) for text in destinations.OPEN6)
+    assert not any(prefixes.covers(prefixes.parse(text), prefixes.parse(address)) for text in barred_ranges.OPEN6)
 
 
 def message(family, length, *attributes, route=1):
     body = bytes([family, length, 0, 0, 0, 0, 0, route]) + bytes(4)
-    return 24, body + b"".join(rules.attribute(kind, value) for kind, value in attributes)
+    return 24, body + b"".join(nftables.attribute(kind, value) for kind, value in attributes)
 
 
 def address(family, length, *attributes):
     body = bytes([family, length, 0, 0]) + bytes(4)
-    return 20, body + b"".join(rules.attribute(kind, value) for kind, value in attributes)
+    return 20, body + b"".join(nftables.attribute(kind, value) for kind, value in attributes)
 
 
 def test_addresses_peers_and_networks_without_a_gateway_are_surroundings():
@@ -66,7 +66,7 @@ def test_addresses_peers_and_networks_without_a_gateway_are_surroundings():
         message(socket.AF_INET, 1, (1, four("128.0.0.0"))),
     ])  # fmt: skip
 
-    assert sorted(map(barred.show, found)) == [
+    assert sorted(map(prefixes.show, found)) == [
         "198.51.100.1/32", "198.51.100.2/32", "2001:db8::/64", "2001:db8::5/128", "203.0.113.0/24", "203.0.113.5/32",
         "203.1.0.0/16",
     ]  # fmt: skip
@@ -74,41 +74,42 @@ def test_addresses_peers_and_networks_without_a_gateway_are_surroundings():
 
 def test_what_is_barred_already_is_not_barred_again():
     found = {
-        barred.parse(text) for text in ("192.168.7.0/24", "203.0.113.0/24", "203.0.113.5/32", "fe80::/64", "2a00::/64")
+        prefixes.parse(text)
+        for text in ("192.168.7.0/24", "203.0.113.0/24", "203.0.113.5/32", "fe80::/64", "2a00::/64")
     }
-    assert [barred.show(prefix) for prefix in barred.wanting(found, set())] == ["203.0.113.0/24", "2a00::/64"]
-    assert barred.wanting(found, {barred.parse("203.0.0.0/8"), barred.parse("2a00::/32")}) == []
+    assert [prefixes.show(prefix) for prefix in prefixes.wanting(found, set())] == ["203.0.113.0/24", "2a00::/64"]
+    assert prefixes.wanting(found, {prefixes.parse("203.0.0.0/8"), prefixes.parse("2a00::/32")}) == []
 
 
 def test_the_chain_that_is_hooked_drops_and_ends_in_refusal():
-    for family in rules.FAMILIES:
+    for family in nftables.FAMILIES:
         own = [
             rule
-            for rule in rules.fixed("10.0.2.3", rules.FAMILIES)
-            if rule.family == family and rule.chain == rules.OUT
+            for rule in nftables.fixed("10.0.2.3", nftables.FAMILIES)
+            if rule.family == family and rule.chain == nftables.OUT
         ]
         assert b"refuse" in own[-1].expressions[-1]
         assert own[-1].expressions == own[-1].expressions[-1:]  # it matches everything that is left
-    assert [chain.name for chain in rules.chains(rules.FAMILIES) if chain.hooked] == ["out", "out"]
+    assert [chain.name for chain in nftables.chains(nftables.FAMILIES) if chain.hooked] == ["out", "out"]
 
 
 def test_a_rule_that_comes_back_changed_is_noticed():
     first, second = list(
-        rules.machine([barred.parse("203.0.113.0/24"), barred.parse("203.0.112.0/24")], rules.FAMILIES)
+        nftables.machine([prefixes.parse("203.0.113.0/24"), prefixes.parse("203.0.112.0/24")], nftables.FAMILIES)
     )[::2]
-    sent = rules.expressions(first)
-    assert rules.holds(sent, sent)
-    assert not rules.holds(sent, rules.expressions(second))
-    assert not rules.holds(sent, sent[: len(sent) // 2])
-    assert not rules.holds(sent, b"")
+    sent = nftables.expressions(first)
+    assert nftables.holds(sent, sent)
+    assert not nftables.holds(sent, nftables.expressions(second))
+    assert not nftables.holds(sent, sent[: len(sent) // 2])
+    assert not nftables.holds(sent, b"")
 
 
 def test_uplinks_are_told_to_open_nothing():
     # proves F01, F11, F12, F19
-    pasta = arguments.pasta("/p", "10.0.2.3", 7, "/r", ipv6=True, root=True)
+    pasta = uplink_args.pasta("/p", "10.0.2.3", 7, "/r", ipv6=True, root=True)
     for option in ("--tcp-ports", "--udp-ports", "--tcp-ns", "--udp-ns", "--map-guest-addr"):
         assert pasta[pasta.index(option) + 1] == "none"
     assert "--no-map-gw" in pasta
-    slirp = arguments.slirp4netns("/s", 7, 5, 6, ipv6=False)
+    slirp = uplink_args.slirp4netns("/s", 7, 5, 6, ipv6=False)
     assert {"--disable-host-loopback", "--enable-seccomp"} <= set(slirp)
     assert "--enable-ipv6" not in slirp

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.network import topology
 
-from claudebox.broker.vicinity import Vicinity, Watch
-from claudebox.uplink import barred
+from claudebox.broker.proxy.private_ranges import Vicinity, Watch
+from claudebox.network import prefixes
 
-OWN = [barred.parse(text) for text in ("198.51.100.0/24", "198.51.100.2/32", "2001:db8:77::/64")]
+OWN = [prefixes.parse(text) for text in ("198.51.100.0/24", "198.51.100.2/32", "2001:db8:77::/64")]
 
 
 @pytest.mark.parametrize("address", [
@@ -31,7 +31,7 @@ def test_what_appears_is_added():
     vicinity = Vicinity()
     assert vicinity.problem("203.0.113.80") == ""
 
-    vicinity.add([barred.parse("203.0.113.0/24")])
+    vicinity.add([prefixes.parse("203.0.113.0/24")])
 
     assert vicinity.problem("203.0.113.80")
 

@@ -7,11 +7,14 @@ import os
 import pytest
 from tests import hosts
 
-from claudebox import awareness, explain, plan, policy, settings, sources
+from claudebox.config import policy, settings
+from claudebox.config.model import NameRequest, Policy, Secret
+from claudebox.config.settings import Given, Layer
 from claudebox.errors import ClaudeboxError
-from claudebox.model import HeldSecret, NameRequest, Policy, Secret
-from claudebox.settings import Given, Layer
-from claudebox.uplink.candidates import Candidate
+from claudebox.facts.model import HeldSecret
+from claudebox.facts.uplink import Candidate
+from claudebox.launch import secret_values
+from claudebox.plan import compose, explain, sandbox_md
 
 VALUE = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 HELD = HeldSecret(
@@ -96,7 +99,7 @@ def host(**changes):
 def test_a_plan_has_the_placeholder_and_only_the_broker_has_the_value():
     # proves B13
     wishes = Policy("exec", ("true",), network="inet", secrets=(HELD,))
-    drawn = plan.make(wishes, host())
+    drawn = compose.make(wishes, host())
     variables = {variable.name: variable for variable in drawn.variables}
 
     assert variables["GH_TOKEN"].value == "ghp_other"
@@ -111,7 +114,7 @@ def test_a_plan_has_the_placeholder_and_only_the_broker_has_the_value():
 
 
 def test_hosts_of_secrets_have_addresses_of_the_sandbox_and_listeners_there():
-    drawn = plan.make(Policy("exec", ("true",), network="inet", secrets=(HELD,)), host())
+    drawn = compose.make(Policy("exec", ("true",), network="inet", secrets=(HELD,)), host())
     assert drawn.link is not None
     etc_hosts = next(mount.content for mount in drawn.mounts if mount.dest == "/etc/hosts").decode()
     listeners = {(row.address, row.port) for row in drawn.link.served}
@@ -123,13 +126,14 @@ def test_hosts_of_secrets_have_addresses_of_the_sandbox_and_listeners_there():
 
 
 def test_the_agent_is_told_of_the_placeholder_and_not_of_the_value():
-    text = awareness.describe(Policy("exec", ("true",), network="inet", secrets=(HELD,)), ()).decode()
+    text = sandbox_md.describe(Policy("exec", ("true",), network="inet", secrets=(HELD,)), ()).decode()
 
     assert "GH_TOKEN is a placeholder" in text
     assert "git.example.org:8443" in text
     assert VALUE not in text
     assert (
-        "placeholder" not in awareness.describe(Policy("exec", ("true",), network="none", secrets=(HELD,)), ()).decode()
+        "placeholder"
+        not in sandbox_md.describe(Policy("exec", ("true",), network="none", secrets=(HELD,)), ()).decode()
     )
 
 
@@ -137,32 +141,32 @@ def test_a_value_does_not_enter_under_another_name():
     environ = {**hosts.ENVIRON, "OTHER": f"https://x:{VALUE}@github.com"}
     wishes = Policy("exec", ("true",), network="inet", secrets=(HELD,))
 
-    assert plan.make(wishes, host(environ=environ)).broker is not None
+    assert compose.make(wishes, host(environ=environ)).broker is not None
     with pytest.raises(ClaudeboxError, match="has the value in it"):
-        plan.make(wishes.replace(names=(NameRequest("OTHER", "--env"),)), host(environ=environ))
+        compose.make(wishes.replace(names=(NameRequest("OTHER", "--env"),)), host(environ=environ))
 
 
 def test_a_variable_that_claudebox_makes_is_no_secret():
     held = HELD.replace(env="CLAUDE_CONFIG_DIR")
 
     with pytest.raises(ClaudeboxError, match="is made by claudebox"):
-        plan.make(Policy("exec", ("true",), network="inet", secrets=(held,)), host().replace(held_secrets=(held,)))
+        compose.make(Policy("exec", ("true",), network="inet", secrets=(held,)), host().replace(held_secrets=(held,)))
 
 
 def test_in_tier_none_they_are_not_there_and_the_audit_says_so():
     wishes = Policy("exec", ("true",), network="none", secrets=(HELD,))
-    drawn = plan.make(wishes, hosts.debian())
+    drawn = compose.make(wishes, hosts.debian())
 
     assert "GH_TOKEN" not in {variable.name for variable in drawn.variables}
     assert drawn.broker is None
     assert any("tier none reaches no host" in warning for warning in drawn.warnings)
-    assert sources.hold(wishes, {"GH": VALUE}, (), home="/", workdir="/x") == ()
+    assert secret_values.hold(wishes, {"GH": VALUE}, (), home="/", workdir="/x") == ()
 
 
 def test_in_tier_allow_a_secret_opens_no_way_to_a_host_that_is_not_listed():
     wishes = Policy("exec", ("true",), network="allow", secrets=(HELD,), domains=(NameRequest("github.com", "--x"),))
-    (held,) = sources.hold(wishes, {"GH": VALUE}, (), home="/", workdir="/x")
-    drawn = plan.make(wishes, host().replace(held_secrets=(held,)))
+    (held,) = secret_values.hold(wishes, {"GH": VALUE}, (), home="/", workdir="/x")
+    drawn = compose.make(wishes, host().replace(held_secrets=(held,)))
 
     assert held.hosts == (("github.com", 443),)
     assert any("git.example.org:8443 is not among the domains" in warning for warning in drawn.warnings)
@@ -175,7 +179,7 @@ def hold(source: str, tmp_path, environ=None, **changes):
     wishes = Policy("exec", ("true",), network="inet", secrets=(secret,), **changes)
     (tmp_path / "project").mkdir(exist_ok=True)
     home, workdir = str(tmp_path), str(tmp_path / "project")
-    return sources.hold(wishes, environ or {}, ("/usr/bin", "/bin"), home=home, workdir=workdir)
+    return secret_values.hold(wishes, environ or {}, ("/usr/bin", "/bin"), home=home, workdir=workdir)
 
 
 def test_values_come_from_variables_files_and_commands(tmp_path):
@@ -191,7 +195,7 @@ def test_values_come_from_variables_files_and_commands(tmp_path):
 def test_a_plan_that_is_only_shown_runs_no_command(tmp_path):
     (held,) = hold(f"command:touch {tmp_path}/ran", tmp_path, showing=True)
 
-    assert held.value == sources.UNKNOWN
+    assert held.value == secret_values.UNKNOWN
     assert not (tmp_path / "ran").exists()
     with pytest.raises(ClaudeboxError, match="gave no token"):
         hold(f"command:touch {tmp_path}/ran", tmp_path)

@@ -11,29 +11,16 @@ import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from claudebox import (
-    brokerage,
-    bubblewrap,
-    client,
-    console,
-    host,
-    instance,
-    kernel,
-    launch,
-    layout,
-    plan,
-    programs,
-    supervise,
-)
-from claudebox.broker import libraries
+from claudebox import console, state, syscalls
+from claudebox.config.model import Policy
 from claudebox.errors import ClaudeboxError
+from claudebox.facts import broker_libraries, bubblewrap, distro, host, nix, nix_daemon, nix_location, programs, uplink
+from claudebox.facts.nix_model import Daemon, Nix
 from claudebox.files import read_small
-from claudebox.journal import Session
-from claudebox.model import Policy
-from claudebox.nix import access, daemon, facts, location
-from claudebox.nix.model import Daemon, Nix
-from claudebox.terminal import Terminal
-from claudebox.uplink import candidates
+from claudebox.launch import start, supervise
+from claudebox.launch.stubs import Session
+from claudebox.launch.terminal import Terminal
+from claudebox.plan import broker, claude_code, compose, nix_access
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,12 +147,12 @@ def _attempt(environ: dict[str, str], policy: Policy) -> ClaudeboxError | None:
 def _try(environ: dict[str, str], policy: Policy) -> int:
     """Launch as `cli` does."""
     facts = host.read(policy, environ).replace(terminal=host.Terminal())
-    made = plan.make(policy, facts)
-    prepared = launch.prepare(made)
-    instance.create(facts.instance, workdir=made.workdir, key="", mountpoints=made.mountpoints, kept=made.kept)
+    made = compose.make(policy, facts)
+    prepared = start.prepare(made)
+    state.create(facts.instance, workdir=made.workdir, key="", mountpoints=made.mountpoints, kept=made.kept)
     session = Session(facts.instance)
     try:
-        sandbox = launch.start(prepared, session.begin(made.stubs))
+        sandbox = start.start(prepared, session.begin(made.stubs))
         status = supervise.wait(sandbox, Terminal(), detached=True)
     finally:
         session.end()
@@ -183,8 +170,8 @@ def _client(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
 
 
 def _landlock() -> Finding:
-    abi = kernel.landlock_abi()
-    if abi >= kernel.LANDLOCK_ABI_WITH_SCOPES:
+    abi = syscalls.landlock_abi()
+    if abi >= syscalls.LANDLOCK_ABI_WITH_SCOPES:
         return Finding("Landlock", "ok", f"version {abi}: abstract sockets of the host are out of reach")
     return Finding(
         "Landlock",
@@ -203,12 +190,12 @@ def _terminal() -> Finding:
 def _broker(environ: dict[str, str]) -> Finding:
     """Look for what keeps the key outside."""
     try:
-        libraries.find(libraries.HTTP)
+        broker_libraries.find(broker_libraries.HTTP)
     except ClaudeboxError as problem:
         return Finding("broker", "warning", str(problem), problem.hint)
-    base = environ.get(client.BASE_URL, "") or client.OFFICIAL
+    base = environ.get(claude_code.BASE_URL, "") or claude_code.OFFICIAL
     try:
-        upstream = brokerage.read_upstream(base)
+        upstream = broker.read_upstream(base)
     except ClaudeboxError as problem:
         return Finding("broker", "warning", str(problem), problem.hint)
     return Finding("broker", "ok", f"its libraries are there; it would ask {upstream}")
@@ -216,7 +203,7 @@ def _broker(environ: dict[str, str]) -> Finding:
 
 def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     """Tell which program connects the tier `inet` and why, after doing it; other tiers need none."""
-    found = candidates.find(path)
+    found = uplink.find(path)
     usable = next((candidate for candidate in found if not candidate.problem), None)
     problems = "; ".join(dict.fromkeys(candidate.problem for candidate in found if candidate.problem))
     if usable is None:
@@ -247,15 +234,15 @@ def _domains(environ: dict[str, str]) -> Finding:
 
 def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     """Tell what a sandbox would get of Nix in tier `full`; in the others it gets no daemon unless that was said."""
-    if not layout.has_nix(environ):
+    if not distro.has_nix(environ):
         return Finding("Nix", "ok", "not on this machine, and not needed")
-    where = location.find(environ)
-    program = facts.find_program(path, host.current_home(environ))
+    where = nix_location.find(environ)
+    program = nix.find_program(path, host.current_home(environ))
     known = Daemon(problem=where.problem)
     if program and not where.problem:
-        known = daemon.ask(where, program, environ, "/nonexistent", keep=False, asking=True)
-    decision = access.decide(Policy("exec"), Nix(where, program, known))
-    told = [f"the store {where.store} is visible inside, read-only", access.described(decision.replace(remedy=""))]
+        known = nix_daemon.ask(where, program, environ, "/nonexistent", keep=False, asking=True)
+    decision = nix_access.decide(Policy("exec"), Nix(where, program, known))
+    told = [f"the store {where.store} is visible inside, read-only", nix_access.described(decision.replace(remedy=""))]
     if known.version:
         told.append(f"version {known.version}, trusts you: {known.trusted}, sandbox of builders: {known.sandbox}")
     good = decision.kind != "off" and not decision.warnings

@@ -18,7 +18,7 @@ from claudebox.files import read_small
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.settings import Settings
+    from claudebox.config.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,17 @@ import select
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from claudebox import console, git, instance, record
+from claudebox import console, state
 from claudebox.errors import ClaudeboxError
-from claudebox.host import current_directory, current_home
+from claudebox.facts import git
+from claudebox.facts.host import current_directory, current_home
+from claudebox.launch import session_log
 from claudebox.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.settings import Settings
+    from claudebox.config.settings import Settings
 
 Line = dict[str, Any]
 VERDICTS = ("allowed", "denied", "failed")
@@ -44,7 +46,7 @@ class Wanted(Value):
 def run(environ: dict[str, str], settings: Settings) -> int:
     """Show what was recorded."""
     home = current_home(environ)
-    directory = f"{home}/.claudebox/{record.DIRECTORY}"
+    directory = f"{home}/.claudebox/{session_log.DIRECTORY}"
     wanted = _wanted(settings.words, home, environ)
     show = _as_json if settings.on("json") else _as_table
     try:
@@ -67,7 +69,7 @@ def run(environ: dict[str, str], settings: Settings) -> int:
 def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Wanted:
     workdir = current_directory()
     repository = git.find(workdir, os.getuid(), home, environ)
-    project = instance.locate(home, repository.main if repository else workdir).name
+    project = state.locate(home, repository.main if repository else workdir).name
     wanted = Wanted(project)
     for word in words:
         if word == "all":
@@ -92,7 +94,7 @@ def records(directory: str, project: str = "") -> list[str]:
         return []
     except OSError as error:
         raise ClaudeboxError(f"`{directory}` cannot be read: {error.strerror}") from None
-    return sorted(name for name in names if name.endswith(record.SUFFIX) and f"-{project}" in name)
+    return sorted(name for name in names if name.endswith(session_log.SUFFIX) and f"-{project}" in name)
 
 
 class Reader:

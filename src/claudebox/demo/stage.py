@@ -14,9 +14,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from claudebox import programs
 from claudebox.demo import scenario
 from claudebox.errors import ClaudeboxError
+from claudebox.facts import programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ from claudebox.demo.stage import read
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from claudebox.demo.process import Model
+    from claudebox.demo.model_process import Model
     from claudebox.demo.scenario import Act
     from claudebox.demo.stage import Stage
 

@@ -1,0 +1,1 @@
+"""HTTP as the broker speaks it: messages, streams, forwarding."""

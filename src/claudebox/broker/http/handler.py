@@ -1,0 +1,53 @@
+"""What a forwarder asks before anything passes, and the answers that it gives itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from claudebox.broker.http.bodies import Filter
+    from claudebox.broker.http.messages import Headers, Request, Response
+
+
+class Unreachable(Exception):  # noqa: N818 - it becomes an answer
+    """The upstream cannot be reached, or broke off before it answered."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer of ours."""
+
+    status: int
+    kind: str  # a word for programs
+    text: str  # a sentence for people and models
+    headers: Headers = ()
+
+
+class Rules:
+    """What passes and how. This one lets everything pass as it is; override what should differ."""
+
+    repeats = False  # it may ask a second time, so that the beginning of a request is kept
+
+    async def request(self, request: Request) -> Request | Refusal:
+        """Return the request as it goes out, without changing how its body is framed, or an answer of ours."""
+        return request
+
+    async def again(self, _request: Request, _response: Response) -> Request | Refusal | None:
+        """Return what to ask instead, once, if this answer should not reach the program; None lets it pass."""
+        return None
+
+    def response(self, response: Response) -> Response:
+        """Return the answer as the program gets it."""
+        return response
+
+    def filter(self, _response: Response) -> Filter | None:
+        """Return what the body of an answer goes through, if anything."""
+        return None
+
+    def render(self, refusal: Refusal) -> tuple[bytes, bytes]:
+        """Return type and content of an answer of ours."""
+        return b"text/plain; charset=utf-8", f"{refusal.text}\n".encode()
+
+    def passed(self, up: int, down: int) -> None:
+        """Hear how many bytes of bodies an exchange had."""

@@ -1,0 +1,74 @@
+"""Rules whose decisions are written down, one line for each exchange."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from claudebox.broker.http.handler import Refusal, Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from claudebox.broker.http.bodies import Filter
+    from claudebox.broker.http.messages import Request, Response
+    from claudebox.broker.log import Log, Service, Verdict
+
+
+class Recording(Rules):
+    """Lets other rules decide on one connection, and writes down how."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        log: Log,
+        place: tuple[str, int],
+        service: Service,
+        *,
+        used: Callable[[], Iterable[str]] = tuple,
+        program: Callable[[], str] = str,
+    ) -> None:
+        """Take rules, and who tells which secrets the last request used, and which program is calling."""
+        self._rules, self._log, self._place, self._service = rules, log, place, service
+        self._used, self._program = used, program
+        self.repeats = rules.repeats
+        self._verdict: Verdict = "failed"
+        self._rule: str = service
+
+    def _noted(self, answer: Request | Refusal | None) -> None:
+        if isinstance(answer, Refusal):
+            self._verdict, self._rule = "denied", answer.kind
+
+    async def request(self, request: Request) -> Request | Refusal:
+        """Ask the rules."""
+        self._verdict, self._rule = "failed", self._service
+        answer = await self._rules.request(request)
+        self._noted(answer)
+        return answer
+
+    async def again(self, request: Request, response: Response) -> Request | Refusal | None:
+        """Ask the rules."""
+        answer = await self._rules.again(request, response)
+        self._noted(answer)
+        return answer
+
+    def response(self, response: Response) -> Response:
+        """Ask the rules."""
+        self._verdict = "allowed"
+        return self._rules.response(response)
+
+    def filter(self, response: Response) -> Filter | None:
+        """Ask the rules."""
+        return self._rules.filter(response)
+
+    def render(self, refusal: Refusal) -> tuple[bytes, bytes]:
+        """Ask the rules."""
+        return self._rules.render(refusal)
+
+    def passed(self, up: int, down: int) -> None:
+        """Write the decision down."""
+        host, port = self._place
+        self._log.record(
+            service=self._service, host=host, port=port, verdict=self._verdict, rule=self._rule, up=up, down=down,
+            program=self._program(), secrets=self._used(),
+        )  # fmt: skip
+        self._rules.passed(up, down)

@@ -1,0 +1,1 @@
+"""The broker's service for `[[secrets]]`: puts values into requests on their way."""

@@ -1,0 +1,70 @@
+"""Connections to the hosts of secrets on other ports: they pass as they are, and nothing is put in.
+
+Inside, the name of such a host means an address of the broker's, whatever it is used for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from claudebox.broker.proxy import acl, dial
+from claudebox.broker.proxy.tunnel import Pump
+
+if TYPE_CHECKING:
+    import socket
+
+    from claudebox.broker.log import Log, Verdict
+    from claudebox.broker.proxy.dial import Dialer
+
+_MOST = 128  # at a time
+
+
+class Passages:
+    """Leads connections on."""
+
+    def __init__(self, dialer: Dialer, log: Log) -> None:
+        self._dialer, self._log = dialer, log
+        self._pump = Pump()
+        self._room = asyncio.Semaphore(_MOST)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, listener: socket.socket, host: str, port: int) -> None:
+        """Take callers in until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._room.acquire()
+            try:
+                caller, _ = await loop.sock_accept(listener)
+            except OSError:  # gone again
+                self._room.release()
+                continue
+            task = loop.create_task(self._lead(caller, host, port))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _lead(self, caller: socket.socket, host: str, port: int) -> None:
+        loop = asyncio.get_running_loop()
+
+        def ended(verdict: Verdict, up: int = 0, down: int = 0) -> None:
+            self._room.release()
+            self._log.record(service="secrets", host=host, port=port, verdict=verdict, rule="passage", up=up, down=down)
+
+        def told(up: int, down: int) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(ended, "allowed", up, down)
+
+        try:
+            far = await self._dialer.dial(host, port)
+        except (acl.Refusal, dial.Unreachable, OSError) as error:
+            caller.close()
+            ended("denied" if isinstance(error, acl.Refusal) else "failed")
+            return
+        self._pump.carry(caller, far, told)
+
+    def close(self) -> None:
+        """End everything."""
+        for task in self._tasks:
+            task.cancel()
+        self._pump.stop()

@@ -1,0 +1,86 @@
+"""The service behind `[[secrets]]`: holds the values, answers for their hosts, and makes those inside trust it.
+
+Its listeners have addresses of the sandbox's own loopback, to which /etc/hosts leads inside; in tier `allow` the
+gateway hands connections over as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from claudebox.broker.inject import tls
+from claudebox.broker.inject.passthrough import Passages
+from claudebox.broker.inject.substitute import Secret
+from claudebox.broker.inject.tls_proxy import Interceptor
+from claudebox.broker.proxy.callers import Callers
+from claudebox.broker.proxy.dial import Dialer
+from claudebox.broker.proxy.private_ranges import Watch
+from claudebox.broker.proxy.service import upstream
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from claudebox.broker.main import Context
+
+AUTHORITY = "authority"
+
+
+async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it
+    """Begin to serve."""
+    loop = asyncio.get_running_loop()
+    secrets = [
+        Secret(name, value.encode("ascii"), placeholder.encode("ascii"), frozenset(map(tuple, hosts)))
+        for name, value, placeholder, hosts in config.pop("secrets")
+    ]
+    watch = Watch()
+    loop.add_reader(watch.channel.fileno(), watch.follow)
+    dialer = Dialer(watch.vicinity, upstream(config["upstream"], config["without"]))
+    callers = Callers(os.getppid())
+    issued = await tls.obtain(host for secret in secrets for host, _ in secret.hosts)
+    interceptor = Interceptor(secrets, issued.contexts, config["bundle"], dialer, context.log, callers)
+    context.interceptor = interceptor
+    bundle = _bundle(config["bundle"]) + issued.trusted
+    for descriptor in context.files(AUTHORITY):
+        threading.Thread(target=_write, args=(descriptor, bundle), daemon=True).start()
+    servers = [
+        await interceptor.serve(await context.handed(name), host, port) for name, host, port in config["listeners"]
+    ]
+    passages = Passages(dialer, context.log)
+    tasks = [
+        loop.create_task(passages.serve(await context.handed(name), host, port))
+        for name, host, port in config["passages"]
+    ]
+
+    async def close() -> None:
+        loop.remove_reader(watch.channel.fileno())
+        for task in tasks:
+            task.cancel()
+        for server in servers:
+            server.close()
+        interceptor.close()
+        callers.close()
+        passages.close()
+        await asyncio.sleep(0)  # what has just ended is written down
+
+    return close
+
+
+def _bundle(path: str) -> bytes:
+    """Return the authorities that this machine trusts."""
+    return Path(path).read_bytes().rstrip(b"\n") + b"\n" if path else b""
+
+
+def _write(descriptor: int, text: bytes) -> None:
+    """Write what bwrap makes a file of; it reads while it builds the sandbox."""
+    try:
+        view = memoryview(text)
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except OSError:  # bwrap has ended, and the launcher says why
+        pass
+    finally:
+        os.close(descriptor)

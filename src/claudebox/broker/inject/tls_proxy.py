@@ -1,0 +1,193 @@
+"""Answering for the hosts of secrets: TLS ends here, values are put in, and the real host is spoken to over TLS again.
+
+What a program sends must be meant for the host that it connected to, in the name of TLS and in `Host` alike: a server
+behind which several sites live would otherwise hand a value to another one. The real host is verified as any program
+of this machine would verify it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING
+
+from claudebox.broker.http.bodies import COMPRESSED, Decompressed
+from claudebox.broker.http.forward import forward
+from claudebox.broker.http.handler import Refusal, Rules, Unreachable
+from claudebox.broker.http.recording import Recording
+from claudebox.broker.http.stream import Pool, Stream
+from claudebox.broker.inject.substitute import Substitution
+from claudebox.broker.inject.tls import upstream_context
+from claudebox.broker.proxy import acl
+from claudebox.broker.proxy import dial as dialing
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from claudebox.broker.http.bodies import Filter
+    from claudebox.broker.http.messages import Request, Response
+    from claudebox.broker.inject.substitute import Secret
+    from claudebox.broker.log import Log
+    from claudebox.broker.proxy.callers import Callers
+
+    Dial = Callable[[], Awaitable[socket.socket]]
+
+_ECHOING = (b"TRACE", b"TRACK")
+_HANDSHAKE = 20.0
+
+
+class Interceptor:
+    """Serves connections that are meant for the hosts of secrets."""
+
+    def __init__(
+        self,
+        secrets: Iterable[Secret],
+        contexts: dict[str, ssl.SSLContext],
+        bundle: str,
+        dialer: dialing.Dialer,
+        log: Log,
+        callers: Callers | None = None,
+    ) -> None:
+        """Take the secrets, the settings to answer as each of their hosts, and whom this machine trusts."""
+        self._secrets, self._contexts, self._callers = tuple(secrets), contexts, callers
+        self._places = frozenset(place for secret in self._secrets for place in secret.hosts)
+        self._dialer, self._log = dialer, log
+        self._upstream = upstream_context(bundle)
+        self._substitutions = {place: Substitution(self._secrets, *place) for place in self._places}
+        self._pools = {place: Pool(self._connector(*place)) for place in self._places}
+
+    def claims(self, host: str, port: int) -> bool:
+        """Tell whether a connection to this host and port is ours."""
+        return (host, port) in self._places
+
+    def intercept(self, host: str, port: int) -> Callable[[socket.socket, str, int, Dial], Awaitable[None]] | None:
+        """Return who takes a connection over, if it is ours."""
+        return self.handle if self.claims(host, port) else None
+
+    async def serve(self, listener: socket.socket, host: str, port: int) -> asyncio.Server:
+        """Take in whoever connects to the address that stands for a host inside."""
+
+        async def accepted(stream: Stream) -> None:
+            await self._serve(stream, host, port, self._pools[host, port])
+
+        return await asyncio.get_running_loop().create_server(
+            lambda: Stream(accepted), sock=listener, ssl=self._contexts[host], ssl_handshake_timeout=_HANDSHAKE
+        )
+
+    async def handle(self, caller: socket.socket, host: str, port: int, dial: Dial) -> None:
+        """Take over a connection of which nothing was read yet; `dial` reaches the host the first time."""
+        loop = asyncio.get_running_loop()
+        pool = Pool(self._connector(host, port, dial))
+        _, stream = await loop.connect_accepted_socket(
+            Stream, caller.dup(), ssl=self._contexts[host], ssl_handshake_timeout=_HANDSHAKE
+        )
+        try:
+            await self._serve(stream, host, port, pool)
+        finally:
+            stream.close()
+            pool.close()
+
+    async def _serve(self, stream: Stream, host: str, port: int, pool: Pool) -> None:
+        rules = _Rules(self._substitutions[host, port], host, port)
+        program = self._looking(stream)
+        recording = Recording(rules, self._log, (host, port), "secrets", used=lambda: rules.used, program=program)
+        await forward(stream, pool, recording)
+
+    def _looking(self, stream: Stream) -> Callable[[], str]:
+        """Look for the program that is calling, and return who tells it as soon as it is known."""
+        peer = stream.transport.get_extra_info("peername") if stream.transport is not None else None
+        if self._callers is None or not peer:
+            return str
+        looking = asyncio.get_running_loop().create_task(self._callers.program(*peer[:2]))
+        return lambda: looking.result() if looking.done() and not looking.cancelled() else ""
+
+    def _connector(self, host: str, port: int, dial: Dial | None = None) -> Callable[[], Awaitable[Stream]]:
+        first = [dial] if dial is not None else []
+
+        async def connect() -> Stream:
+            try:
+                channel = await (first.pop()() if first else self._dialer.dial(host, port))
+            except acl.Refusal as refusal:
+                raise Unreachable(refusal.text) from None
+            except (dialing.Unreachable, OSError) as error:
+                raise Unreachable(f"no connection to `{host}`: {error}") from None
+            try:
+                _, stream = await asyncio.get_running_loop().create_connection(
+                    Stream, sock=channel, ssl=self._upstream, server_hostname=host, ssl_handshake_timeout=_HANDSHAKE
+                )
+            except ssl.SSLCertVerificationError as error:
+                raise Unreachable(
+                    f"the certificate of `{host}` is not one that this machine trusts ({error.verify_message}); "
+                    "nothing was sent"
+                ) from None
+            except (OSError, ssl.SSLError):
+                raise Unreachable(f"`{host}` does not speak TLS as it should") from None
+            return stream
+
+        return connect
+
+    def close(self) -> None:
+        """End what nobody uses."""
+        for pool in self._pools.values():
+            pool.close()
+
+
+class _Rules(Rules):
+    """What passes on one connection."""
+
+    def __init__(self, substitution: Substitution, host: str, port: int) -> None:
+        self._substitution, self._host = substitution, host
+        self._names = {f"{host}:{port}", *((host,) if port == 443 else ())}
+        self.used: set[str] = set()
+
+    async def request(self, request: Request) -> Request | Refusal:
+        """Put values in, if the request is for this host."""
+        self.used = set()
+        named = [value.decode("latin-1").strip().lower() for name, value in request.headers if name == b"host"]
+        if len(named) != 1 or named[0] not in self._names:
+            return Refusal(421, "other-host", f"claudebox: this connection is for {self._host}, and for no other host.")
+        if not request.target.startswith(b"/") and request.target != b"*":
+            return Refusal(400, "not-a-path", "claudebox: this is not a proxy; ask for a path.")
+        if request.method in _ECHOING:
+            return Refusal(405, "echo", "claudebox: this method does not pass, since it would give the value back.")
+        headers, self.used = self._substitution.insert(list(request.headers))
+        kept = [pair for pair in headers if pair[0] != b"accept-encoding"]
+        # What cannot be read cannot be cleaned.
+        return request.with_headers((*kept, (b"accept-encoding", b"identity")))
+
+    async def again(self, _request: Request, response: Response) -> Request | Refusal | None:
+        """Keep an answer back that is encoded in a way that nobody asked for, and that cannot be looked into."""
+        unknown = _codings(response) - COMPRESSED
+        if not unknown:
+            return None
+        names = b", ".join(sorted(unknown)).decode("latin-1")[:100]
+        return Refusal(
+            502, "encoding", f"claudebox: {self._host} answered in an encoding that cannot be read ({names})."
+        )
+
+    def response(self, response: Response) -> Response:
+        """Take values out of the head."""
+        clean = self._substitution.clean
+        headers = tuple((name, clean(value)) for name, value in response.headers)
+        if _codings(response):
+            headers = tuple(pair for pair in headers if pair[0] not in (b"content-encoding", b"content-length"))
+        return type(response)(response.status, clean(response.reason), headers, response.version)
+
+    def filter(self, response: Response) -> Filter:
+        """Take values out of the body."""
+        inner = self._substitution.cleaner()
+        codings = [value for name, value in response.headers if name == b"content-encoding"]
+        return Decompressed(inner) if _codings(response) and len(codings) == 1 else inner
+
+
+def _codings(response: Response) -> set[bytes]:
+    words = {
+        word.strip().lower()
+        for name, value in response.headers
+        if name == b"content-encoding"
+        for word in value.split(b",")
+    }
+    if len(words) > 1:  # one upon the other: nobody does that, and nobody needs it
+        return {b"+".join(sorted(words))}
+    return words - {b"identity", b""}

@@ -1,0 +1,173 @@
+"""The process itself: hardened first, then its services, until the launcher has gone.
+
+A service is a module of this package with `async def open(config, context) -> close`, named by the plan. It holds its
+own configuration and nothing of the others.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import resource
+import sys
+
+from claudebox import syscalls
+from claudebox.launch.broker import FAILED, LISTENERS, NOTE, READY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    import socket
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from claudebox.broker.inject.tls_proxy import Interceptor
+
+    Close = Callable[[], Awaitable[None]]
+
+_SERVICES = {"api": "model_api", "outbound": "proxy", "secrets": "inject"}  # by the package that serves them
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_M_MMAP_THRESHOLD, _LARGE = -3, 1 << 16
+_SIGKILL = 9
+_OPEN_FILES = 8192  # two for each stream
+_WORDS = 4096
+_FAREWELL = 1.0  # seconds that services have for their end
+
+
+def main(configuration: int, control: int) -> None:
+    """Serve, and never return."""
+    status = 1
+    try:
+        harden()
+        settings = _configuration(configuration)
+        import asyncio  # noqa: PLC0415 - after the hardening, which needs nothing of it
+
+        status = asyncio.run(_serve(settings, control))
+    except KeyboardInterrupt:
+        pass
+    except BaseException as error:  # noqa: BLE001 - the launcher hears of it in one line, and nobody sees a traceback
+        _say(control, FAILED + str(error).encode("utf-8", "replace")[:_WORDS])
+    os._exit(status)
+
+
+def harden() -> None:
+    """Let nobody look in: no debugger, no core file, no new privileges; and no life without the launcher."""
+    for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_PDEATHSIG, _SIGKILL)):
+        if syscalls.call("prctl", option, value, 0, 0, 0) != 0:
+            raise OSError("the broker could not be protected")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    os.umask(0o077)
+    syscalls.call("mallopt", _M_MMAP_THRESHOLD, _LARGE)  # what was large goes back to the system when it is freed
+
+
+def _configuration(descriptor: int) -> dict[str, Any]:
+    with os.fdopen(descriptor, "rb") as file:
+        settings: dict[str, Any] = marshal.load(file)  # noqa: S302 - the launcher wrote it, and nobody else could
+    return settings
+
+
+def _say(control: int, word: bytes) -> None:
+    try:
+        os.write(control, word)
+    except OSError:
+        pass
+
+
+class Context:
+    """What services share."""
+
+    def __init__(self, control: socket.socket, sockets: dict[str, socket.socket], files: list[tuple[str, int]]) -> None:
+        from claudebox.broker.log import Log  # noqa: PLC0415
+
+        self._control = control
+        self._sockets = sockets
+        self._files = files
+        self.interceptor: Interceptor | None = None
+        self.log = Log(*self.files("log")[:1] or (-1,))
+        self._awaited: dict[str, asyncio.Future[socket.socket]] = {}
+
+    def made(self, name: str) -> socket.socket:
+        """Return a listener that the launcher made before the start."""
+        return self._sockets.pop(name)
+
+    def intercept(self, host: str, port: int) -> Any:
+        """Return who takes over a connection that is meant for the host of a secret."""
+        return self.interceptor.intercept(host, port) if self.interceptor is not None else None
+
+    def record(self, **decision: Any) -> None:
+        """Write a decision of the gateway down."""
+        self.log.record(service="proxy", **decision)
+
+    def files(self, name: str) -> list[int]:
+        """Return what the launcher opened for writing under this name; whoever takes it closes it."""
+        found = [descriptor for own, descriptor in self._files if own == name]
+        self._files = [pair for pair in self._files if pair[0] != name]
+        return found
+
+    async def handed(self, name: str) -> socket.socket:
+        """Wait for a listener inside the sandbox's network, and return it."""
+        import asyncio  # noqa: PLC0415
+
+        return await self._awaited.setdefault(name, asyncio.get_running_loop().create_future())
+
+    def note(self, text: str) -> None:
+        """Leave a line for the person, who sees it after the session."""
+        _say(self._control.fileno(), NOTE + text.encode("utf-8", "backslashreplace")[:_WORDS])
+
+    def receive(self) -> bool:
+        """Take up a message of the launcher; tell whether it is still there."""
+        import asyncio  # noqa: PLC0415
+        from socket import recv_fds, socket  # noqa: PLC0415
+
+        try:
+            word, descriptors, _, _ = recv_fds(self._control, _WORDS, 64)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if word.startswith(LISTENERS):
+            names = word.removeprefix(LISTENERS).decode("ascii").split()
+            for name, descriptor in zip(names, descriptors, strict=True):
+                os.set_inheritable(descriptor, False)  # noqa: FBT003
+                made = socket(fileno=descriptor)
+                made.setblocking(False)  # noqa: FBT003
+                future = self._awaited.setdefault(name, asyncio.get_running_loop().create_future())
+                future.set_result(made)
+        return bool(word)
+
+
+async def _serve(settings: dict[str, Any], descriptor: int) -> int:
+    import asyncio  # noqa: PLC0415
+    import importlib  # noqa: PLC0415
+    import socket  # noqa: PLC0415
+
+    control = socket.socket(fileno=descriptor)
+    control.setblocking(False)  # noqa: FBT003
+    sockets = {name: socket.socket(fileno=number) for name, number in settings["sockets"].items()}
+    context = Context(control, sockets, settings["files"])
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, _context: None)  # it would print what a connection carried
+    loop.add_reader(control, lambda: None if context.receive() else ended.set())
+    modules = [
+        (importlib.import_module(f"claudebox.broker.{_SERVICES[name]}.service"), own)
+        for name, own in settings["services"]
+    ]
+    settings.clear()  # each service has what it needs
+    closing: list[Close] = await asyncio.gather(*(module.open(own, context) for module, own in modules))
+    control.send(READY)
+    await ended.wait()
+    loop.remove_reader(control)
+    for close in reversed(closing):
+        try:
+            await asyncio.wait_for(close(), _FAREWELL)
+        except Exception:  # noqa: BLE001, S112 - the others have their end too
+            continue
+    return 0
+
+
+if __name__ == "__main__":  # claudebox starts it otherwise; this is for looking at it alone
+    main(int(sys.argv[1]), int(sys.argv[2]))

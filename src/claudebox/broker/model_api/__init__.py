@@ -1,0 +1,1 @@
+"""The broker's service for the model's API: holds the credential."""

@@ -1,0 +1,135 @@
+"""What the broker holds: a key, a token, or a login that it renews under the locks of the host's own client."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from claudebox.facts import login
+from claudebox.plan import claude_code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_AGAIN = 60.0  # seconds between two attempts to renew that could not succeed
+
+RELOGIN = "log in again on the host: run `claude` there and `/login`"
+
+
+class Refused(Exception):  # noqa: N818 - it becomes an answer
+    """There is no credential that the upstream would take; says why."""
+
+
+class Fixed:
+    """Headers that never change."""
+
+    renewable = False
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._headers: list[tuple[bytes, bytes]] = []
+        for name, value in values.items():
+            if name == "ANTHROPIC_API_KEY":
+                self._headers.append((b"x-api-key", value.encode("ascii", "surrogateescape")))
+            else:
+                self._headers.append((b"authorization", b"Bearer " + value.encode("ascii", "surrogateescape")))
+
+    async def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return what a request needs."""
+        return self._headers
+
+    def secrets(self) -> tuple[bytes, ...]:
+        """Return what must never come back."""
+        return tuple(value.removeprefix(b"Bearer ") for _, value in self._headers)
+
+
+class Login:
+    """The login of a file that the host's client, other sandboxes and this one share."""
+
+    renewable = True
+
+    def __init__(self, path: str, renew: Callable[[str, str], int]) -> None:
+        """Read nothing yet; `renew(path, refused)` is done in a thread and returns one of the keeper's statuses."""
+        self._path = path
+        self._renew = renew
+        self._lock = asyncio.Lock()
+        self._seen: tuple[int, int, int] | None = None
+        self._tokens: dict[str, Any] = {}
+        self._hopeless: tuple[int, int, int] | None = None  # the state of the file whose refresh token was refused
+        self._retry = 0.0
+        self._known: set[bytes] = set()
+
+    async def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return what a request needs, renewed before it ends."""
+        token = await self._token()
+        return [(b"authorization", b"Bearer " + token.encode())]
+
+    def secrets(self) -> tuple[bytes, ...]:
+        """Return what must never come back."""
+        return tuple(self._known)
+
+    async def after_refusal(self, token: str) -> str:
+        """Return another token than this one, which the upstream did not take, or raise."""
+        async with self._lock:
+            self._read()
+            if self._tokens.get("accessToken") == token:
+                await self._renewed(token)
+        current = self._tokens.get("accessToken")
+        if not isinstance(current, str) or current == token:
+            raise Refused(f"the login of the host is no longer accepted; {RELOGIN}")
+        return current
+
+    async def _token(self) -> str:
+        self._read()
+        if self._due():
+            async with self._lock:
+                self._read()
+                if self._due():
+                    await self._renewed("")
+        token = self._tokens.get("accessToken")
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+            raise Refused(f"the login of the host is gone; {RELOGIN}")
+        return token
+
+    def _due(self) -> bool:
+        expires = self._tokens.get("expiresAt")
+        if not isinstance(expires, int | float) or self._hopeless == self._seen:
+            return False
+        return expires / 1000 < time.time() + login.MARGIN and time.monotonic() >= self._retry
+
+    async def _renewed(self, refused: str) -> None:
+        """Renew once; whatever comes of it, do not try again at once."""
+        from claudebox.launch import token_refresh  # noqa: PLC0415 - what it imports is needed a few times a day
+
+        if self._hopeless == self._seen:
+            return
+        status = await asyncio.to_thread(self._renew, self._path, refused)
+        self._retry = time.monotonic() + _AGAIN
+        self._read()
+        if status == token_refresh.REFUSED:
+            self._hopeless = self._seen
+
+    def _read(self) -> None:
+        """Take up what the file says, if it has changed."""
+        import json  # noqa: PLC0415
+
+        try:
+            with open(self._path, "rb") as file:
+                status = os.fstat(file.fileno())
+                seen = status.st_mtime_ns, status.st_size, status.st_ino
+                if seen == self._seen:
+                    return
+                document = json.loads(file.read(1 << 20))
+            tokens = document.get(claude_code.TOKENS) if isinstance(document, dict) else None
+        except (OSError, ValueError, RecursionError):
+            if self._tokens and os.path.exists(self._path):
+                return  # in the midst of being written: what we have is good for now
+            seen, tokens = None, None
+        self._seen = seen
+        self._tokens = tokens if isinstance(tokens, dict) else {}
+        self._known.update(
+            value.encode()
+            for name in ("accessToken", "refreshToken")
+            if isinstance(value := self._tokens.get(name), str) and len(value) >= 8
+        )

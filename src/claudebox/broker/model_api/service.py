@@ -1,0 +1,170 @@
+"""The way to the model: requests of the client, with the credential put in, to the one upstream.
+
+Whoever has the socket may ask the upstream in the person's name; that is what the sandbox is for. What nobody inside
+gets is the credential: not by asking for it, not for another one, and not in what comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from claudebox.broker.http.forward import forward
+from claudebox.broker.http.handler import Refusal, Rules
+from claudebox.broker.http.recording import Recording
+from claudebox.broker.http.stream import Pool, Stream
+from claudebox.broker.http.upstream import Egress, context, find_proxy
+from claudebox.broker.model_api.credentials import Fixed, Login, Refused
+from claudebox.plan import claude_code
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from claudebox.broker.http.messages import Request, Response
+    from claudebox.broker.main import Context
+
+_AUTH = (b"authorization", b"x-api-key", b"proxy-authorization")
+# What the client asks for on the way to the model, and nothing else: elsewhere an upstream makes credentials of a
+# login, and shows files and batches of other projects.
+_READING, _ASKING = (b"GET", b"HEAD"), (b"POST",)
+_PATHS = {
+    b"/v1/messages": _ASKING,
+    b"/v1/messages/count_tokens": _ASKING,
+    b"/v1/models": _READING,
+    b"/api/hello": _READING,
+    b"/api/claude_code/policy_limits": _READING,
+    b"/api/claude_code/settings": _READING,
+}
+_NAMES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:@")
+
+
+class ApiRules(Rules):
+    """Only to the upstream, only with the credential of the broker."""
+
+    def __init__(self, egress: Egress, prefix: str, holder: Fixed | Login, placeholder: str) -> None:
+        self._egress = egress
+        self._prefix = prefix.encode()
+        self._holder = holder
+        self.repeats = holder.renewable
+        self._placeholder = placeholder.encode()
+        port = "" if egress.port == {"http": 80, "https": 443}[egress.scheme] else f":{egress.port}"
+        name = f"[{egress.host}]" if ":" in egress.host else egress.host
+        self._authority = f"{name}{port}".encode()
+
+    async def request(self, request: Request) -> Request | Refusal:
+        """Put the credential in where the placeholder stands."""
+        refusal = _refused(request)
+        if refusal is not None:
+            return refusal
+        asked = False
+        for name, value in request.headers:
+            if name in _AUTH:
+                if value.removeprefix(b"Bearer ").strip() != self._placeholder:
+                    return _denied(
+                        401, "this is not the placeholder of this sandbox; requests with another credential do not pass"
+                    )
+                asked = True
+        try:
+            held = await self._holder.headers() if asked else []
+        except Refused as problem:
+            return _denied(401, str(problem))
+        return self._addressed(request, held)
+
+    def _addressed(self, request: Request, held: list[tuple[bytes, bytes]]) -> Request:
+        rest = tuple(pair for pair in request.headers if pair[0] not in (*_AUTH, b"host"))
+        target = self._prefix + request.target
+        proxy = self._egress.proxy
+        extra: tuple[tuple[bytes, bytes], ...] = ()
+        if self._egress.absolute and proxy is not None:
+            target = b"http://" + self._authority + target
+            extra = ((b"proxy-authorization", proxy.authorization),) if proxy.authorization else ()
+        headers = ((b"host", self._authority), *rest, *held, *extra)
+        return type(request)(request.method, target, headers, request.version)
+
+    async def again(self, request: Request, response: Response) -> Request | Refusal | None:
+        """Renew a login that was not taken, and ask once more."""
+        sent = (request.header(b"authorization") or b"").removeprefix(b"Bearer ").decode("ascii", "replace")
+        if response.status != 401 or not sent or not isinstance(self._holder, Login):
+            return None
+        try:
+            token = await self._holder.after_refusal(sent)
+        except Refused as problem:
+            return _denied(401, str(problem))
+        headers = tuple(pair for pair in request.headers if pair[0] != b"authorization")
+        return request.with_headers((*headers, (b"authorization", b"Bearer " + token.encode())))
+
+    def response(self, response: Response) -> Response:
+        """Leave out headers that would carry the credential back."""
+        secrets = self._holder.secrets()
+        return response.with_headers(
+            tuple(pair for pair in response.headers if not any(secret in pair[1] for secret in secrets))
+        )
+
+    def render(self, refusal: Refusal) -> tuple[bytes, bytes]:
+        """Answer in the shape in which the API tells of errors."""
+        document = {"type": "error", "error": {"type": refusal.kind, "message": refusal.text}}
+        return b"application/json", json.dumps(document).encode()
+
+
+def _denied(status: int, text: str) -> Refusal:
+    kinds = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
+    return Refusal(status, kinds.get(status, "invalid_request_error"), f"claudebox: {text}")
+
+
+def _refused(request: Request) -> Refusal | None:
+    """Refuse what is not among the paths of the client."""
+    if not request.target.startswith(b"/"):
+        return _denied(403, "the broker answers for its own upstream only; other hosts are not reached through it")
+    path = request.target.partition(b"?")[0]
+    collection, _, name = path.rpartition(b"/")
+    if collection == b"/v1/models" and name and _NAMES.issuperset(name) and name not in (b".", b".."):
+        path = collection
+    if path not in _PATHS:
+        return _denied(
+            403,
+            "this path of the upstream is not open to the sandbox: messages, models and policies are. If a task needs "
+            "another, the person can run it outside, or start claudebox with `--auth passthrough`",
+        )
+    if request.method not in _PATHS[path]:
+        return _denied(405, "this method is not for this path")
+    return None
+
+
+async def open(config: dict[str, Any], shared: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001
+    """Serve the socket of the sandbox."""
+    scheme, host, port, prefix = config["upstream"]
+    egress = Egress((scheme, host, port), config["egress"], config["ca_bundle"])
+    holder: Fixed | Login
+    if config["login"]:
+        holder = Login(config["login"], _renewal(config["egress"], config["ca_bundle"]))
+    else:
+        holder = Fixed(config["credentials"])
+    rules = ApiRules(egress, prefix, holder, config["placeholder"])
+    pool = Pool(egress.connect)
+
+    async def serve(stream: Stream) -> None:
+        await forward(stream, pool, Recording(rules, shared.log, (host, port), "api"))
+
+    server = await asyncio.get_running_loop().create_unix_server(lambda: Stream(serve), sock=shared.made("api"))
+
+    async def close() -> None:
+        server.close()
+        pool.close()
+
+    return close
+
+
+def _renewal(environ: dict[str, str], ca_bundle: str) -> Callable[[str, str], int]:
+    def renew(path: str, refused: str) -> int:
+        from claudebox.launch import token_refresh  # noqa: PLC0415 - what it imports is needed a few times a day
+
+        proxy = find_proxy(("https", urlsplit(claude_code.OAUTH_TOKEN_URL).hostname or "", 443), environ)
+        try:
+            address = proxy.address if proxy else ""
+            return token_refresh.renew(path, refused=refused, proxy=address, context=context(environ, ca_bundle))
+        except (OSError, ValueError, TimeoutError):
+            return token_refresh.UNREACHABLE
+
+    return renew

@@ -1,0 +1,90 @@
+"""Who may go where: the list of names held against what a caller asks for, and the words of a refusal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from claudebox.config.domains import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from claudebox.config.domains import Permission
+
+_LISTED = 30  # names in a refusal
+_LOUD = 100  # characters of what a caller wrote, in what we write
+
+
+class Refusal(Exception):  # noqa: N818 - an answer, not an error
+    """A connection that is not made, by which rule, and what to tell whoever asked."""
+
+    def __init__(self, rule: str, text: str) -> None:
+        super().__init__(text)
+        self.rule, self.text = rule, text
+
+
+class Record(Protocol):
+    """Where decisions are written down."""
+
+    def __call__(
+        self, *, host: str, port: int, verdict: str, rule: str, up: int = 0, down: int = 0, program: str = ""
+    ) -> None:
+        """Write one down: `allowed`, `denied`, or `failed` for a permitted name that did not answer."""
+
+
+def unrecorded(**_decision: object) -> None:
+    """Write nothing down."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A connection that is permitted, and by which pattern."""
+
+    name: str
+    port: int
+    rule: str
+
+
+class Doorkeeper:
+    """Decides by name and port; addresses come later."""
+
+    def __init__(
+        self, permission: Permission, record: Record = unrecorded, *, listed: tuple[str, ...] = (),
+        meaning: Callable[[str], str] = lambda _: "",
+    ) -> None:  # fmt: skip
+        self._permission, self._record, self._listed = permission, record, listed
+        self._meaning = meaning  # the name for which we gave an address out, if it is such an address
+
+    def admit(self, host: str, port: int) -> Admission:
+        """Return the permission for a host as a caller wrote it, or raise the refusal."""
+        name = canonical(self._meaning(host) or host)
+        if "." not in name:
+            raise self.denial(host, port, "no-name", "only full names can be reached from here, no addresses")
+        rule = self._permission.rule(name, port)
+        if rule is None and not self._permission.everything:
+            if ports := self._permission.ports(name):
+                listed = ", ".join(map(str, ports))
+                raise self.denial(name, port, "port", f"of `{name}` only port {listed} can be reached from here")
+            raise self.denial(
+                name, port, "not-listed", f"`{name}` is not among the names that can be reached from here"
+            )
+        return Admission(name, port, str(rule or "any"))
+
+    def denial(self, host: str, port: int, rule: str, why: str) -> Refusal:
+        """Write a refusal down, and return it in words for an agent."""
+        self._record(host=shown(host), port=port, verdict="denied", rule=rule)
+        listed = ", ".join(self._listed[:_LISTED]) or "none"
+        more = f" and {len(self._listed) - _LISTED} more" if len(self._listed) > _LISTED else ""
+        where = f"{shown(host)}:{port}" if rule == "port" or port not in (80, 443) else shown(host)
+        ask = f" with `claudebox --allow-domain {where}`" if rule in ("port", "not-listed") else ""
+        return Refusal(
+            rule,
+            f"{why} ({shown(host)}:{port}). Permitted are: {listed}{more}. That is intended and cannot be changed from "
+            f"inside: try no other way. If the task needs it, say so: the person can permit it{ask}.",
+        )
+
+
+def shown(text: str) -> str:
+    """Return what a caller wrote, as it may be repeated."""
+    return "".join(char if "!" <= char <= "~" and char != "`" else "?" for char in text[:_LOUD])

@@ -1,0 +1,238 @@
+"""From a permitted name to a connection: resolved once, every answer checked, connected to exactly what was checked.
+
+Nothing looks the name up a second time, so that an answer that changes between the check and the connection changes
+nothing (F14). One answer that is not public refuses the whole name: whoever gives such answers is not trusted with the
+others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import errno
+import os
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from claudebox.broker.proxy.acl import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from claudebox.broker.proxy.private_ranges import Vicinity
+
+    Lookup = Callable[[str], list[str]]
+
+HEAD_START = 0.25  # seconds that one address has before the next is tried beside it (RFC 8305)
+_PATIENCE = 15.0
+_KEPT = 10.0  # seconds for which an answer is used again; addresses are checked again each time
+_MOST_KEPT = 1024
+_GLANCE = 2.0  # for our own look at a name that a proxy will resolve: many machines behind one cannot
+_RESOLVERS = 8
+_LONGEST_REPLY = 16384
+
+
+class Unreachable(Exception):  # noqa: N818
+    """A permitted name that does not answer."""
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """The proxy through which this machine itself gets out."""
+
+    host: str
+    port: int
+    authorization: str = ""  # user:password
+    without: tuple[str, ...] = ()  # NO_PROXY: these are reached directly
+
+    def serves(self, name: str) -> bool:
+        """Tell whether a name is reached through it."""
+        return not any(
+            item == "*" or name == item.lstrip(".") or name.endswith("." + item.lstrip(".")) for item in self.without
+        )
+
+    @property
+    def header(self) -> bytes:
+        """Return the line that logs in, if it wants one."""
+        if not self.authorization:
+            return b""
+        return b"Proxy-Authorization: Basic " + base64.b64encode(self.authorization.encode()) + b"\r\n"
+
+
+def look_up(name: str) -> list[str]:
+    """Ask this machine's resolver, for exactly this name and none beneath its search domains."""
+    found = socket.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(row[4][0]) for row in found))
+
+
+class Dialer:
+    """Makes connections to names that somebody else has permitted."""
+
+    def __init__(self, vicinity: Vicinity, upstream: Upstream | None = None, lookup: Lookup = look_up) -> None:
+        self._vicinity, self.upstream, self._lookup = vicinity, upstream, lookup
+        self._threads = ThreadPoolExecutor(_RESOLVERS, "resolver")
+        self._known: dict[str, tuple[float, list[str]]] = {}
+        self._answered: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def addresses(self, name: str) -> list[str]:
+        """Return the public addresses of a name, in the order in which to try them."""
+        now = time.monotonic()
+        kept, found = self._known.get(name, (0.0, []))
+        if kept < now:
+            try:
+                answer = asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, name)
+                found = await asyncio.wait_for(answer, _PATIENCE)
+            except (OSError, UnicodeError) as error:
+                raise Unreachable(f"the name `{name}` cannot be resolved: {error}") from None
+            except TimeoutError:
+                raise Unreachable(f"the name `{name}` cannot be resolved: no answer") from None
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            self._known[name] = now + _KEPT, found
+        for address in found:
+            if problem := self._vicinity.problem(address):
+                raise Refusal("not-public", f"`{name}` points at {address}: {problem}")
+        order = interleaved(found)
+        answered = self._answered.get(name, "")
+        return [answered, *(address for address in order if address != answered)] if answered in order else order
+
+    async def dial(self, name: str, port: int) -> socket.socket:
+        """Return a connection to a name."""
+        if self.upstream is not None and self.upstream.serves(name):
+            return await self._through(self.upstream, name, port)
+        channel = await connect(await self.addresses(name), port)
+        if len(self._answered) >= _MOST_KEPT:
+            self._answered.clear()
+        self._answered[name] = str(channel.getpeername()[0])  # the others may be slow, or nobody may be there
+        return channel
+
+    async def approach(self, name: str) -> socket.socket:
+        """Return a connection to the proxy of this machine that is to ask for a name."""
+        assert self.upstream is not None  # noqa: S101 - for the type checker
+        with contextlib.suppress(Unreachable, TimeoutError):
+            await asyncio.wait_for(self.addresses(name), _GLANCE)
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(
+                self._threads, lambda host, port: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),
+                self.upstream.host, self.upstream.port,
+            )  # fmt: skip
+        except OSError as error:
+            raise Unreachable(f"the proxy of this machine, `{self.upstream.host}`: {error}") from None
+        return await connect(list(dict.fromkeys(str(row[4][0]) for row in found)), self.upstream.port)
+
+    async def _through(self, upstream: Upstream, name: str, port: int) -> socket.socket:
+        """Ask the proxy of this machine for a connection."""
+        loop = asyncio.get_running_loop()
+        channel = await self.approach(name)
+        try:
+            request = f"CONNECT {name}:{port} HTTP/1.1\r\nHost: {name}:{port}\r\n".encode() + upstream.header + b"\r\n"
+            await loop.sock_sendall(channel, request)
+            reply = b""
+            while not reply.endswith(b"\r\n\r\n"):  # byte by byte: what follows belongs to the connection
+                piece = await asyncio.wait_for(loop.sock_recv(channel, 1), _PATIENCE)
+                if not piece or len(reply) > _LONGEST_REPLY:
+                    raise Unreachable(f"the proxy of this machine does not lead to `{name}`")
+                reply += piece
+            if reply.split(b" ", 2)[1:2] != [b"200"]:
+                said = reply.partition(b"\r\n")[0].decode("latin-1")
+                raise Unreachable(f"the proxy of this machine does not lead to `{name}`: {said}")
+        except BaseException as error:
+            channel.close()
+            if isinstance(error, (OSError, TimeoutError)):
+                raise Unreachable(f"the proxy of this machine does not answer: {error}") from None
+            raise
+        return channel
+
+
+def interleaved(addresses: list[str]) -> list[str]:
+    """Return addresses of the two families by turns, beginning with the one that the resolver prefers."""
+    first = [address for address in addresses if (":" in address) == (":" in addresses[0])]
+    second = [address for address in addresses if address not in first]
+    mixed: list[str] = []
+    while first or second:
+        mixed += [*first[:1], *second[:1]]
+        first, second = first[1:], second[1:]
+    return mixed
+
+
+async def connect(addresses: list[str], port: int) -> socket.socket:
+    """Return the first connection that comes about; a slow address does not hold the others up."""
+    attempts: set[asyncio.Task[socket.socket]] = set()
+    problem: BaseException | None = None
+    left = list(addresses)
+    end = time.monotonic() + _PATIENCE
+    try:
+        while left or attempts:
+            if left:
+                channel = _begin(left.pop(0), port)
+                if isinstance(channel, OSError):
+                    problem = channel
+                    continue
+                attempts.add(asyncio.ensure_future(_finish(channel)))
+            wait = min(HEAD_START, max(0.0, end - time.monotonic())) if left else max(0.0, end - time.monotonic())
+            done, attempts = await asyncio.wait(attempts, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task.exception() is None:
+                    return _keep(task, done)
+                problem = task.exception()
+            if time.monotonic() >= end:
+                break
+    finally:
+        for task in attempts:
+            task.add_done_callback(_discard)
+            task.cancel()
+    raise Unreachable(f"no connection to port {port}: {problem or 'no answer in time'}")
+
+
+def _keep(task: asyncio.Task[socket.socket], done: set[asyncio.Task[socket.socket]]) -> socket.socket:
+    for other in done - {task}:
+        _discard(other)
+    return task.result()
+
+
+def _discard(task: asyncio.Task[socket.socket]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
+
+
+def _begin(address: str, port: int) -> socket.socket | OSError:
+    """Send the first packet, or return why that is impossible."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    channel = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    code = channel.connect_ex((address, port))
+    if code in (0, errno.EINPROGRESS):
+        return channel
+    channel.close()
+    return OSError(code, os.strerror(code))
+
+
+async def _finish(channel: socket.socket) -> socket.socket:
+    """Wait until the other side has answered."""
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[None] = loop.create_future()
+
+    def hear() -> None:
+        if not answered.done():
+            answered.set_result(None)
+
+    try:
+        loop.add_writer(channel.fileno(), hear)
+        try:
+            await answered
+        finally:
+            loop.remove_writer(channel.fileno())
+        if code := channel.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(code, os.strerror(code))
+    except BaseException:
+        channel.close()
+        raise
+    return channel

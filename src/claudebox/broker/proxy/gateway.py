@@ -1,0 +1,304 @@
+"""The way out of tier `allow`: HTTP CONNECT, plain HTTP and SOCKS5 on one port, and connections led here by the kernel.
+
+Each connection names where it wants to go; the name must be permitted, its addresses public, and what is said first
+must be meant for the same name. From then on the kernel carries it. Refusals come at once, in words that an agent
+understands. Listeners belong to the sandbox's network, connections are made from the host's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from typing import TYPE_CHECKING
+
+from claudebox.broker.proxy import peek, requests, socks5, tls_sni
+from claudebox.broker.proxy.acl import Refusal, unrecorded
+from claudebox.broker.proxy.dial import Unreachable
+from claudebox.config.domains import WEB, canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from claudebox.broker.proxy.acl import Admission, Doorkeeper, Record
+    from claudebox.broker.proxy.callers import Attributed
+    from claudebox.broker.proxy.dial import Dialer
+    from claudebox.broker.proxy.tunnel import Pump
+
+    Dial = Callable[[], Awaitable[socket.socket]]
+    # Takes a connection over of which nothing was read yet; ends both sides itself, and writes its decisions down.
+    Interceptor = Callable[[socket.socket, str, int, Dial], Awaitable[None]]
+
+_MOST, _DESCRIPTORS_EACH = 1024, 6  # connections; two ends and two pipes
+GREETING = 20.0  # seconds in which a caller must have said what it wants
+
+
+class Gateway:
+    """Serves the listeners of one sandbox."""
+
+    def __init__(
+        self, doorkeeper: Doorkeeper, dialer: Dialer, pump: Pump, *, record: Record = unrecorded,
+        intercept: Callable[[str, int], Interceptor | None] | None = None,
+        calling: Attributed | None = None,
+    ) -> None:  # fmt: skip
+        self._door, self._dialer, self._pump = doorkeeper, dialer, pump
+        self._record, self._intercept, self._calling = record, intercept, calling
+        self._room = asyncio.Semaphore(capacity())
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, listener: socket.socket, *, redirected: bool = False) -> None:
+        """Take callers in until cancelled; `redirected` ones were led here by the kernel and expect no proxy."""
+        loop = asyncio.get_running_loop()
+        listener.setblocking(False)  # noqa: FBT003
+        while True:
+            await self._room.acquire()  # while there is no room, callers wait in the queue of the kernel
+            try:
+                caller, _ = await loop.sock_accept(listener)
+            except OSError:  # gone again
+                self._room.release()
+                continue
+            task = loop.create_task(self._attend(caller, redirected=redirected))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _attend(self, caller: socket.socket, *, redirected: bool) -> None:
+        """Serve one caller; whatever goes wrong is its own affair."""
+        carried = False
+        try:
+            caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._calling is not None:
+                self._calling.begin(caller)
+            carried = await (self._redirected(caller) if redirected else self._proxied(caller))
+        except (OSError, EOFError, TimeoutError, ValueError):
+            peek.reset(caller)
+        finally:
+            if not carried:
+                self._room.release()
+                caller.close()
+
+    async def _proxied(self, caller: socket.socket) -> bool:
+        wish: socks5.Wish | None = None
+        head: requests.Head | None = None
+        try:
+            async with asyncio.timeout(GREETING):
+                first = await peek.peek(caller, lambda _: 0)
+                if first[0] == socks5.VERSION:
+                    wish = await self._wish(caller)
+                elif first[0] == tls_sni.HANDSHAKE:  # TLS to the proxy itself
+                    await self._part(caller, tls_sni.REFUSAL)
+                    return False
+                else:
+                    head = requests.parse(await peek.peek(caller, requests.missing))
+        except requests.Malformed as error:
+            return await self._refuse_http(caller, error)
+        if head is None:
+            return False if wish is None else await self._socks(caller, wish)
+        return await (self._connect(caller, head) if head.method == "CONNECT" else self._forward(caller, head))
+
+    async def _connect(self, caller: socket.socket, head: requests.Head) -> bool:
+        try:
+            admitted, far = await self._reach(*requests.authority(head.target, 0))
+        except (Refusal, Unreachable, requests.Malformed) as error:
+            return await self._refuse_http(caller, error)
+        return await self._open(caller, admitted, far, head.size, b"HTTP/1.1 200 Connection established\r\n\r\n")
+
+    async def _forward(self, caller: socket.socket, head: requests.Head) -> bool:
+        """Pass one request on that was written for a proxy."""
+        try:
+            where, path = requests.split_url(head.target)
+            host, port = requests.authority(where, 80)
+            admitted = self._door.admit(host, port)
+            return await self._ask(caller, head, admitted, path)
+        except (Refusal, Unreachable, requests.Malformed) as error:
+            return await self._refuse_http(caller, error)
+
+    async def _ask(
+        self,
+        caller: socket.socket,
+        head: requests.Head,
+        admitted: Admission,
+        path: str,
+        far: socket.socket | None = None,
+    ) -> bool:
+        """Send one request to the server that it is for, and let body and answer pass."""
+        host = admitted.name if admitted.port == 80 else f"{admitted.name}:{admitted.port}"
+        upstream = self._dialer.upstream
+        if far is None and upstream is not None and upstream.serves(admitted.name):
+            far = await self._counted(admitted, self._dialer.approach(admitted.name))
+            request = requests.single(head, f"http://{host}{path}", host, upstream.header)
+        else:
+            far = far or await self._counted(admitted, self._dialer.dial(admitted.name, admitted.port))
+            request = requests.single(head, path, host)
+        try:
+            await peek.say(far, request)
+            await peek.take(caller, head.size)
+        except BaseException:
+            far.close()
+            raise
+        return self._carry(caller, admitted, far, len(request))
+
+    async def _wish(self, caller: socket.socket) -> socks5.Wish | None:
+        """Ask a caller that speaks SOCKS where it wants to go."""
+        greeting = await peek.peek(caller, socks5.greeting_missing)
+        await peek.take(caller, socks5.greeting_size(greeting))
+        if not socks5.anonymous(greeting):
+            await peek.part(caller, socks5.NO_METHOD)
+            return None
+        await peek.say(caller, socks5.METHOD)
+        data = await peek.peek(caller, socks5.request_missing)
+        wish = socks5.request(data)
+        await peek.take(caller, wish.size)
+        if wish.command != socks5.CONNECT:
+            await peek.part(caller, socks5.reply(socks5.NO_COMMAND))
+            return None
+        return wish
+
+    async def _socks(self, caller: socket.socket, wish: socks5.Wish) -> bool:
+        try:
+            admitted, far = await self._reach(wish.host, wish.port)
+        except Refusal:
+            await self._part(caller, socks5.reply(socks5.NOT_ALLOWED))
+            return False
+        except Unreachable:
+            await peek.part(caller, socks5.reply(socks5.UNREACHABLE))
+            return False
+        return await self._open(caller, admitted, far, word=socks5.reply(socks5.GRANTED))
+
+    async def _redirected(self, caller: socket.socket) -> bool:
+        """Serve somebody who connected to an address that we had given out for a name."""
+        address, port = original_destination(caller)
+        try:
+            admitted, far = await self._reach(address, port)
+        except (Refusal, Unreachable) as error:
+            if port == 80:
+                return await self._refuse_http(caller, error)
+            if port == 443 and isinstance(error, Refusal):
+                await self._part(caller, tls_sni.REFUSAL)
+            else:
+                peek.reset(caller)
+            return False
+        return await self._open(caller, admitted, far)
+
+    async def _reach(self, host: str, port: int) -> tuple[Admission, socket.socket | None]:
+        """Return a connection; none yet to a server that the proxy of this machine is to be asked for by URL."""
+        admitted = self._door.admit(host, port)
+        upstream = self._dialer.upstream
+        if port == 80 and upstream is not None and upstream.serves(admitted.name):
+            return admitted, None
+        return admitted, await self._counted(admitted, self._dialer.dial(admitted.name, port))
+
+    async def _counted(self, admitted: Admission, dialling: Awaitable[socket.socket]) -> socket.socket:
+        """Wait for a connection, and write it down if none comes about."""
+        try:
+            return await dialling
+        except Refusal as refusal:
+            self._record(host=admitted.name, port=admitted.port, verdict="denied", rule=refusal.rule)
+            raise
+        except (Unreachable, OSError) as error:
+            self._record(host=admitted.name, port=admitted.port, verdict="failed", rule=admitted.rule)
+            raise error if isinstance(error, Unreachable) else Unreachable(str(error)) from None
+
+    async def _open(
+        self, caller: socket.socket, admitted: Admission, far: socket.socket | None, taken: int = 0, word: bytes = b""
+    ) -> bool:
+        """Look at what is said first, and open the way if it is meant for the server that was asked for."""
+        try:
+            await peek.take(caller, taken)
+            await peek.say(caller, word)
+            if far is None:
+                return await self._open_http(caller, admitted, far)
+            speaker = await peek.first_to_speak(caller, far)
+            if speaker is far and admitted.port in WEB and not peek.has_ended(far):
+                speaker = await peek.first_to_speak(caller)  # on the web, clients speak first
+            if speaker is caller:
+                start = await peek.peek(caller, lambda _: 0)
+                if start[0] == tls_sni.HANDSHAKE:
+                    return await self._open_tls(caller, admitted, far)
+                if admitted.port == 80 or requests.looks_like_request(start):
+                    return await self._open_http(caller, admitted, far)
+        except (OSError, EOFError, TimeoutError, ValueError):
+            if far is not None:
+                far.close()
+            self._record(host=admitted.name, port=admitted.port, verdict="allowed", rule=admitted.rule)
+            raise
+        return self._carry(caller, admitted, far)
+
+    async def _open_tls(self, caller: socket.socket, admitted: Admission, far: socket.socket) -> bool:
+        try:
+            async with asyncio.timeout(GREETING):
+                wanted = canonical(tls_sni.server_name(await peek.peek(caller, tls_sni.missing)))
+        except tls_sni.Malformed:
+            wanted = ""
+        if wanted != admitted.name:
+            far.close()
+            self._record(host=admitted.name, port=admitted.port, verdict="denied", rule="other-server-name")
+            await self._part(caller, tls_sni.REFUSAL)
+            return False
+        handler = self._intercept(admitted.name, admitted.port) if self._intercept is not None else None
+        if handler is None:
+            return self._carry(caller, admitted, far)
+
+        async def handed() -> socket.socket:
+            return far
+
+        try:
+            await handler(caller, admitted.name, admitted.port, handed)  # it writes down what it does
+        finally:
+            far.close()
+        return False
+
+    async def _open_http(self, caller: socket.socket, admitted: Admission, far: socket.socket | None) -> bool:
+        """Pass one request of plain HTTP on: its `Host` must be the server that was asked for."""
+        try:
+            async with asyncio.timeout(GREETING):
+                head = requests.parse(await peek.peek(caller, requests.missing))
+            host, port = requests.authority(head.host, admitted.port)
+            if (canonical(host), port) != (admitted.name, admitted.port) or not head.target.startswith(("/", "*")):
+                raise self._door.denial(host, port, "other-host", f"this connection is for `{admitted.name}`")
+            return await self._ask(caller, head, admitted, head.target, far)
+        except (Refusal, Unreachable, requests.Malformed) as error:
+            if far is not None:
+                far.close()
+            return await self._refuse_http(caller, error)
+
+    def _carry(self, caller: socket.socket, admitted: Admission, far: socket.socket, sent: int = 0) -> bool:
+        """Hand both sides to the kernel, and write down how much passed when it is over."""
+
+        def ended(up: int, down: int) -> None:
+            self._room.release()
+            self._record(
+                host=admitted.name, port=admitted.port, verdict="allowed", rule=admitted.rule, up=sent + up, down=down
+            )
+
+        self._pump.carry(caller, far, ended)
+        return True
+
+    async def _part(self, caller: socket.socket, last: bytes) -> None:
+        """Refuse; who asked is found out before they get their answer, since they may go with it."""
+        if self._calling is not None:
+            await self._calling.known()
+        await peek.part(caller, last)
+
+    async def _refuse_http(self, caller: socket.socket, error: Exception) -> bool:
+        if isinstance(error, Refusal):
+            answer = requests.response(403, f"Not permitted by claudebox ({error.rule})", f"claudebox: {error.text}")
+        elif isinstance(error, requests.Malformed):
+            answer = requests.response(400, "Bad Request", f"claudebox does not take it: {error}")
+        else:
+            answer = requests.response(
+                502, "Bad Gateway", f"claudebox: {error}. The name is permitted; it may be down."
+            )
+        await self._part(caller, answer)
+        return False
+
+
+def capacity() -> int:
+    """Return how many connections fit into half of the descriptors; the rest is for the way to the model."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(8, min(_MOST, limit // 2 // _DESCRIPTORS_EACH))
+
+
+def original_destination(caller: socket.socket) -> tuple[str, int]:
+    """Return where somebody wanted to go whom a rule of nf_tables led here."""
+    packed = caller.getsockopt(socket.SOL_IP, 80, 16)  # SO_ORIGINAL_DST
+    return socket.inet_ntoa(packed[4:8]), int.from_bytes(packed[2:4], "big")

@@ -1,0 +1,89 @@
+"""Which addresses are nobody's but the internet's: not private, not special, not this machine, not its neighbours.
+
+The same table as in tier `inet`, asked before a connection is made. Addresses of this machine are followed for as long
+as the broker runs, and never forgotten: whatever was a neighbour once is not trusted to be a stranger now (F04).
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from claudebox.network import addresses, netlink, prefixes
+from claudebox.tables.barred_ranges import NAT64, OPEN6, TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from claudebox.network.prefixes import Prefix
+
+_MAPPED = bytes(10) + b"\xff\xff"
+_NAT64 = prefixes.parse(NAT64)
+_TABLE = tuple((prefixes.parse(row.prefix), row.reason) for row in TABLE)
+_OPEN6 = tuple(prefixes.parse(text) for text in OPEN6)
+_MOST_JUDGED = 1024
+_OWN = "this machine or its neighbourhood"
+
+
+class Vicinity:
+    """What is too near."""
+
+    def __init__(self, own: Iterable[Prefix] = ()) -> None:
+        self._own = set(own)
+        self._judged: dict[str, str] = {}
+
+    def problem(self, address: str) -> str:
+        """Return why an address may not be reached, or nothing if it is public."""
+        if address not in self._judged:
+            if len(self._judged) >= _MOST_JUDGED:
+                self._judged.clear()
+            self._judged[address] = self._judge(address)
+        return self._judged[address]
+
+    def _judge(self, address: str) -> str:
+        try:
+            packed = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address.partition("%")[0])
+        except OSError:
+            return "no address"
+        if packed[:12] == _MAPPED or (len(packed) == 16 and prefixes.covers(_NAT64, (packed, 128))):
+            packed = packed[12:]
+        whole = (packed, len(packed) * 8)
+        for prefix, reason in _TABLE:
+            if prefixes.covers(prefix, whole):
+                return reason
+        if len(packed) == 16 and not any(prefixes.covers(prefix, whole) for prefix in _OPEN6):
+            return "not an address of the internet"
+        return _OWN if any(prefixes.covers(prefix, whole) for prefix in self._own) else ""
+
+    def add(self, own: Iterable[Prefix]) -> None:
+        """Learn of more."""
+        self._own.update(own)
+        self._judged.clear()
+
+
+class Watch:
+    """Keeps a vicinity true to the kernel's tables; `channel` becomes readable when they change."""
+
+    def __init__(self) -> None:
+        self.channel = netlink.connect(netlink.ROUTE, netlink.CHANGES)
+        self.channel.setblocking(False)  # noqa: FBT003
+        self._tables = netlink.connect(netlink.ROUTE)
+        self.vicinity = Vicinity(self._read())
+
+    def _read(self) -> set[Prefix]:
+        return addresses.surroundings(
+            [
+                *netlink.dump(self._tables, addresses.GET_ADDRESSES, addresses.ADDRESS_QUESTION),
+                *netlink.dump(self._tables, addresses.GET_ROUTES, addresses.ROUTE_QUESTION),
+            ]
+        )
+
+    def follow(self) -> None:
+        """Learn what has appeared since the last look."""
+        netlink.drain(self.channel)
+        self.vicinity.add(self._read())
+
+    def close(self) -> None:
+        """Look no more."""
+        self.channel.close()
+        self._tables.close()

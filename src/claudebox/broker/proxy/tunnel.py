@@ -1,0 +1,203 @@
+"""The bodies of connections: bytes that go from one socket to another inside the kernel.
+
+Python decides who may talk to whom; once that is decided it only says "more". What moves much does so in a thread of
+its own, because a download must not hold up the events of a model that answers, which the main thread passes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import os
+import select
+import socket
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from claudebox.network.splice import Way
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Done = Callable[[int, int], None]  # bytes up, bytes down
+
+_EVENTS = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
+_MUCH = 1 << 20  # bytes
+_TURNS = 8  # how many pieces one connection may move before others have their turn
+_LINGER = (1).to_bytes(4, "little") + bytes(4)
+
+
+class _Tunnel:
+    """Two sockets, and the bytes between them."""
+
+    def __init__(self, near: socket.socket, far: socket.socket, done: Done) -> None:
+        self.ends, self.done, self.context = (near, far), done, contextvars.copy_context()
+        up = Way(near, far)
+        try:
+            self.ways = (up, Way(far, near))
+        except OSError:
+            up.close()
+            raise
+        for end in self.ends:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    @property
+    def moved(self) -> int:
+        """Return how many bytes have passed."""
+        return self.ways[0].moved + self.ways[1].moved
+
+    def advance(self) -> bool:
+        """Go as far as possible within one turn; tell whether there is more to do at once."""
+        for _ in range(_TURNS):
+            if not any([way.move() for way in self.ways]):  # noqa: C419 - both must move
+                if all(way.closed for way in self.ways):
+                    raise EOFError
+                return False
+        return True
+
+    def close(self, *, abruptly: bool) -> None:
+        """End both sides alike: the one shall see a reset where the other was reset."""
+        for end in self.ends:
+            if abruptly:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
+            end.close()
+        for way in self.ways:
+            way.close()
+
+
+class _Carrier:
+    """Moves whatever can be moved, for as many connections as it was given; belongs to one thread."""
+
+    def __init__(self, ended: Callable[[_Tunnel], None]) -> None:
+        self.poll = select.epoll()
+        self._ended = ended
+        self._ends: dict[int, _Tunnel] = {}
+        self.unfinished: list[_Tunnel] = []
+
+    def adopt(self, tunnel: _Tunnel) -> None:
+        """Take a connection; the kernel tells at once if it is ready."""
+        for end in tunnel.ends:
+            self._ends[end.fileno()] = tunnel
+            self.poll.register(end.fileno(), _EVENTS)
+
+    def release(self, tunnel: _Tunnel) -> None:
+        """Let a connection go, as it is."""
+        for end in tunnel.ends:
+            del self._ends[end.fileno()]
+            self.poll.unregister(end.fileno())
+
+    def step(self, events: list[tuple[int, int]]) -> list[_Tunnel]:
+        """Give everybody a turn who has something to do, and return those that are still there."""
+        ready = dict.fromkeys(self.unfinished)
+        for number, _ in events:
+            if number in self._ends:
+                ready[self._ends[number]] = None
+        self.unfinished = [tunnel for tunnel in ready if self._turn(tunnel)]
+        return [tunnel for tunnel in ready if tunnel.ends[0].fileno() in self._ends]
+
+    def _turn(self, tunnel: _Tunnel) -> bool:
+        try:
+            return tunnel.advance()
+        except (OSError, EOFError) as reason:
+            self.end(tunnel, abruptly=isinstance(reason, OSError))
+        return False
+
+    def end(self, tunnel: _Tunnel, *, abruptly: bool) -> None:
+        """Close a connection."""
+        self.release(tunnel)
+        tunnel.close(abruptly=abruptly)
+        self._ended(tunnel)
+
+    def close(self) -> None:
+        """End everything that is still open."""
+        for tunnel in set(self._ends.values()):
+            self.end(tunnel, abruptly=True)
+        self.poll.close()
+
+
+class Pump:
+    """Carries connections: at first in the loop of the main thread, and in a thread of its own once they move much.
+
+    Most connections are short, and handing them to another thread would take longer than they do.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._near = _Carrier(self._told)
+        self._loop.add_reader(self._near.poll.fileno(), self._step)
+        self._stepping = False
+        self._far = _Carrier(lambda tunnel: self._call(self._loop.call_soon_threadsafe, tunnel))
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._far.poll.register(self._bell, select.EPOLLIN)
+        self._promoted: deque[_Tunnel] = deque()
+        self._ending = False
+        self._thread: threading.Thread | None = None
+
+    def carry(self, near: socket.socket, far: socket.socket, done: Done) -> None:
+        """Take two connected sockets over; `done` is called by the loop when both directions have ended."""
+        try:
+            tunnel = _Tunnel(near, far, done)
+        except OSError:  # no descriptors left, or the caller has gone
+            near.close()
+            far.close()
+            self._loop.call_soon(done, 0, 0)
+            return
+        self._near.adopt(tunnel)
+        self._near.unfinished.append(tunnel)  # what is there already need not wait
+        self._step()
+
+    def stop(self) -> None:
+        """End everything that is still open."""
+        self._ending = True
+        if self._thread is not None:
+            os.eventfd_write(self._bell, 1)
+            self._thread.join()
+        self._loop.remove_reader(self._near.poll.fileno())
+        self._near.close()
+        self._far.close()
+        os.close(self._bell)
+
+    def _told(self, tunnel: _Tunnel) -> None:
+        self._call(self._loop.call_soon, tunnel)
+
+    @staticmethod
+    def _call(how: Callable[..., object], tunnel: _Tunnel) -> None:
+        up, down = tunnel.ways
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            how(tunnel.done, up.moved, down.moved, context=tunnel.context)
+
+    def _step(self) -> None:
+        """Move what can be moved in the main thread, a little; who has moved much goes to the other one."""
+        self._stepping = False
+        if self._ending:
+            return
+        for tunnel in self._near.step(self._near.poll.poll(0)):
+            if tunnel.moved >= _MUCH:
+                self._promote(tunnel)
+        self._near.unfinished = [tunnel for tunnel in self._near.unfinished if tunnel.moved < _MUCH]
+        if self._near.unfinished and not self._stepping:
+            self._stepping = True
+            self._loop.call_soon(self._step)
+
+    def _promote(self, tunnel: _Tunnel) -> None:
+        self._near.release(tunnel)
+        self._promoted.append(tunnel)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="tunnels", daemon=True)
+            self._thread.start()
+        os.eventfd_write(self._bell, 1)
+
+    def _run(self) -> None:
+        while not self._ending:
+            events = self._far.poll.poll(0 if self._far.unfinished else -1)
+            if any(number == self._bell for number, _ in events):
+                os.eventfd_read(self._bell)
+            while self._promoted:
+                tunnel = self._promoted.popleft()
+                self._far.adopt(tunnel)
+                self._far.unfinished.append(tunnel)
+            self._far.step(events)
+        while self._promoted:
+            self._far.adopt(self._promoted.popleft())

@@ -1,0 +1,66 @@
+"""The commented ~/.claudebox/config.toml that `--init` writes: another rendering of the table."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from claudebox.config.options import SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.config.options import Setting
+
+_TABLES = ("table", "record", "rows", "groups")
+
+
+def text() -> str:
+    """Return the file: every setting with its meaning, none of them in force."""
+    rows = [row for row in SETTINGS if row.in_files in ("user", "project")]
+    return "\n".join((
+        "# Defaults of claudebox for all projects. A profile, a project file that you approved, variables and flags",
+        "# come after them. Take the `#` away in front of a setting to give it another value.",
+        "# `claudebox --explain` shows what is in force, and where it came from.",
+        *(line for row in rows if row.shape not in _TABLES for line in _block(row)),
+        *(line for row in rows if row.shape in _TABLES for line in _block(row)),
+        "",
+    ))  # fmt: skip
+
+
+def _block(row: Setting) -> Iterator[str]:
+    yield ""
+    meaning = row.help.removesuffix("; repeatable")
+    yield from textwrap.wrap(f"{meaning[0].upper()}{meaning[1:]}.", 100, initial_indent="# ", subsequent_indent="# ")
+    for field in row.fields:
+        text = f"{field.name}: {field.help}."
+        yield from textwrap.wrap(text, 100, initial_indent="#   ", subsequent_indent="#     ")
+    yield from (f"#{line}" for line in _example(row))
+
+
+def _example(row: Setting) -> Iterator[str]:
+    match row.shape:
+        case "switch":
+            yield f"{row.file_key} = false"
+        case "choice":
+            yield f'{row.file_key} = "{row.default}"'
+        case "text":
+            example = "github:NixOS/nixpkgs/nixos-unstable" if row.key == "nixpkgs" else "default"
+            yield f'{row.file_key} = "{example}"'
+        case "list":
+            yield f"{row.file_key} = []"
+        case "words":
+            yield f'{row.file_key} = ["program", "word"]'
+        case "table":
+            yield f"[{row.file_key}]"
+            yield 'NAME = "value"'
+        case "groups":
+            yield f"[{row.file_key}.work]"
+            yield from (f'{field.name} = ["{field.example}"]' for field in row.fields)
+        case _:
+            yield f"[[{row.file_key}]]" if row.shape == "rows" else f"[{row.file_key}]"
+            for field in row.fields:
+                value = field.example or field.default
+                if value:
+                    words = ", ".join(f'"{word}"' for word in (value.split() if field.many else (value,)))
+                    yield f"{field.name} = [{words}]" if field.many else f"{field.name} = {words}"

@@ -1,0 +1,235 @@
+"""Help, man page and completions: each a rendering of the table of settings, so that none of them can drift."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from claudebox import __version__
+from claudebox.config.options import SETTINGS
+from claudebox.facts.toolchains import TOOLCHAINS
+from claudebox.tables import project_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.config.options import Setting
+
+_SUMMARY = "Claude Code with every permission, in a sandbox without your secrets"
+_USAGE = "claudebox [own flags] [anything for claude]"
+_COLUMN = 28
+_FILES = (
+    "Settings are merged in this order: defaults, ~/.claudebox/config.toml, the profile with those that it extends, "
+    ".claudebox.toml of the project as far as you approved it or it only tightens, the environment, flags."
+)
+_SHAPES = {
+    "switch": "true or false",
+    "choice": "string",
+    "text": "string",
+    "list": "array of strings",
+    "words": "array of strings",
+    "table": "table of strings",
+    "record": "table",
+    "rows": "array of tables",
+    "groups": "tables with names of your own",
+}
+_PROFILES = "claudebox --profiles 2>/dev/null | sed s/\\ .*//"  # names, one per line
+_ZSH = str.maketrans({"[": "(", "]": ")", ":": " -", "`": ""})  # what means something in its descriptions
+_PATHS = ("SRC[:DEST]",)  # what is a path; other values are nothing that a shell could know
+_STATUSES = (
+    ("125", "claudebox refused, or could not set up the sandbox"),
+    ("126", "the client was found but cannot be run"),
+    ("127", "the client was not found"),
+    ("130", "you declined"),
+    ("any other", "that of the client"),
+)
+
+
+def help_text() -> Iterator[str]:
+    """Yield the lines of `--help`."""
+    yield f"claudebox {__version__}: {_SUMMARY}"
+    yield ""
+    yield f"usage: {_USAGE}"
+    yield "       claudebox [own flags] --exec -- COMMAND..."
+    yield ""
+    yield "Flags below are claudebox's, anywhere before `--`; every other word goes to claude in its order."
+    for group in dict.fromkeys(row.group for row in SETTINGS):
+        yield ""
+        yield f"{group}:"
+        for row in (row for row in SETTINGS if row.group == group and row.flags):
+            yield from _help_row(row)
+    yield ""
+    yield "In files (~/.claudebox/config.toml, ~/.claudebox/profiles/NAME.toml, .claudebox.toml of a project):"
+    keys = ", ".join(row.file_key for row in SETTINGS if row.in_files != "none")
+    yield from textwrap.wrap(f"{keys}; `claudebox --init` writes a file that explains them", 100, initial_indent="  ",
+                             subsequent_indent="  ")  # fmt: skip
+    yield ""
+    yield "Exit status:"
+    for status, meaning in _STATUSES:
+        yield f"  {status:<{_COLUMN - 2}}{meaning}"
+
+
+def _help_row(row: Setting) -> Iterator[str]:
+    label = ", ".join(row.flags) + (f" {row.metavar}" if row.metavar else "")
+    text = row.help + (f" (default: {row.default})" if row.default else "")
+    if row.variable:
+        text += f"; also {row.variable}={'A,B' if row.grows else row.metavar}"
+    lines = textwrap.wrap(text, 78 - _COLUMN + 12)
+    if len(label) > _COLUMN - 4:
+        yield f"  {label}"
+    else:
+        yield f"  {label:<{_COLUMN - 2}}{lines.pop(0)}"
+    for line in lines:
+        yield " " * _COLUMN + line
+
+
+def man_page() -> str:
+    """Return the man page, section 1, as roff."""
+    lines = [
+        f'.TH CLAUDEBOX 1 "" "claudebox {__version__}"',
+        ".SH NAME",
+        f"claudebox \\- {_roff(_SUMMARY)}",
+        ".SH SYNOPSIS",
+        ".B claudebox",
+        "[own flags] [anything for claude]",
+        ".SH DESCRIPTION",
+        _roff(
+            "Starts Claude Code in the current directory with every permission granted, inside a bubblewrap sandbox in "
+            "which the environment, the home and the processes of the host do not exist. It shows what will enter, "
+            "asks once, and hands over the terminal."
+        ),
+        ".PP",
+        _roff(
+            "Flags of claudebox stand anywhere before --; every other word goes to claude in its order. After -- "
+            "everything is claude's."
+        ),
+        ".SH OPTIONS",
+    ]
+    for row in (row for row in SETTINGS if row.flags):
+        flags = ", ".join(f"\\fB{_roff(flag)}\\fR" for flag in row.flags)
+        lines += [".TP", flags + (f" \\fI{_roff(row.metavar)}\\fR" if row.metavar else "")]
+        choices = f" One of: {', '.join(row.choices)}; default {row.default}." if row.choices else ""
+        lines.append(_roff(_sentence(row.help) + choices))
+    lines += [".SH SETTINGS IN FILES", _roff(_FILES)]
+    for row in (row for row in SETTINGS if row.in_files != "none"):
+        lines += [".TP", f"\\fB{_roff(row.file_key)}\\fR ({_SHAPES[row.shape]})", _roff(_in_file(row))]
+    lines.append(".SH ENVIRONMENT")
+    for row in (row for row in SETTINGS if row.variable):
+        several = ", several separated by commas" if row.grows else ""
+        lines += [".TP", f"\\fB{row.variable}\\fR", _roff(f"As {row.flags[-1]}{several}.")]
+    lines += [".TP", "\\fBNO_COLOR\\fR", "No colours."]
+    lines.append(".SH EXIT STATUS")
+    for status, meaning in _STATUSES:
+        lines += [".TP", f"\\fB{status}\\fR", _roff(_sentence(meaning))]
+    lines += [".SH SEE ALSO", ".BR bwrap (1)"]
+    return "\n".join(lines) + "\n"
+
+
+def _in_file(row: Setting) -> str:
+    where = {"user": " Not in a project file.", "profile": " Only in a profile."}.get(row.in_files, "")
+    fields = "".join(f" {field.name}: {field.help}." for field in row.fields)
+    return _sentence(row.help.removesuffix("; repeatable")) + fields + where
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + "."
+
+
+def _roff(text: str) -> str:
+    return text.replace("\\", "\\e").replace("-", "\\-").replace("`", "")
+
+
+def bash_completion() -> str:
+    """Return the completion for bash; words that are not ours are completed as files."""
+    cases = [
+        f"    {'|'.join(row.flags)}) {_bash_values(row)}; return ;;"
+        for row in SETTINGS
+        if row.flags and row.shape != "switch"
+    ]
+    return "\n".join((
+        "# bash completion for claudebox; generated from the table of settings",
+        "_claudebox() {",
+        "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} index",
+        "  COMPREPLY=()",
+        "  for ((index = 1; index < COMP_CWORD; index++)); do",
+        '    [[ ${COMP_WORDS[index]} == -- ]] && { mapfile -t COMPREPLY < <(compgen -f -- "$word"); return; }',
+        "  done",
+        "  case $before in",
+        *cases,
+        "  esac",
+        f'  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "{" ".join(_flags())}" -- "$word")',
+        "}",
+        "complete -o bashdefault -o default -F _claudebox claudebox",
+        "",
+    ))  # fmt: skip
+
+
+def _words(row: Setting) -> tuple[str, ...]:
+    """Return the values that a setting can have, where they are known."""
+    if row.metavar == "LANGUAGE":
+        return tuple(TOOLCHAINS)
+    if row.metavar == "PROTECTED":
+        return (project_paths.GIT, *(name for name, _, _ in project_paths.PROTECTED))
+    return row.choices
+
+
+def _bash_values(row: Setting) -> str:
+    if words := _words(row):
+        source = f'compgen -W "{" ".join(words)}"'
+    elif row.metavar == "PROFILE":
+        source = f'compgen -W "$({_PROFILES})"'
+    elif row.metavar == "NAME":
+        source = "compgen -e"
+    elif row.metavar in _PATHS:
+        source = "compgen -f"
+    else:
+        return "compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=()"
+    return f'mapfile -t COMPREPLY < <({source} -- "$word")'
+
+
+def _flags() -> list[str]:
+    return [flag for row in SETTINGS for flag in row.flags]
+
+
+def zsh_completion() -> str:
+    """Return the completion for zsh."""
+    lines = ["#compdef claudebox", "# generated from the table of settings", "_arguments -s -S \\"]
+    for row in SETTINGS:
+        for flag in row.flags:
+            text = row.help.replace("'", "'\\''").translate(_ZSH)
+            repeat = "*" if row.grows else ""
+            lines.append(f"  '{repeat}{flag}[{text}]{_zsh_values(row)}' \\")
+    lines.append("  '*:word for claude:_files'")
+    return "\n".join(lines) + "\n"
+
+
+def _zsh_values(row: Setting) -> str:
+    if words := _words(row):
+        return f":{row.key}:({' '.join(words)})"
+    if row.metavar == "PROFILE":
+        return f':profile:(${{(f)"$({_PROFILES})"}})'
+    if row.metavar == "NAME":
+        return ":variable:_parameters -g *export*"
+    if row.metavar in _PATHS:
+        return ":path:_files"
+    return f":{row.metavar.lower()}:" if row.metavar else ""
+
+
+def fish_completion() -> str:
+    """Return the completion for fish."""
+    lines = ["# fish completion for claudebox; generated from the table of settings"]
+    for row in (row for row in SETTINGS if row.flags):
+        words = ["complete", "-c", "claudebox"]
+        for flag in row.flags:
+            words += ["-l", flag[2:]] if flag.startswith("--") else ["-s", flag[1:]]
+        if values := _words(row):
+            words += ["-x", "-a", f"'{' '.join(values)}'"]
+        elif row.metavar == "PROFILE":
+            words += ["-x", "-a", f"'({_PROFILES})'"]
+        elif row.metavar == "NAME":
+            words += ["-x", "-a", "'(set -nx)'"]
+        elif row.metavar:
+            words.append("-r" if row.metavar in _PATHS else "-x")
+        text = row.help.replace("'", "\\'").replace("`", "")
+        lines.append(" ".join((*words, "-d", f"'{text}'")))
+    return "\n".join(lines) + "\n"

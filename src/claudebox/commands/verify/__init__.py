@@ -1,0 +1,1 @@
+"""`--verify`: start the sandbox and try to break out of it."""

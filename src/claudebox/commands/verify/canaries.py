@@ -1,0 +1,152 @@
+"""Things planted on the host for `--verify`: each of them must be out of reach inside, and all are gone afterwards.
+
+Nothing of the person is touched: canaries stand in claudebox's own state, in the temporary directory and, as a socket,
+in the project for the moment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+
+from claudebox import syscalls
+from claudebox.plan import claude_code
+
+_ADD_KEY = {"x86_64": 248, "aarch64": 217}
+_KEYCTL = {"x86_64": 250, "aarch64": 219}
+_SESSION_KEYRING = -3
+_UNLINK = 9
+
+
+class Canaries:
+    """What was planted; `remove` takes everything away again."""
+
+    def __init__(self, state: str, workdir: str) -> None:
+        self.token = f"canary-{secrets.token_hex(12)}"
+        self.leftover = f"leftover-{secrets.token_hex(12)}"
+        self.credential = f"canary-{secrets.token_hex(20)}"  # what a broker holds instead of the person's
+        self.login = ""  # a file with a login of that
+        self.sockets: list[str] = []
+        self.secrets: list[str] = []
+        self.listeners: list[tuple[str, int]] = []
+        self.abstract = self.token
+        self.process = 0
+        self.shared_memory: int | None = None
+        self.descriptor = -1
+        self.key = ""  # why no key could be planted
+        self._state = state
+        self._workdir = workdir
+        self._open: list[socket.socket] = []
+        self._directory = ""
+        self._hidden = ""
+        self._child: subprocess.Popen[bytes] | None = None
+        self._key = -1
+
+    def plant(self) -> None:
+        """Put everything in its place."""
+        os.environ["CLAUDEBOX_CANARY"] = self.token
+        self._directory = tempfile.mkdtemp(prefix="claudebox-verify-")
+        secret = os.path.join(self._directory, "secret")
+        self._write(secret)
+        self.descriptor = os.open(secret, os.O_RDONLY)
+        os.set_inheritable(self.descriptor, True)  # noqa: FBT003
+        if os.path.isdir(self._state):
+            self._hidden = tempfile.mkdtemp(prefix="verify-", dir=self._state)
+            self._write(os.path.join(self._hidden, "secret"))
+            self.login = os.path.join(self._hidden, "login.json")
+            tokens = {"accessToken": self.credential, "refreshToken": self.credential, "expiresAt": 1 << 43}
+            with open(self.login, "x", encoding="ascii") as file:
+                json.dump({claude_code.TOKENS: tokens}, file)
+        self._plant_sockets()
+        self._child = subprocess.Popen(
+            [sys.executable, "-ISc", "import time; time.sleep(600)", self.token],
+            env={"CANARY": self.token},
+            stdin=subprocess.DEVNULL,
+            cwd="/",
+        )
+        self.process = self._child.pid
+        self._plant_key()
+        number = ctypes.CDLL(None, use_errno=True).shmget(0, 4096, 0o1600)
+        self.shared_memory = None if number < 0 else number
+
+    def _write(self, path: str) -> None:
+        with open(path, "x", encoding="ascii") as file:
+            file.write(self.token)
+        self.secrets.append(path)
+
+    def _plant_sockets(self) -> None:
+        for path in (f"{self._directory}/socket", f"{self._workdir}/.{self.token[:15]}"):
+            listener = socket.socket(socket.AF_UNIX)
+            self._open.append(listener)
+            try:
+                listener.bind(path)
+            except OSError:  # a project that cannot be written, or a path that is too long for a socket
+                continue
+            listener.listen()
+            self.sockets.append(path)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind("\0" + self.abstract)
+        listener.listen()
+        self._open.append(listener)
+        for address in ("127.0.0.1", "::1", *_own_addresses()):
+            listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+            self._open.append(listener)
+            try:
+                listener.bind((address, 0))
+            except OSError:
+                continue
+            listener.listen()
+            port = listener.getsockname()[1]
+            with socket.create_connection((address, port), timeout=5):  # it does answer here
+                self.listeners.append((address, port))
+
+    def _plant_key(self) -> None:
+        machine = os.uname().machine
+        if machine not in _ADD_KEY:
+            self.key = f"the numbers of system calls on {machine} are not known"
+            return
+        value = self.token.encode()
+        self._key = syscalls.call(
+            "syscall", _ADD_KEY[machine], b"user\0", value + b"\0", value, len(value), _SESSION_KEYRING
+        )
+        if self._key < 0:
+            self.key = "this machine has no keyrings"
+
+    def remove(self) -> None:
+        """Take everything away."""
+        os.environ.pop("CLAUDEBOX_CANARY", None)
+        for listener in self._open:
+            listener.close()
+        for path in self.sockets:
+            if os.path.lexists(path):
+                os.unlink(path)
+        for directory in (self._directory, self._hidden):
+            if directory:
+                shutil.rmtree(directory, ignore_errors=True)
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+        if self._key >= 0:
+            syscalls.call("syscall", _KEYCTL[os.uname().machine], _UNLINK, self._key, _SESSION_KEYRING)
+        if self.shared_memory is not None:
+            ctypes.CDLL(None).shmctl(self.shared_memory, 0, None)
+
+
+def _own_addresses() -> list[str]:
+    """Return the address from which this machine would speak to others; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return []
+        address: str = probe.getsockname()[0]
+    return [] if address.startswith("127.") else [address]

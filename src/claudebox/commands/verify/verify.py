@@ -1,0 +1,299 @@
+"""`--verify`: start the very sandbox that the present flags and project would get, and try to break out of it.
+
+Canaries are planted on the host, a probe runs inside, and each promise is reported as held, broken, or not testable
+here. It needs no root, asks nothing, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pkgutil
+import shutil
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+from claudebox import console, state
+from claudebox.commands.verify.canaries import Canaries
+from claudebox.config import policy
+from claudebox.errors import ClaudeboxError
+from claudebox.facts import host
+from claudebox.launch import start, supervise
+from claudebox.launch.stubs import Session
+from claudebox.launch.terminal import Terminal
+from claudebox.plan import broker, claude_code
+from claudebox.plan import compose as planning
+from claudebox.plan.model import Mount
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from claudebox.config.settings import Settings
+    from claudebox.facts.host import Host
+    from claudebox.launch.start import Prepared
+    from claudebox.plan.model import Plan
+
+Status = Literal["held", "broken", "untestable"]
+
+_PROBE, _SPEC = "/run/claudebox/probe.py", "/run/claudebox/probe.json"
+_LIMIT = 1 << 20
+_COLOURS = {"held": "green", "broken": "red", "untestable": "yellow"}
+_GONE_WITHIN = 3.0  # seconds in which whatever ran inside must have ended
+_SHELL = (  # what can be told where there is no Python inside
+    "for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/environ; done 2>/dev/null | grep -q CLAUDEBOX_CANARY"
+    ' && e=broken || e=held; echo "{\\"promise\\": \\"environment\\", \\"status\\": \\"$e\\", \\"detail\\": \\"\\"}"; '
+    "(: >/usr/.claudebox) 2>/dev/null && e=broken || e=held; "
+    'echo "{\\"promise\\": \\"read_only\\", \\"status\\": \\"$e\\", \\"detail\\": \\"\\"}"; '
+    "grep -q '^Seccomp:.2' /proc/1/status && grep -q '^CapEff:.0*$' /proc/1/status && e=held || e=broken; "
+    'echo "{\\"promise\\": \\"privileges\\", \\"status\\": \\"$e\\", \\"detail\\": \\"\\"}"'
+)
+
+# What is promised: name of the probe, the promise, and the requirements and threats that it answers.
+PROMISES: tuple[tuple[str, str, str], ...] = (
+    ("environment", "variables of the host stay out", "SAND-02 A01"),
+    ("arguments", "arguments inside show neither values nor mounts", "SAND-02 A02"),
+    ("memory", "the memory of the first process holds nothing of the host", "A03"),
+    ("descriptors", "files that your shell has open stay out", "A04"),
+    ("keyrings", "the kernel's keyrings do not answer", "A08 A09"),
+    ("hidden", "your keys, tokens, history and profiles are not there", "SAND-04 SAND-09"),
+    ("secrets", "a secret planted beside them is not there", "SAND-08 SAND-09"),
+    ("login", "what renews your login stays out", "AUTH-01 I01 I02"),
+    ("credential", "your API key or login is not inside, and the broker does not give it away", "AUTH-01 I03"),
+    ("sockets", "sockets of the host do not answer, not even in the project", "SAND-09 C19"),
+    ("abstract", "abstract sockets of the host do not answer", "F15 F16"),
+    ("listeners", "services of this machine do not answer", "NET-T NET-01 F01"),
+    ("domains", "only domains that are listed answer, and no address does", "NET-03 F05 F13"),
+    ("processes", "processes of the host are neither seen nor reached", "SEC-02 A06"),
+    ("shared_memory", "shared memory of the host is not there", "A11"),
+    ("terminal", "nothing can be typed into your terminal", "B01 B02 B04"),
+    ("user_namespaces", "no further user namespaces", "H01 C24"),
+    ("kernel_surface", "rarely used parts of the kernel are closed", "H02 F17"),
+    ("privileges", "no capabilities, and the filter is on every process", "H03 H04 H05"),
+    ("limits", "no core files, and a limit on processes", "A19 H08"),
+    ("names", "the name and boot parameters of the machine stay out", "A17"),
+    ("read_only", "everything is read-only but what the plan says", "SAND-04 SAND-06 C25"),
+    ("project", "the project can be worked on", "SAND-05"),
+    ("protected", "what your tools obey in the project cannot change", "SEC-04 C20 C22 D05 D06 D21"),
+    ("nix_daemon", "the Nix daemon trusts nobody inside, or is not there", "NIXSEC-01 G01 G03"),
+    ("survivors", "nothing outlives the sandbox", "SAND-15 E12"),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of one promise."""
+
+    promise: str
+    text: str
+    proves: tuple[str, ...]
+    status: Status
+    detail: str = ""
+
+
+def run(environ: dict[str, str], settings: Settings) -> int:
+    """Print the findings; 1 if a promise is broken."""
+    if settings.words:
+        raise ClaudeboxError("`--verify` runs its own program", hint="leave out the words for claude")
+    findings = examine(environ, settings)
+    broken = [finding for finding in findings if finding.status == "broken"]
+    if settings.on("json"):
+        document = {"ok": not broken, "promises": [asdict(finding) for finding in findings]}
+        console.write([json.dumps(document, indent=2)], descriptor=1)
+    else:
+        console.write(_lines(findings), descriptor=1)
+    return 1 if broken else 0
+
+
+def _lines(findings: list[Finding]) -> Iterator[str]:
+    words = {"held": "held", "broken": "BROKEN", "untestable": "not testable"}
+    for finding in findings:
+        mark = console.paint(f"{words[finding.status]:<12}", _COLOURS[finding.status], descriptor=1)
+        detail = f": {console.clean(finding.detail)}" if finding.detail else ""
+        yield f"{mark}  {finding.text} ({', '.join(finding.proves)}){detail}"
+    count = {status: sum(finding.status == status for finding in findings) for status in words}
+    yield ""
+    yield f"{count['held']} promises held, {count['broken']} broken, {count['untestable']} not testable here"
+
+
+def examine(
+    environ: dict[str, str],
+    settings: Settings,
+    *,
+    alter: Callable[[Plan], Plan] = lambda plan: plan,
+    prepare: Callable[[Plan, Canaries], Prepared] = lambda plan, _: start.prepare(plan),
+) -> list[Finding]:
+    """Plant, start, probe, and compare with what the plan promises.
+
+    `alter` and `prepare` exist for tests, which break one protection at a time to see it reported.
+    """
+    wishes = policy.decide(settings, home=environ.get("HOME", "/"), workdir=os.getcwd())
+    wishes = wishes.replace(program="exec", words=("true",))
+    first = host.read(wishes, environ)
+    planning.make(wishes, first)  # whatever refuses a launch refuses here, before anything is planted
+    new = [path for path in (first.instance.state, first.instance.directory) if not os.path.lexists(path)]
+    state.create(first.instance, workdir=first.workdir.real, key="", mountpoints=())
+    canaries = Canaries(first.instance.state, first.workdir.real)
+    try:
+        canaries.plant()
+        facts = _with_canary(host.read(wishes, {**environ, "CLAUDEBOX_CANARY": canaries.token}), canaries)
+        plan = planning.make(wishes, facts)
+        output = _launch(_with_probe(plan, facts, canaries), facts, alter, lambda plan: prepare(plan, canaries))
+        return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
+    finally:
+        canaries.remove()
+        if new:
+            shutil.rmtree(new[0], ignore_errors=True)
+
+
+def _with_canary(facts: Host, canaries: Canaries) -> Host:
+    """Return the same facts with another credential: the person's own has no business in a test."""
+    held = {name: canaries.credential for name in claude_code.CREDENTIALS if facts.environ.get(name)}
+    login = facts.login.replace(path=canaries.login) if facts.login.usable else facts.login
+    return facts.replace(environ={**facts.environ, **held}, login=login)
+
+
+def _with_probe(plan: Plan, facts: Host, canaries: Canaries) -> Plan:
+    """Return the same plan with the probe as its program."""
+    python = _python(facts)
+    if not python:
+        return plan.replace(command=("/bin/sh", "-c", _SHELL))
+    program = pkgutil.get_data("claudebox.commands.verify", "probe.py") or b""
+    specification = json.dumps(_specification(plan, facts, canaries)).encode("ascii")
+    rows = (
+        Mount(_PROBE, "file", "the probe", content=program, mode=0o444),
+        Mount(_SPEC, "file", "what the probe tries", content=specification, mode=0o444),
+    )
+    return plan.replace(mounts=planning.arrange((*plan.mounts, *rows)), command=(python, "-IS", _PROBE, _SPEC))
+
+
+def _python(facts: Host) -> str:
+    candidates = ["/usr/bin/python3"] if facts.usr else []
+    own = os.path.realpath(sys.executable)
+    if facts.store and own.startswith("/nix/store/"):
+        candidates.append(own)
+    return next((path for path in candidates if os.access(path, os.X_OK)), "")
+
+
+def _holds_credential(plan: Plan) -> bool:
+    return plan.broker is not None and any(service.name == broker.API for service in plan.broker.services)
+
+
+def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, object]:
+    asked = {row.source for row in plan.mounts if row.reason.startswith("asked for")}
+    hidden = [row.fact for row in facts.hidden if row.fact.identity and row.fact.real not in asked]
+    reached = plan.network == "full"
+    return {
+        "token": canaries.token[::-1],
+        "leftover": canaries.leftover,
+        "names": [row.name for row in plan.variables],
+        "hidden": [(fact.path, *fact.identity) for fact in hidden if fact.identity],
+        "secrets": canaries.secrets,
+        "credential": canaries.credential[::-1] if _holds_credential(plan) else "",
+        "no_credential": "there is no key and no login here, or it enters because you want it to",
+        "broker": claude_code.API_SOCKET,
+        "placeholder": claude_code.PLACEHOLDER,
+        "login": f"{claude_code.LOGIN_INSIDE}/store/.credentials.json" if facts.login.known else "",
+        "sockets": canaries.sockets,
+        "abstract": canaries.abstract if plan.scoped or not reached else "",
+        "listeners": [] if reached else canaries.listeners,
+        "unlisted": _unlisted(canaries) if plan.network == "allow" else [],
+        "process": canaries.process,
+        "shared_memory": canaries.shared_memory,
+        "userns": plan.allow_userns,
+        "read_only": [row.dest for row in plan.mounts if row.kind == "ro-bind"],
+        "writable": [row.dest for row in plan.mounts if row.writable],
+        "protected": [row.dest for row in plan.mounts if row.reason.startswith("protected:")],
+        "workdir": plan.workdir,
+        "nix": "" if plan.nix is None else "told" if plan.nix.told and plan.nix.kind == "daemon" else plan.nix.kind,
+    }
+
+
+def _unlisted(canaries: Canaries) -> list[tuple[str, int]]:
+    own = [(f"[{address}]" if ":" in address else address, port) for address, port in canaries.listeners]
+    return [*own, *(("localhost", port) for _, port in own), ("192.88.99.1", 443), ("[2001:500::1]", 443),
+            ("claudebox.invalid", 443)]  # fmt: skip
+
+
+def _launch(
+    plan: Plan, facts: Host, alter: Callable[[Plan], Plan], prepare: Callable[[Plan], Prepared]
+) -> dict[str, dict[str, str]]:
+    """Run the probe and return what it wrote, by promise."""
+    state.create(facts.instance, workdir=plan.workdir, key="", mountpoints=plan.mountpoints, kept=plan.kept)
+    prepared = prepare(alter(plan))
+    reading, writing = os.pipe()
+    kept = os.dup(1)
+    session = Session(facts.instance)
+    terminal = Terminal()
+    try:
+        standing = session.begin(plan.stubs)
+        os.dup2(writing, 1)
+        os.close(writing)
+        sandbox = start.start(prepared, standing)
+        supervise.wait(sandbox, terminal, detached=plan.detached)
+        for companion in sandbox.companions:
+            companion.finish()
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        session.end()
+        watched = {*planning.IGNORED_SIGNALS, *planning.FORWARDED_SIGNALS, signal.SIGCHLD, signal.SIGTSTP}
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, watched)
+    os.set_blocking(reading, False)  # whatever survived may hold the other end
+    written = b""
+    try:
+        while len(written) < _LIMIT and (piece := os.read(reading, 65536)):
+            written += piece
+    except BlockingIOError:
+        pass
+    os.close(reading)
+    rows = (_row(line) for line in written.splitlines())
+    return {row["promise"]: row for row in rows if row}
+
+
+def _row(line: bytes) -> dict[str, str]:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return {}
+    return row if isinstance(row, dict) and {"promise", "status", "detail"} <= set(row) else {}
+
+
+def _findings(output: dict[str, dict[str, str]], canaries: Canaries) -> Iterator[Finding]:
+    partial = len(output) < 5  # only the shell answered
+    for name, text, proves in PROMISES:
+        row = output.get(name)
+        status: Status = "broken"
+        detail = "the probe did not answer"
+        if row is not None and row["status"] in _COLOURS:
+            status, detail = row["status"], str(row["detail"])  # type: ignore[assignment]  # just checked
+        elif partial and output:
+            status, detail = "untestable", "there is no Python inside"
+        if name == "keyrings" and status == "held" and canaries.key:
+            status, detail = "untestable", canaries.key
+        if name == "survivors" and status == "held" and _survives(canaries.leftover):
+            status, detail = "broken", "a process that was started inside is still running"
+        yield Finding(name, text, tuple(proves.split()), status, detail)
+
+
+def _survives(word: str) -> bool:
+    deadline = time.monotonic() + _GONE_WITHIN
+    while True:
+        found = [process for process in os.listdir("/proc") if process.isdigit() and _has_argument(process, word)]
+        if not found:
+            return False
+        if time.monotonic() > deadline:
+            for process in found:
+                os.kill(int(process), signal.SIGKILL)
+            return True
+        time.sleep(0.05)
+
+
+def _has_argument(process: str, word: str) -> bool:
+    try:
+        with open(f"/proc/{process}/cmdline", "rb") as file:
+            return word.encode() in file.read().split(b"\0")
+    except OSError:
+        return False

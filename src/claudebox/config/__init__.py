@@ -1,0 +1,1 @@
+"""Phase 1, what was asked for: flags and files -> settings -> policy."""

@@ -1,0 +1,107 @@
+"""What was asked for, as plain values: `Policy` and the requests that it is made of."""
+
+from __future__ import annotations
+
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Program = Literal["client", "exec", "shell"]
+    Tier = Literal["full", "inet", "allow", "none"]
+    Nix = Literal["auto", "daemon", "relay", "off"]
+    ProjectSecrets = Literal["warn", "mask", "allow"]
+
+
+class MountRequest(Value):
+    """A mount that a person asked for."""
+
+    source: str
+    dest: str
+    writable: bool
+    origin: str
+    foreign: bool = False  # a project file asks: it is checked whatever the person permits themselves
+
+
+class NameRequest(Value):
+    """A variable that a person asked for."""
+
+    name: str
+    origin: str
+    foreign: bool = False
+
+
+class Constant(Value):
+    """A variable with a value that a person wrote down."""
+
+    name: str
+    value: str
+    origin: str
+    foreign: bool = False
+
+
+class GitCredential(Value):
+    """The one host that git inside can log in to."""
+
+    host: str
+    token: str  # `env:NAME` or `command:WORDS`
+    username: str
+    origin: str
+
+
+def named(place: tuple[str, int]) -> str:
+    """Return a host with its port, as a person would write it who means HTTPS."""
+    return place[0] if place[1] == 443 else f"{place[0]}:{place[1]}"
+
+
+class Secret(Value):
+    """A variable whose value stays outside."""
+
+    env: str
+    hosts: tuple[tuple[str, int], ...]  # name and port
+    source: str  # `env:NAME`, `file:PATH` or `command:WORDS`
+    origin: str
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Return the hosts as a person would write them."""
+        return tuple(named(place) for place in self.hosts)
+
+
+class Policy(Value):
+    """What a person wants, checked as far as that goes without looking at the machine."""
+
+    program: Program
+    words: tuple[str, ...] = ()
+    network: Tier = "full"
+    network_origin: str = "default"
+    uplink: str = "auto"
+    host_ports: tuple[int, ...] = ()
+    published: tuple[int, ...] = ()
+    domains: tuple[NameRequest, ...] = ()
+    names: tuple[NameRequest, ...] = ()
+    mounts: tuple[MountRequest, ...] = ()
+    unsafe_mounts: bool = False
+    allow_userns: bool = False
+    inherit: tuple[NameRequest, ...] = ()
+    allow: tuple[NameRequest, ...] = ()
+    shared_home: bool = False
+    project_secrets: ProjectSecrets = "warn"
+    record: bool = True  # findings may be remembered in claudebox's state
+    constants: tuple[Constant, ...] = ()
+    toolchains: tuple[NameRequest, ...] = ()
+    packages: tuple[NameRequest, ...] = ()
+    credential: GitCredential | None = None
+    secrets: tuple[Secret, ...] = ()
+    command: tuple[str, ...] = ()  # another agent
+    kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
+    refuse_secrets: bool = False
+    private_terminal: bool = False
+    nix: Nix = "auto"
+    nix_origin: str = "default"
+    nixpkgs: str = ""  # the package set that the person chose
+    packages_optional: bool = False
+    devshell: str = ""  # what asked for the project's dev shell
+    auth: Literal["broker", "passthrough"] = "passthrough"
+    showing: bool = False  # nothing will be started, so nothing may be run or written to find out

@@ -1,0 +1,214 @@
+"""One value that a person gave → what it means, or the line that tells what would be right."""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.config.model import Constant, GitCredential, MountRequest
+from claudebox.errors import ClaudeboxError
+from claudebox.plan import claude_code
+from claudebox.plan.environment import MADE
+from claudebox.tables import project_paths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from claudebox.config.model import Secret
+    from claudebox.config.settings import Given
+
+
+def valid_name(name: str) -> bool:
+    """Tell whether every program agrees that this is the name of a variable (A14)."""
+    return name.isascii() and name.replace("_", "a").isalnum() and not name[:1].isdigit()
+
+
+def name(given: Given) -> str:
+    """Read the name of a variable."""
+    if not valid_name(given.value):
+        raise ClaudeboxError(
+            f"`{given.origin}`: `{given.value}` is not the name of a variable",
+            hint="letters, digits and `_`, and no value: claudebox takes the value from the environment",
+        )
+    return given.value
+
+
+def domain(given: Given) -> None:
+    """Read a domain, or the name of a group of them."""
+    from claudebox.config import domains  # noqa: PLC0415
+
+    domains.check(given.value, given.origin)
+
+
+def group(given: Given) -> None:
+    """Read one row of a group: its name, and a host."""
+    from claudebox.config import domains  # noqa: PLC0415
+
+    name, _, host = given.value.partition("=")
+    if not domains.is_group(name):
+        raise ClaudeboxError(
+            f"`{given.origin}`: `{name}` cannot be the name of a group", hint="one word: letters, digits, `-` and `_`"
+        )
+    domains.parse(host, given.origin)
+
+
+def part(given: Given) -> str:
+    """Read the name of a part of the host's ~/.claude."""
+    if "/" in given.value or given.value in (".", ".."):
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not a name in ~/.claude", hint="one name, no `/`")
+    if given.value in claude_code.NOT_INHERITED:
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is state of the host's client and stays there")
+    return given.value
+
+
+def protected(given: Given) -> str:
+    """Read the name of something protected."""
+    names = (project_paths.GIT, *(name for name, _, _ in project_paths.PROTECTED))
+    if given.value not in names:
+        known = ", ".join(f"`{name}`" for name in names)
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not protected", hint=f"protected are {known}")
+    return given.value
+
+
+def constant(given: Given) -> Constant:
+    """Read NAME=VALUE."""
+    name, assigned, value = given.value.partition("=")
+    if not assigned or not valid_name(name):
+        raise ClaudeboxError(f"`{given.origin}`: `{name}` is not the name of a variable", hint="write `NAME=VALUE`")
+    if name in MADE:
+        raise ClaudeboxError(f"`{given.origin}`: `{name}` is made by claudebox")
+    return Constant(name, value, given.origin, given.foreign)
+
+
+def toolchain(given: Given) -> str:
+    """Read the name of a toolchain."""
+    from claudebox.facts.toolchains import TOOLCHAINS  # noqa: PLC0415 - only for those who ask for one
+
+    if given.value not in TOOLCHAINS:
+        known = ", ".join(f"`{name}`" for name in TOOLCHAINS)
+        raise ClaudeboxError(f"`{given.origin}`: there is no toolchain `{given.value}`", hint=f"there are {known}")
+    return given.value
+
+
+def package(given: Given) -> str:
+    """Read the name of a package."""
+    plain = given.value.translate({ord(char): "a" for char in "._+-"})
+    if not plain.isascii() or not plain.isalnum() or given.value[0] in ".-+":
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not the name of a package of nixpkgs")
+    return given.value
+
+
+def nixpkgs(given: Given) -> str:
+    """Read a reference to a package set."""
+    from claudebox.plan.nix_references import well_formed  # noqa: PLC0415 - only for those who choose one
+
+    if not well_formed(given.value):
+        raise ClaudeboxError(
+            f"`{given.origin}`: `{given.value}` is not a package set",
+            hint="`github:NixOS/nixpkgs/COMMIT`, `path:/DIRECTORY`, or a name of your registry: `flake:NAME`",
+        )
+    return given.value
+
+
+def credential(given: Given) -> GitCredential:
+    """Read the credential for git: never the token itself."""
+    host, token, username = (given.fields[name] for name in ("host", "token", "username"))
+    name, _, port = host.partition(":")
+    if not name.replace("-", "a").replace(".", "a").isalnum() or not name.isascii() or (port and not port.isdigit()):
+        raise ClaudeboxError(f"`{given.origin}`: `{host}` is not the name of a host", hint="`github.com`, say")
+    kind, _, rest = token.partition(":")
+    if not (kind == "env" and valid_name(rest)) and not (kind == "command" and rest.strip()):
+        raise ClaudeboxError(
+            f"`{given.origin}`: the token does not come from `env:NAME` or `command:WORDS`",
+            hint="never write the token itself into a file",
+        )
+    if not username.isprintable():
+        raise ClaudeboxError(f"`{given.origin}`: `{username}` is not a user name")
+    return GitCredential(host, token, username, given.origin)
+
+
+def secret(given: Given) -> Secret:
+    """Read one of `secrets`."""
+    from claudebox.plan import secrets  # noqa: PLC0415
+
+    return secrets.read(given)
+
+
+def kept_name(given: Given) -> str:
+    """Read a name in the home under which another agent keeps its state."""
+    parts = given.value.split("/")
+    if given.value.startswith("/") or any(part in ("", ".", "..") for part in parts) or not given.value.isprintable():
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not a name in the home", hint="`.codex`, say")
+    if parts[0] in (".claude", ".claude.json", ".gitconfig", ".claudebox"):
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is claudebox's own")
+    return given.value
+
+
+def mount_row(given: Given, *, home: str = "/", workdir: str = "/") -> MountRequest:
+    """Read one of `mounts`; what is relative in a file of the person would mean something else in each project."""
+    source, dest = given.fields["host"], given.fields["sandbox"]
+    if not given.foreign and not source.startswith(("/", "~/")):
+        raise ClaudeboxError(f"`{given.origin}`: `{source}` is relative", hint="write it absolute, or with `~/`")
+    joined = ":".join(path.replace(":", "\\:") for path in ((source, dest) if dest else (source,)))
+    request = mount(given.replace(value=joined), writable=given.fields["mode"] == "rw", home=home, workdir=workdir)
+    return request.replace(foreign=given.foreign)
+
+
+def mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountRequest:
+    r"""Read SRC[:DEST]; `\:` is a colon of a path."""
+    source, dest = split(given.value)
+
+    def absolute(path: str) -> str:
+        if path == "~" or path.startswith("~/"):
+            path = home + path[1:]
+        return "/" + os.path.normpath(os.path.join(workdir, path)).lstrip("/")  # normpath keeps two slashes in front
+
+    if not source:
+        raise ClaudeboxError(f"`{given.origin} {given.value}` names no source", hint=f"`{given.origin} SRC[:DEST]`")
+    if dest is not None and not dest.startswith(("/", "~/")):
+        raise ClaudeboxError(
+            f"`{given.origin}`: the destination `{dest}` is not an absolute path",
+            hint="write a colon that belongs to a path as `\\:`",
+        )
+    if dest is not None and ".." in dest.split("/"):
+        raise ClaudeboxError(f"`{given.origin}`: the destination `{dest}` contains `..`")
+    return MountRequest(absolute(source), absolute(source if dest is None else dest), writable, given.origin)
+
+
+def split(value: str) -> tuple[str, str | None]:
+    """Split SRC[:DEST] at its colon."""
+    if "\\" not in value:
+        source, colon, dest = value.partition(":")
+        return source, dest if colon else None
+    parts = [""]
+    escaped = False
+    for char in value:
+        if escaped:
+            parts[-1] += char if char == ":" else "\\" + char
+            escaped = False
+        elif char == "\\":
+            escaped = True
+        elif char == ":" and len(parts) == 1:
+            parts.append("")
+        else:
+            parts[-1] += char
+    parts[-1] += "\\" if escaped else ""
+    return parts[0], parts[1] if len(parts) > 1 else None
+
+
+# What a value must be like, for those who read files.
+RULES: dict[str, Callable[[Given], object]] = {
+    "allow_domain": domain,
+    "domains": group,
+    "env": name,
+    "set_env": constant,
+    "mounts": mount_row,
+    "toolchain": toolchain,
+    "package": package,
+    "nixpkgs": nixpkgs,
+    "git_credential": credential,
+    "secrets": secret,
+    "inherit": part,
+    "allow": protected,
+    "state": kept_name,
+}

@@ -1,0 +1,146 @@
+"""Settings → `Policy`: what a person wants, with everything checked that needs no look at the machine."""
+
+from __future__ import annotations
+
+from claudebox.config import parsers
+from claudebox.config.model import Constant, MountRequest, NameRequest, Policy
+from claudebox.errors import ClaudeboxError
+from claudebox.plan.network import RESERVED_PORTS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from claudebox.config.model import Program, Secret
+    from claudebox.config.settings import Given, Settings
+
+
+def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
+    """Return what the settings ask for."""
+    program: Program = "exec" if settings.on("exec") else "shell" if settings.on("shell") else "client"
+    if program == "exec" and not settings.words:
+        raise ClaudeboxError("`--exec` needs a command", hint="write it after `--`: `claudebox --exec -- make test`")
+    if program == "exec" and settings.words[0].startswith("-"):
+        raise ClaudeboxError(
+            f"`--exec`: `{settings.words[0]}` is not the name of a program",
+            hint="write `./-name` for a file of the project",
+        )
+    network = settings.one("network")
+    names = tuple(NameRequest(parsers.name(given), given.origin, given.foreign) for given in settings.all("env"))
+    constants = tuple({row.name: row for row in map(parsers.constant, settings.all("set_env"))}.values())
+    host_ports, published = (_ports(settings.all(key), network) for key in ("allow_host_port", "publish"))
+    domains = _domains(settings, network)
+    for port in host_ports:
+        if port in published:
+            raise ClaudeboxError(
+                f"port {port} cannot be both the host's and the sandbox's", hint="publish another port"
+            )
+    return Policy(
+        program=program,
+        words=settings.words,
+        network=network.value,  # type: ignore[arg-type]  # the table has checked it
+        network_origin=network.origin,
+        uplink=settings.one("uplink").value,
+        host_ports=host_ports,
+        published=published,
+        domains=domains,
+        names=names,
+        mounts=_once(
+            (
+                *(parsers.mount_row(given, home=home, workdir=workdir) for given in settings.all("mounts")),
+                *(
+                    parsers.mount(given, writable=key == "mount_rw", home=home, workdir=workdir)
+                    for key in ("mount_ro", "mount_rw")
+                    for given in settings.all(key)
+                ),
+            )
+        ),
+        unsafe_mounts=settings.on("unsafe_mounts"),
+        allow_userns=settings.on("allow_userns"),
+        inherit=tuple(NameRequest(parsers.part(given), given.origin) for given in settings.all("inherit")),
+        allow=tuple(NameRequest(parsers.protected(given), given.origin) for given in settings.all("allow")),
+        shared_home=settings.one("claude_home").value == "shared",
+        project_secrets=settings.one("project_secrets").value,  # type: ignore[arg-type]  # the table has checked it
+        record=not (settings.on("dry_run") or settings.on("explain")),
+        constants=constants,
+        toolchains=_names(settings, "toolchain", parsers.toolchain),
+        packages=_names(settings, "package", parsers.package),
+        credential=parsers.credential(settings.one("git_credential")) if settings.all("git_credential") else None,
+        secrets=_secrets(settings, names, constants) if settings.all("secrets") else (),
+        command=tuple(settings.one("command").fields.values()) if settings.all("command") else (),
+        kept_names=_kept_names(settings),
+        refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",
+        auth=settings.one("auth").value,  # type: ignore[arg-type]  # the table has checked it
+        private_terminal=settings.one("terminal").value == "private",
+        nix=settings.one("nix").value,  # type: ignore[arg-type]  # the table has checked it
+        nix_origin=settings.one("nix").origin,
+        nixpkgs=parsers.nixpkgs(settings.one("nixpkgs")) if settings.all("nixpkgs") else "",
+        packages_optional=settings.on("packages_optional"),
+        devshell=settings.one("devshell").origin if settings.on("devshell") else "",
+        showing=settings.on("dry_run") or settings.on("explain"),
+    )
+
+
+def _once(requests: Iterable[MountRequest]) -> tuple[MountRequest, ...]:
+    """Return the requests without what another layer has asked for already; the person's own come first."""
+    found: dict[tuple[str, str, bool], MountRequest] = {}
+    for request in requests:
+        found.setdefault((request.source, request.dest, request.writable), request)
+    return tuple(found.values())
+
+
+def _names(settings: Settings, key: str, check: Callable[[Given], str]) -> tuple[NameRequest, ...]:
+    requests = (NameRequest(check(given), given.origin, given.foreign) for given in settings.all(key))
+    return tuple({request.name: request for request in requests}.values())
+
+
+def _ports(wanted: Iterable[Given], network: Given) -> tuple[int, ...]:
+    ports: list[int] = []
+    for given in wanted:
+        if network.value == "full":
+            raise ClaudeboxError(
+                f"`{given.origin}` means nothing in tier `full`: host and sandbox share all ports there",
+                hint="leave it away, or choose `--network inet`, `allow` or `none`",
+            )
+        if not (given.value.isascii() and given.value.isdigit() and 1 <= int(given.value[:6]) <= 65535):
+            raise ClaudeboxError(f"`{given.origin}` is a port from 1 to 65535, not `{given.value}`")
+        ports.append(int(given.value))
+        if network.value == "allow" and ports[-1] in RESERVED_PORTS:
+            raise ClaudeboxError(f"`{given.origin}`: port {ports[-1]} inside is claudebox's own in tier `allow`")
+    return tuple(dict.fromkeys(ports))
+
+
+def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
+    wanted = settings.all("allow_domain")
+    if network.value != "allow":
+        for given in wanted:
+            if given.origin.startswith("-"):  # in files they wait for their tier
+                raise ClaudeboxError(
+                    f"`{given.origin}` means nothing in tier `{network.value}`", hint="add `--network allow`"
+                )
+        return ()
+    from claudebox.config import domains  # noqa: PLC0415 - other tiers need nothing of it
+
+    groups: dict[str, tuple[str, ...]] = {}
+    for given in settings.all("domains"):
+        group, _, host = given.value.partition("=")
+        groups[group] = (*groups.get(group, ()), host)
+    found: dict[str, NameRequest] = {}
+    for given in wanted:
+        for domain, origin in domains.expand(((given.value, given.origin),), groups):
+            found.setdefault(str(domain), NameRequest(str(domain), origin, given.foreign))
+    return tuple(found.values())
+
+
+def _secrets(settings: Settings, names: tuple[NameRequest, ...], constants: tuple[Constant, ...]) -> tuple[Secret, ...]:
+    from claudebox.plan import secrets  # noqa: PLC0415 - only for those who have some
+
+    return secrets.decide(settings, settings.one("network"), names, constants)
+
+
+def _kept_names(settings: Settings) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(parsers.kept_name(given) for given in settings.all("state")))
+    for given in settings.all("state"):
+        if any(given.value.startswith(f"{name}/") for name in names):  # a mount on what an agent can write (C01)
+            raise ClaudeboxError(f"`{given.origin}`: `{given.value}` lies in another of these names")
+    return names

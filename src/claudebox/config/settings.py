@@ -1,0 +1,129 @@
+"""What a person asked for: flags and layers, merged by the rows of the catalogue, each value with its origin."""
+
+from __future__ import annotations
+
+from claudebox.config.options import SETTINGS
+from claudebox.errors import ClaudeboxError
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from claudebox.config.options import Setting
+
+
+class Given(Value):
+    """A value and where it came from."""
+
+    value: str
+    origin: str
+    fields: dict[str, str] = {}  # noqa: RUF012 - values are never changed; of a record or row
+    foreign: bool = False  # from the project, not from the person
+
+
+class Layer(Value):
+    """What one file says."""
+
+    origin: str
+    given: dict[str, tuple[Given, ...]]
+
+
+class Settings(Value):
+    """All settings of one launch, each knowing its origin, and the words that are not ours."""
+
+    given: dict[str, tuple[Given, ...]]
+    words: tuple[str, ...] = ()
+
+    def on(self, key: str) -> bool:
+        """Tell whether a switch was given."""
+        return key in self.given and self.given[key][-1].value != "no"
+
+    def one(self, key: str) -> Given:
+        """Return a single value; the last one given wins."""
+        return self.given[key][-1]
+
+    def all(self, key: str) -> tuple[Given, ...]:
+        """Return every value of a list."""
+        return self.given.get(key, ())
+
+
+def read(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
+    """Return the settings where no file has a say."""
+    return merge(parse(argv), environ)
+
+
+def merge(flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] = ()) -> Settings:
+    """Merge the layers: defaults, then files, then the environment, then the flags."""
+    given: dict[str, tuple[Given, ...]] = {}
+    rows = {row.key: row for row in SETTINGS}
+    for row in SETTINGS:
+        if row.shape == "choice":
+            given[row.key] = (Given(row.default, "default"),)
+    for layer in (*layers, Layer("environment", _from_environment(environ)), Layer("flags", flags.given)):
+        for key, values in layer.given.items():
+            given[key] = (*given.get(key, ()), *values) if rows[key].grows else values
+    return Settings(given, flags.words)
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Given, ...]]:
+    given = {}
+    for row in SETTINGS:
+        if row.variable and (value := environ.get(row.variable)):
+            names = [name.strip() for name in value.split(",")] if row.grows else [value]
+            if values := tuple(_checked(row, Given(name, row.variable)) for name in names if name):
+                given[row.key] = values
+    return given
+
+
+def parse(argv: Sequence[str]) -> Settings:
+    """Return what the flags say, and the words that are not ours."""
+    by_flag = {flag: row for row in SETTINGS for flag in row.flags}
+    given: dict[str, list[Given]] = {}
+    words: list[str] = []
+    rest = list(reversed(argv))
+    while rest:
+        word = rest.pop()
+        if word == "--":
+            words += reversed(rest)
+            break
+        flag, assigned, value = word.partition("=")
+        own = by_flag.get(flag)
+        if own is None:
+            words.append(word)
+        elif own.shape == "switch":
+            if assigned:
+                raise ClaudeboxError(f"`{flag}` takes no value", hint=f"write `{flag}` alone")
+            given[own.key] = [Given("yes", flag)]
+        else:
+            if not assigned:
+                if not rest:
+                    raise ClaudeboxError(f"`{flag}` needs a value: `{flag} {own.metavar}`")
+                value = rest.pop()
+            given.setdefault(own.key, []).append(_checked(own, Given(value, flag)))
+    merged = {key: tuple(values) for key, values in given.items()}
+    _check_verbs(merged)
+    return Settings(merged, tuple(words))
+
+
+def _checked(row: Setting, given: Given) -> Given:
+    if row.choices and given.value not in row.choices:
+        allowed = ", ".join(f"`{choice}`" for choice in row.choices)
+        raise ClaudeboxError(f"`{given.origin}` is {allowed}, not `{given.value}`")
+    if "\0" in given.value or not given.value:
+        raise ClaudeboxError(f"`{given.origin}` needs a value: `{given.origin} {row.metavar}`")
+    return given
+
+
+def _check_verbs(given: Mapping[str, tuple[Given, ...]]) -> None:
+    verbs = [row.flags[-1] for row in SETTINGS if row.verb and row.key in given]
+    running = {"--exec", "--shell"}
+    showing = {"--dry-run", "--explain"}
+    if "--help" in verbs or "--version" in verbs:
+        return
+    if len(verbs) > 1 and not (len(verbs) == 2 and set(verbs) & running and set(verbs) & showing):
+        raise ClaudeboxError(f"`{verbs[0]}` and `{verbs[1]}` exclude each other", hint="give one of them")
+    if "json" in given and not {"--check", "--explain", "--instances", "--log", "--verify"} & set(verbs):
+        raise ClaudeboxError("`--json` goes with `--check`, `--verify`, `--explain`, `--instances` or `--log`")
+    if "follow" in given and "--log" not in verbs:
+        raise ClaudeboxError("`--follow` goes with `--log`")

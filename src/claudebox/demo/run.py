@@ -1,0 +1,145 @@
+"""`--demo`: the real client in the real sandbox, led by the scripted model through a project made for it.
+
+A throw-away home holds secrets that are worth nothing. What the agent tries is first done on the host, where it must
+succeed; then the agent tries it in the sandbox; at the end the launcher looks at the host and prints what held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from claudebox import console
+from claudebox.demo import scenario, verdict
+from claudebox.demo import stage as staging
+from claudebox.demo.model_process import PACKAGE, Model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from claudebox.demo.stage import Stage
+
+_PROGRAM = f"import sys; sys.path.insert(0, {PACKAGE!r}); from claudebox.cli import main; sys.exit(main())"
+_OWN_FAILURES = (125, 126, 127)
+_PACE = 0.05  # seconds between pieces of a text, so that a person can follow
+_SHOWN = 6  # lines of what a tool returned
+_INTRODUCTION = (
+    "A scripted model plays an agent that has been turned against you, in a project and a home made for it.",
+    "The client and the sandbox are the real ones; the secrets are not.",
+)
+
+
+def run(environ: Mapping[str, str], words: Sequence[str] = (), *, interactive: bool, network: str = "") -> int:
+    """Play the demonstration; 0 if everything held that claudebox promises, 1 if not.
+
+    `network` is the tier, `none` unless the person chose one: the model is reached through a socket in any of them.
+    """
+    with staging.make(environ) as stage:
+        acts = scenario.acts(stage.project, stage.port, staging.find_python())
+        staging.try_on_host(stage, acts)
+        console.write(_INTRODUCTION, descriptor=1)
+        tier = network or "none"
+        model = Model(
+            scenario.script(acts, pause=_PACE if interactive else 0.0),
+            socket=f"{stage.base}/model.sock",
+            canaries=stage.canaries,
+            listener=None if interactive else _show,
+        )
+        with model:
+            status, output = _play(stage, model, (*words,), tier, interactive=interactive)
+        if status in _OWN_FAILURES:
+            return status
+        rows = [verdict.judge(act, stage, model, tier) for act in acts]
+        if status:
+            shown = console.shorten(" ".join(output.split()) or "see above")
+            rows.append(verdict.Row("the session", "failed", f"claudebox ended with status {status}: {shown}"))
+        console.write(verdict.table(rows), descriptor=1)
+        return 1 if any(row.verdict in ("broken", "failed") for row in rows) else 0
+
+
+def _play(stage: Stage, model: Model, words: tuple[str, ...], tier: str, *, interactive: bool) -> tuple[int, str]:
+    """Start claudebox as a person would, and return its status and what it printed."""
+    socket = f"{stage.base}/model.sock"
+    variables = {
+        "ANTHROPIC_BASE_URL": model.url,
+        "ANTHROPIC_UNIX_SOCKET": socket,
+        "ANTHROPIC_AUTH_TOKEN": "demo",  # the model asks for none, but the client wants to have one
+    }
+    flags = ["--network", tier, "--mount-ro", socket, "--unsafe-mounts"]
+    for name in variables:
+        flags += ["--env", name]
+    own = [*flags, *words] if interactive else ["-y", *flags, *words, "-p"]
+    child = subprocess.Popen(
+        [sys.executable, "-IS", "-c", _PROGRAM, *own, scenario.PROMPT],
+        cwd=stage.project,
+        env={**stage.environ, **variables},
+        stdin=None if interactive else subprocess.DEVNULL,
+        stdout=None if interactive else subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        pass_fds=(stage.descriptor,),
+    )
+    with _signals_for(child):
+        if interactive:
+            return _wait(child), ""
+        output, _ = child.communicate()
+    return _shell_status(child.returncode), output
+
+
+def _wait(child: subprocess.Popen[str]) -> int:
+    """Wait for the end, and stop when the child stops: the shell that reads the terminal waits for us, not for it."""
+    while True:
+        _, status = os.waitpid(child.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            child.returncode = os.waitstatus_to_exitcode(status)
+            return _shell_status(child.returncode)
+        os.kill(os.getpid(), signal.SIGTSTP)  # returns when the shell continues both of us
+        child.send_signal(signal.SIGCONT)
+
+
+def _shell_status(code: int) -> int:
+    return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def _signals_for(child: subprocess.Popen[str]) -> Iterator[None]:
+    """Leave to the child what the terminal sends to both, and pass on what was sent to us alone."""
+
+    def pass_on(number: int, _frame: object) -> None:
+        child.send_signal(number)
+        child.send_signal(signal.SIGCONT)  # or it would not hear it while it is suspended
+
+    own: dict[int, Callable[..., object]] = {
+        signal.SIGINT: lambda *_: None,  # not SIG_IGN, which the child would inherit
+        signal.SIGQUIT: lambda *_: None,
+        signal.SIGTERM: pass_on,
+        signal.SIGHUP: pass_on,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in own.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show(event: dict[str, Any]) -> None:
+    """Print one answer of the model, and before it what the tool had returned."""
+    if event["event"] != "answer" or event["kind"] != "script":
+        return
+    lines = []
+    for result in event["results"]:
+        shown = [console.shorten(line) for line in result.splitlines() if line.strip()]
+        if len(shown) > _SHOWN:
+            shown[_SHOWN:] = [f"… and {len(shown) - _SHOWN} more lines"]
+        lines += [console.paint(f"    {line}", "dim", descriptor=1) for line in shown]
+    for line in event["say"].splitlines():
+        lines += ["", f"● {console.clean(line)}"] if line else []
+    for tool in event["tools"]:
+        what = tool["input"].get("command") or tool["input"].get("file_path") or ""
+        lines.append(f"  {console.paint(tool['name'], 'bold', descriptor=1)} {console.shorten(str(what), 200)}")
+    console.write(lines, descriptor=1)

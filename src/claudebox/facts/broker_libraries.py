@@ -1,0 +1,49 @@
+"""Where the libraries of the broker lie, in every way in which claudebox can be installed.
+
+The launcher imports none of them. It looks whether they are there, so that a missing one is told before the start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from claudebox import build_paths
+from claudebox.errors import ClaudeboxError
+
+HTTP = "h11"
+CERTIFICATES = "cryptography"
+_REMEDY = (
+    "install it: `pipx reinstall claudebox`, `scripts/libraries` in a checkout, or your distribution's package "
+    "`python3-{}`; or let the key itself in with `--auth passthrough`"
+)
+
+
+def find(*names: str) -> tuple[str, ...]:
+    """Return the directories that the broker must search for these libraries."""
+    found = []
+    for name in names:
+        directory = next((place for place in _places() if os.path.isfile(f"{place}/{name}/__init__.py")), None)
+        if directory is None:
+            raise ClaudeboxError(
+                f"the broker, which keeps your key outside, needs the Python library `{name}`",
+                hint=_REMEDY.format(name),
+            )
+        found.append(directory)
+    return tuple(dict.fromkeys(found))
+
+
+def _places() -> tuple[str, ...]:
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    prefix = os.path.dirname(os.path.dirname(sys.executable))  # of a virtual environment too, even under `-S`
+    return (
+        *build_paths.LIBRARIES,
+        package,  # `scripts/install`, and an environment made by an installer
+        f"{os.path.dirname(package)}/.local/libraries",  # a checkout
+        f"{prefix}/lib/{version}/site-packages",
+        f"{sys.base_prefix}/lib/{version}/site-packages",
+        f"{sys.base_prefix}/local/lib/{version}/dist-packages",  # Debian
+        f"{sys.base_prefix}/lib/python3/dist-packages",
+        f"{sys.base_prefix}/lib64/{version}/site-packages",  # Fedora
+    )

@@ -1,0 +1,49 @@
+"""The bwrap program of this machine: where it is, what it can do, and whether it can be trusted."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from claudebox.facts import programs
+from claudebox.files import read_small
+from claudebox.values import Value
+
+_OPTIONS = (  # of bwrap, that some version lacks
+    "--args", "--bind-fd", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro",
+    "--seccomp", "--size",
+)  # fmt: skip
+
+
+class Bubblewrap(Value):
+    """The bwrap program and what it can do."""
+
+    path: str = ""
+    options: frozenset[str] = frozenset()
+    problem: str = ""
+    remedy: str = ""
+
+
+def find(path: tuple[str, ...]) -> Bubblewrap:
+    """Find bwrap and read off its own help text, which lies in the binary, what it can do (threat E09)."""
+    found = programs.find_tool("bwrap", path)
+    if found is None:
+        return Bubblewrap(
+            problem="bubblewrap is not installed",
+            remedy="install the package `bubblewrap` (apt, dnf, pacman), or `nix profile install nixpkgs#bubblewrap`",
+        )
+    status = os.stat(found)
+    if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
+        return Bubblewrap(
+            found,
+            problem=f"`{found}` is setuid: it would set the sandbox up with root's powers",
+            remedy=f"use user namespaces instead: `sudo chmod u-s {found}`",
+        )
+    if status.st_uid not in (0, os.getuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return Bubblewrap(
+            found,
+            problem=f"`{found}` can be replaced by other users",
+            remedy=f"`sudo chown root:root {found}; sudo chmod 755 {found}`",
+        )
+    binary = read_small(found, limit=16 << 20, follow=True) or b""
+    return Bubblewrap(found, frozenset(option for option in _OPTIONS if f" {option} ".encode() in binary))

@@ -1,0 +1,285 @@
+"""`Host`: everything that claudebox learns about this machine, gathered once through one door.
+
+Nothing after this reads the machine again, so that what was shown is what is done; tests build a `Host` by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+from claudebox import state as instances
+from claudebox import syscalls
+from claudebox.errors import ClaudeboxError
+from claudebox.facts import bubblewrap, distro, git, paths, programs, project, protected, sockets
+from claudebox.facts import login as logins
+from claudebox.facts.model import Guarded, Held, HeldSecret, Hidden, Leak, PathFact
+from claudebox.files import Examiner, read_small
+from claudebox.tables import host_paths, project_paths
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.config.model import Policy
+    from claudebox.facts.nix_model import Nix
+    from claudebox.facts.toolchains import Found
+    from claudebox.facts.uplink import Candidate
+
+_TTY_DESCRIPTORS = (0, 1, 2)
+
+
+class Terminal(Value):
+    """What of the standard descriptors is a terminal, and whether we own it."""
+
+    shared: bool = False
+    foreground: bool = True
+
+
+class Host(Value):
+    """The facts."""
+
+    uid: int
+    gid: int
+    user: str
+    home: str
+    workdir: PathFact
+    environ: dict[str, str]
+    machine: str = "x86_64"
+    memory: int = 8 << 30
+    bwrap: bubblewrap.Bubblewrap = bubblewrap.Bubblewrap()
+    landlock: int = 0
+    cgroup_namespace: bool = True
+    terminal: Terminal = Terminal()
+    home_fact: PathFact = PathFact("", "")
+    hidden: tuple[Hidden, ...] = ()
+    not_projects: tuple[PathFact, ...] = ()
+    not_beneath: tuple[PathFact, ...] = ()
+    beneath_after_all: tuple[PathFact, ...] = ()
+    usr: bool = True  # an ordinary /usr, as opposed to NixOS
+    roots: tuple[tuple[str, str], ...] = ()  # /bin and its like: the link's target, or nothing for a directory
+    opt: bool = False
+    etc: tuple[tuple[str, str, str], ...] = ()  # path, where it really is, reason
+    masked: tuple[tuple[str, str], ...] = ()
+    kernel_settings: tuple[str, ...] = ()  # parts of /proc that this user could write
+    store: str = ""  # where what is called /nix/store lies
+    store_path: tuple[str, ...] = ()
+    store_links: tuple[tuple[str, str], ...] = ()  # /bin/sh and its like, on a machine without /usr
+    ca_bundle: PathFact | None = None
+    resolv_conf: bytes = b""
+    uplinks: tuple[Candidate, ...] = ()  # looked for in tier `inet` only
+    bash: bool = True
+    signal_reset: tuple[str, ...] = ()
+    ignored_signals: frozenset[int] = frozenset()
+    identity: tuple[str, str] = ("", "")
+    repository: git.Repository | None = None
+    sockets: tuple[str, ...] = ()  # in the project and in what is mounted besides
+    guarded: tuple[Guarded, ...] = ()
+    leaks: tuple[Leak, ...] = ()  # files of the project that hold secrets
+    leaks_note: str = ""  # how far they could be recognised
+    held: tuple[Held, ...] = ()
+    client: programs.Client | None = None
+    client_problem: ClaudeboxError | None = None
+    sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
+    destinations: dict[str, paths.Destination] = {}  # noqa: RUF012
+    instance: instances.Instance = instances.Instance("", "", "")
+    login: logins.Login = logins.Login()
+    claude_parts: tuple[tuple[str, str, bool], ...] = ()  # entries of the host's ~/.claude: name, place, directory?
+    managed: tuple[tuple[str, str], ...] = ()  # entries of /etc/claude-code and where they really are
+    memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the person's
+    toolchains: Found | None = None
+    nix: Nix | None = None
+    token: str = ""  # for git inside
+    held_secrets: tuple[HeldSecret, ...] = ()  # with their values, which only the broker gets
+    libraries: tuple[str, ...] | ClaudeboxError = ()  # where the broker's are, looked for where there is one
+
+
+def read(policy: Policy, environ: dict[str, str]) -> Host:
+    """Look at the machine."""
+    uid = os.getuid()
+    try:
+        account = pwd.getpwuid(uid)
+        user, account_home = account.pw_name, account.pw_dir
+    except KeyError:
+        user, account_home = "user", ""
+    home = _home(environ, account_home)
+    examiner = Examiner()
+    workdir = _workdir(examiner)
+    path = programs.search_path(environ, workdir.real)
+    client, client_problem = _client(home, path, workdir.real)
+    repository = git.find(workdir.real, uid, home, environ)
+    instance = instances.locate(home, repository.main if repository else workdir.real)
+    leaks, leaks_note = project.leaks(policy, workdir.real, repository, instance)
+    own_files, held = _own_files(f"{home}/.claudebox", workdir.real)
+    seen: dict[str, int] = {}
+    usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
+    nix = _nix(policy, environ, home, path, workdir.real)
+    store = nix.location.store if nix else ""
+    homes = [home] if account_home in ("", home) else [home, account_home]
+    secrets, token = _kept_outside(policy, environ, path, home, workdir.real)
+    found = logins.find(home, instance)
+    login, libraries = logins.for_broker(policy, environ, found, certificates=bool(secrets))
+    sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
+    return Host(
+        uid=uid,
+        gid=os.getgid(),
+        user=user,
+        home=home,
+        workdir=workdir,
+        environ=environ,
+        machine=os.uname().machine,
+        memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        bwrap=bubblewrap.find(path),
+        landlock=syscalls.landlock_abi(),
+        cgroup_namespace=os.path.exists("/proc/self/ns/cgroup"),
+        terminal=_terminal(),
+        home_fact=examiner.fact(home),
+        hidden=paths.hidden(examiner, homes, environ),
+        not_projects=paths.not_projects(examiner, homes),
+        not_beneath=paths.present(examiner, host_paths.NOT_A_PROJECT_BENEATH),
+        beneath_after_all=paths.present(examiner, host_paths.BENEATH_AFTER_ALL),
+        usr=usr,
+        roots=distro.roots() if usr else (),
+        opt=usr and os.path.isdir("/opt"),
+        etc=distro.etc(),
+        masked=tuple(row for row in host_paths.MASKED if os.path.isfile(row[0])),
+        kernel_settings=tuple(path for path in host_paths.KERNEL_SETTINGS if uid == 0 and os.path.exists(path)),
+        store=store,
+        store_path=distro.store_path(path, usr=usr) if store else (),
+        store_links=distro.store_links(path) if store and not usr else (),
+        ca_bundle=distro.ca_bundle(examiner, environ),
+        resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
+        uplinks=_uplinks(policy, path),
+        bash=os.path.exists("/bin/bash") or not usr,
+        signal_reset=distro.signal_reset(path),
+        ignored_signals=frozenset(
+            number for number in range(1, 16) if syscalls.signal.getsignal(number) is syscalls.signal.SIG_IGN
+        ),
+        identity=git.read_identity(home, environ),
+        repository=repository,
+        sockets=sockets.find(
+            workdir.real, [fact.real for fact in sources.values()], [name for name, _, _ in project_paths.PROTECTED]
+        ),
+        guarded=(*protected.look(workdir.real, repository, instance), *own_files),
+        held=held,
+        leaks=leaks,
+        leaks_note=leaks_note,
+        client=client,
+        client_problem=client_problem,
+        sources=sources,
+        destinations={request.dest: paths.destination(request.dest, seen) for request in policy.mounts},
+        instance=instance,
+        login=login,
+        claude_parts=paths.claude_parts(home) if policy.inherit or policy.shared_home else (),
+        managed=distro.managed(),
+        memory_files=(
+            read_small("/etc/claude-code/CLAUDE.md", follow=True) or b"",
+            read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
+        ),
+        toolchains=_toolchains(policy, home, path, examiner),
+        nix=nix,
+        token=token,
+        held_secrets=secrets,
+        libraries=libraries,
+    )
+
+
+def _own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:
+    """Look for settings of the person in the project; only links can lead there, and profiles may be such."""
+    names = ("config.toml", "CLAUDE.md", "profiles")
+    if not any(os.path.islink(f"{state}/{name}") for name in names) and not os.path.isdir(f"{state}/profiles"):
+        return (), ()
+    from claudebox.facts import dotfiles  # noqa: PLC0415 - for the few who have one of these
+
+    return dotfiles.find(state, workdir)
+
+
+def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Examiner) -> Found | None:
+    if not policy.toolchains:
+        return None
+    from claudebox.facts import toolchains  # noqa: PLC0415 - only for those who ask for one
+
+    return toolchains.find((request.name for request in policy.toolchains), home, path, examiner)
+
+
+def _nix(policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str) -> Nix | None:
+    if not distro.has_nix(environ):
+        return None
+    from claudebox.facts import nix as facts  # noqa: PLC0415 - most machines have none
+
+    return facts.read(policy, environ, home=home, path=path, workdir=workdir)
+
+
+def _kept_outside(
+    policy: Policy, environ: dict[str, str], path: tuple[str, ...], home: str, workdir: str
+) -> tuple[tuple[HeldSecret, ...], str]:
+    """Return the secrets for the broker, and the token for git inside."""
+    if not policy.secrets and policy.credential is None:
+        return (), ""
+    from claudebox.launch import secret_values  # noqa: PLC0415 - only for those who have some
+    from claudebox.plan import git_credential  # noqa: PLC0415 - only for those who have some
+
+    held = secret_values.hold(policy, environ, path, home=home, workdir=workdir)
+    return held, git_credential.obtain(policy, environ, path, home=home, secrets=held)
+
+
+def _home(environ: dict[str, str], account_home: str) -> str:
+    for candidate in (environ.get("HOME", ""), account_home):
+        if candidate.startswith("/") and candidate.strip("/") and os.path.isdir(candidate):
+            return "/" + os.path.normpath(candidate).lstrip("/")
+    raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
+
+
+def current_home(environ: dict[str, str]) -> str:
+    """Return the home in which the person's own settings lie: the same that `read` finds."""
+    try:
+        return _home(environ, "")
+    except ClaudeboxError:
+        try:
+            return _home(environ, pwd.getpwuid(os.getuid()).pw_dir)
+        except KeyError:
+            return _home(environ, "")
+
+
+def current_directory() -> str:
+    """Return the working directory as the kernel names it."""
+    try:
+        return os.getcwd()
+    except OSError:
+        raise ClaudeboxError("the working directory no longer exists", hint="change to a project directory") from None
+
+
+def _workdir(examiner: Examiner) -> PathFact:
+    path = current_directory()
+    fact = examiner.fact(path)
+    if fact.kind != "directory":
+        raise ClaudeboxError(f"the working directory `{path}` cannot be read")
+    return fact
+
+
+def _client(home: str, path: tuple[str, ...], workdir: str) -> tuple[programs.Client | None, ClaudeboxError | None]:
+    try:
+        return programs.find_client(home, path, workdir), None
+    except ClaudeboxError as problem:
+        return None, problem
+
+
+def _uplinks(policy: Policy, path: tuple[str, ...]) -> tuple[Candidate, ...]:
+    if policy.network != "inet":
+        return ()
+    from claudebox.facts import uplink  # noqa: PLC0415 - other tiers need nothing of it
+
+    return uplink.find(path, policy.uplink)
+
+
+def _terminal() -> Terminal:
+    shared = False
+    foreground = True
+    for descriptor in _TTY_DESCRIPTORS:
+        if not os.isatty(descriptor):
+            continue
+        shared = True
+        try:
+            foreground = foreground and os.tcgetpgrp(descriptor) == os.getpgrp()
+        except OSError:  # not our controlling terminal: nobody types commands there
+            continue
+    return Terminal(shared, foreground)

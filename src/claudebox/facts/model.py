@@ -1,0 +1,70 @@
+"""What the machine is like, as plain values."""
+
+from __future__ import annotations
+
+from claudebox.config.model import Secret
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    StubKind = Literal["directory", "socket", "dot", "file", "none"]
+
+Identity = tuple[int, int]  # device and inode: what a path is, however it is spelled
+
+
+class PathFact(Value):
+    """What a host path is, by identity."""
+
+    path: str  # absolute, as it was asked for
+    real: str  # with every link resolved
+    kind: Literal["directory", "file", "socket", "other", "missing"] = "missing"
+    lineage: tuple[Identity, ...] = ()  # the thing itself, then its parents up to the root
+    owner: int = -1
+
+    @property
+    def identity(self) -> Identity | None:
+        """Return device and inode, if it exists."""
+        return self.lineage[0] if self.lineage else None
+
+
+class Hidden(Value):
+    """A place of the host that must never be visible inside."""
+
+    fact: PathFact
+    why: str
+
+
+class Guarded(Value):
+    """A path of the project that the host's tools obey."""
+
+    name: str  # what `--allow` calls it
+    path: str
+    reason: str
+    stub: StubKind  # what stands in for it where it is missing
+    kind: Literal["missing", "present", "link", "whole"] = "missing"  # whole: it is the project itself
+    identity: Identity | None = None
+    parents: tuple[tuple[str, Identity], ...] = ()  # directories between the project and it
+
+
+class Held(Value):
+    """A directory that must stay where it is, because something protected lies in it."""
+
+    path: str
+    identity: Identity
+
+
+class Leak(Value):
+    """A file of the project that holds secrets."""
+
+    path: str
+    lines: tuple[int, ...]  # where, if it has lines
+    shadow: bytes  # the same without them
+
+
+class HeldSecret(Secret):
+    """The same with its value, for the broker, and with what stands for it inside."""
+
+    value: str = ""
+    placeholder: str = ""

@@ -1,0 +1,1 @@
+"""Phase 4, doing it: plan -> processes, state, descriptors."""

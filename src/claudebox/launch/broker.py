@@ -1,0 +1,197 @@
+"""What the launcher does for the broker: its sockets, its process, its configuration, its end.
+
+Secrets reach it through a nameless file in memory, never as arguments or variables. Nobody waits for it unless the plan
+says so: its sockets listen before the sandbox exists, and a broker that does not come up can only mean less reach.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import stat
+import sys
+import time
+
+from claudebox import syscalls
+from claudebox.errors import ClaudeboxError
+from claudebox.launch import process
+from claudebox.syscalls import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from claudebox.plan.model import Broker
+
+READY, FAILED, NOTE, LISTENERS = b"ready", b"failed ", b"note ", b"listeners "
+_PREFIX = "claudebox-broker-"
+_LEFT = 10.0  # seconds after which a directory of a launcher that is gone was left behind
+_BACKLOG = 512
+_PATIENCE = 20.0  # seconds for a broker that is waited for
+_FAREWELL = 2.0  # seconds that it has to write down what it knows
+_LIMIT = 1 << 16
+_PROGRAM = "import sys; sys.path[:0] = {!r}; from claudebox.broker import main; main.main({}, {})"
+
+
+def _place() -> str:
+    """Return where sockets have their names for a moment: the person's runtime directory if there is one."""
+    own = f"/run/user/{os.getuid()}"
+    try:
+        status = os.lstat(own)
+    except OSError:
+        return "/tmp"
+    private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return own if private else "/tmp"
+
+
+def _clear(place: str) -> None:
+    """Take away what launchers have left that were killed while they started."""
+    for name in os.listdir(place):
+        process = name.removeprefix(_PREFIX).partition("-")[0]
+        directory = f"{place}/{name}"
+        if not name.startswith(_PREFIX) or not process.isdigit() or os.path.exists(f"/proc/{process}"):
+            continue
+        try:
+            status = os.lstat(directory)
+            if status.st_uid != os.getuid() or time.time() - status.st_mtime < _LEFT:
+                continue
+            for entry in os.listdir(directory):
+                os.unlink(f"{directory}/{entry}")
+            os.rmdir(directory)
+        except OSError:
+            continue
+
+
+class Companion:
+    """The broker of one sandbox, seen from the launcher."""
+
+    def __init__(self, broker: Broker, handed: Callable[[], list[tuple[str, int]]] = list) -> None:
+        """Choose names; `handed` returns listeners that the warden opened inside, for `attach`."""
+        self._broker = broker
+        self._handed = handed
+        self._directory = f"{_place()}/{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
+        self._listeners: dict[str, socket.socket] = {}
+        self._control: socket.socket | None = None
+        self._process = 0
+        self._made = self._lost = self._ready = False
+        self._notes: list[str] = []
+        self._failure = ""
+
+    def sources(self) -> dict[str, str]:
+        """Return the paths of the sockets that bwrap is to bind, by name."""
+        return {name: f"{self._directory}/{name}" for name in self._broker.sockets}
+
+    def open(self) -> None:
+        """Make the sockets, in a directory that nobody else can enter."""
+        if not self._broker.sockets:
+            return
+        _clear(os.path.dirname(self._directory))
+        os.mkdir(self._directory, 0o700)
+        self._made = True
+        for name, path in self.sources().items():
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+            listener.bind(path)
+            os.chmod(path, 0o600)
+            listener.listen(_BACKLOG)
+            self._listeners[name] = listener
+
+    def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
+        """Start the process; it imports its libraries while bwrap and the client start."""
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        configuration = syscalls.memory_file(
+            marshal.dumps(
+                {
+                    "services": [(service.name, service.config) for service in self._broker.services],
+                    "sockets": {name: listener.fileno() for name, listener in self._listeners.items()},
+                    "files": list(files),
+                }
+            )
+        )
+        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        program = _PROGRAM.format([package, *self._broker.libraries], configuration, theirs.fileno())
+        inherited = [configuration, theirs.fileno(), *(listener.fileno() for listener in self._listeners.values())]
+        inherited += [descriptor for _, descriptor in files]
+        words = (sys.executable, "-IS", "-c", program)
+        self._process = process.spawn(words, {number: number for number in inherited}, {})
+        os.close(configuration)
+        theirs.close()
+        for listener in self._listeners.values():
+            listener.close()
+
+    def attach(self, _payload: int) -> None:
+        """Take the names of the sockets away, now that they are bound, and hand over what was opened inside."""
+        self._tidy()
+        handed = self._handed()
+        if handed and self._control is not None:
+            names = " ".join(name for name, _ in handed).encode()
+            descriptors = b"".join(number.to_bytes(4, sys.byteorder) for _, number in handed)
+            try:
+                self._control.sendmsg([LISTENERS + names], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+            except OSError:  # it has ended; what it said tells why
+                pass
+            for _, number in handed:
+                os.close(number)
+        self._hear(_PATIENCE if self._broker.awaited else 0.0)
+        if self._failure:
+            raise ClaudeboxError(f"the broker, which keeps your key outside, did not start: {self._failure}")
+
+    def tend(self) -> None:
+        """Look whether it is still there; without it the sandbox has less reach, so it may go on."""
+        if self._process and os.waitid(os.P_PID, self._process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            self._lost = True
+
+    def finish(self) -> tuple[str, ...]:
+        """End it, and return what the person should know."""
+        self._tidy()
+        if not self._process or self._control is None:
+            return ()
+        self.tend()
+        try:
+            self._control.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+        self._hear(0.0, until_end=True)
+        if self._ready:  # otherwise it has nothing to write down yet
+            self._hear(_FAREWELL, until_end=True)
+        status = process.end(self._process)
+        self._process = 0
+        self._control.close()
+        if self._lost or self._failure:
+            why = self._failure or f"status {status}"
+            self._notes.insert(0, f"the broker ended during the session ({why}); from then on nothing answered for it")
+        return tuple(self._notes)
+
+    def _hear(self, patience: float, *, until_end: bool = False) -> None:
+        """Take up what it says, for so many seconds, until it is ready or has ended."""
+        assert self._control is not None  # noqa: S101 - for the type checker
+        while select.select([self._control.fileno()], [], [], patience)[0]:
+            try:
+                word = self._control.recv(_LIMIT)
+            except OSError:
+                word = b""
+            if word.startswith(FAILED):
+                self._failure = word.removeprefix(FAILED).decode("utf-8", "replace")
+            elif word.startswith(NOTE):
+                self._notes.append(word.removeprefix(NOTE).decode("utf-8", "replace"))
+            if not word:
+                self._failure = self._failure or ("" if until_end else "it ended at once")
+                return
+            if word == READY:
+                self._ready = True
+                if not until_end:
+                    return
+        if patience and not until_end:
+            self._failure = f"it was not ready within {patience:.0f} seconds"
+
+    def _tidy(self) -> None:
+        for name, listener in self._listeners.items():
+            listener.close()
+            try:
+                os.unlink(f"{self._directory}/{name}")
+            except FileNotFoundError:
+                pass
+        self._listeners = {}
+        if self._made:
+            os.rmdir(self._directory)
+            self._made = False

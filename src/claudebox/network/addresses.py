@@ -1,0 +1,56 @@
+"""The kernel's tables of addresses and routes → what is the host itself, and what is its neighbourhood. Pure."""
+
+from __future__ import annotations
+
+from sys import byteorder
+
+from claudebox.network import prefixes
+from claudebox.network.nftables import attributes
+from claudebox.syscalls import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from claudebox.network.prefixes import Prefix
+
+GET_ADDRESSES, GET_ROUTES = 22, 26
+# Bodies of the requests: any family.
+ADDRESS_QUESTION, ROUTE_QUESTION = bytes(8), bytes(12)
+_NEW_ADDRESS, _NEW_ROUTE = 20, 24
+_PEER, _LOCAL = 1, 2
+_DESTINATION, _GATEWAY, _MULTIPATH, _VIA = 1, 5, 9, 18
+_UNICAST, _LOCAL_ROUTE = 1, 2
+_CLONED = 0x200
+_SIZES: dict[int, int] = {socket.AF_INET: 4, socket.AF_INET6: 16}
+
+
+def surroundings(messages: Iterable[tuple[int, bytes]]) -> set[Prefix]:
+    """Return every address of the host, and every prefix that it reaches without a gateway (F04)."""
+    found: set[Prefix] = set()
+    for kind, body in messages:
+        size = _SIZES.get(body[0] if body else 0)
+        if size is None:
+            continue
+        if kind == _NEW_ADDRESS:
+            length = body[1]
+            for name, _, value in attributes(body[8:]):
+                if name in (_PEER, _LOCAL) and len(value) == size:
+                    found.add((value, size * 8))
+                    found.add(prefixes.network(value, length))
+        elif kind == _NEW_ROUTE:
+            length, route = body[1], body[7]
+            flags = int.from_bytes(body[8:12], byteorder)
+            fields = {name: value for name, _, value in attributes(body[12:])}
+            led = fields.keys() & {_GATEWAY, _MULTIPATH, _VIA}
+            destination = fields.get(_DESTINATION, bytes(size))
+            if route in (_UNICAST, _LOCAL_ROUTE) and not led and not flags & _CLONED and len(destination) == size:
+                found.add(prefixes.network(destination, length))
+    return {prefix for prefix in found if prefixes.neighbourhood(prefix)}
+
+
+def leads_out(messages: Iterable[tuple[int, bytes]], family: int) -> bool:
+    """Tell whether the host has a default route of this family."""
+    return any(
+        kind == _NEW_ROUTE and body[0] == family and body[1] == 0 and body[7] == _UNICAST for kind, body in messages
+    )

@@ -1,0 +1,276 @@
+"""The warden: one process in the sandbox's network, outside of everything else of the sandbox.
+
+It installs the rules and sees that they are there, opens the sockets that must belong to that network, and adds the
+host's new addresses for as long as the sandbox runs. Uplink and relays end with it, so that no packet ever leaves
+without somebody who watches over the rules. Nothing inside can reach it: it has no address and no number there.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import time
+
+from claudebox import syscalls
+from claudebox.launch import process
+from claudebox.network import addresses, netlink, nftables, prefixes, redirect
+from claudebox.syscalls import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.network.prefixes import Prefix
+    from claudebox.plan.model import Link, Served
+
+READY, ATTACHED, BARRED, FAILED = b"ready", b"attached", b"barred", b"failed"
+UNLED = b" unled"  # after "ready": the kernel does not lead programs to the broker that know no proxy
+_NS_GET_USERNS = 0xB701
+_NEW_USER, _NEW_NET = 0x10000000, 0x40000000
+_PAUSE = 0.02  # between two looks at tables that keep changing
+_BACKLOG = 128
+# Nobody lives there, and packets to there must not even leave.
+_NOBODY = ((socket.AF_INET, "198.18.0.1"), (socket.AF_INET6, "100::1"))
+_REFUSED = (errno.EPERM, errno.EACCES, errno.ECONNREFUSED, errno.EHOSTUNREACH)
+SETTINGS = (
+    # From here to the uplink is a way through memory; the real path is the business of the host's own sockets. pasta
+    # loses what its socket does not take at once, and a sender that probes for bandwidth (bbr) or has too much in
+    # flight then waits for seconds. What is lost is sent again after 10 ms instead of 200 (Linux 6.11).
+    ("ipv4/tcp_congestion_control", "reno"),
+    ("ipv4/tcp_rto_min_us", "10000"),
+    # Nobody else is on this link: an address needs no second of doubt, a router no second of patience.
+    ("ipv6/conf/default/accept_dad", "0"),
+    ("ipv6/conf/default/router_solicitation_delay", "0"),
+)
+
+
+# Bytes in flight: what pasta takes without loss; slirp4netns loses nothing, and a long way wants more.
+IN_FLIGHT = {"pasta": 524288, "slirp4netns": 1048576}
+
+
+class Failure(Exception):  # noqa: N818 - it is reported as a word of the protocol
+    """Something that a person has to put right."""
+
+
+def watch_over(link: Link, control: socket.socket, published: list[tuple[int, int]]) -> None:
+    """Set the network of the sandbox up, and stay until it ends; `published` are listeners of the host's."""
+    parent = os.getppid()
+    try:
+        watch = (
+            _Watch(link.forwarder, IN_FLIGHT[link.program]) if link.program else None
+        )  # while bwrap is still at work
+        payload = int(control.recv(32))
+        target = os.pidfd_open(payload)
+        _join(payload, target)
+        process.end_with(parent)  # joining a user namespace may have made the kernel forget
+        if watch is not None:
+            watch.install()
+        listeners = [listener for port in link.host_ports for listener in _listen(port)]
+        served = {row.name: _serve(row) for row in link.served}
+        listeners += served.values()
+        if not link.program and (problem := redirect.see_isolation()):
+            raise Failure(problem)
+        unled = link.named and not _led(served["redirected"])
+    except (OSError, ValueError, Failure) as error:
+        control.send(FAILED + f" {error}".encode())
+        return
+    descriptors = b"".join(listener.fileno().to_bytes(4, "little") for listener in listeners)
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if listeners else []
+    family = b" 6" if watch is not None and watch.ipv6 else b" 4"
+    control.sendmsg([READY + (UNLED if unled else family)], ancillary)
+    for listener in listeners:
+        listener.close()
+    if published:
+        _publish(published)
+    if control.recv(16) != ATTACHED:
+        return
+    try:
+        if link.program:
+            _see_refusal()
+    except Failure as error:
+        control.send(FAILED + f" {error}".encode())
+        return
+    control.send(BARRED)
+    _stay(control, target, watch)
+
+
+def _join(payload: int, target: int) -> None:
+    """Enter the network of the sandbox, by the user namespace that owns it; that is not always the payload's (F20)."""
+    network = os.open(f"/proc/{payload}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    if _ended(target):
+        raise Failure("the sandbox ended while its network was being set up")
+    if os.fstat(network).st_ino == os.stat("/proc/self/ns/net").st_ino:
+        raise Failure("the sandbox has no network of its own")  # rules would bar the host from itself
+    owner = fcntl.ioctl(network, _NS_GET_USERNS)
+    for descriptor, kind in ((owner, _NEW_USER), (network, _NEW_NET)):
+        if syscalls.call("setns", descriptor, kind) != 0:
+            raise Failure("the network of the sandbox cannot be entered")
+        os.close(descriptor)
+
+
+def _ended(target: int) -> bool:
+    return bool(select.select([target], [], [], 0)[0])
+
+
+class _Watch:
+    """The host's addresses, followed from the host's network, barred in the sandbox's."""
+
+    def __init__(self, forwarder: str, in_flight: int) -> None:
+        self._in_flight = in_flight
+        # A socket stays in the network where it was made, wherever its process goes.
+        self.changes = netlink.connect(netlink.ROUTE, netlink.CHANGES)
+        self._tables = netlink.connect(netlink.ROUTE)
+        self._known: set[Prefix] = set()
+        messages = self._read()
+        self.ipv6 = addresses.leads_out(messages, socket.AF_INET6)
+        self._known.update(prefixes.wanting(addresses.surroundings(messages), self._known))
+        # A kernel without IPv6 has no rules for it, nor needs them.
+        self._families = nftables.FAMILIES if os.path.exists("/proc/self/net/if_inet6") else (socket.AF_INET,)
+        self._rules = [
+            *nftables.fixed(forwarder, self._families),
+            *nftables.machine(sorted(self._known), self._families),
+        ]
+        self._chains = nftables.chains(self._families)
+        self._batch = nftables.batch(self._families, self._chains, self._rules)
+        self._filter: socket.socket | None = None
+
+    def _read(self) -> list[tuple[int, bytes]]:
+        return [
+            *netlink.dump(self._tables, addresses.GET_ADDRESSES, addresses.ADDRESS_QUESTION),
+            *netlink.dump(self._tables, addresses.GET_ROUTES, addresses.ROUTE_QUESTION),
+        ]
+
+    def install(self) -> None:
+        """Put every rule in force and read it back; from here on we are in the sandbox's network."""
+        for name, value in SETTINGS:
+            _set(name, value)
+        _set("ipv4/tcp_wmem", f"4096 16384 {self._in_flight}")
+        _set("ipv4/ping_group_range", f"{os.getgid()} {os.getgid()}")  # the rules hold for ping too
+        try:
+            self._filter = netlink.connect(netlink.NETFILTER)
+            netlink.transact(self._filter, *self._batch)
+        except OSError as error:
+            raise Failure(f"the kernel did not take the rules of nf_tables: {error.strerror or error}") from None
+        self._verify(self._filter)
+
+    def _verify(self, channel: socket.socket) -> None:
+        for family in self._families:
+            found_chains, found_rules = netlink.installed(channel, family)
+            hooked = [chain for chain in self._chains if chain.family == family]
+            sent = [rule for rule in self._rules if rule.family == family]
+            for name in (nftables.REFUSE, nftables.MACHINE, nftables.OUT):
+                ours = [nftables.expressions(rule) for rule in sent if rule.chain == name]
+                theirs = [body for body in found_rules if nftables.chain_of(body) == name]
+                if len(ours) != len(theirs) or not all(map(nftables.holds, ours, theirs)):
+                    raise Failure(f"the kernel does not hold the rules that it was given (chain `{name}`)")
+            if not all(
+                any(nftables.holds(nftables.described(chain), body) for body in found_chains) for chain in hooked
+            ):
+                raise Failure("the kernel does not hold the chains that it was given")
+
+    def follow(self) -> None:
+        """Bar what has appeared since the last look."""
+        netlink.drain(self.changes)
+        new = prefixes.wanting(addresses.surroundings(self._read()), self._known)
+        if new:
+            assert self._filter is not None  # noqa: S101
+            netlink.transact(self._filter, *nftables.batch((), (), nftables.machine(new, self._families)))
+            self._known.update(new)
+
+
+def _set(name: str, value: str) -> None:
+    try:
+        descriptor = os.open(f"/proc/sys/net/{name}", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:  # comfort, not protection
+        return
+    try:
+        os.write(descriptor, value.encode())
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def _listen(port: int) -> list[socket.socket]:
+    made = []
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind((address, port))
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            if family == socket.AF_INET:
+                raise Failure(f"port {port} of the sandbox's loopback: {error.strerror}") from None
+            continue
+        made.append(listener)
+    return made
+
+
+def _serve(served: Served) -> socket.socket:
+    """Open a listener for the broker; it belongs to this network, whoever answers it."""
+    kind = socket.SOCK_STREAM if served.kind == "stream" else socket.SOCK_DGRAM
+    listener = socket.socket(socket.AF_INET, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        listener.bind((served.address, served.port))
+        if served.kind == "stream":
+            listener.listen(_BACKLOG)
+    except OSError as error:
+        raise Failure(f"port {served.port} of the sandbox's loopback: {error.strerror}") from None
+    return listener
+
+
+def _led(listener: socket.socket) -> bool:
+    """Let the kernel lead programs here that know no proxy; tell whether it does."""
+    try:
+        redirect.install()
+        redirect.try_out(listener)
+    except OSError:  # no nft_redir, no connection tracking: the proxy alone has to do
+        return False
+    return True
+
+
+def _publish(published: list[tuple[int, int]]) -> None:
+    """Start the relay whose connections end inside: it was born in the right network."""
+
+    def body() -> None:
+        from claudebox.network import splice  # noqa: PLC0415 - only where a port is published
+
+        process.renounce()
+        splice.serve(published)
+
+    process.fork(body, [listener for listener, _ in published])
+    for listener, _ in published:
+        os.close(listener)
+
+
+def _see_refusal() -> None:
+    """Try what must not be possible, now that packets could flow (F09)."""
+    refused = False
+    for family, address in _NOBODY:
+        try:
+            probe = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        except OSError:  # a kernel without this family
+            continue
+        try:
+            probe.sendto(b"", (address, 9))
+        except OSError as error:
+            refused = refused or error.errno in _REFUSED
+        else:
+            raise Failure("the rules are in the kernel, but do not hold")
+        finally:
+            probe.close()
+    if not refused:
+        raise Failure("the uplink says that it is ready, but there is no way out of the sandbox")
+
+
+def _stay(control: socket.socket, target: int, watch: _Watch | None) -> None:
+    watched = [control.fileno(), target] + ([watch.changes.fileno()] if watch is not None else [])
+    while True:
+        ready = select.select(watched, [], [])[0]
+        if control.fileno() in ready or target in ready:  # the launcher or the sandbox has gone
+            return
+        if watch is not None:
+            watch.follow()
+            time.sleep(_PAUSE)

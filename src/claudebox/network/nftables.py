@@ -1,0 +1,247 @@
+"""What is barred → the rules as nf_tables understands them over netlink. Pure: bytes in, bytes out.
+
+An output hook sees every packet after its address was decided, whatever an unprivileged program does to routes with
+SO_BINDTODEVICE or IP_PKTINFO. The chain `machine` holds the addresses of the host and grows while the sandbox runs.
+"""
+
+from __future__ import annotations
+
+from sys import byteorder
+
+from claudebox.network import prefixes as barred
+from claudebox.syscalls import socket
+from claudebox.tables import barred_ranges
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from claudebox.network.prefixes import Prefix
+
+TABLE = "claudebox"
+OUT, MACHINE, REFUSE = "out", "machine", "refuse"
+FAMILIES = (socket.AF_INET, socket.AF_INET6)
+DNS_PORT = 53
+
+# linux/netfilter/nfnetlink.h and nf_tables.h
+SUBSYSTEM = 10
+NEW_TABLE, NEW_CHAIN, GET_CHAIN, NEW_RULE, GET_RULE = 0, 3, 4, 6, 7
+_BATCH_BEGIN, _BATCH_END = 16, 17
+_REQUEST, _ACK, _CREATE, _APPEND = 0x1, 0x4, 0x400, 0x800
+_NESTED = 0x8000
+_OUTPUT_HOOK, _DROP, _ACCEPT = 3, 0, 1
+_BEFORE_ROUTING = -100  # the priority of those who change where a packet goes
+_JUMP, _GOTO = -3, -4
+_META_OIF, _META_L4PROTO = 5, 16
+_NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
+_ICMPV6 = 58
+_TCP, _UDP = 6, 17
+_SOLICITATIONS = (133, 135, 136)  # of routers and neighbours: without them there is no IPv6
+_REJECT_ICMP, _REJECT_RESET = 0, 1
+_PROHIBITED: dict[int, int] = {socket.AF_INET: 13, socket.AF_INET6: 1}
+_LOOPBACK = 1  # index of `lo` in every network namespace
+
+
+class Chain(Value):
+    """A chain; a hooked one sees every packet that leaves, and drops what its rules do not decide.
+
+    One that leads elsewhere sees the first packet of every connection, and leaves the others alone.
+    """
+
+    family: int
+    name: str
+    hooked: bool = False
+    leading: bool = False
+
+
+class Rule(Value):
+    """One rule: its expressions, encoded."""
+
+    family: int
+    chain: str
+    expressions: tuple[bytes, ...]
+
+
+def chains(families: Iterable[int]) -> tuple[Chain, ...]:
+    """Return the chains, those first that others lead to."""
+    return tuple(Chain(family, name, name == OUT) for family in families for name in (REFUSE, MACHINE, OUT))
+
+
+def fixed(forwarder: str, families: Iterable[int]) -> Iterator[Rule]:
+    """Yield the rules that hold on every machine; only the forwarder of names is excepted, and only for names."""
+    table = [barred.parse(row.prefix) for row in barred_ranges.TABLE]
+    dns = barred.parse(forwarder)
+    for family in families:
+        size = 4 if family == socket.AF_INET else 16
+
+        def out(*expressions: bytes, family: int = family) -> Rule:
+            return Rule(family, OUT, expressions)
+
+        yield Rule(family, REFUSE, (*_protocol(_TCP), _reject(_REJECT_RESET)))
+        yield Rule(family, REFUSE, (_reject(_REJECT_ICMP, _PROHIBITED[family]),))
+        yield out(_meta(_META_OIF), _equals(_LOOPBACK.to_bytes(4, byteorder)), _verdict(_ACCEPT))
+        if len(dns[0]) == size:
+            for protocol in (_UDP, _TCP):
+                port = (_payload(_TRANSPORT_HEADER, 2, 2), _equals(DNS_PORT.to_bytes(2, "big")))
+                yield out(*_destination(dns), *_protocol(protocol), *port, _verdict(_ACCEPT))
+        if family == socket.AF_INET6:
+            for kind in _SOLICITATIONS:
+                body = (_payload(_TRANSPORT_HEADER, 0, 1), _equals(bytes([kind])))
+                yield out(*_protocol(_ICMPV6), *body, _verdict(_ACCEPT))
+        yield out(_verdict(_JUMP, MACHINE))
+        for prefix in table:
+            if len(prefix[0]) == size:
+                yield out(*_destination(prefix), _verdict(_GOTO, REFUSE))
+            elif family == socket.AF_INET6:
+                yield out(*_destination(barred.embedded(prefix)), _verdict(_GOTO, REFUSE))
+        for opened in barred_ranges.OPEN6 if family == socket.AF_INET6 else ("0.0.0.0/0",):
+            yield out(*_destination(barred.parse(opened)), _verdict(_ACCEPT))
+        yield out(_verdict(_GOTO, REFUSE))
+
+
+def leading_to_port(prefix: Prefix, port: int, chain: str) -> Rule:
+    """Return the rule that leads every connection to these addresses to a port of the loopback."""
+    load = _expression("immediate", attribute(1, _number(1)), _nest(2, attribute(1, port.to_bytes(2, "big"))))
+    redirect = _expression("redir", attribute(1, _number(1)))
+    return Rule(socket.AF_INET, chain, (*_destination(prefix), *_protocol(_TCP), load, redirect))
+
+
+def machine(prefixes: Iterable[Prefix], families: Iterable[int]) -> Iterator[Rule]:
+    """Yield the rules against addresses of the host and its neighbourhood, NAT64's form of them too."""
+    for prefix in prefixes:
+        if len(prefix[0]) == 4:
+            yield Rule(socket.AF_INET, MACHINE, (*_destination(prefix), _verdict(_GOTO, REFUSE)))
+        if socket.AF_INET6 in families:
+            wide = barred.embedded(prefix) if len(prefix[0]) == 4 else prefix
+            yield Rule(socket.AF_INET6, MACHINE, (*_destination(wide), _verdict(_GOTO, REFUSE)))
+
+
+def batch(families: Iterable[int], new_chains: Iterable[Chain], rules: Iterable[Rule]) -> tuple[bytes, int]:
+    """Return one transaction, all or nothing, and how many acknowledgements it will bring."""
+    messages = [_message(NEW_TABLE, family, attribute(1, _name(TABLE)), flags=_CREATE) for family in families]
+    messages += [_message(NEW_CHAIN, chain.family, described(chain), flags=_CREATE) for chain in new_chains]
+    for rule in rules:
+        body = attribute(1, _name(TABLE)) + attribute(2, _name(rule.chain)) + expressions(rule)
+        messages.append(_message(NEW_RULE, rule.family, body, flags=_CREATE | _APPEND))
+    begin, end = (header(kind, _REQUEST, bytes(3) + bytes([SUBSYSTEM])) for kind in (_BATCH_BEGIN, _BATCH_END))
+    return b"".join((begin, *messages, end)), len(messages)
+
+
+def described(chain: Chain) -> bytes:
+    """Return the attributes of a chain, as they are sent and as they must come back."""
+    body = attribute(1, _name(TABLE)) + attribute(3, _name(chain.name))
+    if chain.leading:
+        body += _nest(4, attribute(1, _number(_OUTPUT_HOOK)), attribute(2, _number(_BEFORE_ROUTING)))
+        return body + attribute(5, _number(_ACCEPT)) + attribute(7, _name("nat"))
+    if not chain.hooked:
+        return body
+    body += _nest(4, attribute(1, _number(_OUTPUT_HOOK)), attribute(2, _number(0)))
+    return body + attribute(5, _number(_DROP)) + attribute(7, _name("filter"))
+
+
+def chain_of(body: bytes) -> str:
+    """Return the name of the chain in which a rule stands that the kernel described."""
+    return next((value.rstrip(b"\0").decode() for kind, _, value in attributes(body) if kind == 2), "")
+
+
+def expressions(rule: Rule) -> bytes:
+    """Return the list of expressions of a rule, as it is sent and as it must come back."""
+    return _nest(4, *(_nest(1, expression) for expression in rule.expressions))
+
+
+def holds(sent: bytes, returned: bytes) -> bool:
+    """Tell whether the kernel's attributes contain all of ours, in our order; it may add some of its own."""
+    theirs = list(attributes(returned))
+    for kind, nested, value in attributes(sent):
+        while theirs and theirs[0][0] != kind:
+            theirs.pop(0)
+        if not theirs:
+            return False
+        other = theirs.pop(0)[2]
+        if not (holds(value, other) if nested else value == other):
+            return False
+    return True
+
+
+def attributes(data: bytes) -> Iterator[tuple[int, bool, bytes]]:
+    """Yield type, whether it contains others, and value of each attribute."""
+    while len(data) >= 4:
+        length = int.from_bytes(data[:2], byteorder)
+        kind = int.from_bytes(data[2:4], byteorder)
+        if length < 4:
+            return
+        yield kind & 0x3FFF, bool(kind & _NESTED), data[4:length]
+        data = data[(length + 3) & ~3 :]
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """Return one attribute, padded."""
+    head = (4 + len(value)).to_bytes(2, byteorder) + kind.to_bytes(2, byteorder)
+    return head + value + bytes(-len(value) % 4)
+
+
+def header(kind: int, flags: int, body: bytes) -> bytes:
+    """Return a netlink message."""
+    length = (16 + len(body)).to_bytes(4, byteorder)
+    return length + kind.to_bytes(2, byteorder) + flags.to_bytes(2, byteorder) + bytes(8) + body
+
+
+def _message(kind: int, family: int, body: bytes, *, flags: int) -> bytes:
+    return header(SUBSYSTEM << 8 | kind, _REQUEST | _ACK | flags, bytes([family, 0, 0, 0]) + body)
+
+
+def _nest(kind: int, *parts: bytes) -> bytes:
+    return attribute(kind | _NESTED, b"".join(parts))
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(4, "big", signed=value < 0)
+
+
+def _name(text: str) -> bytes:
+    return text.encode() + b"\0"
+
+
+def _expression(name: str, *parts: bytes) -> bytes:
+    return attribute(1, _name(name)) + _nest(2, *parts)
+
+
+def _payload(base: int, offset: int, length: int) -> bytes:
+    parts = (1, base, offset, length)  # into register 1
+    return _expression("payload", *(attribute(index + 1, _number(part)) for index, part in enumerate(parts)))
+
+
+def _meta(key: int) -> bytes:
+    return _expression("meta", attribute(2, _number(key)), attribute(1, _number(1)))
+
+
+def _equals(value: bytes) -> bytes:
+    return _expression("cmp", attribute(1, _number(1)), attribute(2, _number(0)), _nest(3, attribute(1, value)))
+
+
+def _protocol(number: int) -> tuple[bytes, ...]:
+    return _meta(_META_L4PROTO), _equals(bytes([number]))
+
+
+def _destination(prefix: Prefix) -> tuple[bytes, ...]:
+    packed, length = prefix
+    size = len(packed)
+    if length == 0:
+        return ()
+    load = _payload(_NETWORK_HEADER, 16 if size == 4 else 24, size)
+    if length == size * 8:
+        return load, _equals(packed)
+    registers = attribute(1, _number(1)) + attribute(2, _number(1)) + attribute(3, _number(size))
+    mask = _nest(4, attribute(1, barred.netmask(prefix))) + _nest(5, attribute(1, bytes(size)))
+    return load, _expression("bitwise", registers + mask), _equals(packed)
+
+
+def _verdict(code: int, chain: str = "") -> bytes:
+    target = attribute(2, _name(chain)) if chain else b""
+    return _expression("immediate", attribute(1, _number(0)), _nest(2, _nest(2, attribute(1, _number(code)) + target)))
+
+
+def _reject(kind: int, code: int | None = None) -> bytes:
+    icmp = b"" if code is None else attribute(2, bytes([code]))
+    return _expression("reject", attribute(1, _number(kind)), icmp)

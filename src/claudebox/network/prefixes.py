@@ -1,0 +1,67 @@
+"""The arithmetic of prefixes: which address lies where, and what is still to be barred. Looks at nothing."""
+
+from __future__ import annotations
+
+from claudebox.syscalls import socket
+from claudebox.tables.barred_ranges import NAT64, OPEN6, TABLE
+
+Prefix = tuple[bytes, int]  # packed address and length; four bytes are IPv4, sixteen are IPv6
+
+# A route to half of the world that needs no gateway is a VPN's way out, not a neighbourhood.
+_SHORTEST = {4: 8, 16: 16}
+
+
+def parse(text: str) -> Prefix:
+    """Return the prefix that a text means."""
+    address, _, length = text.partition("/")
+    packed = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+    return packed, int(length) if length else len(packed) * 8
+
+
+def show(prefix: Prefix) -> str:
+    """Return the text of a prefix."""
+    packed, length = prefix
+    return f"{socket.inet_ntop(socket.AF_INET6 if len(packed) == 16 else socket.AF_INET, packed)}/{length}"
+
+
+def network(packed: bytes, length: int) -> Prefix:
+    """Return the prefix in which an address lies."""
+    return (int.from_bytes(packed, "big") & _mask(len(packed), length)).to_bytes(len(packed), "big"), length
+
+
+def netmask(prefix: Prefix) -> bytes:
+    """Return the mask of a prefix."""
+    return _mask(len(prefix[0]), prefix[1]).to_bytes(len(prefix[0]), "big")
+
+
+def _mask(size: int, length: int) -> int:
+    whole = size * 8
+    return (1 << whole) - (1 << (whole - length))
+
+
+def covers(outer: Prefix, inner: Prefix) -> bool:
+    """Tell whether every address of one prefix lies in another."""
+    return len(outer[0]) == len(inner[0]) and outer[1] <= inner[1] and network(inner[0], outer[1]) == outer
+
+
+def embedded(prefix: Prefix) -> Prefix:
+    """Return the NAT64 form of an IPv4 prefix."""
+    return parse(NAT64)[0][:12] + prefix[0], 96 + prefix[1]
+
+
+def neighbourhood(prefix: Prefix) -> bool:
+    """Tell whether a prefix that the host reaches without a gateway is small enough to be its surroundings."""
+    return prefix[1] >= _SHORTEST[len(prefix[0])]
+
+
+def wanting(found: set[Prefix], known: set[Prefix]) -> list[Prefix]:
+    """Return what of the prefixes found is neither barred by the table nor by one already known, shortest first."""
+    fixed = [parse(row.prefix) for row in TABLE]
+    opened = [parse(text) for text in OPEN6]
+    kept: list[Prefix] = []
+    for prefix in sorted(found, key=lambda prefix: (len(prefix[0]), prefix[1], prefix[0])):
+        if len(prefix[0]) == 16 and not any(covers(one, prefix) or covers(prefix, one) for one in opened):
+            continue
+        if not any(covers(one, prefix) for one in (*fixed, *known, *kept)):
+            kept.append(prefix)
+    return kept

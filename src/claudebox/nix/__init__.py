@@ -1,1 +1,0 @@
-"""Nix: store and daemon, who may talk to the daemon, packages, dev shells. Imported only where there is a store."""

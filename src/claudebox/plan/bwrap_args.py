@@ -1,0 +1,88 @@
+"""Plan → bwrap's options, one tuple each. Contents stay symbolic: `launch` makes descriptors of them."""
+
+from __future__ import annotations
+
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.facts.model import Identity
+    from claudebox.plan.model import Mount, Plan
+
+MAX_WORDS = 9000  # bwrap counts no further
+
+
+class Pin(Value):
+    """A word that is the number of a descriptor on this very file or directory."""
+
+    path: str
+    identity: Identity
+
+
+class Socket(Value):
+    """A word that is the path of a socket which the launcher makes."""
+
+    name: str
+
+
+class Pipe(Value):
+    """A word that is the number of a descriptor from which a text comes that the broker writes."""
+
+    name: str
+
+
+Word = str | bytes | Pin | Socket | Pipe  # bytes are the content of a descriptor
+
+
+def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
+    """Yield the options of the plan in the order in which bwrap must see them."""
+    yield ("--die-with-parent",)
+    for namespace in plan.namespaces:
+        yield (f"--unshare-{namespace}",)
+    if plan.disable_userns:
+        yield ("--disable-userns",)
+    yield "--cap-drop", "ALL"
+    yield "--hostname", "claudebox"
+    if plan.detached:
+        yield ("--new-session",)
+    yield "--seccomp", plan.seccomp
+    for variable in plan.variables:
+        yield "--setenv", variable.name, variable.value
+    for mount in plan.mounts:
+        yield from _mount(mount, plan)
+    for dest in ("/dev", "/"):  # nothing is added to them from here on (C25)
+        yield "--remount-ro", dest
+    yield "--chdir", plan.workdir
+
+
+def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:
+    match mount.kind:
+        case "bind" | "ro-bind":
+            if plan.pin and mount.pinned is not None:
+                yield f"--{mount.kind}-fd", Pin(mount.source, mount.pinned), mount.dest
+            else:
+                yield f"--{mount.kind}", mount.source, mount.dest
+        case "mask" | "socket":
+            yield "--ro-bind", "/dev/null" if mount.kind == "mask" else Socket(mount.source), mount.dest
+        case "shadow" | "late":  # over the file; `--file` would write into it
+            yield "--perms", f"{mount.mode:04o}"
+            yield "--ro-bind-data", mount.content if mount.kind == "shadow" else Pipe(mount.source), mount.dest
+        case "symlink":
+            yield "--symlink", mount.source, mount.dest
+        case "proc":
+            yield "--proc", mount.dest
+        case "dev":
+            yield "--dev", mount.dest
+        case "dir":
+            yield "--perms", f"{mount.mode:04o}"
+            yield "--dir", mount.dest
+        case "tmpfs":
+            yield "--perms", f"{mount.mode:04o}"
+            if plan.sizes and mount.size:
+                yield "--size", str(mount.size)
+            yield "--tmpfs", mount.dest
+        case "file":
+            yield "--perms", f"{mount.mode:04o}"
+            yield "--file", mount.content, mount.dest

@@ -1,0 +1,295 @@
+"""Composes the parts into one `Plan` and checks what must hold of every plan."""
+
+from __future__ import annotations
+
+from claudebox.config.model import named
+from claudebox.errors import ClaudeboxError
+from claudebox.plan import (
+    claude_code,
+    environment,
+    masking,
+    mount_checks,
+    mounts,
+    network,
+    project,
+    sandbox_md,
+    seccomp,
+)
+from claudebox.plan.model import Mount, Plan, Provision
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from claudebox.config.model import Policy, Secret
+    from claudebox.facts.host import Host
+    from claudebox.plan.model import Broker, Link
+
+# Descriptors of the gate inside. One digit, because a shell can redirect no others.
+GATE_DESCRIPTOR = 3
+STDERR_DESCRIPTOR = 4
+# It reports, waits for the word of a living launcher, and becomes the program. End of file is not that word: a
+# launcher that was killed must leave nothing behind (E15).
+_GATE = (
+    f"exec 2>&{STDERR_DESCRIPTOR} {STDERR_DESCRIPTOR}>&-; echo ready >&{GATE_DESCRIPTOR}; "
+    f'IFS= read -r word <&{GATE_DESCRIPTOR} && [ "$word" = go ] || exit 125; '
+    f'exec {GATE_DESCRIPTOR}>&-; exec "$@"'
+)
+# bwrap's monitor must survive what the terminal, or a program inside, sends to everybody in the group; the payload must
+# not be born deaf to it. The first end a session, the others are merely passed on.
+IGNORED_SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 15: "TERM"}
+FORWARDED_SIGNALS = {10: "USR1", 12: "USR2"}
+_PERL = '$SIG{$_} = "DEFAULT" for split /,/, shift; exec { $ARGV[0] } @ARGV; exit 126'
+
+_NEEDED = ("--args", "--perms", "--seccomp", "--cap-drop", "--die-with-parent", "--remount-ro")
+_RANK = {"mask": 2, "shadow": 2, "bind": 1, "tmpfs": 1}  # hide > write > read, where two rows want the same place
+
+
+def make(policy: Policy, host: Host) -> Plan:
+    """Return the plan, or say what stands in its way."""
+    _check_bwrap(host)
+    mount_checks.check_workdir(host)
+    _check_terminal(host)
+    extra = _provision(policy, host)
+    broker, brokered = _broker(policy, host)
+    made = () if policy.command else tuple(claude_code.plan_variables(policy, host))
+    variables = environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
+    rows = _rows(policy, host, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
+    program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
+    if program is None:
+        raise ClaudeboxError(
+            f"there is no seccomp filter for {host.machine}",
+            hint="claudebox protects x86_64 and aarch64; elsewhere it does not start",
+        )
+    detached = not host.terminal.shared
+    return Plan(
+        bwrap=host.bwrap.path,
+        mounts=rows,
+        variables=variables,
+        namespaces=_namespaces(policy, host),
+        workdir=host.workdir.real,
+        command=(*extra.prefix, *_command(policy, host)),
+        gate=_gate(host),
+        seccomp=program,
+        scoped=host.landlock >= 6,
+        detached=detached,
+        pin="--bind-fd" in host.bwrap.options,
+        disable_userns="--disable-userns" in host.bwrap.options and not policy.allow_userns,
+        allow_userns=policy.allow_userns,
+        sizes="--size" in host.bwrap.options,
+        network=policy.network,
+        link=_link(policy, host),
+        warnings=(*_warnings(policy, host), *extra.warnings),
+        withheld=environment.withheld(host, variables),
+        state=(
+            host.instance.claude,
+            f"{host.instance.login}/store",
+            f"{host.instance.own_login}/store",
+            *(f"{host.instance.directory}/{path}" for path in extra.kept),
+        ),
+        stubs=project.stubs(policy, host),
+        mountpoints=claude_code.mountpoints(policy, host),
+        private=policy.private_terminal and host.terminal.shared,
+        kept=extra.kept,
+        nix=extra.nix,
+        relay=extra.relay,
+        secrets=tuple(row.replace(value="") for row in host.held_secrets),
+        broker=broker,
+    )
+
+
+def _provision(policy: Policy, host: Host) -> Provision:
+    if not (
+        policy.toolchains or policy.packages or policy.credential or policy.kept_names or policy.devshell or host.nix
+    ) and policy.nix in ("auto", "off"):
+        return Provision()
+    from claudebox.plan import extras  # noqa: PLC0415 - only for those who ask for something of it
+
+    return extras.make(policy, host)
+
+
+def _link(policy: Policy, host: Host) -> Link | None:
+    link = network.plan_link(policy, host)
+    if not host.held_secrets or link is None:
+        return link
+    from claudebox.plan import secrets  # noqa: PLC0415 - only for those who have some
+
+    return link.replace(served=(*link.served, *secrets.served(policy, host)))
+
+
+def _broker(policy: Policy, host: Host) -> tuple[Broker | None, Provision]:
+    if not claude_code.has_credential(policy, host) and policy.network != "allow" and not host.held_secrets:
+        return None, Provision()
+    from claudebox.plan import broker as brokerage  # noqa: PLC0415 - only where there is something to keep outside
+
+    return brokerage.plan(policy, host), brokerage.provide(policy, host)
+
+
+def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...], advice: Iterable[str]) -> tuple[Mount, ...]:
+    of_client = () if policy.command else claude_code.plan_mounts(policy, host)
+    own = arrange(
+        (
+            *mounts.plan_mounts(policy, host),
+            *of_client,
+            *project.plan_mounts(policy, host),
+            *masking.plan_mounts(policy, host),
+            *extra,
+        )
+    )
+    asked = tuple(mount_checks.plan_mounts(policy, host))
+    taken = _upward(row.dest for row in own)
+    for row in asked:
+        # A writable one would win over /etc/passwd or ~/.gitconfig, and bwrap would create on the host what lies
+        # beneath (C27).
+        if row.dest in taken and row.kind != "mask":
+            raise ClaudeboxError(
+                f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
+            )
+    rows = arrange((*own, *asked))
+    text = sandbox_md.describe(policy, rows, advice)
+    memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)
+    return arrange(
+        (
+            *rows,
+            Mount(sandbox_md.PATH, "file", "tells the agent where it is", content=text, mode=0o644),
+            Mount(
+                f"{claude_code.MANAGED}/CLAUDE.md", "file", "tells the agent where it is", content=memory, mode=0o644
+            ),
+        )
+    )
+
+
+def _upward(paths: Iterable[str]) -> set[str]:
+    """Return the paths and every path above them."""
+    found: set[str] = set()
+    for path in paths:
+        while path not in found:
+            found.add(path)
+            path = path[: path.rfind("/")] or "/"  # noqa: PLW2901 - climbing is the point
+    return found
+
+
+def arrange(rows: Iterable[Mount]) -> tuple[Mount, ...]:
+    """Return one row per destination, parents before children, whatever the order was."""
+    table: dict[str, Mount] = {}
+    for row in sorted(rows, key=_rank, reverse=True):
+        if not row.reason or not row.dest.startswith("/") or "\0" in row.dest + row.source:
+            raise ClaudeboxError(f"a mount at `{row.dest}` is malformed")
+        other = table.setdefault(row.dest, row)
+        if _rank(row) == _rank(other) and row != other:
+            raise ClaudeboxError(
+                f"two mounts want to be at `{row.dest}`: {other.reason} and {row.reason}",
+                hint="give one of them another destination with `SRC:DEST`",
+            )
+    return tuple(table[dest] for dest in sorted(table, key=lambda dest: dest.split("/")))
+
+
+def _rank(row: Mount) -> int:
+    return _RANK.get(row.kind, 0)
+
+
+def _check_bwrap(host: Host) -> None:
+    if host.bwrap.problem:
+        raise ClaudeboxError(host.bwrap.problem, hint=host.bwrap.remedy)
+    missing = [option for option in _NEEDED if option not in host.bwrap.options]
+    if missing:
+        raise ClaudeboxError(
+            f"`{host.bwrap.path}` does not know {', '.join(f'`{option}`' for option in missing)}",
+            hint="install bubblewrap 0.5 or newer",
+        )
+    if not host.signal_reset:
+        raise ClaudeboxError(
+            "no program was found that can give programs inside their default signals",
+            hint="install GNU coreutils 8.31 or newer (for `env --default-signal`), or perl",
+        )
+
+
+def _check_terminal(host: Host) -> None:
+    if host.terminal.shared and not host.terminal.foreground:
+        raise ClaudeboxError(
+            "claudebox was started in the background of a terminal: what runs inside could read what you type (B06)",
+            hint="start it in the foreground, or redirect all of its input and output: `</dev/null >FILE 2>&1`",
+        )
+
+
+def _namespaces(policy: Policy, host: Host) -> tuple[str, ...]:
+    names = ["user", "pid", "ipc", "uts"]
+    names += ["cgroup"] if host.cgroup_namespace else []
+    names += ["net"] if network.own_namespace(policy) else []
+    return tuple(names)
+
+
+def _command(policy: Policy, host: Host) -> tuple[str, ...]:
+    if policy.program == "exec":
+        return policy.words
+    if policy.program == "shell":
+        return ("/bin/bash" if host.bash else "/bin/sh", *policy.words)
+    if policy.command:
+        return (*policy.command, *policy.words)
+    if host.client is None:
+        raise host.client_problem or ClaudeboxError("`claude` was not found")
+    return (claude_code.PROGRAM, *claude_code.ALWAYS, *policy.words)
+
+
+def _gate(host: Host) -> tuple[str, ...]:
+    # What was ignored when we were started stays ignored: `nohup` means it.
+    reset = {**IGNORED_SIGNALS, **FORWARDED_SIGNALS}
+    names = ",".join(name for number, name in reset.items() if number not in host.ignored_signals)
+    program = host.signal_reset[0]
+    shell = ("/bin/sh", "-c", _GATE, "claudebox")
+    if not names:
+        return shell
+    if program.endswith("/perl"):
+        return (program, "-e", _PERL, names, *shell)
+    return (program, f"--default-signal={names}", *shell)
+
+
+def _warnings(policy: Policy, host: Host) -> Iterable[str]:
+    if host.landlock < 6 and policy.network == "full":
+        yield "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier full"
+    if policy.allow_userns:
+        useless = ", and root cannot even make one: the kernel wants capabilities for that" if host.uid == 0 else ""
+        yield f"user namespaces are allowed inside: more of the kernel can be attacked{useless}"
+    if policy.unsafe_mounts and policy.mounts:
+        yield "--unsafe-mounts: mounts were not checked for what they expose"
+    repository = host.repository
+    if repository is not None:
+        if repository.problem:
+            yield f"git does not work inside: {repository.problem}"
+        elif repository.root != host.workdir.real:
+            yield f"git does not work inside: the repository starts above, at {repository.root}"
+        elif repository.linked and not repository.writable and not repository.git_dir:
+            yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
+    model = policy.program == "client" and not policy.command and not claude_code.has_credential(policy, host)
+    yield from network.warnings(policy, host, needed=claude_code.API_HOST if model else "")
+    yield from project.warnings(policy, host)
+    yield from masking.warnings(policy, host)
+    for path in host.sockets:
+        yield f"{path} is a socket of the host; it is masked inside"
+    yield from _secret_warnings(policy, host)
+    for request in policy.names:
+        if request.name not in host.environ and request.origin.startswith("--"):
+            yield f"{request.origin}: {request.name} is not set on the host"
+
+
+def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:
+    held = {secret.env for secret in host.held_secrets}
+    missing = [secret for secret in policy.secrets if secret.env not in held]
+    if missing and policy.network == "none":
+        names = ", ".join(secret.env for secret in missing)
+        yield f"secrets ({names}) are for hosts, and tier none reaches no host: their variables are not set inside"
+        return
+    reached = {(secret.env, place) for secret in host.held_secrets for place in secret.hosts}
+    if policy.network == "allow":
+        for secret in policy.secrets:
+            closed = [named(place) for place in secret.hosts if (secret.env, place) not in reached]
+            if closed and (secret.env in held or _is_set(secret, host)):
+                yield f"{secret.origin}: {', '.join(closed)} is not among the domains that are allowed"
+        missing = [secret for secret in missing if not _is_set(secret, host)]
+    for secret in missing:
+        yield f"{secret.origin}: {secret.source} is not set on the host, so {secret.env} is not set inside"
+
+
+def _is_set(secret: Secret, host: Host) -> bool:
+    kind, _, name = secret.source.partition(":")
+    return kind != "env" or bool(host.environ.get(name))

@@ -1,0 +1,291 @@
+"""Plan → text: the audit before a launch, the dry run, the tree with reasons, JSON. All render the same value."""
+
+from __future__ import annotations
+
+from claudebox.console import clean, paint, shorten
+from claudebox.plan import bwrap_args, network
+from claudebox.tables import project_paths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.config.settings import Settings
+    from claudebox.plan.model import Mount, NixAccess, Plan, Variable
+
+_MAKING = {
+    "directory": "mkdir {}",
+    "socket": "python3 -c 'import os, stat, sys; os.mknod(sys.argv[1], stat.S_IFSOCK | 0o600)' {}",
+    "dot": "echo . >{}",
+    "file": ": >{}",
+}
+_NAMED = 8  # how many withheld variables the audit names
+_WIDTH = 100
+
+
+def audit(plan: Plan) -> Iterator[str]:
+    """Yield what a person should know before saying yes (UX-01)."""
+    yield f"{paint('claudebox', 'bold')} runs {shorten(' '.join(plan.command), _WIDTH)}"
+    yield f"  {'writable':<9} {_paths(plan)}"
+    extra = [row for row in plan.mounts if row.reason.startswith("asked for") and not row.writable]
+    if extra:
+        yield f"  {'readable':<9} {', '.join(clean(row.dest) for row in extra)}"
+    for index, line in enumerate(network.described(plan)):
+        yield f"  {'' if index else 'network':<9} {line}"
+    if plan.nix is not None:
+        yield f"  {'Nix':<9} {_nix(plan.nix)}"
+    for index, line in enumerate(_brokered(plan)):
+        yield f"  {'' if index else 'broker':<9} {clean(line)}"
+    made = [clean(row.name) for row in plan.variables if row.origin == "claudebox"]
+    yield f"  {'variables':<9} made here: {' '.join(made)}"
+    for row in plan.variables:
+        if row.origin != "claudebox":
+            yield f"  {'':<9} {_variable(row)}"
+    yield f"  {'withheld':<9} {_withheld(plan)}"
+    for warning in plan.warnings:
+        yield f"  {paint('warning', 'yellow'):<9}   {clean(warning)}"
+
+
+def _nix(decision: NixAccess) -> str:
+    from claudebox.plan.nix_access import described  # noqa: PLC0415 - whoever has a decision has it already
+
+    return clean(described(decision))
+
+
+def _brokered(plan: Plan) -> Iterator[str]:
+    if plan.broker is not None:
+        from claudebox.plan import broker  # noqa: PLC0415 - it made the plan
+
+        yield from broker.described(plan)
+
+
+def _paths(plan: Plan) -> str:
+    kept = [clean(row.dest) for row in plan.mounts if row.kind == "bind" and row.reason != project_paths.PIN]
+    gone = [clean(row.dest) for row in plan.mounts if row.kind == "tmpfs"]
+    return f"{', '.join(kept)}; and until the end {', '.join(gone)}"
+
+
+def _variable(row: Variable) -> str:
+    note = paint(f", {row.note}", "yellow") if row.note else ""
+    return f"from {clean(row.origin)}: {clean(row.name)}={shown(row)}{note}"
+
+
+def shown(row: Variable) -> str:
+    """Return a value as it may be printed: of a secret only its length (B13)."""
+    if row.secret:
+        return f"<{len(row.value)} characters, not shown>"
+    return shorten(row.value, _WIDTH)
+
+
+def _withheld(plan: Plan) -> str:
+    names = [shorten(name, 40) for name in plan.withheld[:_NAMED]]
+    more = len(plan.withheld) - len(names)
+    if not names:
+        return "no variable"
+    listed = ", ".join(names) + (f" and {more} more" if more else "")
+    return f"{len(plan.withheld)} variables: {listed}"
+
+
+def dry_run(plan: Plan) -> Iterator[str]:
+    """Yield the command, one option per line, ready to be pasted into bash (UX-04).
+
+    Contents come from here-documents of the shell. The gate is left out, since nobody would answer it.
+    """
+    secret = {row.name for row in plan.variables if row.secret}
+    unprinted = {row.content for row in plan.mounts if row.secret}
+    contents: list[bytes] = []
+
+    def word(value: bwrap_args.Word) -> str:
+        if isinstance(value, bwrap_args.Pipe):  # a broker writes it
+            value = b""
+        if isinstance(value, bytes):
+            contents.append(b"***" if value in unprinted else value)
+            return str(9 + len(contents))
+        if isinstance(value, bwrap_args.Socket):  # it exists while a broker does
+            return f"/tmp/claudebox-broker/{value.name}"
+        return bash_quote(value.path if isinstance(value, bwrap_args.Pin) else value)
+
+    if plan.broker is not None:
+        yield "# This starts no broker: what needs one does not work inside."
+    made = (*plan.state, *((plan.relay.directory,) if plan.relay else ()))  # which nobody answers in, from here
+    yield f"mkdir -p -m 700 {' '.join(bash_quote(directory) for directory in made)}"
+    for stub in plan.stubs:
+        yield f"{_MAKING[stub.kind].format(bash_quote(stub.path))}"
+    yield f"env -i {bash_quote(plan.bwrap)} \\"
+    for row in bwrap_args.options(plan):
+        name, *rest = row
+        if name == "--setenv" and rest[0] in secret:
+            yield f"  --setenv {word(rest[0])} '***' \\"
+            continue
+        yield f"  {' '.join(word(value) for value in (_by_name(row), *rest))} \\"
+    yield f"  -- {' '.join(word(value) for value in plan.command)} \\"
+    for index, content in enumerate(contents):
+        end = " \\" if index + 1 < len(contents) else ""
+        yield f"  {10 + index}< <(printf -- {_bash_bytes(content)}){end}"
+    if plan.stubs:
+        yield "status=$?"
+        for stub in reversed(plan.stubs):
+            yield f"{'rmdir' if stub.kind == 'directory' else 'rm'} {bash_quote(stub.path)}"
+        yield "(exit $status)"
+
+
+def _by_name(row: tuple[bwrap_args.Word, ...]) -> bwrap_args.Word:
+    """Return the name of an option that does without what only a launch has: open descriptors, a broker."""
+    if any(isinstance(value, bwrap_args.Socket) for value in row):
+        return "--ro-bind-try"
+    return row[0].replace("-bind-fd", "-bind").replace("--bind-fd", "--bind") if isinstance(row[0], str) else row[0]
+
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,+@%=")
+
+
+def bash_quote(text: str) -> str:
+    """Return one word for bash, printable whatever it contains."""
+    if text and set(text) <= _PLAIN:
+        return text
+    if text.isprintable() and clean(text) == text:
+        return "'" + text.replace("'", "'\\''") + "'"
+    encoded = text.encode("utf-8", "surrogateescape")
+    return "$'" + "".join(chr(byte) if chr(byte) in _PLAIN else f"\\x{byte:02x}" for byte in encoded) + "'"
+
+
+def _bash_bytes(content: bytes) -> str:
+    """Return the argument of printf that prints these bytes."""
+    return "'" + "".join(chr(byte) if chr(byte) in _PLAIN - {"%"} else f"\\x{byte:02x}" for byte in content) + "'"
+
+
+def tree(plan: Plan) -> Iterator[str]:
+    """Yield the mount table as a tree, each row with its reason, then the variables with their origins."""
+    yield paint("mounts", "bold", descriptor=1)
+    width = max(len(_label(row)) for row in plan.mounts) if plan.mounts else 0
+    for row in plan.mounts:
+        yield f"  {_label(row):<{min(width, 60)}}  {_access(row):<9}  {clean(row.reason)}{_origin(row)}"
+    yield paint("variables", "bold", descriptor=1)
+    for variable in plan.variables:
+        note = f"; {variable.note}" if variable.note else ""
+        yield f"  {clean(variable.name)}={shown(variable)}"
+        yield f"      {variable.origin}: {clean(variable.reason)}{note}"
+    yield paint("protections", "bold", descriptor=1)
+    for line in protections(plan):
+        yield f"  {line}"
+    for warning in plan.warnings:
+        yield f"  warning: {clean(warning)}"
+
+
+def _label(row: Mount) -> str:
+    depth = row.dest.count("/") - 1 if row.dest != "/" else 0
+    return "  " * depth + clean(row.dest)
+
+
+def _access(row: Mount) -> str:
+    return {
+        "bind": "writable",
+        "tmpfs": "temporary",
+        "mask": "hidden",
+        "shadow": "shadow",
+        "late": "made",
+        "symlink": "link",
+        "file": "made",
+        "socket": "socket",
+    }.get(row.kind, "read-only")
+
+
+def _origin(row: Mount) -> str:
+    if row.kind == "symlink" or (row.source and row.source != row.dest and row.kind != "late"):
+        return f"  <- {clean(row.source)}"
+    return ""
+
+
+def protections(plan: Plan) -> Iterator[str]:
+    """Yield what confines the payload besides mounts and variables."""
+    yield f"own namespaces: {', '.join(plan.namespaces)}"
+    yield f"network: {'; '.join(network.described(plan))}"
+    for line in _brokered(plan):
+        yield f"broker: {line}"
+    for row in plan.link.barred if plan.link is not None else ():
+        yield f"not reachable: {row.prefix}, {row.reason}"
+    if plan.nix is not None:
+        yield f"Nix: {_nix(plan.nix)}"
+    for domain in plan.link.domains if plan.link is not None else ():
+        yield f"reachable: {domain.name}, because of {clean(domain.origin)}"
+    yield f"seccomp: {len(plan.seccomp) // 8} instructions"
+    yield f"Landlock: abstract sockets and signals {'kept inside' if plan.scoped else 'not restricted by this kernel'}"
+    yield f"terminal: {_terminal(plan)}"
+    nested = "impossible" if plan.disable_userns else "allowed" if plan.allow_userns else "denied by seccomp only"
+    yield f"user namespaces inside: {nested}"
+    yield f"project bound by {'descriptor' if plan.pin else 'name'}"
+
+
+def _terminal(plan: Plan) -> str:
+    if plan.detached:
+        return "none, own session"
+    if plan.private:
+        return "one of the sandbox's own; what is written to it is cleaned"
+    return "shared; suspended as a whole on Ctrl+Z"
+
+
+def origins(settings: Settings) -> Iterator[str]:
+    """Yield every setting that a sandbox has, and where its value came from."""
+    yield paint("settings", "bold", descriptor=1)
+    rows = [(f"{name} = {shorten(value, _WIDTH)}", origin) for name, value, origin in _settings(settings)]
+    width = min(60, max((len(text) for text, _ in rows), default=0))
+    for text, origin in rows:
+        yield f"  {text:<{width}}  {clean(origin)}"
+
+
+def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    from claudebox.config.options import SETTINGS  # noqa: PLC0415
+    from claudebox.tables.secret_patterns import looks_secret  # noqa: PLC0415
+
+    for row in SETTINGS:
+        if row.verb or row.key == "json":
+            continue
+        for given in settings.all(row.key):
+            name, assigned, constant = given.value.partition("=")
+            masked = row.shape == "table" and assigned and looks_secret(name, constant)
+            value = f"{name}=<{len(constant)} characters, not shown>" if masked else given.value
+            if row.shape in ("record", "rows", "words"):
+                value = " ".join(word for word in given.fields.values() if word)
+            yield row.file_key, value, given.origin
+
+
+def _broker_document(plan: Plan) -> dict[str, object] | None:
+    from claudebox.plan import broker  # noqa: PLC0415
+
+    return broker.as_document(plan)
+
+
+def as_json(plan: Plan, settings: Settings | None = None) -> str:
+    """Return the plan for machines; secret values are left out here too."""
+    import json  # noqa: PLC0415 - off the launch path
+
+    document = {
+        "command": plan.command,
+        "workdir": plan.workdir,
+        "network": plan.network,
+        "link": plan.link and network.as_document(plan.link),
+        "nix": plan.nix and {"access": plan.nix.kind, "why": plan.nix.why, "remedy": plan.nix.remedy},
+        "broker": _broker_document(plan),
+        "mounts": [
+            {"dest": row.dest, "access": _access(row), "kind": row.kind, "source": row.source, "reason": row.reason}
+            for row in plan.mounts
+        ],
+        "variables": [
+            {
+                "name": row.name,
+                "value": None if row.secret else row.value,
+                "origin": row.origin,
+                "reason": row.reason,
+                "note": row.note,
+            }
+            for row in plan.variables
+        ],
+        "settings": [
+            {"name": name, "value": value, "origin": origin}
+            for name, value, origin in (_settings(settings) if settings else ())
+        ],
+        "protections": list(protections(plan)),
+        "warnings": plan.warnings,
+        "withheld": plan.withheld,
+    }
+    return json.dumps(document, indent=2, ensure_ascii=True)

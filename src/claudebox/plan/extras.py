@@ -1,0 +1,119 @@
+"""Policy + Host → what profiles add to a sandbox: toolchains, a git credential, state of other agents, Nix.
+
+Off the usual launch path: imported only where a policy asks for one of them.
+"""
+
+from __future__ import annotations
+
+from claudebox.errors import ClaudeboxError
+from claudebox.facts.toolchains import TOOLCHAINS
+from claudebox.plan import environment, git_credential, mount_checks
+from claudebox.plan.model import Mount, Provision, Variable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.config.model import Policy
+    from claudebox.facts.host import Host
+
+
+def make(policy: Policy, host: Host) -> Provision:
+    """Return everything that is added."""
+    caches = _caches(policy)
+    nix = _nix(policy, host)
+    path = (*nix.path, *(host.toolchains.path if host.toolchains else ()))
+    return nix.replace(
+        mounts=(
+            *_toolchains(host), *_kept(policy, host), *_cache_mounts(caches, host), *_credential(policy, host),
+            *nix.mounts,
+        ),
+        variables=(*_variables(policy, host, caches), *nix.variables, *_path(host, path)),
+        kept=(
+            *(f"home/{name}" for name in policy.kept_names), *(f"caches/{name}" for name in caches.values()),
+            *nix.kept,
+        ),
+        warnings=(*_warnings(policy, host), *nix.warnings),
+    )  # fmt: skip
+
+
+def _nix(policy: Policy, host: Host) -> Provision:
+    """Return what Nix adds, or refuse what was asked for in vain."""
+    if host.nix is not None:
+        from claudebox.plan import nix as inside  # noqa: PLC0415 - most machines have none
+
+        return inside.provide(policy, host, host.nix)
+    asked = [(policy.nix_origin, "the daemon")] if policy.nix in ("daemon", "relay") else []
+    asked += [(policy.devshell, "a dev shell")] if policy.devshell else []
+    asked += [(request.origin, f"the package `{request.name}`") for request in policy.packages]
+    if asked and not (policy.packages and policy.packages_optional):
+        origin, what = asked[0]
+        raise ClaudeboxError(
+            f"`{origin}`: {what} needs Nix, and there is none on this machine",
+            hint="install Nix, or the programs in /usr; see `--toolchain` for those in your home",
+        )
+    warnings = [f"{origin}: {what} needs Nix, and there is none on this machine" for origin, what in asked]
+    return Provision(warnings=tuple(warnings))
+
+
+def _path(host: Host, directories: tuple[str, ...]) -> Iterator[Variable]:
+    if directories:
+        reason = "programs, those that were asked for first; none in a directory that can be written to"
+        yield Variable("PATH", environment.search_path(host, directories), "claudebox", reason)
+
+
+def _caches(policy: Policy) -> dict[str, str]:
+    return {variable: name for request in policy.toolchains for variable, name in TOOLCHAINS[request.name].caches}
+
+
+def _inside(name: str, host: Host) -> str:
+    return f"{host.home}/.cache/claudebox/{name}"
+
+
+def _toolchains(host: Host) -> Iterator[Mount]:
+    if host.toolchains is None:
+        return
+    for name, dest, fact in host.toolchains.programs:
+        hidden = mount_checks.hidden_by(fact, host)
+        if hidden is not None:
+            raise ClaudeboxError(f"toolchain `{name}`: `{dest}` would expose `{hidden.fact.path}` ({hidden.why})")
+        if fact.identity in host.home_fact.lineage:
+            raise ClaudeboxError(f"toolchain `{name}`: `{dest}` leads to your home")
+        if not mount_checks.covers(host.workdir.real, dest):  # a project that is a toolchain is visible already
+            yield Mount(dest, "ro-bind", f"programs of toolchain {name}", fact.real, pinned=fact.identity)
+    for link, target in host.toolchains.links:
+        yield Mount(link, "symlink", "leads to a program of a toolchain", target)
+
+
+def _kept(policy: Policy, host: Host) -> Iterator[Mount]:
+    for name in policy.kept_names:
+        reason = "state of the agent in this project"
+        yield Mount(f"{host.home}/{name}", "bind", reason, f"{host.instance.directory}/home/{name}")
+
+
+def _cache_mounts(caches: dict[str, str], host: Host) -> Iterator[Mount]:
+    for variable, name in caches.items():
+        reason = f"private to this project, for {variable}"
+        yield Mount(_inside(name, host), "bind", reason, f"{host.instance.directory}/caches/{name}")
+
+
+def _credential(policy: Policy, host: Host) -> Iterator[Mount]:
+    if policy.credential is not None:
+        yield from git_credential.plan_mounts(policy.credential, host.token)
+
+
+def _variables(policy: Policy, host: Host, caches: dict[str, str]) -> Iterator[Variable]:
+    for request in policy.toolchains:
+        for variable, place in TOOLCHAINS[request.name].variables:
+            yield Variable(variable, f"{host.home}/{place}", "claudebox", f"toolchain {request.name}")
+    for variable, name in caches.items():
+        yield Variable(variable, _inside(name, host), "claudebox", "private to this project")
+
+
+def _warnings(policy: Policy, host: Host) -> Iterator[str]:
+    for request in policy.toolchains:
+        if host.toolchains is not None and all(name != request.name for name, _, _ in host.toolchains.programs):
+            places = ", ".join(f"~/{place}" for place in TOOLCHAINS[request.name].programs)
+            yield f"{request.origin}: nothing of toolchain {request.name} is in your home (looked for {places})"
+    if policy.credential is not None and not host.token:
+        yield f"{policy.credential.origin}: {policy.credential.token} is not set, git inside cannot log in"

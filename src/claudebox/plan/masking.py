@@ -1,0 +1,45 @@
+"""Policy + Host → what becomes of files in the project that hold secrets (A20)."""
+
+from __future__ import annotations
+
+from claudebox.plan.model import Mount
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.config.model import Policy
+    from claudebox.facts.host import Host
+    from claudebox.facts.model import Leak
+
+_LINES = 6  # that are named per file
+_FILES = 12
+
+
+def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
+    """Return a row per file that is shown with harmless values; what the host has stays as it is."""
+    if policy.project_secrets != "mask":
+        return
+    for leak in host.leaks:
+        yield Mount(leak.path, "shadow", "a shadow: the same with harmless values", content=leak.shadow, mode=0o644)
+
+
+def warnings(policy: Policy, host: Host) -> Iterator[str]:
+    """Name files and lines, never values."""
+    if not host.leaks:
+        return
+    named = ", ".join(_place(leak, host.workdir.real) for leak in host.leaks[:_FILES])
+    more = f" and {len(host.leaks) - _FILES} more" if len(host.leaks) > _FILES else ""
+    note = f" ({host.leaks_note})" if host.leaks_note else ""
+    if policy.project_secrets == "mask":
+        yield f"secrets in the project are shadowed inside: {named}{more}{note}"
+    else:
+        yield f"secrets in the project can be read inside: {named}{more}; `--project-secrets mask` hides them{note}"
+
+
+def _place(leak: Leak, workdir: str) -> str:
+    shown = leak.path[len(workdir) + 1 :] if leak.path.startswith(f"{workdir}/") else leak.path
+    if not leak.lines:
+        return shown
+    numbers = ",".join(str(line) for line in leak.lines[:_LINES]) + (",…" if len(leak.lines) > _LINES else "")
+    return f"{shown}:{numbers}"

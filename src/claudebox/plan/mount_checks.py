@@ -1,0 +1,177 @@
+"""Judging what a mount of a host path would give away, by identity and never by spelling (SAND-05, C06-C08, C26).
+
+A path exposes a hidden place if it lies in it, is it, or lies above it.
+"""
+
+from __future__ import annotations
+
+from claudebox.errors import ClaudeboxError
+from claudebox.plan.model import Mount
+from claudebox.plan.mounts import SOCKET
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from claudebox.config.model import MountRequest, Policy
+    from claudebox.facts.host import Host
+    from claudebox.facts.model import Hidden, Identity, PathFact
+    from claudebox.facts.paths import Destination
+
+# Destinations that are claudebox's own: nothing may stand there, above or beneath (C27).
+_RESERVED = ("/bin", "/dev", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/proc", "/run", "/sbin", "/sys", "/usr")
+
+_HINT = "name a narrower path, or add `--unsafe-mounts` if you mean it"
+_HINT_PROJECT = "no project can ask for that; if you want it, say it yourself with `--mount-ro`"
+
+
+def hidden_by(fact: PathFact, host: Host) -> Hidden | None:
+    """Return the hidden place that this path would show."""
+    for hidden in host.hidden:
+        if fact.identity in hidden.fact.lineage or hidden.fact.identity in fact.lineage:
+            return hidden
+    return None
+
+
+def check_workdir(host: Host) -> None:
+    """Refuse a working directory that would expose the home or the system."""
+    workdir = host.workdir
+    hint = "change to the directory of a project"
+    name = f"`{workdir.path}`"
+    for place in host.not_projects:
+        if workdir.identity == place.identity:
+            raise ClaudeboxError(f"{name} is no project: everything in it would be writable", hint=hint)
+    if workdir.identity in host.home_fact.lineage:
+        raise ClaudeboxError(f"{name} contains your home: everything in it would be writable", hint=hint)
+    excepted = any(place.identity in workdir.lineage for place in host.beneath_after_all)
+    for place in host.not_beneath:
+        if place.identity in workdir.lineage and not excepted:
+            raise ClaudeboxError(f"{name} belongs to the system (`{place.path}`)", hint=hint)
+    hidden = hidden_by(workdir, host)
+    if hidden is not None:
+        raise ClaudeboxError(f"{name} would expose `{hidden.fact.path}` ({hidden.why})", hint=hint)
+
+
+def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
+    """Return the rows that a person asked for, each checked."""
+    if not policy.mounts:
+        return
+    ground = _survey(policy, host)
+    for request in policy.mounts:
+        fact = host.sources[request.source]
+        name = f"`{request.origin} {request.source}`"
+        if fact.kind == "missing":
+            raise ClaudeboxError(f"{name}: there is no such file or directory")
+        if fact.kind == "other":
+            raise ClaudeboxError(f"{name}: only files, directories and sockets can be mounted")
+        checked = request.foreign or not policy.unsafe_mounts  # a project never profits from what the person permits
+        if checked:
+            hint = _HINT_PROJECT if request.foreign else _HINT
+            _check_source(name, fact, ground, hint)
+        _check_dest(request, fact, ground, host)
+        kind = "bind" if request.writable else "ro-bind"
+        reason = f"asked for with {request.origin}"
+        yield Mount(request.dest, kind, reason, fact.real, pinned=fact.identity)  # type: ignore[arg-type]
+        for path in host.sockets if checked else ():
+            if path.startswith(fact.real + "/"):
+                yield Mount(request.dest + path[len(fact.real) :], "mask", SOCKET)
+
+
+class _Ground(Value):
+    """What mounts are measured against, as tables: a thousand mounts should cost no more than a thousand times one."""
+
+    hidden: dict[Identity, str]  # what may not be shown
+    over_hidden: dict[Identity, str]  # and what contains it
+    system: dict[Identity, str]  # nothing beneath may be shown
+    excepted: frozenset[Identity]  # but beneath these it may
+    reserved: frozenset[str]
+    over_reserved: frozenset[str]  # a mount there would cover something reserved
+    over_own: dict[str, str]  # a mount there would cover this part of the sandbox
+    mounts: dict[str, MountRequest]  # by destination
+
+
+def _survey(policy: Policy, host: Host) -> _Ground:
+    hidden = [(row.fact.lineage, f"`{row.fact.path}` ({row.why})") for row in reversed(host.hidden)]
+    over_hidden = dict.fromkeys(host.home_fact.lineage, "your home")
+    for lineage, what in hidden:
+        over_hidden.update(dict.fromkeys(lineage, what))
+    reserved = {*_RESERVED, f"{host.home}/.claude"}
+    if host.repository and host.repository.linked and host.repository.common_dir:
+        reserved.add(host.repository.common_dir)
+    own = (("/tmp", "/tmp"), ("/etc", "/etc"), (host.workdir.real, "project"), (host.home, "home"))
+    return _Ground(
+        hidden={lineage[0]: what for lineage, what in hidden if lineage},
+        over_hidden=over_hidden,
+        system={row.lineage[0]: f"`{row.path}`" for row in host.not_beneath if row.lineage and row.path != "/etc"},
+        excepted=frozenset(row.lineage[0] for row in host.beneath_after_all if row.lineage),
+        reserved=frozenset(reserved),
+        over_reserved=frozenset(path for place in reserved for path in _upward(place)),
+        over_own={path: what for place, what in own for path in _upward(place)},
+        mounts={request.dest: request for request in policy.mounts},
+    )
+
+
+def _check_source(name: str, fact: PathFact, ground: _Ground, hint: str) -> None:
+    if fact.kind == "socket":
+        raise ClaudeboxError(f"{name} is a socket: whoever answers it is outside of the sandbox", hint=hint)
+    lineage = fact.lineage
+    exposed = ground.over_hidden.get(lineage[0]) or _first(lineage, ground.hidden)
+    if not exposed and ground.excepted.isdisjoint(lineage):
+        exposed = _first(lineage, ground.system)
+    if exposed:
+        raise ClaudeboxError(f"{name} would expose {exposed}", hint=hint)
+
+
+def _first(lineage: tuple[Identity, ...], table: dict[Identity, str]) -> str | None:
+    for identity in lineage:
+        if identity in table:
+            return table[identity]
+    return None
+
+
+def _check_dest(request: MountRequest, fact: PathFact, ground: _Ground, host: Host) -> None:
+    dest = request.dest
+    name = f"`{request.origin}`: the destination `{dest}`"
+    above = _upward(dest)
+    if dest in ground.over_reserved or not ground.reserved.isdisjoint(above):
+        raise ClaudeboxError(f"{name} is claudebox's own", hint="choose another with `SRC:DEST`")
+    if dest in ground.over_own:
+        what = ground.over_own[dest]
+        raise ClaudeboxError(f"{name} would cover the {what} of the sandbox", hint="choose another with `SRC:DEST`")
+    if host.workdir.real in above:
+        _check_stand(name, "the project", fact, host.destinations[dest])
+    elif host.opt and "/opt" in above:
+        _check_stand(name, "/opt", fact, host.destinations[dest])
+    for path in above[1:]:
+        other = ground.mounts.get(path)
+        if other is None:
+            continue
+        if other.dest != other.source:  # what stands there on the host is under another name
+            raise ClaudeboxError(f"{name} lies in `{other.dest}`, which is another mount", hint="choose another")
+        _check_stand(name, f"`{other.dest}`", fact, host.destinations[dest])
+
+
+def _upward(path: str) -> tuple[str, ...]:
+    """Return the path and every path above it."""
+    found = [path]
+    while path != "/":
+        path = path[: path.rfind("/")] or "/"
+        found.append(path)
+    return tuple(found)
+
+
+def _check_stand(name: str, where: str, fact: PathFact, on_host: Destination) -> None:
+    """Require what lies under a mount of the host to exist there: bwrap would create it, even behind a link (C01)."""
+    if on_host.through_link:
+        raise ClaudeboxError(f"{name} leads through a link in {where}")
+    if not on_host.exists:
+        raise ClaudeboxError(f"{name} would have to be created in {where}", hint="create it first")
+    if on_host.directory != (fact.kind == "directory"):
+        kind = "a directory" if on_host.directory else "a file"
+        raise ClaudeboxError(f"{name} is {kind} and the source is not")
+
+
+def covers(upper: str, lower: str) -> bool:
+    """Tell whether `lower` is `upper` or lies beneath it, as paths inside."""
+    return upper == lower or lower.startswith(upper.rstrip("/") + "/")

@@ -1,0 +1,168 @@
+"""Policy + Host → the mount table: nothing of the host is visible unless a row here names it, with its reason."""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.facts import git
+from claudebox.plan import network
+from claudebox.plan.environment import CA_BUNDLE_INSIDE, GIT_HELPER
+from claudebox.plan.model import Mount
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from claudebox.config.model import Policy
+    from claudebox.facts.host import Host
+
+HOSTNAME = "claudebox"
+SOCKET = "a socket: who answers it is outside"
+_SMALLEST = 256 << 20
+_NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"
+_HOSTS = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost {HOSTNAME}\n".encode()
+
+
+def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
+    """Return the rows of the system, the home and the project, in any order."""
+    yield from _skeleton()
+    yield from _kernel(host)
+    yield from _system(policy, host)
+    yield from _etc(policy, host)
+    yield from _home(policy, host)
+    yield from _project(host)
+
+
+def _kernel(host: Host) -> Iterable[Mount]:
+    yield Mount("/proc", "proc", "processes of the sandbox alone")
+    for path in host.kernel_settings:
+        yield Mount(path, "ro-bind", "settings of the kernel: root could change them even from inside", path)
+    yield Mount("/dev", "dev", "null, zero, random, tty, pts")
+    yield Mount("/dev/shm", "tmpfs", "shared memory of the sandbox", mode=0o1777, size=_share(host, 8))
+    yield Mount("/tmp", "tmpfs", "temporary files", mode=0o1777, size=_share(host, 4))
+    yield Mount(f"/run/user/{host.uid}", "tmpfs", "runtime directory", mode=0o700, size=64 << 20)
+
+
+def _share(host: Host, part: int) -> int:
+    """Return a part of the memory; each tmpfs would take half of it unless told otherwise (H09)."""
+    return max(_SMALLEST, host.memory // part)
+
+
+def _skeleton() -> Iterable[Mount]:
+    for dest in ("/etc", "/run", "/run/claudebox", "/run/user"):  # bwrap makes parents that only their owner can enter
+        yield Mount(dest, "dir", "skeleton of the system")
+
+
+def _system(policy: Policy, host: Host) -> Iterable[Mount]:
+    if host.store:
+        yield Mount("/nix/store", "ro-bind", "programs of Nix", host.store)
+    if host.usr:
+        yield Mount("/usr", "ro-bind", "programs of the system", "/usr")
+    for root, target in host.roots:
+        if target:
+            yield Mount(root, "symlink", "programs of the system", target)
+        else:
+            yield Mount(root, "ro-bind", "programs of the system", root)
+    if host.opt:
+        yield Mount("/opt", "ro-bind", "programs of the system", "/opt")
+    for link, target in host.store_links:
+        yield Mount(link, "symlink", "scripts expect it here", target)
+    for path, why in host.masked:
+        # A sandbox inside must mount /proc anew, which the kernel permits only where nothing covers a part of it.
+        if not (policy.allow_userns and path.startswith("/proc/")):
+            yield Mount(path, "mask", why)
+
+
+def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
+    shell = "/bin/bash" if host.bash else "/bin/sh"
+    accounts = {0: ("root", "/root"), 65534: ("nobody", "/"), host.uid: (host.user, host.home)}
+    groups = {0: "root", 65534: "nogroup", host.gid: host.user if host.gid else "root"}
+    passwd = "".join(f"{name}:x:{uid}:{host.gid if uid == host.uid else uid}:{name}:{home}:{shell}\n"
+                     for uid, (name, home) in sorted(accounts.items()))  # fmt: skip
+    group = "".join(f"{name}:x:{gid}:\n" for gid, name in sorted(groups.items()))
+    for name, content in (
+        ("passwd", os.fsencode(passwd)),
+        ("group", os.fsencode(group)),
+        ("nsswitch.conf", _NSSWITCH),
+        ("hosts", _HOSTS + _aliases(host)),
+        ("hostname", HOSTNAME.encode() + b"\n"),
+        ("resolv.conf", network.resolv_conf(policy, host)),
+    ):
+        yield Mount(f"/etc/{name}", "file", "made by claudebox", content=content, mode=0o644)
+    visible = tuple(root for root, present in (("/usr/", host.usr), ("/nix/store/", host.store)) if present)
+    for path, real, reason in host.etc:
+        if path == "/etc/ssl/certs" and not host.usr:
+            continue  # made below: a link into the store could not be filled
+        if real.startswith(visible):
+            yield Mount(path, "symlink", reason, real)
+        else:
+            yield Mount(path, "ro-bind", reason, real)
+    yield from _ca_bundle(host)
+
+
+def _aliases(host: Host) -> bytes:
+    return "".join(f"{address} {name}\n" for name, address in network.aliases(host).items()).encode()
+
+
+def _ca_bundle(host: Host) -> Iterable[Mount]:
+    """Make the bundle appear at one place, wherever the host has it (SAND-13)."""
+    if host.held_secrets:
+        yield from _session_bundle(host)
+    elif host.ca_bundle is not None:
+        yield Mount(CA_BUNDLE_INSIDE, "ro-bind", "certificate authorities", host.ca_bundle.real)
+    else:
+        return
+    if not host.usr:  # NixOS: the directory is full of links that lead nowhere inside
+        for name in ("ca-certificates.crt", "ca-bundle.crt"):
+            yield Mount(f"/etc/ssl/certs/{name}", "symlink", "certificate authorities", CA_BUNDLE_INSIDE)
+
+
+def _session_bundle(host: Host) -> Iterable[Mount]:
+    """Return the bundle with the authority of the session in it, also over the place where programs look by default."""
+    reason = "certificate authorities, with that of this session, for the hosts of secrets"
+    dests = [CA_BUNDLE_INSIDE]
+    for path, real, _ in host.etc if host.ca_bundle is not None else ():
+        if host.ca_bundle is not None and host.ca_bundle.real.startswith(f"{real}/") and not real.startswith("/usr/"):
+            dests.append(path + host.ca_bundle.real[len(real) :])
+    for dest in dict.fromkeys(dests):
+        yield Mount(dest, "late", reason, "authority", mode=0o644)
+
+
+def _home(policy: Policy, host: Host) -> Iterable[Mount]:
+    yield Mount(host.home, "tmpfs", "a home of its own, empty and gone at the end", mode=0o700, size=_share(host, 4))
+    login = policy.credential if host.token else None
+    helper = {"host": login.host, "helper": GIT_HELPER} if login else {}
+    config = git.render_config(*host.identity, **helper)
+    yield Mount(f"{host.home}/.gitconfig", "file", "your name for commits, nothing else", content=config, mode=0o644)
+
+
+def _project(host: Host) -> Iterable[Mount]:
+    project = host.workdir
+    yield Mount(project.real, "bind", "the project", project.real, pinned=project.identity)
+    for path in host.sockets:
+        if path.startswith(project.real + "/"):
+            yield Mount(path, "mask", SOCKET)
+    repository = host.repository
+    if repository is None or not repository.linked:
+        return
+    dot = f"{project.real}/.git"
+    pinned = dict(repository.pins).get(dot)
+    yield Mount(dot, "ro-bind", "names the repository; may not name another", dot, pinned=pinned)
+    if not repository.problem and not repository.git_dir:
+        yield from _repository_elsewhere(repository)
+
+
+def _repository_elsewhere(repository: git.Repository) -> Iterable[Mount]:
+    """Make a repository outside of the project usable, without anything that git executes (D14).
+
+    The whole of it is read-only; what a commit writes is bound writable over that. A file that is missing today
+    cannot be created, because the directory above it is read-only.
+    """
+    pins = dict(repository.pins)
+    common = repository.common_dir
+    reason = "the repository of this checkout: configuration and hooks cannot change"
+    yield Mount(common, "ro-bind", reason, common, pinned=pins.get(common))
+    for path, identity in repository.writable:
+        yield Mount(path, "bind", "commits are written here", path, pinned=identity)
+    for path in repository.frozen:
+        yield Mount(path, "ro-bind", "names the repository; may not name another", path, pinned=pins.get(path))

@@ -1,0 +1,238 @@
+"""Policy + Host → the network part of the plan: namespaces, names, the link to elsewhere, and what to say about it."""
+
+from __future__ import annotations
+
+from claudebox.console import clean
+from claudebox.errors import ClaudeboxError
+from claudebox.plan.model import Link, Served, Service, Variable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.config.model import Policy, Tier
+    from claudebox.facts.host import Host
+    from claudebox.plan.model import Plan
+
+MEANING: dict[Tier, str] = {
+    "full": "the host's network: its loopback services, the LAN and the internet are reachable",
+    "inet": "the internet and names; not the LAN, not VPNs, not metadata services, not this machine",
+    "allow": "only the domains that are listed; no addresses, not the LAN, not this machine",
+    "none": "loopback of the sandbox only",
+}
+# Where both uplinks forward questions for names. Inside nothing else is at these addresses.
+_FORWARDER4, _FORWARDER6 = "10.0.2.3", "fd00::3"
+# Listeners in the sandbox's own network that the broker answers: the proxy, names, and those whom names have led here.
+PROXY = Served("proxy", "stream", 3128)
+NAMED = (Served("redirected", "stream", 3129), Served("names", "datagram", 53), Served("names-stream", "stream", 53))
+RESERVED_PORTS = frozenset(row.port for row in (PROXY, *NAMED))
+_HTTP = f"http://127.0.0.1:{PROXY.port}"
+# Never socks5h: httpx, and with it the SDKs of Anthropic and OpenAI, fails at once where it is set.
+PROXY_VARIABLES = {
+    name: value
+    for upper, value in (
+        ("HTTP_PROXY", _HTTP), ("HTTPS_PROXY", _HTTP), ("ALL_PROXY", _HTTP), ("NO_PROXY", "localhost,127.0.0.1,::1"),
+    )
+    for name in (upper, upper.lower())
+}  # fmt: skip
+_SHOWN = 8  # domains in the audit
+
+
+def own_namespace(policy: Policy) -> bool:
+    """Tell whether the sandbox gets a network of its own."""
+    return policy.network != "full"
+
+
+def resolv_conf(policy: Policy, host: Host) -> bytes:
+    """Return resolv.conf of the sandbox: the servers and search rules of the host, and nothing else of the file.
+
+    In tier `inet` it is the forwarder alone: the host's server is in the LAN, and its search list tells where we are.
+    """
+    if policy.network == "none":
+        return b""
+    if policy.network == "allow":
+        return b"nameserver 127.0.0.1\n"
+    if policy.network == "inet":
+        return f"nameserver {_forwarder(host)}\n".encode()
+    kept = [
+        line.strip()
+        for line in host.resolv_conf.split(b"\n")
+        if line.split()[:1] in ([b"nameserver"], [b"search"], [b"domain"], [b"options"])
+    ]
+    return b"".join(line + b"\n" for line in kept)
+
+
+def _forwarder(host: Host) -> str:
+    """Return the forwarder of the family in which the host asks: uplinks do not translate between the two."""
+    lines = (line.split() for line in host.resolv_conf.split(b"\n"))
+    servers = [words[1] for words in lines if words[:1] == [b"nameserver"] and len(words) > 1]
+    return _FORWARDER6 if servers and all(b":" in server for server in servers) else _FORWARDER4
+
+
+def aliases(host: Host) -> dict[str, str]:
+    """Return the loopback address inside at which the broker answers for each host of a secret.
+
+    Programs find it in /etc/hosts, so that none of them has to know of a proxy.
+    """
+    names = dict.fromkeys(name for secret in host.held_secrets for name, _ in secret.hosts)
+    return {name: f"127.67.{66 + index // 250}.{1 + index % 250}" for index, name in enumerate(names)}
+
+
+def plan_link(policy: Policy, host: Host) -> Link | None:
+    """Return what must be connected before the payload starts, or say why that is impossible."""
+    if policy.network == "full":
+        return None
+    if policy.network == "none":
+        if not policy.host_ports and not policy.published:
+            return None
+        return Link(host_ports=policy.host_ports, published=policy.published)
+    if policy.network == "allow":
+        return Link(
+            host_ports=policy.host_ports,
+            published=policy.published,
+            served=(PROXY, *NAMED),
+            domains=policy.domains,
+            named=True,
+            through=host_proxy(host.environ)[1],
+        )
+    usable = [candidate for candidate in host.uplinks if not candidate.problem]
+    if not usable:
+        problems = "; ".join(dict.fromkeys(candidate.problem for candidate in host.uplinks)) or "none was looked for"
+        remedies = dict.fromkeys(candidate.remedy for candidate in host.uplinks if candidate.remedy)
+        raise ClaudeboxError(f"there is no usable uplink for `--network inet`: {problems}", hint="; ".join(remedies))
+    from claudebox.tables.barred_ranges import TABLE  # noqa: PLC0415 - other tiers need nothing of it
+
+    return Link(
+        program=usable[0].name,  # type: ignore[arg-type]  # candidates knows only these
+        path=usable[0].path,
+        forwarder=_forwarder(host),
+        barred=TABLE,
+        host_ports=policy.host_ports,
+        published=policy.published,
+    )
+
+
+def plan_variables(policy: Policy) -> Iterator[Variable]:
+    """Yield the variables that lead programs to the proxy."""
+    if policy.network == "allow":
+        for name, value in PROXY_VARIABLES.items():
+            yield Variable(name, value, "claudebox", "the way out, to the domains that are listed")
+
+
+def plan_service(policy: Policy, host: Host) -> Service | None:
+    """Return what the broker does for the network."""
+    if policy.network != "allow":
+        return None
+    url, _, _ = host_proxy(host.environ)
+    without = host.environ.get("no_proxy") or host.environ.get("NO_PROXY") or ""
+    return Service("outbound", {"domains": [row.name for row in policy.domains], "upstream": url, "without": without})
+
+
+def host_proxy(environ: dict[str, str]) -> tuple[str, str, str]:
+    """Return the proxy by which this machine gets out, how it may be shown, and what is wrong with it."""
+    url = environ.get("https_proxy") or environ.get("HTTPS_PROXY") or ""
+    scheme, separator, rest = url.partition("://")
+    shown = (rest if separator else url).partition("/")[0].rpartition("@")[2]
+    if not url:
+        return "", "", ""
+    host, _, port = shown.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+        return "", "", "HTTPS_PROXY of this machine is not of the form http://HOST:PORT, and is not used"
+    if separator and scheme.lower() != "http":
+        return (
+            "",
+            "",
+            f"HTTPS_PROXY of this machine is a {scheme.lower()} proxy, and is not used: tier `allow` takes http",
+        )
+    return url, shown, ""
+
+
+def warnings(policy: Policy, host: Host, *, needed: str = "") -> Iterator[str]:
+    """Yield what is unusual about the network; `needed` is the host without which the client is lost."""
+    if policy.network != "allow":
+        return
+    problem = host_proxy(host.environ)[2]
+    if problem:
+        yield problem
+    from claudebox.config import domains  # noqa: PLC0415 - other tiers need nothing of it
+
+    listed = domains.Permission([domains.parse(row.name, row.origin) for row in policy.domains])
+    if needed and not listed.rule(needed, 443):
+        yield f"{needed} is not listed, so that the client cannot log in: add --allow-domain anthropic"
+
+
+def described(plan: Plan) -> Iterator[str]:
+    """Yield what a person should know about the network of a plan."""
+    link = plan.link
+    by = f", through {link.program}" if link is not None and link.program else ""
+    yield f"{plan.network}: {MEANING[plan.network]}{by}"
+    if plan.network == "allow" and link is not None:
+        names = [row.name for row in link.domains]
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        yield f"domains: {', '.join(names[:_SHOWN]) or 'none'}{more}"
+        if link.through:
+            yield f"through the proxy of this machine, {link.through}, which resolves the names"
+    if link is not None and link.host_ports:
+        yield f"reachable inside: localhost of this machine, port {_listed(link.host_ports)}"
+    if link is not None and link.published:
+        yield f"reachable from this machine: port {_listed(link.published)} of the sandbox, at localhost"
+
+
+def _listed(ports: tuple[int, ...]) -> str:
+    return ", ".join(map(str, ports))
+
+
+def as_document(link: Link) -> dict[str, object]:
+    """Return the link for machines."""
+    return {
+        "program": link.program,
+        "path": link.path,
+        "forwarder": link.forwarder,
+        "barred": [{"prefix": row.prefix, "reason": row.reason} for row in link.barred],
+        "host_ports": link.host_ports,
+        "published": link.published,
+        "domains": [{"name": row.name, "origin": row.origin} for row in link.domains],
+        "through": link.through,
+    }
+
+
+def advice(policy: Policy) -> Iterator[str]:
+    """Yield what the agent should know, in sentences for SANDBOX.md."""
+    if policy.network == "full":
+        yield "You have the network of the host: internet, LAN and the host's loopback services."
+    elif policy.network == "none":
+        yield (
+            "There is no network, only loopback inside the sandbox. Do not retry downloads; say what you would need."
+        )
+    elif policy.network == "allow":
+        yield from _allow_advice(policy)
+    else:
+        yield (
+            "You have the internet and names. Private networks (the LAN, VPNs), metadata services of clouds and the "
+            "host itself are out of reach, under every address and name: connections there are refused at once. That "
+            "is intended and cannot be changed from inside; say what you would need instead of trying other ways."
+        )
+    if policy.network != "none":
+        for secret in policy.secrets:
+            hosts = ", ".join(map(clean, secret.places))
+            yield (
+                f"{secret.env} is a placeholder. Use it as you would use the value: in a header or as a password of a "
+                f"request to {hosts} over HTTPS, it is replaced by the value on the way. Anywhere else, in an address "
+                "or a body, for another host, it stays what it is; the value itself is not in the sandbox."
+            )
+    for port in policy.host_ports:
+        yield f"Port {port} at 127.0.0.1 and ::1 is the host's: a service that the person opened for you."
+    for port in policy.published:
+        yield f"A server that you start on port {port} of 127.0.0.1 can be seen by the person at localhost:{port}."
+
+
+def _allow_advice(policy: Policy) -> Iterator[str]:
+    listed = ", ".join(f"`{row.name}`" for row in policy.domains) or "none"
+    yield (
+        f"You reach these domains and nothing else: {listed} (without a port: 443 and 80). Programs go there by "
+        "HTTP_PROXY and HTTPS_PROXY, which are set; where the kernel allows it, programs that know no proxy reach the "
+        "same names by themselves. Everything else is refused at once, with the reason. That is intended and cannot be "
+        "changed from inside; if you need another domain, say which: the person can permit it with "
+        "`claudebox --allow-domain NAME`."
+    )
+    yield "Names stand for addresses of 198.18.0.0/15 inside. Do not write such addresses into files."

@@ -1,0 +1,102 @@
+"""What in the project the host's own tools obey, and how it is kept from the agent (SEC-04).
+
+A file that git, an editor or the host's own client executes or obeys is a weapon in the hands of whoever writes it.
+*Protected* ones cannot change from inside; *reported* ones may, and the person is told at the end. A protected path
+that does not exist cannot be created either: something harmless that git does not see stands in its place while a
+session runs, an empty directory or a socket that nobody answers.
+"""
+
+from __future__ import annotations
+
+from claudebox.plan.model import Mount, Stub
+from claudebox.tables import project_paths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.config.model import Policy
+    from claudebox.facts.host import Host
+    from claudebox.facts.model import Guarded
+
+
+def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
+    """Return the rows that keep what exists from changing, and stand-ins from being replaced."""
+    closed = tuple(_closed(policy, host))
+    for guarded in closed:
+        reason = f"protected: {guarded.reason}"
+        yield Mount(guarded.path, "ro-bind", reason, guarded.path, pinned=guarded.identity)
+    yield from _ignored(closed, host)
+    # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
+    pins = {path: identity for guarded in closed for path, identity in guarded.parents}
+    pins.update((held.path, held.identity) for held in host.held)
+    taken = {guarded.path for guarded in closed}
+    repository = host.repository
+    if repository is not None and repository.git_dir and repository.identity is not None:
+        pins.pop(repository.git_dir, None)
+        if repository.linked or project_paths.GIT not in _opened(policy):
+            yield Mount(repository.git_dir, "bind", "the git directory", repository.git_dir, pinned=repository.identity)
+    for path, identity in pins.items():
+        if path not in taken and not _beneath(path, taken):
+            yield Mount(path, "bind", project_paths.PIN, path, pinned=identity)
+
+
+def _ignored(closed: tuple[Guarded, ...], host: Host) -> Iterator[Mount]:
+    """Tell git inside to pass over stand-ins: `stash -u` and `clean -d` would fail to remove empty directories."""
+    inside = host.workdir.real.rstrip("/")
+    rows = (row.path for row in closed if (row.kind, row.stub) == ("missing", "directory"))
+    patterns = [path[len(inside) :] for path in rows if path.startswith(f"{inside}/") and "\n" not in path]
+    if patterns:
+        escaped = ("".join(f"\\{char}" if char in "\\*?[ " else char for char in pattern) for pattern in patterns)
+        content = "".join(f"{pattern}/\n" for pattern in escaped).encode("utf-8", "surrogateescape")
+        path = f"{host.home}/.config/git/ignore"
+        yield Mount(path, "file", "stand-ins are not the project's", content=content, mode=0o644)
+
+
+def stubs(policy: Policy, host: Host) -> tuple[Stub, ...]:
+    """Return what stands in for missing protected paths."""
+    missing = (guarded for guarded in _closed(policy, host) if guarded.kind == "missing")
+    # Nix copies a project that is no repository as a whole, and knows no sockets.
+    whole = host.nix is not None and host.repository is None
+    kinds = {"socket": "directory"} if whole else {}
+    return tuple(Stub(guarded.path, kinds.get(guarded.stub, guarded.stub)) for guarded in missing)  # type: ignore[arg-type]
+
+
+def warnings(policy: Policy, host: Host) -> Iterator[str]:
+    """Say what is open, and what cannot be closed."""
+    for request in policy.allow:
+        yield f"{request.origin} {request.name}: the agent can change it, and the host's tools obey it"
+    for guarded in host.guarded:
+        if guarded.name in _opened(policy):
+            continue
+        if guarded.kind == "link":
+            yield f"{guarded.path} is a link and cannot be protected: look at it before the host's tools do"
+        elif guarded.kind == "whole":
+            yield f"{guarded.path} as a whole is obeyed by git of the host ({guarded.reason}) and cannot be protected"
+        if guarded.name == project_paths.OWN:
+            yield f"{guarded.path} is one of your own settings of claudebox, and read-only inside"
+
+
+def _closed(policy: Policy, host: Host) -> Iterator[Guarded]:
+    """Return what is protected in this launch, without what lies in something that is protected as a whole."""
+    opened = _opened(policy)
+    rows = [
+        guarded
+        for guarded in host.guarded
+        if guarded.name not in opened
+        and (guarded.kind == "present" or (guarded.kind == "missing" and guarded.stub != "none"))
+    ]
+    paths = {guarded.path for guarded in rows}
+    return (guarded for guarded in rows if not _beneath(guarded.path, paths))
+
+
+def _beneath(path: str, others: set[str]) -> bool:
+    while path != "/":
+        path = path[: path.rfind("/")] or "/"
+        if path in others:
+            return True
+    return False
+
+
+def _opened(policy: Policy) -> set[str]:
+    return {request.name for request in policy.allow}

@@ -1,0 +1,1 @@
+"""Phase 5, what the session left behind: reads and prints."""

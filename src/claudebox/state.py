@@ -1,0 +1,270 @@
+"""The state of a project under ~/.claudebox: create it, seed it, describe it.
+
+What is mounted is only `instances/ID/claude`; everything that the launcher itself believes lies beside it, out of the
+agent's reach. Inside what the agent can write, no name is followed: each file is opened by name in an open directory,
+and replaced as a whole (threats C04, C05, C28, C29).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+
+from claudebox import syscalls
+from claudebox.errors import ClaudeboxError
+from claudebox.files import read_at
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_DIGITS = 16
+_MANIFEST = "project"
+_SEEDED = "seeded"
+_CONFIG = ".claude.json"
+_CONFIG_LIMIT = 64 << 20
+_LOCK_STALE, _LOCK_WAIT, _LOCK_POLL = 10.0, 3.0, 0.02
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_WELCOME = b"""\
+<!-- What you write here reaches the agent in every sandbox of claudebox. It is never overwritten. -->
+"""
+
+
+class Instance(Value):
+    """Where the state of a project lies; nothing of it need exist yet."""
+
+    root: str  # the project: the main repository if there is one
+    state: str  # ~/.claudebox
+    name: str  # of the directory of this instance
+
+    @property
+    def directory(self) -> str:
+        """Return the directory that only the launcher uses."""
+        return f"{self.state}/instances/{self.name}"
+
+    @property
+    def claude(self) -> str:
+        """Return the directory that becomes the client's own."""
+        return f"{self.directory}/claude"
+
+    @property
+    def login(self) -> str:
+        """Return the directory of the login that all projects share."""
+        return f"{self.state}/login"
+
+    @property
+    def own_login(self) -> str:
+        """Return the directory in which somebody can log in inside, while there is no other login."""
+        return f"{self.directory}/login"
+
+
+def locate(home: str, root: str) -> Instance:
+    """Return the instance of a project (INST-01)."""
+    return Instance(root, f"{home}/.claudebox", syscalls.sha256(os.fsencode(root))[:_DIGITS])
+
+
+def open_state(state: str, name: str) -> int:
+    """Open a directory of ours in ~/.claudebox, made if it is missing."""
+    instance = Instance("", state, "")
+    home = os.open(os.path.dirname(state), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        own = _enter(home, os.path.basename(state), instance)
+    finally:
+        os.close(home)
+    try:
+        return _enter(own, name, instance)
+    finally:
+        os.close(own)
+
+
+def create(
+    instance: Instance,
+    *,
+    workdir: str,
+    key: str,
+    mountpoints: tuple[tuple[str, bool], ...],
+    kept: tuple[str, ...] = (),
+) -> None:
+    """Make sure that everything of the instance exists, and that the client will ask no first-time questions.
+
+    `mountpoints` are names in the client's directory that something of the host is mounted on, and whether that is a
+    directory; `kept` are directories beside it.
+    """
+    home = os.open(os.path.dirname(instance.state), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    opened = [home]
+
+    def enter(parent: int, name: str) -> int:
+        opened.append(_enter(parent, name, instance))
+        return opened[-1]
+
+    try:
+        state = enter(home, ".claudebox")
+        _create_file(state, "CLAUDE.md", _WELCOME)
+        enter(enter(state, "login"), "store")
+        own = enter(enter(state, "instances"), instance.name)
+        _claim(own, instance)
+        enter(enter(own, "login"), "store")
+        claude = enter(own, "claude")
+        for path in kept:
+            directory = own
+            for part in path.split("/"):
+                directory = enter(directory, part)
+        for name, directory in mountpoints:
+            _stand(claude, name, directory=directory)
+        _seed(own, claude, workdir, key)
+    except OSError as error:
+        raise ClaudeboxError(
+            f"the state of this project cannot be kept in `{instance.directory}`: {error.strerror}",
+            hint="make room or give yourself the right to write there; nothing was changed",
+        ) from None
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _enter(parent: int, name: str, instance: Instance) -> int:
+    """Open a directory of ours, made if it is missing; refuse anybody else's."""
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent)
+    except FileExistsError:
+        pass
+    try:
+        descriptor = os.open(name, _OPEN_DIRECTORY, dir_fd=parent)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise ClaudeboxError(f"`{name}` in `{instance.state}` is not a directory", hint="move it away") from None
+        raise
+    status = os.fstat(descriptor)
+    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        os.close(descriptor)
+        raise ClaudeboxError(
+            f"`{name}` in `{instance.state}` belongs to somebody else, or others can write to it",
+            hint=f"`chmod -R go-w {instance.state}` if it is yours; move it away if it is not",
+        )
+    return descriptor
+
+
+def _claim(own: int, instance: Instance) -> None:
+    """Write down which project this is; refuse if the name already stands for another (C28)."""
+    root = os.fsencode(instance.root)
+    recorded = read_at(own, _MANIFEST)
+    if recorded is None:
+        replace(own, _MANIFEST, root)
+    elif recorded != root:
+        raise ClaudeboxError(
+            f"`{instance.directory}` is the state of `{os.fsdecode(recorded)}`, not of `{instance.root}`",
+            hint="move that directory away",
+        )
+    os.utime(_MANIFEST, dir_fd=own, follow_symlinks=False)  # the time of the last use
+
+
+def _create_file(directory: int, name: str, content: bytes) -> None:
+    try:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=directory)
+    except FileExistsError:
+        return
+    try:
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)
+
+
+def _stand(claude: int, name: str, *, directory: bool) -> None:
+    """Make sure that something of the right kind, and no link, is there to be covered by a mount."""
+    try:
+        mode = os.lstat(name, dir_fd=claude).st_mode
+    except FileNotFoundError:
+        mode = 0
+    if mode and stat.S_ISDIR(mode) == directory and not stat.S_ISLNK(mode):
+        return
+    if mode:  # an agent put it there: keep it, out of the way
+        os.rename(name, f"{name}.replaced.{time.time_ns()}", src_dir_fd=claude, dst_dir_fd=claude)
+    if directory:
+        os.mkdir(name, 0o700, dir_fd=claude)
+    else:
+        _create_file(claude, name, b"")
+
+
+def replace(directory: int, name: str, content: bytes) -> None:
+    """Write a file as a whole or not at all."""
+    temporary = f".{name}.{os.getpid()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        os.unlink(temporary, dir_fd=directory)
+    except FileNotFoundError:
+        pass
+    descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        os.unlink(temporary, dir_fd=directory)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _seed(own: int, claude: int, workdir: str, key: str) -> None:
+    """Answer the client's first-time questions, once per working directory and key."""
+    stamp = syscalls.sha256(os.fsencode(workdir) + b"\0" + os.fsencode(key)).encode() + b"\n"
+    if stamp in (read_at(own, _SEEDED) or b"") and _is_file(claude, _CONFIG):
+        return
+    from claudebox.plan import claude_code  # noqa: PLC0415
+
+    lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=own)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _locked(claude, lambda: _merge(claude, workdir, key, claude_code.answer_questions))
+        replace(own, _SEEDED, (read_at(own, _SEEDED) or b"")[-65536:] + stamp)
+    finally:
+        os.close(lock)
+
+
+def _is_file(directory: int, name: str) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(name, dir_fd=directory).st_mode)
+    except OSError:
+        return False
+
+
+def _merge(claude: int, workdir: str, key: str, answer: Callable[[bytes | None, str, str], bytes]) -> None:
+    content = read_at(claude, _CONFIG, limit=_CONFIG_LIMIT)
+    if content is None and os.path.lexists(f"/proc/self/fd/{claude}/{_CONFIG}"):
+        os.rename(_CONFIG, f"{_CONFIG}.replaced.{time.time_ns()}", src_dir_fd=claude, dst_dir_fd=claude)
+    replace(claude, _CONFIG, answer(content, workdir, key))
+
+
+def _locked(claude: int, action: Callable[[], None]) -> None:
+    """Do something to the client's configuration while no client of this project does."""
+    name = f"{_CONFIG}.lock"
+    deadline = time.monotonic() + _LOCK_WAIT
+    while True:
+        try:
+            os.mkdir(name, 0o700, dir_fd=claude)
+            break
+        except FileExistsError:
+            age = time.time() - os.lstat(name, dir_fd=claude).st_mtime if _exists(claude, name) else 0
+            if age > _LOCK_STALE or time.monotonic() > deadline:
+                break  # its owner has gone, or holds on to it: better a late answer than none
+            time.sleep(_LOCK_POLL)
+    try:
+        action()
+    finally:
+        try:
+            os.rmdir(name, dir_fd=claude)
+        except OSError:
+            pass
+
+
+def _exists(directory: int, name: str) -> bool:
+    try:
+        os.lstat(name, dir_fd=directory)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Data only: paths, names, ranges of addresses, shapes of secrets. Imports nothing."""

@@ -1,0 +1,63 @@
+"""Paths of a project that the host's own tools execute or obey: protected from the agent, or reported at the end."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.facts.model import StubKind
+
+PIN = "holds something protected"  # the reason of a row that only keeps a directory in its place
+GIT = "git-config"  # the name that opens the git directory for a launch
+OWN = "claudebox"  # settings of the person that lie in the project; nothing opens them
+
+# In the project: path, what stands in if it is missing, why. The name is also what `--allow` takes.
+PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
+    (".claude", "directory", "the host's own claude runs hooks and commands from here"),
+    (".mcp.json", "socket", "the host's own claude starts these servers"),
+    (".vscode", "directory", "the editor runs tasks and programs named here"),
+    (".idea", "directory", "the editor runs programs named here"),
+    (".devcontainer", "directory", "the editor runs commands named here"),
+    (".devcontainer.json", "socket", "the editor runs commands named here"),
+    (".claudebox.toml", "socket", "claudebox reads it"),
+)
+
+# In a git directory. `commondir` would redirect all the others (D06); git takes `.` for "here".
+PROTECTED_IN_GIT: tuple[tuple[str, StubKind, str], ...] = (
+    ("config", "file", "git runs programs named here"),
+    ("hooks", "directory", "git runs these"),
+    ("commondir", "dot", "git would look elsewhere for its configuration"),
+    ("config.worktree", "file", "git runs programs named here"),
+    ("modules", "none", "repositories of submodules, with hooks of their own"),
+    ("worktrees", "none", "git directories of other checkouts"),
+    ("info/attributes", "none", "chooses programs that git runs"),
+)
+
+# May change; told at the end (D19, D22).
+REPORTED: tuple[tuple[str, str], ...] = (
+    (".envrc", "direnv runs it"),
+    ("mise.toml", "mise runs what it names"),
+    (".mise.toml", "mise runs what it names"),
+    (".tool-versions", "chooses programs"),
+    ("flake.nix", "nix evaluates it"),
+    ("shell.nix", "nix evaluates it"),
+    ("default.nix", "nix evaluates it"),
+    ("package.json", "npm runs its scripts"),
+    (".npmrc", "npm obeys it"),
+    (".yarnrc.yml", "yarn runs the program that it names"),
+    ("Makefile", "make runs it"),
+    ("justfile", "just runs it"),
+    ("Taskfile.yml", "task runs it"),
+    ("conftest.py", "pytest runs it"),
+    ("setup.py", "pip runs it"),
+    ("noxfile.py", "nox runs it"),
+    ("tox.ini", "tox runs what it names"),
+    ("build.rs", "cargo runs it"),
+    (".cargo/config.toml", "cargo runs programs named here"),
+    (".pre-commit-config.yaml", "pre-commit runs what it names"),
+    ("CLAUDE.md", "the host's own claude follows it"),
+    (".venv/bin/python", "tools take it for Python"),
+)
+REPORTED_TREES: tuple[tuple[str, str], ...] = (
+    (".github/workflows", "runs on the forge"),
+    (".husky", "git runs these if hooks are kept here"),
+)
