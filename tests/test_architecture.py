@@ -106,6 +106,7 @@ COMPUTING = {
     "fsdecode", "fsencode", "fspath", "path.basename", "path.commonpath", "path.dirname", "path.isabs", "path.join",
     "path.normpath", "path.split", "path.splitext",
 }  # fmt: skip
+FOR_PEOPLE = {"reason", "why", "note", "advice"}  # fields that are read by people and by no code
 BUILTINS_THAT_ACT = {"breakpoint", "compile", "eval", "exec", "input", "open", "print", "__import__"}
 
 
@@ -268,6 +269,32 @@ def test_no_program_is_looked_up_by_name(name):
         for use in uses_of_os(name)
         if use in ("execvp", "execvpe", "execlp", "execlpe", "spawnvp", "system", "popen")
     }
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_wording_is_not_control_flow(name):
+    # proves HOUSE-02
+    assert not wordings(parsed(name)), "decide by a field made for it, such as `Mount.role`"
+
+
+def test_the_check_of_wording_can_fail():
+    for text in ('row.reason.startswith("asked")', 'row.reason == "x"', '"x" in row.reason', "row.why != PIN"):
+        assert wordings(ast.parse(text)), text
+    assert not wordings(ast.parse('f"{row.reason}" + clean(row.why)'))
+
+
+def wordings(tree: ast.AST) -> list[str]:
+    """Return where text that is made for people is compared or searched."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            parts = [node.func.value]
+        else:
+            continue
+        found += [ast.unparse(node) for part in parts if isinstance(part, ast.Attribute) and part.attr in FOR_PEOPLE]
+    return found
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))

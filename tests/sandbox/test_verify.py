@@ -114,7 +114,7 @@ BREAKS = {
     ),
     "the project is read-only": Break("alter=lambda p: changed(p, p.workdir, kind='ro-bind')", "project"),
     "nothing is protected": Break(
-        "alter=lambda p: rows(p, lambda row: not row.reason.startswith('protected'))", "protected read_only"
+        "alter=lambda p: rows(p, lambda row: row.role != 'protected')", "protected read_only"
     ),
     "what is missing is not protected": Break(
         "alter=lambda p: rows(p, lambda row: not row.dest.endswith('.mcp.json'))", "protected"

@@ -37,7 +37,7 @@ def test_only_the_project_is_writable_and_stays(host):
     writable = [row for row in plan_mounts(Policy("client"), host) if row.kind == "bind"]
 
     assert writable == [
-        Mount(hosts.PROJECT, "bind", "the project", hosts.PROJECT, pinned=hosts.identity(hosts.PROJECT))
+        Mount(hosts.PROJECT, "bind", "the project", hosts.PROJECT, pinned=hosts.identity(hosts.PROJECT), role="project")
     ]
 
 

@@ -128,7 +128,9 @@ def provide(policy: Policy, host: Host) -> Provision:
     """Return what the sandbox gets of it: the socket of the client, placeholders, and a word to the agent."""
     if not holds(policy, host):
         return Provision()
-    socket = Mount(claude_code.API_SOCKET, "socket", "the way to the model; the key is added outside", API)
+    socket = Mount(
+        claude_code.API_SOCKET, "socket", "the way to the model; the key is added outside", API, role="client"
+    )
     return Provision(mounts=(socket,), variables=tuple(_variables(policy, host)), advice=(_ADVICE,))
 
 

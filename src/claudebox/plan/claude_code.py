@@ -71,22 +71,22 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     """Bind the client alone, at a place that no host has, with the state of this project and the login."""
     yield from _program(host)
     home = f"{host.home}/.claude"
-    yield Mount(home, "bind", "conversations and settings of this project", host.instance.claude)
+    yield Mount(home, "bind", "conversations and settings of this project", host.instance.claude, role="state")
     if has_credential(policy, host):
-        yield Mount(f"{LOGIN_INSIDE}/store", "dir", "no login is kept inside", mode=0o755)
+        yield Mount(f"{LOGIN_INSIDE}/store", "dir", "no login is kept inside", mode=0o755, role="state")
     elif host.login.known:
         store = f"{host.instance.login}/store"
-        yield Mount(
-            f"{LOGIN_INSIDE}/store", "ro-bind", f"a short-lived token of the login of {host.login.source}", store
-        )
+        reason = f"a short-lived token of the login of {host.login.source}"
+        yield Mount(f"{LOGIN_INSIDE}/store", "ro-bind", reason, store, role="state")
     else:
-        yield Mount(LOGIN_INSIDE, "bind", "for a login made inside", host.instance.own_login)
+        yield Mount(LOGIN_INSIDE, "bind", "for a login made inside", host.instance.own_login, role="state")
     for name, real in _inherited(policy, host):
-        yield Mount(f"{home}/{name}", "ro-bind", "yours, from the host's ~/.claude", real)
+        yield Mount(f"{home}/{name}", "ro-bind", "yours, from the host's ~/.claude", real, role="client")
     for path, real in host.managed:
-        yield Mount(path, "ro-bind", "settings that the machine's administrator manages", real)
+        yield Mount(path, "ro-bind", "settings that the machine's administrator manages", real, role="client")
     path = f"{MANAGED}/managed-settings.d/claudebox.json"
-    yield Mount(path, "file", "answers the client's warning about permissions", content=_ANSWERS, mode=0o644)
+    reason = "answers the client's warning about permissions"
+    yield Mount(path, "file", reason, content=_ANSWERS, mode=0o644, role="client")
 
 
 def _program(host: Host) -> Iterable[Mount]:
@@ -94,13 +94,13 @@ def _program(host: Host) -> Iterable[Mount]:
     if client is None:
         return
     if client.path.startswith("/nix/store/") and host.store:
-        yield Mount(PROGRAM, "symlink", "the client", client.path)
+        yield Mount(PROGRAM, "symlink", "the client", client.path, role="client")
     elif client.script:  # an older client: a script with its package around it
-        yield Mount(client.package, "ro-bind", "the client's package", client.package)
-        yield Mount(PROGRAM, "symlink", "the client", client.path)
-        yield Mount(f"{CLIENT_DIRECTORY}/node", "ro-bind", "node, for the client", client.node)
+        yield Mount(client.package, "ro-bind", "the client's package", client.package, role="client")
+        yield Mount(PROGRAM, "symlink", "the client", client.path, role="client")
+        yield Mount(f"{CLIENT_DIRECTORY}/node", "ro-bind", "node, for the client", client.node, role="client")
     else:
-        yield Mount(PROGRAM, "ro-bind", "the client", client.path)
+        yield Mount(PROGRAM, "ro-bind", "the client", client.path, role="client")
 
 
 def mountpoints(policy: Policy, host: Host) -> tuple[tuple[str, bool], ...]:

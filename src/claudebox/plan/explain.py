@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from claudebox.console import clean, paint, shorten
 from claudebox.plan import bwrap_args, network
-from claudebox.tables import project_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def audit(plan: Plan) -> Iterator[str]:
     """Yield what a person should know before saying yes (UX-01)."""
     yield f"{paint('claudebox', 'bold')} runs {shorten(' '.join(plan.command), _WIDTH)}"
     yield f"  {'writable':<9} {_paths(plan)}"
-    extra = [row for row in plan.mounts if row.reason.startswith("asked for") and not row.writable]
+    extra = [row for row in plan.mounts if row.role == "asked" and not row.writable]
     if extra:
         yield f"  {'readable':<9} {', '.join(clean(row.dest) for row in extra)}"
     for index, line in enumerate(network.described(plan)):
@@ -60,7 +59,7 @@ def _brokered(plan: Plan) -> Iterator[str]:
 
 
 def _paths(plan: Plan) -> str:
-    kept = [clean(row.dest) for row in plan.mounts if row.kind == "bind" and row.reason != project_paths.PIN]
+    kept = [clean(row.dest) for row in plan.mounts if row.kind == "bind" and row.role != "pin"]
     gone = [clean(row.dest) for row in plan.mounts if row.kind == "tmpfs"]
     return f"{', '.join(kept)}; and until the end {', '.join(gone)}"
 
@@ -267,7 +266,14 @@ def as_json(plan: Plan, settings: Settings | None = None) -> str:
         "nix": plan.nix and {"access": plan.nix.kind, "why": plan.nix.why, "remedy": plan.nix.remedy},
         "broker": _broker_document(plan),
         "mounts": [
-            {"dest": row.dest, "access": _access(row), "kind": row.kind, "source": row.source, "reason": row.reason}
+            {
+                "dest": row.dest,
+                "access": _access(row),
+                "kind": row.kind,
+                "role": row.role,
+                "source": row.source,
+                "reason": row.reason,
+            }
             for row in plan.mounts
         ],
         "variables": [

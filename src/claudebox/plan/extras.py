@@ -80,21 +80,23 @@ def _toolchains(host: Host) -> Iterator[Mount]:
         if fact.identity in host.home_fact.lineage:
             raise ClaudeboxError(f"toolchain `{name}`: `{dest}` leads to your home")
         if not mount_checks.covers(host.workdir.real, dest):  # a project that is a toolchain is visible already
-            yield Mount(dest, "ro-bind", f"programs of toolchain {name}", fact.real, pinned=fact.identity)
+            yield Mount(
+                dest, "ro-bind", f"programs of toolchain {name}", fact.real, pinned=fact.identity, role="toolchain"
+            )
     for link, target in host.toolchains.links:
-        yield Mount(link, "symlink", "leads to a program of a toolchain", target)
+        yield Mount(link, "symlink", "leads to a program of a toolchain", target, role="toolchain")
 
 
 def _kept(policy: Policy, host: Host) -> Iterator[Mount]:
     for name in policy.kept_names:
         reason = "state of the agent in this project"
-        yield Mount(f"{host.home}/{name}", "bind", reason, f"{host.instance.directory}/home/{name}")
+        yield Mount(f"{host.home}/{name}", "bind", reason, f"{host.instance.directory}/home/{name}", role="state")
 
 
 def _cache_mounts(caches: dict[str, str], host: Host) -> Iterator[Mount]:
     for variable, name in caches.items():
         reason = f"private to this project, for {variable}"
-        yield Mount(_inside(name, host), "bind", reason, f"{host.instance.directory}/caches/{name}")
+        yield Mount(_inside(name, host), "bind", reason, f"{host.instance.directory}/caches/{name}", role="state")
 
 
 def _credential(policy: Policy, host: Host) -> Iterator[Mount]:

@@ -21,7 +21,8 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     if policy.project_secrets != "mask":
         return
     for leak in host.leaks:
-        yield Mount(leak.path, "shadow", "a shadow: the same with harmless values", content=leak.shadow, mode=0o644)
+        reason = "a shadow: the same with harmless values"
+        yield Mount(leak.path, "shadow", reason, content=leak.shadow, mode=0o644, role="masked")
 
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:

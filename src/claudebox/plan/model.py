@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     Kind = Literal[
         "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow", "socket", "late"
     ]
+    # What a row is there for; `reason` says it in words, and nothing tests those.
+    Role = Literal["system", "project", "protected", "pin", "asked", "client", "state", "toolchain", "masked"]
     Uplink = Literal["", "pasta", "slirp4netns"]
 
 
@@ -29,6 +31,7 @@ class Mount(Value):
     size: int = 0
     pinned: Identity | None = None  # the source must still be this when it is opened
     secret: bool = False  # the content is never printed
+    role: Role = "system"
 
     @property
     def writable(self) -> bool:

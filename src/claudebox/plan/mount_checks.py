@@ -72,10 +72,10 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
         _check_dest(request, fact, ground, host)
         kind = "bind" if request.writable else "ro-bind"
         reason = f"asked for with {request.origin}"
-        yield Mount(request.dest, kind, reason, fact.real, pinned=fact.identity)  # type: ignore[arg-type]
+        yield Mount(request.dest, kind, reason, fact.real, pinned=fact.identity, role="asked")  # type: ignore[arg-type]
         for path in host.sockets if checked else ():
             if path.startswith(fact.real + "/"):
-                yield Mount(request.dest + path[len(fact.real) :], "mask", SOCKET)
+                yield Mount(request.dest + path[len(fact.real) :], "mask", SOCKET, role="masked")
 
 
 class _Ground(Value):

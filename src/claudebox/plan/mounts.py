@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 HOSTNAME = "claudebox"
 SOCKET = "a socket: who answers it is outside"
+_NAMES_REPOSITORY = "names the repository; may not name another"
 _SMALLEST = 256 << 20
 _NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"
 _HOSTS = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost {HOSTNAME}\n".encode()
@@ -70,7 +71,7 @@ def _system(policy: Policy, host: Host) -> Iterable[Mount]:
     for path, why in host.masked:
         # A sandbox inside must mount /proc anew, which the kernel permits only where nothing covers a part of it.
         if not (policy.allow_userns and path.startswith("/proc/")):
-            yield Mount(path, "mask", why)
+            yield Mount(path, "mask", why, role="masked")
 
 
 def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
@@ -138,16 +139,16 @@ def _home(policy: Policy, host: Host) -> Iterable[Mount]:
 
 def _project(host: Host) -> Iterable[Mount]:
     project = host.workdir
-    yield Mount(project.real, "bind", "the project", project.real, pinned=project.identity)
+    yield Mount(project.real, "bind", "the project", project.real, pinned=project.identity, role="project")
     for path in host.sockets:
         if path.startswith(project.real + "/"):
-            yield Mount(path, "mask", SOCKET)
+            yield Mount(path, "mask", SOCKET, role="masked")
     repository = host.repository
     if repository is None or not repository.linked:
         return
     dot = f"{project.real}/.git"
     pinned = dict(repository.pins).get(dot)
-    yield Mount(dot, "ro-bind", "names the repository; may not name another", dot, pinned=pinned)
+    yield Mount(dot, "ro-bind", _NAMES_REPOSITORY, dot, pinned=pinned, role="project")
     if not repository.problem and not repository.git_dir:
         yield from _repository_elsewhere(repository)
 
@@ -161,8 +162,8 @@ def _repository_elsewhere(repository: git.Repository) -> Iterable[Mount]:
     pins = dict(repository.pins)
     common = repository.common_dir
     reason = "the repository of this checkout: configuration and hooks cannot change"
-    yield Mount(common, "ro-bind", reason, common, pinned=pins.get(common))
+    yield Mount(common, "ro-bind", reason, common, pinned=pins.get(common), role="project")
     for path, identity in repository.writable:
-        yield Mount(path, "bind", "commits are written here", path, pinned=identity)
+        yield Mount(path, "bind", "commits are written here", path, pinned=identity, role="project")
     for path in repository.frozen:
-        yield Mount(path, "ro-bind", "names the repository; may not name another", path, pinned=pins.get(path))
+        yield Mount(path, "ro-bind", _NAMES_REPOSITORY, path, pinned=pins.get(path), role="project")

@@ -65,7 +65,9 @@ def _mounts(policy: Policy, host: Host, nix: Nix, decision: NixAccess) -> Iterat
         yield Mount(REGISTRY, "file", "what `nixpkgs` means", content=text, mode=0o644)
     yield Mount(PICKER, "file", "answers comma where nobody can", content=_PICKER, mode=0o755)
     cache = f"{host.home}/.cache/nix"
-    yield Mount(cache, "bind", "Nix's cache, private to this project", f"{host.instance.directory}/{_CACHE}")
+    yield Mount(
+        cache, "bind", "Nix's cache, private to this project", f"{host.instance.directory}/{_CACHE}", role="state"
+    )
 
 
 def _registry(policy: Policy, nix: Nix) -> bool:

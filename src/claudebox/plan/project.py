@@ -25,7 +25,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     closed = tuple(_closed(policy, host))
     for guarded in closed:
         reason = f"protected: {guarded.reason}"
-        yield Mount(guarded.path, "ro-bind", reason, guarded.path, pinned=guarded.identity)
+        yield Mount(guarded.path, "ro-bind", reason, guarded.path, pinned=guarded.identity, role="protected")
     yield from _ignored(closed, host)
     # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
     pins = {path: identity for guarded in closed for path, identity in guarded.parents}
@@ -35,10 +35,11 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     if repository is not None and repository.git_dir and repository.identity is not None:
         pins.pop(repository.git_dir, None)
         if repository.linked or project_paths.GIT not in _opened(policy):
-            yield Mount(repository.git_dir, "bind", "the git directory", repository.git_dir, pinned=repository.identity)
+            directory = repository.git_dir
+            yield Mount(directory, "bind", "the git directory", directory, pinned=repository.identity, role="project")
     for path, identity in pins.items():
         if path not in taken and not _beneath(path, taken):
-            yield Mount(path, "bind", project_paths.PIN, path, pinned=identity)
+            yield Mount(path, "bind", "holds something protected", path, pinned=identity, role="pin")
 
 
 def _ignored(closed: tuple[Guarded, ...], host: Host) -> Iterator[Mount]:
@@ -50,7 +51,7 @@ def _ignored(closed: tuple[Guarded, ...], host: Host) -> Iterator[Mount]:
         escaped = ("".join(f"\\{char}" if char in "\\*?[ " else char for char in pattern) for pattern in patterns)
         content = "".join(f"{pattern}/\n" for pattern in escaped).encode("utf-8", "surrogateescape")
         path = f"{host.home}/.config/git/ignore"
-        yield Mount(path, "file", "stand-ins are not the project's", content=content, mode=0o644)
+        yield Mount(path, "file", "stand-ins are not the project's", content=content, mode=0o644, role="project")
 
 
 def stubs(policy: Policy, host: Host) -> tuple[Stub, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from claudebox.console import clean
 from claudebox.plan import network
-from claudebox.tables import project_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,10 +21,10 @@ def describe(policy: Policy, rows: Iterable[Mount], advice: Iterable[str] = ()) 
 
 
 def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator[str]:
-    binds = [row for row in rows if row.kind == "bind" and row.reason != project_paths.PIN]
+    binds = [row for row in rows if row.kind == "bind" and row.role != "pin"]
     kept = [clean(row.dest) for row in binds if not row.dest.startswith("/run/claudebox")]
     lost = [clean(row.dest) for row in rows if row.kind == "tmpfs"]
-    extra = [clean(row.dest) for row in rows if row.kind == "ro-bind" and row.reason.startswith("asked for")]
+    extra = [clean(row.dest) for row in rows if row.kind == "ro-bind" and row.role == "asked"]
     yield "# You run in a claudebox sandbox"
     yield ""
     yield "Every permission is granted because the sandbox is the boundary. You need not ask before running commands."

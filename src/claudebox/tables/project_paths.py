@@ -6,7 +6,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.facts.model import StubKind
 
-PIN = "holds something protected"  # the reason of a row that only keeps a directory in its place
 GIT = "git-config"  # the name that opens the git directory for a launch
 OWN = "claudebox"  # settings of the person that lie in the project; nothing opens them
 

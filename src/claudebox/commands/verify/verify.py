@@ -182,7 +182,7 @@ def _holds_credential(plan: Plan) -> bool:
 
 
 def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, object]:
-    asked = {row.source for row in plan.mounts if row.reason.startswith("asked for")}
+    asked = {row.source for row in plan.mounts if row.role == "asked"}
     hidden = [row.fact for row in facts.hidden if row.fact.identity and row.fact.real not in asked]
     reached = plan.network == "full"
     return {
@@ -205,7 +205,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
         "userns": plan.allow_userns,
         "read_only": [row.dest for row in plan.mounts if row.kind == "ro-bind"],
         "writable": [row.dest for row in plan.mounts if row.writable],
-        "protected": [row.dest for row in plan.mounts if row.reason.startswith("protected:")],
+        "protected": [row.dest for row in plan.mounts if row.role == "protected"],
         "workdir": plan.workdir,
         "nix": "" if plan.nix is None else "told" if plan.nix.told and plan.nix.kind == "daemon" else plan.nix.kind,
     }
