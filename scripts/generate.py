@@ -1,4 +1,4 @@
-"""Write the man page, the completions, and the tables that join requirements and threats with their tests.
+"""Write the man page, the completions, the tree of modules, and the tables that join requirements with their tests.
 
 All of it is committed; `--check` writes nothing and fails if something is stale, which tests/test_generated.py uses.
 """
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _MARK = re.compile(r"#\s*proves\s+(?P<ids>.+)$")
 _NOTE = "<!-- written by scripts/generate from docs/ids.toml and the marks in the tests; do not edit -->"
+
+_TREE = "<!-- tree: written by scripts/generate from the docstrings; do not edit -->"
+_END_OF_TREE = "<!-- end of tree -->"
 
 
 class Mark(NamedTuple):
@@ -63,7 +66,41 @@ def outputs() -> dict[str, str]:
         "completions/claudebox.fish": usage.fish_completion(),
         "docs/requirements.md": _table("Requirements and their tests", "requirement", ids["requirements"], proofs),
         "docs/threats.md": _table("Threats and their tests", "threat", ids["threats"], proofs),
+        "docs/design.md": _with_tree((TOP / "docs/design.md").read_text(encoding="utf-8")),
     }
+
+
+def _with_tree(page: str) -> str:
+    """Return the page with the tree of modules between its markers."""
+    before, begin, rest = page.partition(_TREE)
+    _, end, after = rest.partition(_END_OF_TREE)
+    if not begin or not end:
+        raise SystemExit("docs/design.md has lost the markers of its tree")
+    return "".join((before, begin, "\n```\n", *(f"{row}\n" for row in tree()), "```\n", end, after))
+
+
+def tree() -> Iterator[str]:
+    """Yield the modules of the package as they lie in their folders, each with the first sentence of its docstring."""
+    yield "src/claudebox/"
+    yield from _branch(TOP / "src/claudebox", 1)
+
+
+def _branch(folder: Path, depth: int) -> Iterator[str]:
+    paths = [path for path in folder.iterdir() if path.name not in ("__init__.py", "__pycache__")]
+    for path in sorted(paths, key=lambda path: (path.is_dir(), path.name)):
+        name = "  " * depth + path.name
+        if (path / "__init__.py").exists():
+            yield f"{name + '/':<30} {_job(path / '__init__.py')}"
+            yield from _branch(path, depth + 1)
+        elif path.is_dir():
+            yield f"{name + '/':<30} {', '.join(sorted(entry.name for entry in path.iterdir()))}"
+        elif path.suffix == ".py":
+            yield f"{name:<30} {_job(path)}"
+
+
+def _job(path: Path) -> str:
+    lines = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()
+    return lines[0] if lines else ""
 
 
 def read_ids() -> dict[str, dict[str, str]]:
