@@ -35,7 +35,7 @@ def test_it_starts_with_nothing_in_its_environment_or_arguments_and_cannot_be_lo
         place = Path(f"/proc/{companion._process}")
         arguments = (place / "cmdline").read_bytes()
         assert KEY.encode() not in arguments + (place / "environ").read_bytes()
-        assert b"service.main" in arguments
+        assert b"main.main" in arguments
         status = (place / "status").read_text()
         assert "NoNewPrivs:\t1" in status
         assert "Max core file size        0 " in (place / "limits").read_text()
@@ -119,7 +119,7 @@ def test_a_broker_that_cannot_start_says_why_in_one_line():
     companion = Companion(broken)
     companion.open()
     companion.begin()
-    with pytest.raises(ClaudeboxError, match="did not start: No module named"):
+    with pytest.raises(ClaudeboxError, match="did not start: 'no_such_service'"):
         companion.attach(0)
     companion.finish()
 

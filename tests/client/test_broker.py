@@ -294,7 +294,7 @@ def test_a_broker_that_dies_is_told_and_the_sandbox_goes_on(user_box, model):
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
-    brokers = [pid for pid in children if b"service.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    brokers = [pid for pid in children if b"main.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert len(brokers) == 1
     os.kill(int(brokers[0]), 9)
     time.sleep(0.2)

@@ -16,11 +16,11 @@ PROGRAM = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from claudebox.cli import main
-from claudebox.demo import session
+from claudebox.demo import run
 from claudebox.errors import ClaudeboxError
 _, _, interactive, network, *words = sys.argv
 try:
-    status = session.run(dict(os.environ), words, interactive=interactive == "yes", network=network)
+    status = run.run(dict(os.environ), words, interactive=interactive == "yes", network=network)
 except ClaudeboxError as error:
     print(error.message)
     status = error.status

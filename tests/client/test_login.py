@@ -221,6 +221,6 @@ def test_a_login_made_inside_is_kept_for_all_projects_if_the_person_says_so(user
 
 
 def test_python_can_run_the_keeper_isolated(checkout):
-    program = f"import sys; sys.path.insert(0, {checkout + '/src'!r}); import claudebox.keeper"
+    program = f"import sys; sys.path.insert(0, {checkout + '/src'!r}); import claudebox.launch.token_refresh"
 
     assert subprocess.run([sys.executable, "-IS", "-c", program], check=False).returncode == 0

@@ -185,7 +185,7 @@ def test_a_launch_with_nix_loads_nothing_dear(nix_box):
 _ACTIVATED = """
 import os, socket, sys, time
 sys.path.insert(0, {source!r})
-from claudebox.nix import daemon, location
+from claudebox.facts import nix_daemon as daemon, nix_location as location
 assert os.getpid() == 1  # as systemd, it holds the socket and starts the daemon when somebody comes
 server = socket.socket(socket.AF_UNIX)
 server.bind({path!r})

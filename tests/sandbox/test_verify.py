@@ -21,9 +21,11 @@ PROMISES = [
 DRIVER = """
 import json, os, sys
 sys.path.insert(0, {source!r})
-from claudebox import client, launch, settings
-from claudebox.commands import verify
-from claudebox.model import Mount, Variable
+from claudebox.config import settings
+from claudebox.launch import start as launch
+from claudebox.plan import claude_code as client
+from claudebox.commands.verify import verify
+from claudebox.plan.model import Mount, Variable
 HOME = os.environ["HOME"]
 NOTHING = bytes.fromhex("060000000000ff7f")  # a filter that allows everything
 def spec(plan):
@@ -180,7 +182,7 @@ def test_processes_that_are_shared_start_nothing(box):
     prepare(box)
     source = f"{os.path.dirname(os.path.dirname(box.program))}/src"
     code = DRIVER.format(source=source, flags=(), seam="alter=lambda p: without(p, 'pid')")
-    code = f"import claudebox.inspection; claudebox.inspection._PATIENCE = 1\n{code}"
+    code = f"from claudebox.launch import inspect; inspect._PATIENCE = 1\n{code}"
     result = box.host("/usr/bin/python3", "-ISc", f"import sys; sys.path.insert(0, {source!r})\n{code}")
     assert result.returncode == 1
     assert "nothing was started" in result.stderr
