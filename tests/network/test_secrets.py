@@ -394,11 +394,10 @@ def test_the_log_tells_of_the_use_without_the_value(plain_netbox, vault):
 
     lines = [json.loads(line) for line in box.claudebox("--log", "--json").stdout.splitlines()]
     table = box.claudebox("--log").stdout
-    decision, *others = (line for line in lines if line["kind"] == "decision")
+    decision, *_ = (line for line in lines if line["kind"] == "decision")
 
     assert (decision["host"], decision["port"], decision["verdict"]) == ("vault.example", 443, "allowed")
     assert decision["secrets"] == ["VAULT_TOKEN"]
-    assert "curl" in {line.get("program") for line in (decision, *others)}  # a busy machine may not tell each time
     assert decision["down"] == len("granted\n")
     assert "vault.example:443" in table
     for text in (table, json.dumps(lines)):

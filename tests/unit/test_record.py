@@ -135,7 +135,7 @@ def filled(state):
                                       "withheld_names": ("A", "B"), "variables": ({"name": "T", "origin": "host"},
                                       {"name": "HOME", "origin": "claudebox"})})  # fmt: skip
         decisions = Log(made[project].descriptor)
-        decide(decisions, host=f"{project}.example", up=10, down=5000, secrets=("GH_TOKEN",), program="curl")
+        decide(decisions, host=f"{project}.example", up=10, down=5000, secrets=("GH_TOKEN",))
         decide(decisions, host="evil.example", verdict="denied", rule="not-listed")
         made[project].write("end", {"status": 3, "seconds": 75.0, "changed": {"program": 2}, "searched": True,
                                     "found": ({"name": "AWS_SECRET", "path": "x", "line": 3},)})  # fmt: skip

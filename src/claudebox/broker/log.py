@@ -31,7 +31,7 @@ class Log:
         self._descriptor = descriptor
         self._left = most
 
-    def record(  # noqa: PLR0913 - each is a column
+    def record(
         self,
         *,
         service: Service,
@@ -41,7 +41,6 @@ class Log:
         rule: str,
         up: int = 0,
         down: int = 0,
-        program: str = "",
         secrets: Iterable[str] = (),
     ) -> None:
         """Write one decision down; `secrets` are names of variables."""
@@ -56,8 +55,6 @@ class Log:
             "up": up,
             "down": down,
         }
-        if program:
-            line["program"] = program[:_LONGEST]
         if names := sorted(set(secrets)):
             line["secrets"] = names
         self._write(line)

@@ -192,13 +192,12 @@ def _as_table(line: Line) -> None:
 def _row(line: Line) -> str:
     verdict = console.shorten(str(line.get("verdict", "")), 7)
     place = console.shorten(f"{line.get('host', '')}:{_number(line.get('port'))}", 50)
-    program = console.shorten(str(line.get("program", "-")), 16)
     amounts = f"{human(_number(line.get('up'))):>9} up {human(_number(line.get('down'))):>9} down"
     names = line.get("secrets")
     secrets = f", with {', '.join(map(str, names))}" if isinstance(names, list) and names else ""
     rule = console.shorten(f"{line.get('service', '')}: {line.get('rule', '')}{secrets}", 120)
     painted = console.paint(f"{verdict:<7}", _STYLES.get(verdict, "dim"), descriptor=1)
-    return f"{painted}  {place:<40} {program:<12} {amounts}  {rule}"
+    return f"{painted}  {place:<40} {amounts}  {rule}"
 
 
 def _moment(value: object) -> str:

@@ -25,11 +25,10 @@ class Recording(Rules):
         service: Service,
         *,
         used: Callable[[], Iterable[str]] = tuple,
-        program: Callable[[], str] = str,
     ) -> None:
-        """Take rules, and who tells which secrets the last request used, and which program is calling."""
+        """Take rules, and what returns the names of the secrets that the last request used."""
         self._rules, self._log, self._place, self._service = rules, log, place, service
-        self._used, self._program = used, program
+        self._used = used
         self.repeats = rules.repeats
         self._verdict: Verdict = "failed"
         self._rule: str = service
@@ -69,6 +68,6 @@ class Recording(Rules):
         host, port = self._place
         self._log.record(
             service=self._service, host=host, port=port, verdict=self._verdict, rule=self._rule, up=up, down=down,
-            program=self._program(), secrets=self._used(),
+            secrets=self._used(),
         )  # fmt: skip
         self._rules.passed(up, down)

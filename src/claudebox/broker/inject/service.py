@@ -16,7 +16,6 @@ from claudebox.broker.inject import tls
 from claudebox.broker.inject.passthrough import Passages
 from claudebox.broker.inject.substitute import Secret
 from claudebox.broker.inject.tls_proxy import Interceptor
-from claudebox.broker.proxy.callers import Callers
 from claudebox.broker.proxy.dial import Dialer
 from claudebox.broker.proxy.private_ranges import Watch
 from claudebox.broker.proxy.service import upstream
@@ -39,9 +38,8 @@ async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitab
     watch = Watch()
     loop.add_reader(watch.channel.fileno(), watch.follow)
     dialer = Dialer(watch.vicinity, upstream(config["upstream"], config["without"]))
-    callers = Callers(os.getppid())
     issued = await tls.obtain(host for secret in secrets for host, _ in secret.hosts)
-    interceptor = Interceptor(secrets, issued.contexts, config["bundle"], dialer, context.log, callers)
+    interceptor = Interceptor(secrets, issued.contexts, config["bundle"], dialer, context.log)
     context.interceptor = interceptor
     bundle = _bundle(config["bundle"]) + issued.trusted
     for descriptor in context.files(AUTHORITY):
@@ -62,7 +60,6 @@ async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitab
         for server in servers:
             server.close()
         interceptor.close()
-        callers.close()
         passages.close()
         await asyncio.sleep(0)  # what has just ended is written down
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from claudebox.broker.http.messages import Request, Response
     from claudebox.broker.inject.substitute import Secret
     from claudebox.broker.log import Log
-    from claudebox.broker.proxy.callers import Callers
 
     Dial = Callable[[], Awaitable[socket.socket]]
 
@@ -47,10 +46,9 @@ class Interceptor:
         bundle: str,
         dialer: dialing.Dialer,
         log: Log,
-        callers: Callers | None = None,
     ) -> None:
         """Take the secrets, the settings to answer as each of their hosts, and whom this machine trusts."""
-        self._secrets, self._contexts, self._callers = tuple(secrets), contexts, callers
+        self._secrets, self._contexts = tuple(secrets), contexts
         self._places = frozenset(place for secret in self._secrets for place in secret.hosts)
         self._dialer, self._log = dialer, log
         self._upstream = upstream_context(bundle)
@@ -90,17 +88,8 @@ class Interceptor:
 
     async def _serve(self, stream: Stream, host: str, port: int, pool: Pool) -> None:
         rules = _Rules(self._substitutions[host, port], host, port)
-        program = self._looking(stream)
-        recording = Recording(rules, self._log, (host, port), "secrets", used=lambda: rules.used, program=program)
+        recording = Recording(rules, self._log, (host, port), "secrets", used=lambda: rules.used)
         await forward(stream, pool, recording)
-
-    def _looking(self, stream: Stream) -> Callable[[], str]:
-        """Look for the program that is calling, and return who tells it as soon as it is known."""
-        peer = stream.transport.get_extra_info("peername") if stream.transport is not None else None
-        if self._callers is None or not peer:
-            return str
-        looking = asyncio.get_running_loop().create_task(self._callers.program(*peer[:2]))
-        return lambda: looking.result() if looking.done() and not looking.cancelled() else ""
 
     def _connector(self, host: str, port: int, dial: Dial | None = None) -> Callable[[], Awaitable[Stream]]:
         first = [dial] if dial is not None else []

@@ -27,9 +27,7 @@ class Refusal(Exception):  # noqa: N818 - an answer, not an error
 class Record(Protocol):
     """Where decisions are written down."""
 
-    def __call__(
-        self, *, host: str, port: int, verdict: str, rule: str, up: int = 0, down: int = 0, program: str = ""
-    ) -> None:
+    def __call__(self, *, host: str, port: int, verdict: str, rule: str, up: int = 0, down: int = 0) -> None:
         """Write one down: `allowed`, `denied`, or `failed` for a permitted name that did not answer."""
 
 

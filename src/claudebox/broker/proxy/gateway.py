@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from claudebox.broker.proxy.acl import Admission, Doorkeeper, Record
-    from claudebox.broker.proxy.callers import Attributed
     from claudebox.broker.proxy.dial import Dialer
     from claudebox.broker.proxy.tunnel import Pump
 
@@ -39,10 +38,9 @@ class Gateway:
     def __init__(
         self, doorkeeper: Doorkeeper, dialer: Dialer, pump: Pump, *, record: Record = unrecorded,
         intercept: Callable[[str, int], Interceptor | None] | None = None,
-        calling: Attributed | None = None,
     ) -> None:  # fmt: skip
         self._door, self._dialer, self._pump = doorkeeper, dialer, pump
-        self._record, self._intercept, self._calling = record, intercept, calling
+        self._record, self._intercept = record, intercept
         self._room = asyncio.Semaphore(capacity())
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -66,8 +64,6 @@ class Gateway:
         carried = False
         try:
             caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._calling is not None:
-                self._calling.begin(caller)
             carried = await (self._redirected(caller) if redirected else self._proxied(caller))
         except (OSError, EOFError, TimeoutError, ValueError):
             peek.reset(caller)
@@ -85,7 +81,7 @@ class Gateway:
                 if first[0] == socks5.VERSION:
                     wish = await self._wish(caller)
                 elif first[0] == tls_sni.HANDSHAKE:  # TLS to the proxy itself
-                    await self._part(caller, tls_sni.REFUSAL)
+                    await peek.part(caller, tls_sni.REFUSAL)
                     return False
                 else:
                     head = requests.parse(await peek.peek(caller, requests.missing))
@@ -157,7 +153,7 @@ class Gateway:
         try:
             admitted, far = await self._reach(wish.host, wish.port)
         except Refusal:
-            await self._part(caller, socks5.reply(socks5.NOT_ALLOWED))
+            await peek.part(caller, socks5.reply(socks5.NOT_ALLOWED))
             return False
         except Unreachable:
             await peek.part(caller, socks5.reply(socks5.UNREACHABLE))
@@ -173,7 +169,7 @@ class Gateway:
             if port == 80:
                 return await self._refuse_http(caller, error)
             if port == 443 and isinstance(error, Refusal):
-                await self._part(caller, tls_sni.REFUSAL)
+                await peek.part(caller, tls_sni.REFUSAL)
             else:
                 peek.reset(caller)
             return False
@@ -232,7 +228,7 @@ class Gateway:
         if wanted != admitted.name:
             far.close()
             self._record(host=admitted.name, port=admitted.port, verdict="denied", rule="other-server-name")
-            await self._part(caller, tls_sni.REFUSAL)
+            await peek.part(caller, tls_sni.REFUSAL)
             return False
         handler = self._intercept(admitted.name, admitted.port) if self._intercept is not None else None
         if handler is None:
@@ -273,12 +269,6 @@ class Gateway:
         self._pump.carry(caller, far, ended)
         return True
 
-    async def _part(self, caller: socket.socket, last: bytes) -> None:
-        """Refuse; who asked is found out before they get their answer, since they may go with it."""
-        if self._calling is not None:
-            await self._calling.known()
-        await peek.part(caller, last)
-
     async def _refuse_http(self, caller: socket.socket, error: Exception) -> bool:
         if isinstance(error, Refusal):
             answer = requests.response(403, f"Not permitted by claudebox ({error.rule})", f"claudebox: {error.text}")
@@ -288,7 +278,7 @@ class Gateway:
             answer = requests.response(
                 502, "Bad Gateway", f"claudebox: {error}. The name is permitted; it may be down."
             )
-        await self._part(caller, answer)
+        await peek.part(caller, answer)
         return False
 
 

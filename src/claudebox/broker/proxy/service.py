@@ -6,13 +6,10 @@ Its listeners were opened inside the sandbox's network by the warden, and are an
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from claudebox.broker.proxy.acl import Doorkeeper, unrecorded
-from claudebox.broker.proxy.callers import Attributed, Callers
 from claudebox.broker.proxy.dial import Dialer, Upstream
 from claudebox.broker.proxy.fake_dns import Names, serve_datagrams, serve_streams
 from claudebox.broker.proxy.gateway import Gateway
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
     from claudebox.broker.proxy.acl import Record
     from claudebox.broker.proxy.gateway import Interceptor
 
-_TURN = 0.0005  # seconds that one thread may go on while another waits: a look into /proc must not be felt
 PROXY, REDIRECTED, NAMES, NAMES_STREAM = "proxy", "redirected", "names", "names-stream"
 
 
@@ -38,9 +34,6 @@ class Outbound:
         self, config: dict[str, Any], *, record: Record = unrecorded,
         intercept: Callable[[str, int], Interceptor | None] | None = None,
     ) -> None:  # fmt: skip
-        sys.setswitchinterval(_TURN)
-        self.callers = Callers(os.getppid())
-        named = Attributed(record, self.callers)
         self.watch = Watch()
         self.pump = Pump()
         permission = Permission(
@@ -48,8 +41,8 @@ class Outbound:
         )
         self.dialer = Dialer(self.watch.vicinity, upstream(config.get("upstream", ""), config.get("without", "")))
         self.names = Names(permission, record)
-        door = Doorkeeper(permission, named, listed=tuple(config["domains"]), meaning=self.names.meaning)
-        self.gateway = Gateway(door, self.dialer, self.pump, record=named, intercept=intercept, calling=named)
+        door = Doorkeeper(permission, record, listed=tuple(config["domains"]), meaning=self.names.meaning)
+        self.gateway = Gateway(door, self.dialer, self.pump, record=record, intercept=intercept)
 
 
 def upstream(url: str, without: str) -> Upstream | None:
@@ -94,7 +87,6 @@ async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitab
             task.cancel()
         outbound.pump.stop()
         outbound.dialer.close()
-        outbound.callers.close()
         outbound.watch.close()
         await asyncio.sleep(0)  # what the pump has just told is written down
 

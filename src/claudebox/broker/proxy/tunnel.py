@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import os
 import select
 import socket
@@ -33,7 +32,7 @@ class _Tunnel:
     """Two sockets, and the bytes between them."""
 
     def __init__(self, near: socket.socket, far: socket.socket, done: Done) -> None:
-        self.ends, self.done, self.context = (near, far), done, contextvars.copy_context()
+        self.ends, self.done = (near, far), done
         up = Way(near, far)
         try:
             self.ways = (up, Way(far, near))
@@ -166,7 +165,7 @@ class Pump:
     def _call(how: Callable[..., object], tunnel: _Tunnel) -> None:
         up, down = tunnel.ways
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            how(tunnel.done, up.moved, down.moved, context=tunnel.context)
+            how(tunnel.done, up.moved, down.moved)
 
     def _step(self) -> None:
         """Move what can be moved in the main thread, a little; who has moved much goes to the other one."""
