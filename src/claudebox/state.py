@@ -69,14 +69,13 @@ def locate(home: str, root: str) -> Instance:
 
 def open_state(state: str, name: str) -> int:
     """Open a directory of ours in ~/.claudebox, made if it is missing."""
-    instance = Instance("", state, "")
     home = os.open(os.path.dirname(state), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        own = _enter(home, os.path.basename(state), instance)
+        own = _enter(home, os.path.basename(state))
     finally:
         os.close(home)
     try:
-        return _enter(own, name, instance)
+        return _enter(own, name)
     finally:
         os.close(own)
 
@@ -98,7 +97,7 @@ def create(
     opened = [home]
 
     def enter(parent: int, name: str) -> int:
-        opened.append(_enter(parent, name, instance))
+        opened.append(_enter(parent, name))
         return opened[-1]
 
     try:
@@ -107,7 +106,9 @@ def create(
         enter(enter(state, "login"), "store")
         own = enter(enter(state, "instances"), instance.name)
         _claim(own, instance)
-        enter(enter(own, "login"), "store")
+        login = enter(own, "login")
+        _stand(login, "store", directory=True)  # an agent that logs in can write to this one
+        enter(login, "store")
         claude = enter(own, "claude")
         for path in kept:
             directory = own
@@ -126,7 +127,7 @@ def create(
             os.close(descriptor)
 
 
-def _enter(parent: int, name: str, instance: Instance) -> int:
+def _enter(parent: int, name: str) -> int:
     """Open a directory of ours, made if it is missing; refuse anybody else's."""
     try:
         os.mkdir(name, 0o700, dir_fd=parent)
@@ -136,16 +137,21 @@ def _enter(parent: int, name: str, instance: Instance) -> int:
         descriptor = os.open(name, _OPEN_DIRECTORY, dir_fd=parent)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise ClaudeboxError(f"`{name}` in `{instance.state}` is not a directory", hint="move it away") from None
+            raise ClaudeboxError(f"`{_path(parent, name)}` is not a directory", hint="move it away") from None
         raise
     status = os.fstat(descriptor)
     if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         os.close(descriptor)
+        path = _path(parent, name)
         raise ClaudeboxError(
-            f"`{name}` in `{instance.state}` belongs to somebody else, or others can write to it",
-            hint=f"`chmod -R go-w {instance.state}` if it is yours; move it away if it is not",
+            f"`{path}` belongs to another user, or others can write to it",
+            hint=f"`chmod -R go-w {path}` if it is yours; move it away if it is not",
         )
     return descriptor
+
+
+def _path(parent: int, name: str) -> str:
+    return os.path.join(os.readlink(f"/proc/self/fd/{parent}"), name)
 
 
 def _claim(own: int, instance: Instance) -> None:

@@ -200,7 +200,7 @@ echo '{"claudeAiOauth":{"accessToken":"access-made","refreshToken":"refresh-made
 """
 
 
-@pytest.mark.parametrize(("reply", "kept"), [("", True), ("n", False)])
+@pytest.mark.parametrize(("reply", "kept"), [("y", True), ("", False)])
 def test_a_login_made_inside_is_kept_for_all_projects_if_the_person_says_so(user_box, terminal, reply, kept):
     # proves AUTH-01, I02
     user_box.write(f"{user_box.base}/bin/claude", _PRETENDS_TO_LOG_IN, mode=0o755)
@@ -208,7 +208,7 @@ def test_a_login_made_inside_is_kept_for_all_projects_if_the_person_says_so(user
     screen = terminal(user_box)
 
     screen.shell(user_box.program, "-y")
-    screen.expect("Keep this login for all projects")
+    screen.expect("for all projects?")
     screen.type(reply) if reply else screen.key("Enter")
     assert screen.status() == 0
     other = user_box.mkdir(f"{user_box.base}/other")

@@ -138,6 +138,9 @@ static void try_sockets(void)
     TRY("netlink_route", socket(AF_NETLINK, SOCK_RAW, 0));
     TRY("netlink_netfilter", socket(AF_NETLINK, SOCK_RAW, 12));
     TRY("netlink_audit", socket(AF_NETLINK, SOCK_RAW, 9));
+    int pair[2];
+    TRY("pair_unix", socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    TRY("pair_inet", socketpair(AF_INET, SOCK_STREAM, 0, pair));
     TRY("af_vsock", socket(40, SOCK_STREAM, 0));
     TRY("af_packet", socket(AF_PACKET, SOCK_RAW, 0));
     TRY("af_alg", socket(38, SOCK_SEQPACKET, 0));

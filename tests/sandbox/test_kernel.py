@@ -25,6 +25,7 @@ DENIED_OTHERWISE = {
     "tioclinux": ("ENOTTY", "EPERM"), "tioclinux_high_bits": ("ENOTTY", "EPERM"),  # B04
     "bpf": ("EINVAL", "EPERM"), "io_uring_enter": ("EBADF", "EPERM"), "io_uring_register": ("EINVAL", "EPERM"),
     "open_by_handle_at": ("EBADF", "EPERM"), "quotactl": ("ENODEV", "EPERM"), "setns": ("EBADF", "EPERM"),
+    "pair_inet": ("ENOTSUP", "EAFNOSUPPORT"),  # F22
     "umount2": ("ENOENT", "EPERM"), "open_tree": ("ENOENT", "EPERM"), "unshare_user_high_bits": ("EINVAL", "EPERM"),
 }  # fmt: skip
 # The kernel lets only root do these; an ordinary user is refused outside as well.
@@ -32,7 +33,7 @@ DENIED_TO_ROOT = {
     "syslog": "EPERM", "af_packet": "EAFNOSUPPORT", "raw_icmp": "EPERM", "swapon": "EPERM", "pivot_root": "EPERM",
     "fsopen": "EPERM", "move_mount": "EPERM",
 }  # fmt: skip
-ALLOWED = ("af_unix", "af_inet", "af_inet6", "netlink_route", "terminal", "tiocgwinsz")
+ALLOWED = ("af_unix", "pair_unix", "af_inet", "af_inet6", "netlink_route", "terminal", "tiocgwinsz")
 
 
 def outcomes(output: str) -> dict[str, str]:
@@ -42,7 +43,7 @@ def outcomes(output: str) -> dict[str, str]:
 
 
 def test_the_filter_denies_what_the_kernel_would_allow(box, probe, naive):
-    # proves A08, B02, B03, B04, F17, F21, H01, H02
+    # proves A08, B02, B03, B04, F17, F21, F22, H01, H02
     program = probe(box, "syscalls")
     wanted = DENIED | (DENIED_ON_X86 if os.uname().machine == "x86_64" else {})
 

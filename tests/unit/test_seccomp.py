@@ -28,7 +28,7 @@ DENIED = {
 # Copied from asm/unistd_64.h and asm-generic/unistd.h, not from the module under test.
 NUMBERS = {
     "x86_64": {
-        "read": 0, "ioctl": 16, "socket": 41, "clone": 56, "execve": 59, "ptrace": 101, "syslog": 103,
+        "read": 0, "ioctl": 16, "socket": 41, "socketpair": 53, "clone": 56, "execve": 59, "ptrace": 101, "syslog": 103,
         "modify_ldt": 154, "pivot_root": 155, "acct": 163, "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168,
         "iopl": 172, "ioperm": 173, "init_module": 175, "delete_module": 176, "quotactl": 179, "kexec_load": 246,
         "add_key": 248, "request_key": 249, "keyctl": 250, "unshare": 272, "perf_event_open": 298,
@@ -39,6 +39,7 @@ NUMBERS = {
         "ioctl": 29, "umount2": 39, "mount": 40, "pivot_root": 41, "quotactl": 60, "read": 63, "acct": 89,
         "unshare": 97,
         "kexec_load": 104, "init_module": 105, "delete_module": 106, "syslog": 116, "ptrace": 117, "socket": 198,
+        "socketpair": 199,
         "add_key": 217, "request_key": 218, "keyctl": 219, "clone": 220, "execve": 221, "swapon": 224, "swapoff": 225,
         "perf_event_open": 241, "open_by_handle_at": 265, "setns": 268, "finit_module": 273, "bpf": 280,
         "userfaultfd": 282, "kexec_file_load": 294,
@@ -175,6 +176,15 @@ def test_other_ioctls_work(machine):
 def test_sockets_that_programs_use_can_be_made(machine, family):
     assert verdict(machine, "socket", family, 1, 0) == ALLOW
     assert verdict(machine, "socket", family | HIGH, 1, 0) == ALLOW
+
+
+def test_pairs_of_sockets_are_of_one_family(machine):
+    # proves F22
+    allowed = {family for family in range(64) if verdict(machine, "socketpair", family, 1, 0) == ALLOW}
+
+    assert allowed == {1}
+    assert verdict(machine, "socketpair", 1 | HIGH, 1, 0) == ALLOW
+    assert verdict(machine, "socketpair", 30 | HIGH, 1, 0) == EAFNOSUPPORT
 
 
 def test_no_other_family_of_sockets_can_be_made(machine):

@@ -52,6 +52,7 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "request_key": (249, 218),
     "setns": (308, 268),
     "socket": (41, 198),
+    "socketpair": (53, 199),
     "swapoff": (168, 225),
     "swapon": (167, 224),
     "syslog": (103, 116),
@@ -73,7 +74,8 @@ _MOUNTS = (
 )  # fmt: skip
 # TIOCSTI types into the terminal, TIOCLINUX pastes into a console, TIOCSETD loads line disciplines.
 _IOCTLS = (0x5412, 0x541C, 0x5423)
-_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
+_AF_UNIX = 1
+_FAMILIES = (_AF_UNIX, 2, 10)  # and AF_INET, AF_INET6
 _AF_NETLINK = 16
 _NETLINK_PROTOCOLS = (0, 4, 15, 16)  # route, socket diagnosis, device events, generic
 _CLONE_NEWUSER = 0x10000000
@@ -109,6 +111,9 @@ def build(machine: str, *, allow_userns: bool = False) -> bytes | None:
         program += when(name, [_deny(_EPERM)])
     program += when("ioctl", _deny_values(1, _IOCTLS))
     program += when("socket", _sockets())
+    # Programs make pairs of one family alone; others reach parsers of the kernel that nothing else uses (F22).
+    pairs = [_argument(0), *_allow_values((_AF_UNIX,), otherwise=_EAFNOSUPPORT)]
+    program += when("socketpair", pairs)
     if not allow_userns:
         for name in _MOUNTS:
             program += when(name, [_deny(_EPERM)])

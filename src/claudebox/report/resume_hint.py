@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 from claudebox import console
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_small
+from claudebox.files import read_at, read_small
 from claudebox.plan import claude_code
 from claudebox.state import replace
 
 _IDENTIFIER = frozenset("0123456789abcdef-")
+_MADE = ".credentials.json"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST = 4096  # entries of a directory that are looked at
+_LONGEST = 100
 
 if TYPE_CHECKING:
     from claudebox.state import Instance
@@ -30,13 +34,13 @@ def say(instance: Instance, started: float, *, login_known: bool) -> None:
 def _newest_session(instance: Instance, started: float) -> str:
     """Return the conversation that was written to last since the start; names come from inside and are checked."""
     newest, session = started, ""
-    for base, _, names in os.walk(f"{instance.claude}/{claude_code.TRANSCRIPTS}"):
-        for name in names:
-            identifier, dot, suffix = name.partition(".")
+    for directory in _names(f"{instance.claude}/{claude_code.TRANSCRIPTS}"):
+        for path in _names(directory):
+            identifier, dot, suffix = os.path.basename(path).partition(".")
             if (dot, suffix) != (".", "jsonl") or not identifier or not set(identifier) <= _IDENTIFIER:
                 continue
             try:
-                written = os.lstat(os.path.join(base, name)).st_mtime
+                written = os.lstat(path).st_mtime
             except OSError:
                 continue
             if written >= newest:
@@ -44,34 +48,90 @@ def _newest_session(instance: Instance, started: float) -> str:
     return session
 
 
+def _names(directory: str) -> list[str]:
+    try:
+        with os.scandir(directory) as entries:
+            return [entry.path for _, entry in zip(range(_MOST), entries, strict=False) if not entry.is_symlink()]
+    except OSError:
+        return []
+
+
 def offer(instance: Instance) -> None:
-    """Ask whether a login made in this project should be that of all of them; it then leaves the project."""
-    made = f"{instance.own_login}/store/.credentials.json"
-    content = read_small(made, limit=1 << 20)
-    if content is None or not _is_login(content):
+    """Ask whether a login made in this project should be that of all of them; it then leaves the project.
+
+    Everything on the way to it can be written inside, so no link is followed, and what is removed is what was read.
+    """
+    try:
+        store = _open_store(instance)
+    except OSError:
         return
     try:
-        wanted = console.confirm(
-            "You logged in inside. Keep this login for all projects, outside of the sandbox? [Y/n] ", default=True
+        content = read_at(store, _MADE, limit=1 << 20)
+        if content is None or not _is_login(content):
+            return
+        made = _identity(store)
+        if not _wanted(instance):
+            return
+        directory = os.open(instance.login, _DIRECTORY)
+        try:
+            replace(directory, "credentials.json", content)
+        finally:
+            os.close(directory)
+        if _identity(store) == made:
+            os.unlink(_MADE, dir_fd=store)
+    finally:
+        os.close(store)
+
+
+def _open_store(instance: Instance) -> int:
+    """Open the directory of the login made inside, one part after another."""
+    descriptor = os.open(instance.directory, _DIRECTORY)
+    for part in ("login", "store"):
+        above = descriptor
+        try:
+            descriptor = os.open(part, _DIRECTORY, dir_fd=above)
+        finally:
+            os.close(above)
+    return descriptor
+
+
+def _identity(store: int) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(_MADE, dir_fd=store)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _wanted(instance: Instance) -> bool:
+    name = console.clean(_account(instance)) or "an account that it does not name"
+    try:
+        return console.confirm(
+            f"A login was made inside, for {name} (as the sandbox says it). Keep it outside, for all projects? [y/N] ",
+            default=False,
         )
     except ClaudeboxError:  # nobody to ask: it stays with this project
-        return
-    if not wanted:
-        return
-    directory = os.open(instance.login, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        replace(directory, "credentials.json", content)
-    finally:
-        os.close(directory)
-    os.unlink(made)
+        return False
+
+
+def _account(instance: Instance) -> str:
+    """Return the address of the account, as the client inside has written it down."""
+    content = read_small(f"{instance.claude}/.claude.json", limit=64 << 20)
+    account = _parsed(content or b"").get("oauthAccount")
+    address = account.get("emailAddress") if isinstance(account, dict) else None
+    return address[:_LONGEST] if isinstance(address, str) else ""
 
 
 def _is_login(content: bytes) -> bool:
+    tokens = _parsed(content).get(claude_code.TOKENS)
+    return isinstance(tokens, dict) and all(isinstance(tokens.get(n), str) for n in ("accessToken", "refreshToken"))
+
+
+def _parsed(content: bytes) -> dict[str, object]:
     import json  # noqa: PLC0415 - hardly ever needed
 
     try:
         document = json.loads(content)
-    except ValueError:
-        return False
-    tokens = document.get(claude_code.TOKENS) if isinstance(document, dict) else None
-    return isinstance(tokens, dict) and all(isinstance(tokens.get(n), str) for n in ("accessToken", "refreshToken"))
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
