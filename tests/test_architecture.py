@@ -188,7 +188,7 @@ def uses_of_os(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_a_phase_imports_only_what_its_folder_may(name):
-    # proves HOUSE-01
+    # proves HOUSE-05
     folder = name.split(".")[0]
     if folder in FOUNDATION:
         assert own_imports(name) - FOUNDATION == NOT_YET.get(name, set())
@@ -273,7 +273,7 @@ def test_no_program_is_looked_up_by_name(name):
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_wording_is_not_control_flow(name):
-    # proves HOUSE-02
+    # proves HOUSE-06
     assert not wordings(parsed(name)), "decide by a field made for it, such as `Mount.role`"
 
 

@@ -76,7 +76,7 @@ def test_every_page_can_be_reached_from_the_readme():
 
 
 def test_the_design_shows_every_module_and_its_job():
-    # proves HOUSE-01
+    # proves HOUSE-05
     shown = [row.split() for row in (REPOSITORY / "docs/design.md").read_text().splitlines()]
     modules = [path for path in (REPOSITORY / "src/claudebox").rglob("*.py") if path.name != "__init__.py"]
 

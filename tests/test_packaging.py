@@ -10,6 +10,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from pathlib import Path
 
 import pytest
 from tests.conftest import REPOSITORY, need
@@ -35,11 +36,47 @@ def wheel(place):
 
 
 @pytest.fixture(scope="module")
-def installed(place, wheel):
-    """Return the command that pip makes in a fresh environment, as uv and pipx do too."""
-    _run("/usr/bin/python3", "-I", "-m", "venv", "--without-pip", f"{place}/venv")
-    _run(*PIP, "--python", f"{place}/venv/bin/python", "install", "--no-index", "--no-deps", wheel)
-    return f"{place}/venv/bin/claudebox"
+def index(place, wheel):
+    """Return variables that make every installer take the wheel, and empty libraries, from one directory."""
+    for name, version in (("h11", "0.16.0"), ("cryptography", "50.0.0")):
+        stem = f"{name}-{version}"
+        files = {
+            f"{name}.py": "",
+            f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+            f"{stem}.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        }
+        record = "".join(f"{path},,\n" for path in (*files, f"{stem}.dist-info/RECORD"))
+        with zipfile.ZipFile(f"{place}/{stem}-py3-none-any.whl", "w") as archive:
+            for path, content in {**files, f"{stem}.dist-info/RECORD": record}.items():
+                archive.writestr(path, content)
+    assert os.path.dirname(wheel) == place
+    home = os.path.join(place, "home")
+    os.makedirs(home, exist_ok=True)
+    return {
+        "HOME": home, "PATH": "/usr/bin:/bin", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": place,
+        "UV_OFFLINE": "1", "UV_NO_INDEX": "1", "UV_FIND_LINKS": place,
+        "PIPX_HOME": f"{place}/pipx", "PIPX_BIN_DIR": f"{place}/pipx-bin",
+        "UV_TOOL_DIR": f"{place}/uv", "UV_TOOL_BIN_DIR": f"{place}/uv-bin",
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["venv", "user", "pipx", "uv"])
+def installed(request, place, index):
+    """Return the command that an installer makes, and where its modules lie."""
+    tools = os.path.dirname(sys.executable)
+    if request.param == "venv":
+        _run("/usr/bin/python3", "-I", "-m", "venv", "--without-pip", f"{place}/venv")
+        _run(*PIP, "--python", f"{place}/venv/bin/python", "install", "claudebox", env=index)
+        return f"{place}/venv/bin/claudebox"
+    if request.param == "user":  # no interpreter lies beside the command
+        options = ("--user", "--ignore-installed", "--break-system-packages")
+        _run(*PIP, "--python", "/usr/bin/python3", "install", *options, "claudebox", env=index)
+        return f"{index['HOME']}/.local/bin/claudebox"
+    if request.param == "pipx":
+        _run(f"{tools}/pipx", "install", "--quiet", "--python", "/usr/bin/python3", "claudebox", env=index)
+        return f"{place}/pipx-bin/claudebox"
+    _run(f"{tools}/uv", "tool", "install", "--quiet", "--python", "/usr/bin/python3", "claudebox", env=index)
+    return f"{place}/uv-bin/claudebox"
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +86,8 @@ def prefix(place):
     return f"{place}/prefix"
 
 
-def _run(*argv: str) -> None:
-    result = subprocess.run(argv, capture_output=True, encoding="utf-8", check=False)
+def _run(*argv: str, env: dict[str, str] | None = None) -> None:
+    result = subprocess.run(argv, capture_output=True, encoding="utf-8", env=env, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -66,15 +103,19 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel):
     }
 
     assert modules <= names
-    assert {name.split("/")[0] for name in names - modules} == {f"claudebox-{claudebox.__version__}.dist-info"}
+    assert {name.split("/")[0].rpartition(".")[2] for name in names - modules} == {"dist-info", "data"}
+    assert not any(name.endswith("entry_points.txt") for name in names)  # Python would start it with PYTHONPATH
+    assert {name.partition(".data/")[2].rpartition("/")[2] for name in names if ".data/" in name} == {
+        "claudebox", "claudebox.1", "claudebox.fish", "_claudebox",
+    }  # fmt: skip
     assert any(name.endswith("LICENSE") for name in names)
     wanted = [line for line in metadata.splitlines() if line.startswith("Requires-Dist")]
-    plain = [line.split()[1] for line in wanted if "extra ==" not in line]
+    plain = [line.split()[1].partition(">")[0].partition("<")[0] for line in wanted if "extra ==" not in line]
     assert plain == ["cryptography", "h11"]  # of the broker; tests/test_startup.py sees that a launch imports neither
 
 
 def test_the_source_archive_is_complete_enough_to_install_from(place):
-    program = f"from flit_core import buildapi; print(buildapi.build_sdist({place!r}))"
+    program = f"from hatchling import build; print(build.build_sdist({place!r}))"
     result = subprocess.run(
         [sys.executable, "-I", "-c", program], cwd=REPOSITORY, capture_output=True, encoding="utf-8", check=True
     )
@@ -85,7 +126,7 @@ def test_the_source_archive_is_complete_enough_to_install_from(place):
               "completions/_claudebox", "scripts/install", "bin/claudebox", "src/claudebox/cli.py", "flake.nix",
               "flake.lock", "package.nix"}  # fmt: skip
     assert wanted - names == set()
-    assert not {name for name in names if "__pycache__" in name or name.startswith(".")}
+    assert not {name for name in names if "__pycache__" in name or (name.startswith(".") and name != ".gitignore")}
 
 
 def test_the_command_of_an_installer_starts_a_sandbox(user_box, installed):
@@ -93,8 +134,37 @@ def test_the_command_of_an_installer_starts_a_sandbox(user_box, installed):
     version = user_box.host(installed, "--version")
     inside = user_box.host(installed, "-y", "--exec", "--", "sh", "-c", "exit 7")
 
-    assert version.stdout == f"claudebox {claudebox.__version__}\n"
+    assert version.stdout == f"claudebox {claudebox.__version__}\n", version.stderr
     assert inside.returncode == 7, inside.stderr
+
+
+@pytest.mark.parametrize("path", [":", ".", "PROJECT", "PROJECT:"])
+def test_the_command_of_an_installer_imports_nothing_of_the_project(user_box, installed, path):
+    # proves HOUSE-02, E03
+    modules = ("claudebox", "gc", "json", "os", "re", "site", "sitecustomize", "usercustomize", "stat", "sys")
+    for name in modules:
+        user_box.write(f"{name}.py", "open('hijacked', 'w')")
+    user_box.write("readlink", "#!/bin/sh\ntouch hijacked\n", mode=0o755)
+    shutil.copy2(f"{user_box.project}/readlink", f"{user_box.project}/python3")
+    hostile = {"PYTHONPATH": path.replace("PROJECT", user_box.project), "PATH": f".:{user_box.variables()['PATH']}"}
+    control = user_box.host("/usr/bin/python3", "-c", "import json", env=hostile)
+    assert os.path.exists(f"{user_box.project}/hijacked"), control.stderr
+    os.unlink(f"{user_box.project}/hijacked")
+
+    result = user_box.host(installed, "-y", "--exec", "--", "sh", "-c", "exit 7", env=hostile)
+    shown = user_box.host(installed, "--explain", "--json", "--exec", "--", "true", env=hostile)
+
+    assert (result.returncode, shown.returncode) == (7, 0), result.stderr + shown.stderr
+    assert not os.path.exists(f"{user_box.project}/hijacked")
+
+
+def test_the_command_of_an_installer_says_so_if_its_python_is_gone(user_box, installed):
+    lone = user_box.write(f"{user_box.base}/bin/claudebox", Path(installed).read_bytes(), mode=0o755)
+    result = user_box.host(lone, "--version")
+
+    assert result.returncode == 125
+    assert "the Python that claudebox was installed for is gone" in result.stderr
+    assert "reinstall" in result.stderr
 
 
 def test_the_installed_command_starts_a_sandbox(box, prefix):
@@ -110,21 +180,21 @@ _ASK = (
 )
 
 
-def test_the_broker_of_every_installation_finds_its_libraries(user_box, place, prefix, installed):
+def test_the_broker_of_every_installation_finds_its_libraries(user_box, prefix, installed):
     # proves SAND-01, AUTH-01
     ask = ("-y", "--network", "none", "--exec", "--", "/usr/bin/python3", "-c", _ASK)
     key = {"ANTHROPIC_API_KEY": "sk-of-a-test"}
     of_prefix = user_box.host(f"{prefix}/bin/claudebox", *ask, env=key)
-    for library in ("h11",):  # pip would bring it from an index
-        spec = importlib.util.find_spec(library)
-        assert spec is not None
-        assert spec.submodule_search_locations
-        packages = glob.glob(f"{place}/venv/lib/python3*/site-packages")[0]
-        shutil.copytree(spec.submodule_search_locations[0], f"{packages}/{library}", dirs_exist_ok=True)
-    of_pip = user_box.host(installed, *ask, env=key)
+    spec = importlib.util.find_spec("h11")  # an index would have brought it
+    assert spec is not None
+    assert spec.submodule_search_locations
+    top = os.path.dirname(os.path.dirname(os.path.realpath(installed)))
+    (packages,) = glob.glob(f"{top}/lib/python3*/site-packages")
+    shutil.copytree(spec.submodule_search_locations[0], f"{packages}/h11", dirs_exist_ok=True)
+    of_installer = user_box.host(installed, *ask, env=key)
 
     assert of_prefix.stdout == "403\n", of_prefix.stderr
-    assert of_pip.stdout == "403\n", of_pip.stderr
+    assert of_installer.stdout == "403\n", of_installer.stderr
 
 
 def test_without_its_libraries_a_launch_that_needs_a_broker_says_so(user_box, place):

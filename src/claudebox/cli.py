@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from claudebox.plan.model import Plan
     from claudebox.report.session import Aftermath
 
-# What would make this interpreter run code of the project if it stands in the environment (E03).
-_PYTHON_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONPLATLIBDIR")
-
 
 def main() -> int:
     """Run claudebox with the arguments of this process and return the exit status."""
@@ -42,11 +39,7 @@ def main() -> int:
 
 
 def entry() -> NoReturn:
-    """Start from an installer's shim, which runs Python with the person's variables and directories."""
-    if not sys.flags.isolated and any(os.environ.get(name) for name in _PYTHON_VARIABLES):
-        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        program = f"import sys; sys.path.insert(0, {package!r}); from claudebox.cli import main; sys.exit(main())"
-        os.execv(sys.executable, [sys.executable, "-IS", "-c", program, *sys.argv[1:]])
+    """Start from a command that runs this interpreter isolated (`-IS`): every installation does (HOUSE-02)."""
     gc.disable()  # a launch makes no garbage worth collecting, and looking for it costs half a millisecond
     os._exit(main())  # everything is written, and taking the interpreter apart would cost 3 ms
 

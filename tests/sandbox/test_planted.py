@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from tests.conftest import REPOSITORY
-from tests.sandbox.conftest import PYTHON, install
+from tests.sandbox.conftest import PYTHON
 
 NAMES = (
     "bwrap", "git", "claude", "python3", "env", "sh", "perl", "node", "nix", "pasta", "slirp4netns", "nft", "mise",
@@ -72,26 +72,6 @@ def test_modules_of_the_project_are_never_imported(box):
     assert ran == ["module-json"]
     assert result.returncode == 0, result.stderr
     assert check.returncode in (0, 1)
-    assert os.listdir(mark) == []
-
-
-@pytest.mark.parametrize("name", ["PYTHONPATH", "PYTHONHOME"])
-def test_an_installers_shim_is_run_again_in_isolation(box, checkout, name):
-    # proves E03
-    mark = plant(box)
-    os.unlink(f"{box.project}/claudebox.py")
-    shim = install(box, "claudebox", f"#!{PYTHON}\nimport sys\nsys.path.append({checkout + '/src'!r})\n"
-                   "from claudebox.cli import entry\nsys.exit(entry())\n")  # fmt: skip
-    value = box.project if name == "PYTHONPATH" else "/usr"
-    words = ("-y", "--exec", "--", "sh", "-c", "echo ran; echo $PYTHONPATH$PYTHONHOME; exit 7")
-
-    plain = box.host(shim, *words)
-    shown = box.host(shim, "--explain", "--json", "--exec", "--", "true", env={name: value})
-    result = box.host(shim, *words, env={name: value})
-
-    assert plain.returncode == result.returncode == 7, result.stderr
-    assert plain.stdout == result.stdout == "ran\n\n"
-    assert shown.returncode == 0, shown.stderr  # this one imports json
     assert os.listdir(mark) == []
 
 
