@@ -66,7 +66,7 @@ class Case:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(content)
-        reader = files.Reader(self._home, keep=False)
+        reader = files.Reader(self._home)
         source = reader.project(self._project)
         assert source is not None
         layer = reader.layer(source)

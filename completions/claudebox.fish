@@ -4,7 +4,7 @@ complete -c claudebox -l exec -d 'run the words after -- instead of the client, 
 complete -c claudebox -l shell -d 'open an interactive bash in the sandbox'
 complete -c claudebox -l dry-run -d 'print the whole bwrap command, ready to be pasted into bash, and stop'
 complete -c claudebox -l explain -d 'print every mount with its reason and every variable with its origin, and stop'
-complete -c claudebox -l check -d 'examine this machine and tell what would stop a launch, and stop'
+complete -c claudebox -l check -d 'examine this machine and the plan of this launch, tell what would stop it, and stop'
 complete -c claudebox -l verify -d 'start this very sandbox with a probe inside, tell which promises hold, and stop'
 complete -c claudebox -l log -d 'show what the last session here decided about the network; all: of every session, denied or a part of a host\'s name: only those'
 complete -c claudebox -l follow -d 'with --log: go on showing, as it happens'

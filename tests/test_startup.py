@@ -28,7 +28,7 @@ OWN = {
     "launch.session_log", "launch.start", "launch.stubs", "launch.supervise", "launch.terminal", "plan",
     "plan.bwrap_args", "plan.claude_code", "plan.compose", "plan.environment", "plan.explain", "plan.masking",
     "plan.model", "plan.mount_checks", "plan.mounts", "plan.network", "plan.project", "plan.sandbox_md",
-    "plan.seccomp", "report", "report.changes", "report.session", "state", "syscalls", "tables",
+    "plan.seccomp", "report", "report.changes", "report.session", "session", "state", "syscalls", "tables",
     "tables.host_paths", "tables.project_paths", "tables.secret_patterns", "values",
 }  # fmt: skip
 FORBIDDEN = {

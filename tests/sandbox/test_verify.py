@@ -13,18 +13,18 @@ from tests.sandbox import repositories
 from tests.sandbox.test_stand_ins import entries, journal
 
 PROMISES = [
-    "environment", "arguments", "memory", "descriptors", "keyrings", "hidden", "secrets", "login",
-    "credential", "sockets", "abstract", "listeners", "domains", "processes", "shared_memory", "terminal",
-    "user_namespaces", "kernel_surface", "privileges", "limits", "names", "read_only", "project", "protected",
-    "survivors",
+    "environment", "arguments", "memory", "descriptors", "keyrings", "hidden", "secrets", "login", "credential",
+    "held_secrets", "sockets", "abstract", "listeners", "domains", "processes", "shared_memory", "terminal",
+    "user_namespaces", "kernel_surface", "privileges", "limits", "names", "read_only", "settings", "project",
+    "protected", "survivors",
 ]  # fmt: skip
 DRIVER = """
 import json, os, sys
 sys.path.insert(0, {source!r})
-from claudebox.config import settings
-from claudebox.launch import start as launch
-from claudebox.plan import claude_code as client
+from claudebox.commands import examined
 from claudebox.commands.verify import verify
+from claudebox.launch import start
+from claudebox.plan import claude_code, explain
 from claudebox.plan.model import Mount, Variable
 HOME = os.environ["HOME"]
 NOTHING = bytes.fromhex("060000000000ff7f")  # a filter that allows everything
@@ -45,12 +45,21 @@ def served(plan, **config):
                      for row in plan.broker.services)
     return plan.replace(broker=plan.broker.replace(services=services))
 def open_more(plan, canaries):
-    prepared = launch.prepare(plan)
-    return prepared.replace(descriptors=(*prepared.descriptors, launch._own(os.dup(canaries.descriptor))))
+    prepared = start.prepare(plan)
+    return prepared.replace(descriptors=(*prepared.descriptors, start._own(os.dup(canaries.descriptor))))
 environ = dict(os.environ)
-given = settings.read(["--verify", *{flags!r}], environ)
-found = verify.examine(environ, given, {seam})
+found = verify.examine(environ, examined.read(["--verify", *{flags!r}], environ), {seam})
 print(json.dumps({{row.promise: [row.status, row.detail] for row in found}}))
+"""
+
+
+SECRETIVE = """\
+network = "allow"
+allow_domains = ["api.example.org"]
+[[secrets]]
+env = "SERVICE_TOKEN"
+hosts = ["api.example.org"]
+from = "env:SERVICE_TOKEN"
 """
 
 
@@ -82,7 +91,8 @@ BREAKS = {
     "a hidden place is shown": Break("alter=lambda p: rows(p, more=[show(os.environ['HOME'] + '/.ssh')])", "hidden"),
     "a planted secret is shown": Break("alter=lambda p: rows(p, more=[show(spec(p)['secrets'][-1])])", "secrets"),
     "the host's login is shown": Break(
-        "alter=lambda p: changed(p, client.LOGIN_INSIDE + '/store', kind='ro-bind', source=HOME + '/.claude')", "login"
+        "alter=lambda p: changed(p, claude_code.LOGIN_INSIDE + '/store', kind='ro-bind', source=HOME + '/.claude')",
+        "login",
     ),
     "what the broker holds enters as a variable": Break(
         "alter=lambda p: p.replace(variables=(*p.variables, Variable('X', open(held(p)).read(), 'x', 'x')))",
@@ -96,12 +106,12 @@ BREAKS = {
         "alter=lambda p: rows(p, lambda row: row.dest not in spec(p)['sockets'])", "sockets"
     ),
     "abstract sockets are not scoped": Break("alter=lambda p: p.replace(scoped=False)", "abstract"),
-    "the network is shared": Break("alter=lambda p: without(p, 'net')", "listeners", ("--network", "none")),
+    "the network is shared": Break("alter=lambda p: without(p, 'net')", "listeners settings", ("--network", "none")),
     "every name may be reached": Break(
         "alter=lambda p: served(p, everything=True)", "domains", ("--network", "allow")
     ),
     "addresses may be reached": Break(
-        "alter=lambda p: without(p, 'net').replace(link=None)", "listeners domains", ("--network", "allow")
+        "alter=lambda p: without(p, 'net').replace(link=None)", "listeners domains settings", ("--network", "allow")
     ),
     "processes of the host are listed": Break(
         "alter=lambda p: changed(p, '/proc', kind='bind', source='/proc')", "arguments privileges"
@@ -109,7 +119,19 @@ BREAKS = {
     "shared memory is shared": Break("alter=lambda p: without(p, 'ipc')", "shared_memory"),
     "nothing is masked": Break("alter=lambda p: rows(p, lambda row: row.kind != 'mask')", "names keyrings sockets"),
     "something read-only is writable": Break(
-        "alter=lambda p: changed(p, os.environ['EXTRA'], kind='bind')", "read_only", ("--mount-ro", "../extra")
+        "alter=lambda p: changed(p, os.environ['EXTRA'], kind='bind')", "read_only settings", ("--mount-ro", "../extra")
+    ),
+    "something else is mounted": Break(
+        "alter=lambda p: changed(p, os.environ['EXTRA'], source='/usr/bin', pinned=None)", "settings",
+        ("--mount-ro", "../extra"),
+    ),
+    "a variable has another value": Break(
+        "alter=lambda p: p.replace(variables=tuple(r.replace(value='other') if r.name == 'PAGER' else r "
+        "for r in p.variables))", "settings", ("--set-env", "PAGER=cat")
+    ),
+    "the value of a secret enters": Break(
+        "alter=lambda p: p.replace(variables=(*p.variables, Variable('X', spec(p)['held'][::-1], 'x', 'x')))",
+        "held_secrets environment", ("--profile", "secretive")
     ),
     "something more is writable": Break(
         "alter=lambda p: rows(p, more=[Mount('/srv', 'bind', 'broken', os.environ['EXTRA'])])", "read_only"
@@ -132,25 +154,118 @@ def prepare(box):
     box.write(f"{box.home}/.claude/.credentials.json", json.dumps(login))
     box.environ["EXTRA"] = box.mkdir(f"{box.base}/extra")
     box.environ["TMPDIR"] = box.mkdir(f"{box.base}/t")
+    box.environ["SERVICE_TOKEN"] = "the-value-that-stays-outside"
+    box.write(f"{box.home}/.claudebox/profiles/secretive.toml", SECRETIVE)
+    for directory in (f"{box.home}/.claudebox", f"{box.home}/.claudebox/profiles"):
+        os.chmod(directory, 0o700)
 
 
-@pytest.mark.parametrize("tier", ["full", "allow", "none"])
+@pytest.mark.parametrize("tier", ["full", "allow", "none", "secretive"])
 def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
-    # proves SEC-05, E08
+    # proves SEC-05, E08, SECR-01
     prepare(box)
     before = entries(box.base)
-    result = box.claudebox("--verify", "--json", "--network", tier)
+    flags = ("--profile", "secretive") if tier == "secretive" else ("--network", tier)
+    result = box.claudebox("--verify", "--json", *flags)
     report = json.loads(result.stdout)
     rows = {row["promise"]: row for row in report["promises"]}
 
     assert result.returncode == 0, result.stdout
     assert report["ok"]
     assert list(rows) == PROMISES
-    open_by_design = {"full": {"listeners", "domains"}, "allow": set(), "none": {"domains"}}[tier]
+    open_by_design = {
+        "full": {"listeners", "domains", "held_secrets"},
+        "allow": {"held_secrets"},
+        "none": {"domains", "held_secrets"},
+        "secretive": set(),
+    }[tier]
     assert {name for name, row in rows.items() if row["status"] != "held"} == open_by_design
     assert all(row["proves"] for row in rows.values())
     assert entries(box.base) == before
     assert journal(box) == []
+
+
+def explained(result):
+    """Return the rows of a plan that a setting can change."""
+    document = json.loads(result.stdout)
+    mounts = {row["dest"]: row["access"] for row in document["mounts"] if "/probe." not in row["dest"]}
+    return document["network"], mounts, {row["name"]: row["value"] for row in document["variables"]}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [(), ("--profile", "secretive"), ("--profile", "strict"), ("--network", "none", "--mount-ro", "../extra")],
+    ids=["nothing", "a profile", "a built-in profile", "flags"],
+)
+def test_what_is_verified_is_what_a_launch_gets(user_box, flags):
+    # proves HOUSE-01, E07
+    prepare(user_box)
+    user_box.write(f"{user_box.home}/.claudebox/config.toml", f'allow = [".vscode"]\n[env]\nPAGER = "{flags!r}"\n')
+    launched = user_box.claudebox("--explain", "--json", *flags, "--exec", "--", "true")
+    assert launched.returncode == 0, launched.stderr
+    code = DRIVER.format(
+        source=f"{os.path.dirname(os.path.dirname(user_box.program))}/src",
+        flags=flags,
+        seam="alter=lambda p: print(explain.as_json(p)) or sys.exit(0)",
+    )
+    verified = user_box.host("/usr/bin/python3", "-ISc", f"{code}")
+
+    network, mounts, variables = explained(verified)
+    sockets = {dest for dest in mounts if "/.canary-" in dest}
+    assert len(sockets) == 1  # which was planted
+    mounts = {dest: access for dest, access in mounts.items() if dest not in sockets}
+    assert (network, mounts, variables) == explained(launched)
+    assert variables["PAGER"] == repr(flags)
+
+
+def test_files_and_profile_are_examined_and_named(user_box):
+    # proves HOUSE-01, PROF-01, UX-05
+    prepare(user_box)
+    user_box.write(f"{user_box.home}/.claudebox/config.toml", 'network = "none"\n')
+    user_box.write(".claudebox.toml", 'network = "full"\n')
+    report = user_box.claudebox("--verify", "--json")
+    wanted = {"project": user_box.project, "profile": None, "network": "none",
+              "files": ["~/.claudebox/config.toml", ".claudebox.toml"]}  # fmt: skip
+    assert json.loads(report.stdout)["examined"] == wanted
+    assert ".claudebox.toml is not approved" in report.stderr
+    assert json.loads(user_box.claudebox("--check", "--json").stdout)["examined"] == wanted
+
+    for verb in ("--verify", "--check"):
+        lines = user_box.claudebox(verb, "--profile", "strict").stdout.splitlines()
+        assert lines[0] == f"project   {user_box.project}"
+        assert lines[1].startswith("settings  ~/.claudebox/config.toml, built-in strict.toml, .claudebox.toml")
+        assert lines[1].endswith("profile strict (from --profile)")
+        assert lines[2].startswith("network   ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "config"),
+    [
+        (("--profile", "no-such"), ""),
+        ((), "network = 5\n"),
+        ((), 'profile = "no-such"\n'),
+        (("--env", "A=B"), ""),
+        (("--mount-ro", "~/.ssh"), ""),
+        (("--mount-ro", "/nonexistent"), ""),
+        (("--network", "full", "--profile", "secretive"), ""),
+    ],
+)
+def test_verify_and_check_fail_as_the_launch_does(user_box, flags, config):
+    # proves HOUSE-01, UX-05
+    prepare(user_box)
+    if config:
+        user_box.write(f"{user_box.home}/.claudebox/config.toml", config)
+    before = entries(user_box.base)
+    launch = user_box.claudebox("-y", *flags, "--exec", "--", "true")
+    verify = user_box.claudebox("--verify", *flags)
+    check = user_box.claudebox("--check", *flags)
+
+    assert launch.returncode == 125
+    assert (verify.returncode, verify.stderr, verify.stdout) == (125, launch.stderr, "")
+    message = launch.stderr.splitlines()[0].removeprefix("error: ")
+    assert check.returncode in (1, 125)
+    assert message in (check.stderr if check.returncode == 125 else check.stdout)
+    assert entries(user_box.base) == before
 
 
 def test_the_report_is_one_line_per_promise_with_a_summary(user_box):
@@ -159,7 +274,7 @@ def test_the_report_is_one_line_per_promise_with_a_summary(user_box):
     result = user_box.claudebox("--verify")
     lines = result.stdout.splitlines()
     assert len([line for line in lines if line.startswith(("held", "BROKEN", "not testable"))]) == len(PROMISES)
-    assert lines[-1] == "23 promises held, 0 broken, 2 not testable here"
+    assert lines[-1] == "24 promises held, 0 broken, 3 not testable here"
     assert all(line.isprintable() for line in lines)
 
 
@@ -182,7 +297,7 @@ def test_processes_that_are_shared_start_nothing(box):
     prepare(box)
     source = f"{os.path.dirname(os.path.dirname(box.program))}/src"
     code = DRIVER.format(source=source, flags=(), seam="alter=lambda p: without(p, 'pid')")
-    code = f"from claudebox.launch import inspect; inspect._PATIENCE = 1\n{code}"
+    code = f"import claudebox.launch.inspect; claudebox.launch.inspect._PATIENCE = 1\n{code}"
     result = box.host("/usr/bin/python3", "-ISc", f"import sys; sys.path.insert(0, {source!r})\n{code}")
     assert result.returncode == 1
     assert "nothing was started" in result.stderr
@@ -201,7 +316,7 @@ def test_a_process_that_outlives_its_sandbox_is_found_and_ended(user_box, backgr
 def test_the_probe_outside_of_a_sandbox_finds_everything_broken(box, background):
     # proves SEC-05
     probe = f"{os.path.dirname(os.path.dirname(box.program))}/src/claudebox/commands/verify/probe.py"
-    spec = {"token": "nekot", "leftover": "x", "names": [], "hidden": [], "read_only": [box.home], "writable": [],
+    spec = {"token": "nekot", "leftover": "x", "variables": {}, "hidden": [], "read_only": [box.home], "writable": [],
             "workdir": "/nonexistent", "protected": [box.write("protected")],
             "process": background(box, "sleep", "60").pid}  # fmt: skip
     result = box.host("/usr/bin/python3", "-IS", probe, box.write("spec", json.dumps(spec)), env={"A": "token"})

@@ -30,8 +30,8 @@ class Person:
         os.makedirs(self.project)
         os.chmod(self.state, 0o700)
 
-    def reader(self, *, keep=True):
-        return files.Reader(self.home, keep=keep)
+    def reader(self):
+        return files.Reader(self.home)
 
     def defaults(self, text):
         return self._write(f"{self.state}/config.toml", text)
@@ -49,8 +49,10 @@ class Person:
         return path
 
     def read(self, *argv, environ=None):
-        flags = settings.parse(argv)
-        return settings.merge(flags, environ or {}, files.layers(flags, environ or {}, self.reader()))
+        flags, reader = settings.parse(argv), self.reader()
+        read = settings.merge(flags, environ or {}, files.layers(flags, environ or {}, reader))
+        reader.save()
+        return read
 
     def read_file(self):
         return self.reader().layer(self.reader().project(self.project))
@@ -434,21 +436,63 @@ def test_a_file_that_was_read_before_is_not_parsed_again(person, monkeypatch):
     assert person.read().on("yes")
 
 
-def test_nothing_is_written_where_only_something_is_shown(person):
-    # proves UX-04
+def test_nothing_is_written_before_it_is_saved(person):
+    # proves UX-04, HOUSE-01
     person.defaults('network = "none"\n')
-    reader = person.reader(keep=False)
+    reader = person.reader()
 
     assert reader.defaults().given["network"][0].value == "none"
-    assert not os.path.exists(f"{person.state}/cache")
+    assert set(os.listdir(person.state)) == {"profiles", "config.toml"}
+    reader.save()
+    assert len(os.listdir(f"{person.state}/config-cache")) == 1
+
+
+def test_another_format_or_version_of_claudebox_reads_a_file_again(person, monkeypatch):
+    person.defaults('network = "none"\n')
+    person.read()
+    for name, value in (("_FORMAT", 0), ("__version__", "0.0.0")):
+        monkeypatch.setattr(files, name, value)
+        monkeypatch.setattr(validate, "read", lambda _source: {"network": [("inet", 1, {})]})
+        assert person.read().one("network").value == "inet", name
+        monkeypatch.undo()
+    assert person.read().one("network").value == "none"
+
+
+SAMPLE = """\
+network = "allow"
+yes = true
+packages = ["jq"]
+allow_domains = ["example.org"]
+command = ["agent", "--word"]
+[env]
+A = "b"
+[domains.mine]
+hosts = ["example.org", "*.example.com"]
+[git_credential]
+host = "example.org"
+token = "env:TOKEN"
+[[mounts]]
+host = "~/data"
+[[secrets]]
+env = "KEY"
+hosts = ["api.example.org"]
+from = "env:KEY"
+"""
+
+
+def test_the_format_changes_when_a_file_is_read_as_something_else():
+    # What is kept is trusted until format or version change. If this digest has to change, so has the number beside it.
+    rows = validate.read(files.Source("/x/config.toml", "config.toml", "user", SAMPLE.encode()))
+
+    assert (files._FORMAT, sha256(repr(rows).encode()).hexdigest()[:16]) == (1, "2b7c86cfa9f284b0")
 
 
 def test_the_cache_is_private_and_a_damaged_or_foreign_one_is_not_believed(person):
     person.defaults('network = "none"\n')
     person.read()
-    (name,) = os.listdir(f"{person.state}/cache")
-    path = f"{person.state}/cache/{name}"
-    assert os.stat(f"{person.state}/cache").st_mode & 0o777 == 0o700
+    (name,) = os.listdir(f"{person.state}/config-cache")
+    path = f"{person.state}/config-cache/{name}"
+    assert os.stat(f"{person.state}/config-cache").st_mode & 0o777 == 0o700
     assert os.stat(path).st_mode & 0o777 == 0o600
     forged = marshal.dumps({"network": [("full", 1, {})]})
 
@@ -472,16 +516,21 @@ def test_the_cache_is_private_and_a_damaged_or_foreign_one_is_not_believed(perso
     os.symlink(person.profile("forged", good), path)
     assert person.read().one("network").value == "none"
     fill(good)(f"{person.state}/other")
-    os.chmod(f"{person.state}/cache", 0o777)
+    os.chmod(f"{person.state}/config-cache", 0o777)
     assert person.read().one("network").value == "none"
 
 
-def test_the_cache_does_not_grow_without_end(person):
+def test_the_cache_does_not_grow_without_end_and_leaves_others_alone(person):
+    other = f"{person.state}/cache/nix-daemon"
+    os.mkdir(os.path.dirname(other))
+    fill(b"kept")(other)
     for number in range(150):
         person.defaults(f'[env]\nA = "{number}"\n')
         person.read()
 
-    assert len(os.listdir(f"{person.state}/cache")) <= 64
+    assert 0 < len(os.listdir(f"{person.state}/config-cache")) <= 64
+    with open(other, "rb") as file:
+        assert file.read() == b"kept"
 
 
 def test_what_a_project_says_is_kept_apart_from_what_the_person_says(person):

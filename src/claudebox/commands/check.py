@@ -1,4 +1,7 @@
-"""`--check`: examine this machine, and tell what would stop a launch and how to put it right (UX-05)."""
+"""`--check`: examine this machine and the plan of a launch here; say what would stop it and what to do (UX-05).
+
+Sandboxes are started in a home and a project that are thrown away; of the user's own, nothing is changed.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,21 @@ import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from claudebox import console, state, syscalls
+from claudebox import console, session, syscalls
+from claudebox.commands import examined
 from claudebox.config.model import Policy
+from claudebox.config.options import SETTINGS
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import broker_libraries, bubblewrap, distro, host, nix, nix_daemon, nix_location, programs, uplink
 from claudebox.facts.nix_model import Daemon, Nix
 from claudebox.files import read_small
-from claudebox.launch import start, supervise
-from claudebox.launch.stubs import Session
-from claudebox.launch.terminal import Terminal
-from claudebox.plan import broker, claude_code, compose, nix_access
+from claudebox.launch import start
+from claudebox.plan import broker, claude_code, nix_access
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from claudebox.commands.examined import Examined
 
 Status = Literal["ok", "warning", "failed"]
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
@@ -39,15 +44,16 @@ class Finding:
     remedy: str = ""
 
 
-def run(environ: dict[str, str], *, as_json: bool) -> int:
+def run(argv: list[str], environ: dict[str, str]) -> int:
     """Print the report; 1 if a launch would fail."""
-    findings = list(examine(environ))
+    wanted = examined.read(argv, environ)
+    findings = list(examine(environ, wanted))
     failed = any(finding.status == "failed" for finding in findings)
-    if as_json:
-        document = {"ok": not failed, "findings": [asdict(finding) for finding in findings]}
+    if wanted.settings.on("json"):
+        document = {"ok": not failed, "examined": wanted.document(), "findings": [asdict(row) for row in findings]}
         console.write([json.dumps(document, indent=2)], descriptor=1)
     else:
-        console.write(_lines(findings, failed=failed), descriptor=1)
+        console.write([*wanted.lines(), *_lines(findings, failed=failed)], descriptor=1)
     return 1 if failed else 0
 
 
@@ -61,7 +67,7 @@ def _lines(findings: list[Finding], *, failed: bool) -> Iterator[str]:
     yield "a launch would fail; see above" if failed else "a launch will work"
 
 
-def examine(environ: dict[str, str]) -> Iterator[Finding]:
+def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     """Look at everything that a launch rests on."""
     path = programs.search_path(environ, host.current_directory())
     bwrap = bubblewrap.find(path)
@@ -70,6 +76,7 @@ def examine(environ: dict[str, str]) -> Iterator[Finding]:
     else:
         yield from _bubblewrap(bwrap)
         yield _trial(environ)
+        yield _plan(environ, wanted)
     yield _client(environ, path)
     yield _landlock()
     yield _terminal()
@@ -78,6 +85,22 @@ def examine(environ: dict[str, str]) -> Iterator[Finding]:
     yield _broker(environ)
     yield _nix(environ, path)
     yield _state(environ)
+
+
+def _plan(environ: dict[str, str], wanted: Examined) -> Finding:
+    """Make the plan of a launch here, and open everything that it binds."""
+    try:
+        plan = session.make_plan(wanted.settings, wanted.policy, environ, pretend=_detached).plan
+        start.prepare(plan)
+    except ClaudeboxError as problem:
+        return Finding("plan", "failed", "; ".join((problem.message, *problem.more)), problem.hint)
+    detail = f"{len(plan.mounts)} mounts, {len(plan.variables)} variables; `--explain` shows them"
+    return Finding("plan", "ok", detail, "\n".join(f"warning: {warning}" for warning in plan.warnings))
+
+
+def _detached(facts: host.Host) -> host.Host:
+    """Return the facts of a machine without a terminal: an examination may run in the background."""
+    return facts.replace(terminal=host.Terminal())
 
 
 def _bubblewrap(bwrap: bubblewrap.Bubblewrap) -> Iterator[Finding]:
@@ -117,22 +140,26 @@ def follows_links(bwrap: str) -> bool:
 
 def _trial(environ: dict[str, str]) -> Finding:
     """Start a sandbox for real: whatever cannot be installed on this machine shows here."""
-    problem = _attempt(environ, Policy("exec", ("true",)))
+    problem = _attempt(environ, "true")
     if problem is not None:
         return Finding("sandbox", "failed", problem.message, problem.hint)
     return Finding("sandbox", "ok", "a program ran inside: namespaces, mounts, seccomp and the gate work")
 
 
-def _attempt(environ: dict[str, str], policy: Policy) -> ClaudeboxError | None:
+def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> ClaudeboxError | None:
     """Launch with a home and a project that are thrown away, and return what went wrong."""
     before = host.current_directory()
     base = tempfile.mkdtemp(prefix="claudebox-check-")
     home, project = f"{base}/home", f"{base}/project"
+    own = {row.variable for row in SETTINGS}
+    bare = {name: value for name, value in environ.items() if name not in own} | {"HOME": home}
     try:
         os.mkdir(home, 0o700)
         os.mkdir(project, 0o700)
         os.chdir(project)
-        status = _try({**environ, "HOME": home}, policy)
+        settings, _ = session.read_settings(session.read_flags(["--exec", "--network", network, "--", *command]), bare)
+        planned = session.make_plan(settings, session.decide(settings, bare), bare, pretend=_detached)
+        status = session.try_out(planned, start.prepare(planned.plan))
     except ClaudeboxError as error:
         return error
     except OSError as error:
@@ -144,26 +171,9 @@ def _attempt(environ: dict[str, str], policy: Policy) -> ClaudeboxError | None:
         shutil.rmtree(base, ignore_errors=True)
 
 
-def _try(environ: dict[str, str], policy: Policy) -> int:
-    """Launch as `cli` does."""
-    facts = host.read(policy, environ).replace(terminal=host.Terminal())
-    made = compose.make(policy, facts)
-    prepared = start.prepare(made)
-    state.create(facts.instance, workdir=made.workdir, key="", mountpoints=made.mountpoints, kept=made.kept)
-    session = Session(facts.instance)
-    try:
-        sandbox = start.start(prepared, session.begin(made.stubs))
-        status = supervise.wait(sandbox, Terminal(), detached=True)
-    finally:
-        session.end()
-    for companion in sandbox.companions:
-        companion.finish()
-    return status
-
-
 def _client(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     try:
-        client = programs.find_client(environ.get("HOME", "/"), path, host.current_directory())
+        client = programs.find_client(host.current_home(environ), path, host.current_directory())
     except ClaudeboxError as error:
         return Finding("client", "failed", error.message, error.hint)
     return Finding("client", "ok", f"{client.found}" + ("" if client.found == client.path else f" -> {client.path}"))
@@ -209,7 +219,7 @@ def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     if usable is None:
         remedy = "; ".join(dict.fromkeys(candidate.remedy for candidate in found))
         return Finding("network inet", "warning", f"cannot be used: {problems}", remedy)
-    problem = _attempt(environ, Policy("exec", ("true",), network="inet"))
+    problem = _attempt(environ, "true", network="inet")
     if problem is not None:
         return Finding("network inet", "warning", f"cannot be used: {problem.message}", problem.hint)
     why = f"; {problems}" if problems else ""
@@ -219,9 +229,9 @@ def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
 def _domains(environ: dict[str, str]) -> Finding:
     """Tell how programs get out in tier `allow`, after starting it: all of them, or those that honour a proxy."""
     led = ("grep", "-q", "198.18.0.0", "/proc/net/fib_trie")  # the route exists only where the kernel can redirect
-    if _attempt(environ, Policy("exec", led, network="allow")) is None:
+    if _attempt(environ, *led, network="allow") is None:
         return Finding("network allow", "ok", "a sandbox was led to its proxy, programs that know none included")
-    problem = _attempt(environ, Policy("exec", ("true",), network="allow"))
+    problem = _attempt(environ, "true", network="allow")
     if problem is not None:
         return Finding("network allow", "warning", f"cannot be used: {problem.message}", problem.hint)
     return Finding(
@@ -251,7 +261,7 @@ def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
 
 
 def _state(environ: dict[str, str]) -> Finding:
-    directory = os.path.join(environ.get("HOME", "/"), ".claudebox")
+    directory = f"{host.current_home(environ)}/.claudebox"
     try:
         status = os.lstat(directory)
     except OSError:

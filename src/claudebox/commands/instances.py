@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from claudebox import console
 from claudebox.commands.log import human
 from claudebox.errors import ClaudeboxError
+from claudebox.facts.host import current_home
 from claudebox.files import read_small
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Entry:
 
 def run(environ: dict[str, str], settings: Settings) -> int:
     """List, or prune after asking."""
-    state = os.path.join(environ.get("HOME", "/"), ".claudebox", "instances")
+    state = f"{current_home(environ)}/.claudebox/instances"
     entries = sorted(_entries(state), key=lambda entry: -entry.used)
     if not settings.words:
         return _list(entries, as_json=settings.on("json"))

@@ -37,9 +37,9 @@ def run(name: str, flags: Settings, environ: dict[str, str]) -> int:
         case "init", ():
             return _init(home)
         case "profiles", ():
-            console.write(_list(files.Reader(home, keep=False)), descriptor=1)
+            console.write(_list(files.Reader(home)), descriptor=1)
         case "profiles", (profile,):
-            console.write(_show(files.Reader(home, keep=False), profile), descriptor=1)
+            console.write(_show(files.Reader(home), profile), descriptor=1)
         case "trust", ():
             console.write(_approvals(home), descriptor=1)
         case "trust", ("approve",):
@@ -155,7 +155,7 @@ def _state(path: str, digest: str) -> str:
 
 
 def _approve(home: str, environ: dict[str, str]) -> int:
-    reader = files.Reader(home, keep=True)
+    reader = files.Reader(home)
     none = Settings({})
     source = reader.project(os.getcwd())
     if source is None:

@@ -1,8 +1,8 @@
 """Files of settings: found, opened without trusting them, and turned into layers.
 
 `tomllib` alone would cost a launch 15 ms. What a file says is therefore kept, parsed and checked, in
-~/.claudebox/cache under the digest of its content, and read again only when the content is another one; `document`
-does the reading, off the usual path.
+~/.claudebox/config-cache under the digest of its content, and read again only when the content is another one;
+`validate` does the reading, off the usual path. Nothing is written before `Reader.save`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any, Literal
 
     from claudebox.config.settings import Settings
@@ -33,6 +33,8 @@ BUILT_IN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 _SUFFIXES = (".toml", ".json")
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _DIGEST = 64  # characters in front of what is kept
+_CACHE = "config-cache"
+_FORMAT = 1  # of what is kept: another number whenever the same file would be read as something else
 _KEPT = 64  # entries of the cache, more than anybody has files
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 
@@ -52,20 +54,21 @@ class Source(Value):
 
 
 class Reader:
-    """Turns the files of one person into layers."""
+    """Turns the files of one user into layers."""
 
-    def __init__(self, home: str, *, keep: bool) -> None:
+    def __init__(self, home: str) -> None:
         self._home = home
-        self._state = f"{home}/.claudebox"
-        self._keep = keep  # whether something may be written
+        self.state = f"{home}/.claudebox"
+        self._unsaved: dict[str, dict[str, Any]] = {}
+        self.opened: list[str] = []  # the files that had a say, as a user would write them
 
     def present(self) -> bool:
         """Tell whether the person has a file of defaults."""
-        return os.path.lexists(f"{self._state}/config.toml")
+        return os.path.lexists(f"{self.state}/config.toml")
 
     def defaults(self) -> Layer | None:
         """Return what ~/.claudebox/config.toml says, if it is there."""
-        path = f"{self._state}/config.toml"
+        path = f"{self.state}/config.toml"
         return self.layer(self._open(path, "user")) if os.path.lexists(path) else None
 
     def project(self, workdir: str) -> Source | None:
@@ -104,7 +107,7 @@ class Reader:
             raise ClaudeboxError(
                 f"`{origin}`: `{name}` cannot be the name of a profile", hint="letters, digits, `-`, `_` and `.`"
             )
-        own = [path for path in self._candidates(f"{self._state}/profiles", name) if os.path.lexists(path)]
+        own = [path for path in self._candidates(f"{self.state}/profiles", name) if os.path.lexists(path)]
         if len(own) > 1:
             raise ClaudeboxError(f"`{origin}`: the profile `{name}` is there twice: {self.shown(own[0])} and "
                                  f"{self.shown(own[1])}", hint="remove one of them")  # fmt: skip
@@ -124,7 +127,7 @@ class Reader:
     def names(self) -> dict[str, str]:
         """Return all profiles and where they lie."""
         found: dict[str, str] = {}
-        for directory in (BUILT_IN, f"{self._state}/profiles"):
+        for directory in (BUILT_IN, f"{self.state}/profiles"):
             try:
                 entries = sorted(os.listdir(directory))
             except OSError:
@@ -168,15 +171,14 @@ class Reader:
 
     def layer(self, source: Source) -> Layer:
         """Return what a file says, from the cache if it has been read before."""
-        key = syscalls.sha256(b"\0".join((source.content, _reader_identity(), source.role.encode(), source.path.encode(
-            "utf-8", "surrogateescape"))))  # fmt: skip
+        reader = f"{_FORMAT} {__version__} {marshal.version} {source.role}"
+        key = syscalls.sha256(b"\0".join((reader.encode(), os.fsencode(source.path), source.content)))
         rows = self._recall(key)
         if rows is None:
             from claudebox.config import validate  # noqa: PLC0415 - see the top of this file
 
-            rows = validate.read(source)
-            if self._keep:
-                self._remember(key, rows)
+            rows = self._unsaved[key] = validate.read(source)
+        self.opened.append(source.shown)
         foreign = source.role == "project"
         return Layer(
             source.shown,
@@ -190,7 +192,7 @@ class Reader:
         )
 
     def _recall(self, key: str) -> dict[str, list[tuple[str, int, dict[str, str]]]] | None:
-        directory = _open_own(f"{self._state}/cache")
+        directory = _open_own(f"{self.state}/{_CACHE}")
         if directory is None:
             return None
         try:
@@ -211,27 +213,31 @@ class Reader:
         rows: dict[str, Any] = marshal.loads(data[_DIGEST:])  # noqa: S302 - ours, and whole
         return rows
 
-    def _remember(self, key: str, rows: dict[str, Any]) -> None:
+    def save(self) -> None:
         """Keep what was read; where that is impossible, it is read again next time."""
+        if not self._unsaved:
+            return
         from claudebox.state import replace  # noqa: PLC0415
 
         try:
-            os.mkdir(f"{self._state}/cache", 0o700)
+            os.mkdir(f"{self.state}/{_CACHE}", 0o700)
         except OSError:
             pass
-        directory = _open_own(f"{self._state}/cache")
+        directory = _open_own(f"{self.state}/{_CACHE}")
         if directory is None:
             return
         try:
             entries = os.listdir(directory)
-            for entry in entries if len(entries) >= _KEPT else ():
+            for entry in entries if len(entries) + len(self._unsaved) > _KEPT else ():
                 os.unlink(entry, dir_fd=directory)
-            payload = marshal.dumps(rows)
-            replace(directory, key, syscalls.sha256(payload).encode() + payload)
+            for key, rows in self._unsaved.items():
+                payload = marshal.dumps(rows)
+                replace(directory, key, syscalls.sha256(payload).encode() + payload)
         except OSError:
             return
         finally:
             os.close(directory)
+            self._unsaved.clear()
 
 
 def _check(shown: str, status: os.stat_result, owners: tuple[int, ...]) -> None:
@@ -270,19 +276,6 @@ def _is_ours(status: os.stat_result) -> bool:
     return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _reader_identity() -> bytes:
-    """Return what tells one version of the reader and of the table from another."""
-    directory = os.path.dirname(os.path.abspath(__file__))
-    words = [__version__, str(marshal.version)]
-    for name in ("options.py", "settings.py", "validate.py", "syntax.py"):
-        try:
-            status = os.stat(f"{directory}/{name}")
-        except OSError:
-            continue
-        words.append(f"{directory} {status.st_mtime_ns} {status.st_size}")
-    return " ".join(words).encode("utf-8", "surrogateescape")
-
-
 def layers(flags: Settings, environ: dict[str, str], reader: Reader) -> tuple[Layer, ...]:
     """Return the layers of the person's own files: defaults, then the profile that they chose."""
     defaults = reader.defaults()
@@ -291,10 +284,18 @@ def layers(flags: Settings, environ: dict[str, str], reader: Reader) -> tuple[La
     return (*own, *reader.profile(chosen[-1].value, chosen[-1].origin)) if chosen else own
 
 
-def apply(flags: Settings, environ: dict[str, str], *, home: str, workdir: str) -> Settings:
-    """Return the settings of a launch in this directory, with everything that files say."""
-    showing = flags.on("dry_run") or flags.on("explain")
-    reader = Reader(home, keep=not showing)
+def apply(
+    flags: Settings,
+    environ: dict[str, str],
+    reader: Reader,
+    *,
+    workdir: str,
+    approve: Callable[[Iterable[str]], bool] | None,
+) -> Settings:
+    """Return the settings of a launch in this directory, with everything that files say.
+
+    `approve` shows the user what a project file asks for and returns whether they want it; without it nobody is asked.
+    """
     own = layers(flags, environ, reader)
     source = reader.project(workdir)
     if source is None:
@@ -302,5 +303,5 @@ def apply(flags: Settings, environ: dict[str, str], *, home: str, workdir: str) 
     from claudebox.config import trust  # noqa: PLC0415 - only where a project has a file
 
     project = reader.layer(source)
-    request = trust.Request(f"{home}/.claudebox", os.path.realpath(source.path), source.digest, project)
-    return trust.settle(request, lambda extra: settings.merge(flags, environ, (*own, *extra)), ask=not showing)
+    request = trust.Request(reader.state, os.path.realpath(source.path), source.digest, project)
+    return trust.settle(request, lambda extra: settings.merge(flags, environ, (*own, *extra)), approve)

@@ -78,7 +78,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "check", ("--check",), "switch", "Showing",
-        "examine this machine and tell what would stop a launch, and stop", verb=True,
+        "examine this machine and the plan of this launch, tell what would stop it, and stop", verb=True,
     ),
     Setting(
         "verify", ("--verify",), "switch", "Showing",

@@ -12,13 +12,12 @@ import os
 from claudebox import console, syscalls
 from claudebox.config.options import SETTINGS
 from claudebox.config.settings import Layer
-from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from claudebox.config.options import Setting
     from claudebox.config.settings import Given, Settings
@@ -44,13 +43,17 @@ class Change(Value):
     widens: bool
 
 
-def settle(request: Request, merge: Callable[[tuple[Layer, ...]], Settings], *, ask: bool) -> Settings:
-    """Return the settings with what of the request applies."""
+def settle(
+    request: Request,
+    merge: Callable[[tuple[Layer, ...]], Settings],
+    approved: Callable[[Iterable[str]], bool] | None,
+) -> Settings:
+    """Return the settings with what of the request applies; `approved` shows these lines to the user and asks."""
     before, after = merge(()), merge((request.layer,))
     wide = tuple(change.text for change in changes(before, after) if change.widens)
     if not wide or is_approved(request, wide):
         return after
-    if ask and not before.on("yes") and _asked(request, before, after):
+    if approved is not None and not before.on("yes") and approved(explain(request, before, after)):
         approve(request, wide)
         return after
     shown = "; ".join(wide[:3]) + (f" and {len(wide) - 3} more" if len(wide) > 3 else "")
@@ -114,15 +117,6 @@ def _widens(row: Setting, old: tuple[Given, ...], new: tuple[Given, ...]) -> boo
         moved = row.choices.index(new[-1].value) - row.choices.index(old[-1].value)
         return moved < 0 if row.widest == "first" else moved > 0
     return row.effect == "widens"
-
-
-def _asked(request: Request, before: Settings, after: Settings) -> bool:
-    """Show what a project asks for and let the person decide."""
-    console.write(explain(request, before, after))
-    try:
-        return console.confirm("Approve exactly this, for this project? [y/N] ", default=False)
-    except ClaudeboxError:  # nobody to ask
-        return False
 
 
 def explain(request: Request, before: Settings, after: Settings) -> Iterator[str]:

@@ -19,7 +19,7 @@ from claudebox.demo import stage as staging
 from claudebox.demo.model_process import PACKAGE, Model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from claudebox.demo.stage import Stage
 
@@ -33,7 +33,7 @@ _INTRODUCTION = (
 )
 
 
-def run(environ: Mapping[str, str], words: Sequence[str] = (), *, interactive: bool, network: str = "") -> int:
+def run(environ: dict[str, str], words: Sequence[str] = (), *, interactive: bool, network: str = "") -> int:
     """Play the demonstration; 0 if everything held that claudebox promises, 1 if not.
 
     `network` is the tier, `none` unless the person chose one: the model is reached through a socket in any of them.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from claudebox.demo import scenario
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import programs
+from claudebox.facts.host import current_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,9 +53,9 @@ class Stage:
 
 
 @contextlib.contextmanager
-def make(environ: Mapping[str, str]) -> Iterator[Stage]:
+def make(environ: dict[str, str]) -> Iterator[Stage]:
     """Make everything that a demonstration needs, and remove it at the end."""
-    home, here = os.path.realpath(environ.get("HOME", "/")), os.getcwd()
+    home, here = os.path.realpath(current_home(environ)), os.getcwd()
     if f"{home}/".startswith(f"{here.rstrip('/')}/"):  # no project, so nothing in it is out of the question
         here = os.devnull
     path = programs.search_path(environ, here)

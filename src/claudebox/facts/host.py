@@ -96,12 +96,8 @@ class Host(Value):
 def read(policy: Policy, environ: dict[str, str]) -> Host:
     """Look at the machine."""
     uid = os.getuid()
-    try:
-        account = pwd.getpwuid(uid)
-        user, account_home = account.pw_name, account.pw_dir
-    except KeyError:
-        user, account_home = "user", ""
-    home = _home(environ, account_home)
+    user, account_home = _account()
+    home = current_home(environ)
     examiner = Examiner()
     workdir = _workdir(examiner)
     path = programs.search_path(environ, workdir.real)
@@ -222,22 +218,21 @@ def _kept_outside(
     return held, git_credential.obtain(policy, environ, path, home=home, secrets=held)
 
 
-def _home(environ: dict[str, str], account_home: str) -> str:
-    for candidate in (environ.get("HOME", ""), account_home):
+def current_home(environ: dict[str, str]) -> str:
+    """Return the user's home: HOME if it names a directory, or else that of the account."""
+    for candidate in (environ.get("HOME", ""), _account()[1]):
         if candidate.startswith("/") and candidate.strip("/") and os.path.isdir(candidate):
             return "/" + os.path.normpath(candidate).lstrip("/")
     raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
 
 
-def current_home(environ: dict[str, str]) -> str:
-    """Return the home in which the person's own settings lie: the same that `read` finds."""
+def _account() -> tuple[str, str]:
+    """Return name and home of the account, as far as it has any."""
     try:
-        return _home(environ, "")
-    except ClaudeboxError:
-        try:
-            return _home(environ, pwd.getpwuid(os.getuid()).pw_dir)
-        except KeyError:
-            return _home(environ, "")
+        account = pwd.getpwuid(os.getuid())
+    except KeyError:
+        return "user", ""
+    return account.pw_name, account.pw_dir
 
 
 def current_directory() -> str:

@@ -222,6 +222,12 @@ def start(
             signal.signal(number, handler)
 
 
+def release_signals() -> None:
+    """Take signals again as before a launch, for those who go on when its sandbox has ended."""
+    taken = [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, signal.SIGTSTP, signal.SIGTTOU]
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, taken)
+
+
 def _interrupt(number: int, _frame: object) -> NoReturn:
     _interruptions.append(number)  # the interpreter loses an exception that comes in the midst of an import
     raise Interrupted(number)

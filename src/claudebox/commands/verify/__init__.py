@@ -1,1 +1,1 @@
-"""`--verify`: start the sandbox and try to break out of it."""
+"""`--verify`: start the sandbox of a launch and try to break out of it."""

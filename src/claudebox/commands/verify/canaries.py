@@ -1,6 +1,6 @@
 """Things planted on the host for `--verify`: each of them must be out of reach inside, and all are gone afterwards.
 
-Nothing of the person is touched: canaries stand in claudebox's own state, in the temporary directory and, as a socket,
+Nothing of the user is touched: canaries stand in claudebox's own state, in the temporary directory and, as a socket,
 in the project for the moment.
 """
 
@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 from claudebox import syscalls
 from claudebox.plan import claude_code
@@ -31,7 +32,9 @@ class Canaries:
     def __init__(self, state: str, workdir: str) -> None:
         self.token = f"canary-{secrets.token_hex(12)}"
         self.leftover = f"leftover-{secrets.token_hex(12)}"
-        self.credential = f"canary-{secrets.token_hex(20)}"  # what a broker holds instead of the person's
+        self.credential = f"canary-{secrets.token_hex(20)}"  # what a broker holds instead of the user's
+        self.value = f"canary-{secrets.token_hex(20)}"  # what a broker holds instead of the values of `[[secrets]]`
+        self.planted = 0.0  # when: nothing that is older holds any of them
         self.login = ""  # a file with a login of that
         self.sockets: list[str] = []
         self.secrets: list[str] = []
@@ -51,6 +54,7 @@ class Canaries:
 
     def plant(self) -> None:
         """Put everything in its place."""
+        self.planted = time.time()
         os.environ["CLAUDEBOX_CANARY"] = self.token
         self._directory = tempfile.mkdtemp(prefix="claudebox-verify-")
         secret = os.path.join(self._directory, "secret")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -34,7 +35,7 @@ _NUMBERS = {  # of system calls: keyctl, io_uring_setup, unshare
     "x86_64": (250, 425, 272),
     "aarch64": (219, 425, 97),
 }
-_FILES = 20000  # that are searched
+_CLOCKS = 2.0  # seconds between the clock of a program and that of a file system
 _TIOCLINUX = 0x541C
 _CLONE_NEWUSER = 0x10000000
 _NETLINK_AUDIT = 9
@@ -77,8 +78,7 @@ def environment(spec: Spec) -> str:
     for process in _processes():
         if token in _read(f"/proc/{process}/environ"):
             return f"the canary stands in /proc/{process}/environ"
-    names = {str(name) for name in spec["names"]}  # type: ignore[attr-defined]
-    extra = sorted(set(os.environ) - names - _FROM_SHELL)
+    extra = sorted(set(os.environ) - set(spec["variables"]) - _FROM_SHELL)  # type: ignore[call-overload]
     return f"not in the plan: {', '.join(extra[:5])}" if extra else ""
 
 
@@ -159,7 +159,7 @@ def hidden(spec: Spec) -> str:
 
 
 def secrets(spec: Spec) -> str:
-    """Look for secrets that were just planted beside the person's own."""
+    """Look for secrets that were just planted beside the user's own."""
     for path in _given(spec, "secrets", "no canary could be written"):
         if os.path.lexists(path):
             return f"{path} is visible"
@@ -172,22 +172,35 @@ def login(spec: Spec) -> str:
     return "a refresh token is inside" if b"refreshToken" in _read(path) else ""
 
 
+def _search(spec: Spec, wanted: bytes) -> str:
+    """Look for a value wherever a program could; it is young, so that older files need not be read."""
+    for process in _processes():
+        if any(wanted in _read(f"/proc/{process}/{name}") for name in ("environ", "cmdline")):
+            return f"it stands in the environment or the arguments of process {process}"
+    since = float(str(spec["since"])) - _CLOCKS
+    for place in ("/run", "/etc", "/tmp", "/dev/shm", os.path.expanduser("~"), str(spec["workdir"])):
+        for directory, _, files in os.walk(place):
+            for name in files:
+                path = os.path.join(directory, name)
+                status = os.lstat(path)
+                young = status.st_ctime >= since and stat.S_ISREG(status.st_mode)
+                if young and wanted in _read(path, _LARGEST):
+                    return f"it stands in {path}"
+    return ""
+
+
+def held_secrets(spec: Spec) -> str:
+    """Look for the values that the broker puts in on the way."""
+    (reversed_one,) = _given(spec, "held", "your settings have no `[[secrets]]`, or none that this tier can use")
+    return _search(spec, str(reversed_one)[::-1].encode())
+
+
 def credential(spec: Spec) -> str:
     """Look for the credential that the broker holds wherever a program could, and ask the broker itself."""
     (reversed_one,) = _given(spec, "credential", str(spec.get("no_credential")))
     wanted = str(reversed_one)[::-1].encode()
-    for process in _processes():
-        if any(wanted in _read(f"/proc/{process}/{name}") for name in ("environ", "cmdline")):
-            return f"it stands in the environment or the arguments of process {process}"
-    places = ["/run", "/etc", "/tmp", os.path.expanduser("~"), str(spec["workdir"])]
-    looked = 0
-    for place in places:
-        for directory, _, files in os.walk(place):
-            for name in files:
-                path = os.path.join(directory, name)
-                looked += 1
-                if looked < _FILES and stat.S_ISREG(os.lstat(path).st_mode) and wanted in _read(path):
-                    return f"it stands in {path}"
+    if found := _search(spec, wanted):
+        return found
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(20)
         client.connect(str(spec["broker"]))
@@ -429,6 +442,26 @@ def _writable(path: str) -> bool:
     return True
 
 
+def settings(spec: Spec) -> str:
+    """Compare variables, mounts and the network with what was asked for."""
+    for name, digest in spec["variables"].items():  # type: ignore[attr-defined]
+        if hashlib.sha256(os.fsencode(os.environ.get(name, "\0"))).hexdigest() != digest:
+            return f"the variable {name} is not what it should be"
+    for path, writable, device, inode in spec["asked"]:  # type: ignore[attr-defined]
+        status = os.stat(path)
+        if (status.st_dev, status.st_ino) != (device, inode):
+            return f"{path} is not what was mounted there"
+        if not writable and _writable(path):
+            return f"{path} can be written"
+    shared = os.readlink("/proc/self/ns/net") == spec["network_namespace"]
+    if shared != (spec["network"] == "full"):
+        return f"tier {spec['network']}, and the network is {'that' if shared else 'not that'} of the host"
+    routes = [line.split()[0] for line in _read("/proc/net/route").decode().splitlines()[1:]]
+    if spec["network"] == "none" and routes:
+        return f"tier none, and there is a route by {routes[0]}"
+    return ""
+
+
 def project(spec: Spec) -> str:
     """Write to the project: a sandbox that protects by being useless holds nothing."""
     return "" if _writable(str(spec["workdir"])) else "the project cannot be written"
@@ -466,9 +499,9 @@ def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is 
 
 
 PROBES: tuple[Callable[[Spec], str], ...] = (
-    descriptors, environment, arguments, memory, keyrings, hidden, secrets, login, credential, sockets, abstract,
-    listeners, domains, processes, shared_memory, terminal, user_namespaces, kernel_surface, privileges, limits, names,
-    read_only, project, protected, nix_daemon, survivors,
+    descriptors, environment, arguments, memory, keyrings, hidden, secrets, login, credential, held_secrets, sockets,
+    abstract, listeners, domains, processes, shared_memory, terminal, user_namespaces, kernel_surface, privileges,
+    limits, names, read_only, settings, project, protected, nix_daemon, survivors,
 )  # fmt: skip
 
 

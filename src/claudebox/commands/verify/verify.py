@@ -1,7 +1,7 @@
-"""`--verify`: start the very sandbox that the present flags and project would get, and try to break out of it.
+"""`--verify`: start the very sandbox that these flags, files and this project would get, and try to break out of it.
 
 Canaries are planted on the host, a probe runs inside, and each promise is reported as held, broken, or not testable
-here. It needs no root, asks nothing, and leaves nothing behind.
+here. It needs no root, asks nothing, and leaves nothing behind. Canaries take the place of the user's credentials.
 """
 
 from __future__ import annotations
@@ -16,25 +16,23 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from claudebox import console, state
+from claudebox import console, session, state
+from claudebox.commands import examined
 from claudebox.commands.verify.canaries import Canaries
-from claudebox.config import policy
 from claudebox.errors import ClaudeboxError
-from claudebox.facts import host
-from claudebox.launch import start, supervise
-from claudebox.launch.stubs import Session
-from claudebox.launch.terminal import Terminal
-from claudebox.plan import broker, claude_code
-from claudebox.plan import compose as planning
+from claudebox.launch import placeholder, start
+from claudebox.plan import broker, claude_code, compose
 from claudebox.plan.model import Mount
+from claudebox.syscalls import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from claudebox.config.settings import Settings
+    from claudebox.commands.examined import Examined
     from claudebox.facts.host import Host
     from claudebox.launch.start import Prepared
     from claudebox.plan.model import Plan
+    from claudebox.session import Planned
 
 Status = Literal["held", "broken", "untestable"]
 
@@ -62,6 +60,7 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("secrets", "a secret planted beside them is not there", "SAND-08 SAND-09"),
     ("login", "what renews your login stays out", "AUTH-01 I01 I02"),
     ("credential", "your API key or login is not inside, and the broker does not give it away", "AUTH-01 I03"),
+    ("held_secrets", "values of `[[secrets]]` are not inside, only their placeholders", "SECR-01 A01"),
     ("sockets", "sockets of the host do not answer, not even in the project", "SAND-09 C19"),
     ("abstract", "abstract sockets of the host do not answer", "F15 F16"),
     ("listeners", "services of this machine do not answer", "NET-T NET-01 F01"),
@@ -75,6 +74,7 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("limits", "no core files, and a limit on processes", "A19 H08"),
     ("names", "the name and boot parameters of the machine stay out", "A17"),
     ("read_only", "everything is read-only but what the plan says", "SAND-04 SAND-06 C25"),
+    ("settings", "tier, variables and mounts are those of your flags, files and profile", "PROF-01 E07"),
     ("project", "the project can be worked on", "SAND-05"),
     ("protected", "what your tools obey in the project cannot change", "SEC-04 C20 C22 D05 D06 D21"),
     ("nix_daemon", "the Nix daemon trusts nobody inside, or is not there", "NIXSEC-01 G01 G03"),
@@ -93,17 +93,19 @@ class Finding:
     detail: str = ""
 
 
-def run(environ: dict[str, str], settings: Settings) -> int:
+def run(argv: list[str], environ: dict[str, str]) -> int:
     """Print the findings; 1 if a promise is broken."""
-    if settings.words:
+    wanted = examined.read(argv, environ)
+    if wanted.settings.words:
         raise ClaudeboxError("`--verify` runs its own program", hint="leave out the words for claude")
-    findings = examine(environ, settings)
+    findings = examine(environ, wanted)
     broken = [finding for finding in findings if finding.status == "broken"]
-    if settings.on("json"):
-        document = {"ok": not broken, "promises": [asdict(finding) for finding in findings]}
+    if wanted.settings.on("json"):
+        rows = [asdict(finding) for finding in findings]
+        document = {"ok": not broken, "examined": wanted.document(), "promises": rows}
         console.write([json.dumps(document, indent=2)], descriptor=1)
     else:
-        console.write(_lines(findings), descriptor=1)
+        console.write([*wanted.lines(), *_lines(findings)], descriptor=1)
     return 1 if broken else 0
 
 
@@ -120,7 +122,7 @@ def _lines(findings: list[Finding]) -> Iterator[str]:
 
 def examine(
     environ: dict[str, str],
-    settings: Settings,
+    wanted: Examined,
     *,
     alter: Callable[[Plan], Plan] = lambda plan: plan,
     prepare: Callable[[Plan, Canaries], Prepared] = lambda plan, _: start.prepare(plan),
@@ -129,44 +131,57 @@ def examine(
 
     `alter` and `prepare` exist for tests, which break one protection at a time to see it reported.
     """
-    wishes = policy.decide(settings, home=environ.get("HOME", "/"), workdir=os.getcwd())
-    wishes = wishes.replace(program="exec", words=("true",))
-    first = host.read(wishes, environ)
-    planning.make(wishes, first)  # whatever refuses a launch refuses here, before anything is planted
-    new = [path for path in (first.instance.state, first.instance.directory) if not os.path.lexists(path)]
-    state.create(first.instance, workdir=first.workdir.real, key="", mountpoints=())
-    canaries = Canaries(first.instance.state, first.workdir.real)
+    # Whatever refuses a launch refuses here, before anything is planted.
+    first = session.make_plan(wanted.settings, wanted.policy, environ)
+    instance = first.host.instance
+    made = (instance.state, f"{instance.state}/CLAUDE.md", instance.login, f"{instance.login}/store",
+            os.path.dirname(instance.directory), instance.directory)  # fmt: skip
+    new = [path for path in made if not os.path.lexists(path)]
+    state.create(instance, workdir=first.plan.workdir, key="", mountpoints=())
+    canaries = Canaries(instance.state, first.plan.workdir)
     try:
         canaries.plant()
-        facts = _with_canary(host.read(wishes, {**environ, "CLAUDEBOX_CANARY": canaries.token}), canaries)
-        plan = planning.make(wishes, facts)
-        output = _launch(_with_probe(plan, facts, canaries), facts, alter, lambda plan: prepare(plan, canaries))
+        planned = session.make_plan(
+            wanted.settings,
+            wanted.policy,
+            {**environ, "CLAUDEBOX_CANARY": canaries.token},
+            pretend=lambda facts: _with_canaries(facts, canaries),
+        )
+        plan = alter(_with_probe(planned, canaries))
+        output = _run_probe(planned.replace(plan=plan), prepare(plan, canaries))
         return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
     finally:
         canaries.remove()
-        if new:
-            shutil.rmtree(new[0], ignore_errors=True)
+        for path in new:
+            if os.path.isdir(path):
+                shutil.rmtree(path, ignore_errors=True)
+            elif os.path.lexists(path):
+                os.unlink(path)
 
 
-def _with_canary(facts: Host, canaries: Canaries) -> Host:
-    """Return the same facts with another credential: the person's own has no business in a test."""
+def _with_canaries(facts: Host, canaries: Canaries) -> Host:
+    """Return the same facts with other credentials and values: the user's own have no business in a test."""
     held = {name: canaries.credential for name in claude_code.CREDENTIALS if facts.environ.get(name)}
     login = facts.login.replace(path=canaries.login) if facts.login.usable else facts.login
-    return facts.replace(environ={**facts.environ, **held}, login=login)
+    secrets = tuple(
+        row.replace(value=canaries.value, placeholder=placeholder.shaped_like(canaries.value, os.urandom))
+        for row in facts.held_secrets
+    )
+    return facts.replace(environ={**facts.environ, **held}, login=login, held_secrets=secrets)
 
 
-def _with_probe(plan: Plan, facts: Host, canaries: Canaries) -> Plan:
+def _with_probe(planned: Planned, canaries: Canaries) -> Plan:
     """Return the same plan with the probe as its program."""
-    python = _python(facts)
+    plan, python = planned.plan, _python(planned.host)
     if not python:
         return plan.replace(command=("/bin/sh", "-c", _SHELL))
     program = pkgutil.get_data("claudebox.commands.verify", "probe.py") or b""
-    specification = json.dumps(_specification(plan, facts, canaries)).encode("ascii")
+    specification = json.dumps(_specification(plan, planned.host, canaries)).encode("ascii")
     rows = (
         Mount(_PROBE, "file", "the probe", content=program, mode=0o444),
         Mount(_SPEC, "file", "what the probe tries", content=specification, mode=0o444),
     )
-    return plan.replace(mounts=planning.arrange((*plan.mounts, *rows)), command=(python, "-IS", _PROBE, _SPEC))
+    return plan.replace(mounts=compose.arrange((*plan.mounts, *rows)), command=(python, "-IS", _PROBE, _SPEC))
 
 
 def _python(facts: Host) -> str:
@@ -188,7 +203,12 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
     return {
         "token": canaries.token[::-1],
         "leftover": canaries.leftover,
-        "names": [row.name for row in plan.variables],
+        "variables": {row.name: sha256(os.fsencode(row.value)) for row in plan.variables},
+        "network": plan.network,
+        "network_namespace": os.readlink("/proc/self/ns/net"),
+        "asked": [(row.dest, row.writable, *row.pinned) for row in plan.mounts if row.role == "asked" and row.pinned],
+        "since": canaries.planted,
+        "held": canaries.value[::-1] if plan.secrets else "",
         "hidden": [(fact.path, *fact.identity) for fact in hidden if fact.identity],
         "secrets": canaries.secrets,
         "credential": canaries.credential[::-1] if _holds_credential(plan) else "",
@@ -217,30 +237,17 @@ def _unlisted(canaries: Canaries) -> list[tuple[str, int]]:
             ("claudebox.invalid", 443)]  # fmt: skip
 
 
-def _launch(
-    plan: Plan, facts: Host, alter: Callable[[Plan], Plan], prepare: Callable[[Plan], Prepared]
-) -> dict[str, dict[str, str]]:
+def _run_probe(planned: Planned, prepared: Prepared) -> dict[str, dict[str, str]]:
     """Run the probe and return what it wrote, by promise."""
-    state.create(facts.instance, workdir=plan.workdir, key="", mountpoints=plan.mountpoints, kept=plan.kept)
-    prepared = prepare(alter(plan))
     reading, writing = os.pipe()
     kept = os.dup(1)
-    session = Session(facts.instance)
-    terminal = Terminal()
     try:
-        standing = session.begin(plan.stubs)
         os.dup2(writing, 1)
         os.close(writing)
-        sandbox = start.start(prepared, standing)
-        supervise.wait(sandbox, terminal, detached=plan.detached)
-        for companion in sandbox.companions:
-            companion.finish()
+        session.try_out(planned, prepared)
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-        session.end()
-        watched = {*planning.IGNORED_SIGNALS, *planning.FORWARDED_SIGNALS, signal.SIGCHLD, signal.SIGTSTP}
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, watched)
     os.set_blocking(reading, False)  # whatever survived may hold the other end
     written = b""
     try:

@@ -1,0 +1,226 @@
+"""The pipeline of a session, once: settings → policy → facts → plan → (show | ask → launch → report).
+
+A launch, `--explain`, `--dry-run`, `--check` and `--verify` all go this way, so that what is shown, examined and
+started is the same sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+
+from claudebox import console
+from claudebox.errors import DECLINED, ClaudeboxError
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from claudebox.config.files import Reader
+    from claudebox.config.model import Policy
+    from claudebox.config.settings import Settings
+    from claudebox.facts.host import Host
+    from claudebox.facts.login import Freshness
+    from claudebox.launch.start import Prepared
+    from claudebox.launch.terminal import Terminal
+    from claudebox.plan.model import Plan
+    from claudebox.report.session import Aftermath
+
+
+class Planned(Value):
+    """One sandbox: who asked for what, on which machine, and what follows from that."""
+
+    settings: Settings
+    policy: Policy
+    host: Host
+    plan: Plan
+
+
+def run(argv: list[str], environ: dict[str, str]) -> int:
+    """Show or play the session that these arguments ask for; return the exit status."""
+    flags = read_flags(argv)
+    showing = flags.on("dry_run") or flags.on("explain")
+    settings, files = read_settings(flags, environ, approve=None if showing else _approve)
+    planned = make_plan(settings, decide(settings, environ), environ)
+    return _show(planned) if showing else _play(planned, files, environ)
+
+
+def read_flags(argv: list[str]) -> Settings:
+    """Return what the arguments alone say."""
+    from claudebox.config import settings as table  # noqa: PLC0415 - everything is imported when it is needed
+
+    return table.parse(argv)
+
+
+def read_settings(
+    flags: Settings, environ: dict[str, str], *, approve: Callable[[Iterable[str]], bool] | None = None
+) -> tuple[Settings, Reader | None]:
+    """Return the settings of a launch here, and the reader of files where there are any."""
+    from claudebox.config import settings as table  # noqa: PLC0415
+    from claudebox.facts import host  # noqa: PLC0415
+
+    settings, home = table.merge(flags, environ), host.current_home(environ)
+    if (
+        not settings.all("profile")
+        and not os.path.lexists(f"{home}/.claudebox/config.toml")
+        and not os.path.lexists(".claudebox.toml")
+    ):
+        return settings, None
+    from claudebox.config import files  # noqa: PLC0415 - only where there is one
+
+    reader = files.Reader(home)
+    return files.apply(flags, environ, reader, workdir=host.current_directory(), approve=approve), reader
+
+
+def _approve(request: Iterable[str]) -> bool:
+    """Show what a project file asks for and let the user decide."""
+    console.write(request)
+    try:
+        return console.confirm("Approve exactly this, for this project? [y/N] ", default=False)
+    except ClaudeboxError:  # nobody to ask
+        return False
+
+
+def decide(settings: Settings, environ: dict[str, str]) -> Policy:
+    """Return what the settings ask for here."""
+    from claudebox.config import policy  # noqa: PLC0415
+    from claudebox.facts import host  # noqa: PLC0415
+
+    return policy.decide(settings, home=host.current_home(environ), workdir=host.current_directory())
+
+
+def make_plan(
+    settings: Settings, policy: Policy, environ: dict[str, str], *, pretend: Callable[[Host], Host] | None = None
+) -> Planned:
+    """Look at the machine and decide everything about the sandbox; an examination can `pretend` other facts."""
+    from claudebox.facts import host  # noqa: PLC0415
+    from claudebox.plan import compose  # noqa: PLC0415
+
+    facts = host.read(policy, environ)
+    if pretend is not None:
+        facts = pretend(facts)
+    return Planned(settings, policy, facts, compose.make(policy, facts))
+
+
+def _show(planned: Planned) -> int:
+    from claudebox.plan import explain  # noqa: PLC0415
+
+    plan, settings = planned.plan, planned.settings
+    if settings.on("dry_run"):
+        console.write(explain.dry_run(plan), descriptor=1)
+    elif settings.on("json"):
+        console.write([explain.as_json(plan, settings)], descriptor=1)
+    else:
+        console.write([*explain.tree(plan), *explain.origins(settings)], descriptor=1)
+    return 0
+
+
+def _play(planned: Planned, files: Reader | None, environ: dict[str, str]) -> int:
+    """Show the plan, ask, start it, and stay until its end."""
+    from claudebox.facts.login import Freshness  # noqa: PLC0415
+    from claudebox.launch import start  # noqa: PLC0415
+    from claudebox.plan import claude_code, explain  # noqa: PLC0415
+
+    settings, policy, host, plan = planned.settings, planned.policy, planned.host, planned.plan
+    prepared = start.prepare(plan)
+    console.write(explain.audit(plan))
+    if not settings.on("yes") and not console.confirm("Proceed? [Y/n] ", default=True):
+        return DECLINED
+    start.check_project(prepared)
+    if files is not None:
+        files.save()
+    freshness = None
+    if host.login.known and not claude_code.has_credential(policy, host) and not policy.command:
+        freshness = Freshness(host.login, host.instance, environ)
+    terminal, prelude = _terminal(private=plan.private)
+    remembered: list[Aftermath] = []
+
+    def meanwhile() -> int:
+        from claudebox.launch import supervise  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
+        from claudebox.report import changes  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
+        from claudebox.report.session import Aftermath  # noqa: PLC0415
+
+        remembered.append(Aftermath(plan, policy, host))
+        return remembered[0].record.descriptor
+
+    key = claude_code.key_tail(plan.variables)
+    try:
+        status = launch(planned, prepared, terminal, prelude, key=key, freshness=freshness, meanwhile=meanwhile)
+    except start.Interrupted as interruption:
+        for aftermath in remembered:
+            aftermath.record.write("end", {"status": 128 + interruption.number})
+        return 128 + interruption.number
+    except ClaudeboxError as error:
+        for aftermath in remembered:
+            aftermath.record.write("end", {"status": error.status})
+        raise
+    (aftermath,) = remembered
+    aftermath.conclude(status, settings.one("receipt").value)
+    if policy.program == "client" and not policy.command:
+        from claudebox.report import resume_hint  # noqa: PLC0415
+
+        resume_hint.say(host.instance, aftermath.started, login_known=host.login.known)
+    return status
+
+
+def launch(
+    planned: Planned,
+    prepared: Prepared,
+    terminal: Terminal,
+    prelude: Callable[[], None] | None = None,
+    *,
+    key: str = "",
+    freshness: Freshness | None = None,
+    meanwhile: Callable[[], int] | None = None,
+) -> int:
+    """Start the sandbox, wait for its end and take away what was made for it; return the status of the payload.
+
+    `key` is the end of an API key that the client inside is to accept without asking.
+    """
+    from claudebox import state  # noqa: PLC0415
+    from claudebox.launch import start  # noqa: PLC0415
+    from claudebox.launch.stubs import Session  # noqa: PLC0415
+
+    plan, instance = planned.plan, planned.host.instance
+    state.create(instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
+    if freshness is not None:
+        freshness.bring()
+    stubs = Session(instance)
+    try:
+        standing = stubs.begin(plan.stubs)
+        sandbox = start.start(prepared, standing, prelude, meanwhile=meanwhile)
+        from claudebox.launch import supervise  # noqa: PLC0415 - loaded while bwrap was at work
+
+        chore = freshness.look if freshness is not None else None
+        status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)
+    finally:
+        stubs.end()
+    terminal.restore(abnormal=status > 128)
+    for companion in sandbox.companions:
+        for note in companion.finish():
+            console.note(note)
+    return status
+
+
+def try_out(planned: Planned, prepared: Prepared) -> int:
+    """Launch for the sake of an examination: nobody is asked, no log is written, and the caller goes on afterwards."""
+    from claudebox.launch import start  # noqa: PLC0415
+    from claudebox.launch.terminal import Terminal  # noqa: PLC0415
+
+    try:
+        return launch(planned, prepared, Terminal())
+    except start.Interrupted:
+        raise KeyboardInterrupt from None
+    finally:
+        start.release_signals()
+
+
+def _terminal(*, private: bool) -> tuple[Terminal, Callable[[], None] | None]:
+    if private:
+        from claudebox.launch.pty import PrivateTerminal  # noqa: PLC0415 - only for those who want one
+
+        proxy = PrivateTerminal()
+        return proxy, proxy.prelude
+    from claudebox.launch.terminal import Terminal  # noqa: PLC0415
+
+    return Terminal(), None
