@@ -78,7 +78,7 @@ PURE = ("tables", "plan", "config", "errors", "values")
 NOT_PURE = ("config.files", "config.trust", "config.syntax", "config.validate")
 # Processes of their own, and what is not a launch: never imported at the top of a module that a launch loads.
 OFF_THE_PATH = (
-    "broker", "commands", "demo", "config.syntax", "config.validate", "facts.detect_secrets", "facts.nix_query",
+    "broker", "commands", "demo", "config.syntax", "config.validate", "facts.nix_query",
     "facts.secret_scan", "launch.nix_build", "launch.pty", "launch.pty_filter", "launch.token_refresh",
     "report.fingerprints", "report.leaked_values", "report.receipt", "report.resume_hint",
 )  # fmt: skip

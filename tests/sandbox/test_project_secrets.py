@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import need
 from tests.sandbox import repositories
 
 MASK = ("--project-secrets", "mask")
@@ -171,47 +168,24 @@ def test_a_dry_run_writes_nothing_and_shows_no_value(hoard):
     assert not os.path.exists(f"{hoard.box.home}/.claudebox")
 
 
-def test_the_detector_finds_more_and_is_asked_once_per_content(user_box):
+def test_values_that_look_random_are_found_under_harmless_names(user_box):
     # proves A20
-    need(importlib.util.find_spec("detect_secrets"), "detect-secrets (requirements of the tests)")
-    repositories.make(user_box)
-    value = "AIza" + "SyD4fGh7Jk9LmN2pQr5StV8wXyZ1aBcDeF" + "0"
-    user_box.write(".env", f"PORT=1\nSQUARE=sq0csp-{'aB3-xY9_zQ' * 4}aaa\nWHERE={value}\n")
-    command = (sys.executable, "-I", user_box.program, "-y", "--exec", "--", "true")
-    first = user_box.host(*command).stderr
-    assert "not installed" not in first
-    assert ".env:2,3" in first
-    (remembered,) = Path(user_box.home, ".claudebox/cache").iterdir()
-    assert remembered.read_text().split() in (["2"], ["2", "3"])
-    assert remembered.stat().st_mode & 0o777 == 0o600
-    stamp = remembered.stat().st_mtime_ns
-    assert user_box.host(*command).stderr.count(".env:2,3") == 1
-    assert remembered.stat().st_mtime_ns == stamp
-    plain = user_box.sh("true").stderr
-    assert ".env:2,3" in plain, "what is remembered serves a claudebox without the detector"
+    checkout = repositories.make(user_box)
+    checkout.sh(
+        "git config branch.x.merge refs/heads/feature-0123456789-abcdef; git config user.url https://u@x.example"
+    )
+    token = f"sq0csp-{'aB3-xY9_zQ' * 4}aaa"
+    google = "AIza" + "SyD4fGh7Jk9LmN2pQr5StV8wXyZ1aBcDeF" + "0"
+    user_box.write(".env", f"PORT=1\nSQUARE={token}\nWHERE={google}\nPLACE=/srv/data/0123456789abcdef\n")
+    said = user_box.sh("true").stderr
+    assert ".env:2,3" in said
+    assert ".env:2,3," not in said
 
-
-@pytest.mark.parametrize(
-    ("program", "note"),
-    [
-        ("import time; time.sleep(60)", "took too long"),
-        ("import sys; sys.exit(1)", "failed"),
-        ("print('[1, 2')", "failed"),
-        ("print('[\"/etc/passwd\", [1]]'); print('null')", "failed"),
-    ],
-)
-def test_a_detector_that_hangs_fails_or_lies_stops_nothing_and_is_told(user_box, altered, program, note):
-    # proves E08, A20
-    repositories.make(user_box)
-    user_box.write(".env", f"API_KEY={SECRET}\n")
-    base = altered(user_box)
-    Path(base, "src/claudebox/facts/detect_secrets.py").write_text(program)
-    started = time.monotonic()
-    result = user_box.sh("cat .env", flags=MASK)
-    assert time.monotonic() - started < 10
-    assert result.returncode == 0
-    assert SECRET not in result.stdout
-    assert note in result.stderr
+    shown = user_box.sh("cat .env; git config branch.x.merge", flags=MASK).stdout
+    assert "PORT=1\n" in shown
+    assert token not in shown
+    assert google not in shown
+    assert "refs/heads/feature-0123456789-abcdef\n" in shown
 
 
 def test_a_project_without_suspects_imports_nothing_for_it(user_box):

@@ -75,7 +75,6 @@ class Host(Value):
     sockets: tuple[str, ...] = ()  # in the project and in what is mounted besides
     guarded: tuple[Guarded, ...] = ()
     leaks: tuple[Leak, ...] = ()  # files of the project that hold secrets
-    leaks_note: str = ""  # how far they could be recognised
     held: tuple[Held, ...] = ()
     client: programs.Client | None = None
     client_problem: ClaudeboxError | None = None
@@ -104,7 +103,6 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     client, client_problem = _client(home, path, workdir.real)
     repository = git.find(workdir.real, uid, home, environ)
     instance = instances.locate(home, repository.main if repository else workdir.real)
-    leaks, leaks_note = project.leaks(policy, workdir.real, repository, instance)
     own_files, held = _own_files(f"{home}/.claudebox", workdir.real)
     seen: dict[str, int] = {}
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
@@ -157,8 +155,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         ),
         guarded=(*protected.look(workdir.real, repository, instance), *own_files),
         held=held,
-        leaks=leaks,
-        leaks_note=leaks_note,
+        leaks=project.leaks(policy, workdir.real, repository),
         client=client,
         client_problem=client_problem,
         sources=sources,

@@ -12,29 +12,26 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.facts.git import Repository
     from claudebox.facts.model import Leak
-    from claudebox.state import Instance
 
 _SCAN_LIMIT = 4096  # entries of a directory that are looked at
 _SCAN_DIRECTORIES = 64  # below the project that are looked into for files that are named like secrets
 _NOT_LOOKED_INTO = frozenset((".git", "node_modules", ".venv", "venv", "target", "__pycache__", ".tox", ".mypy_cache"))
 
 
-def leaks(
-    policy: Policy, workdir: str, repository: Repository | None, instance: Instance
-) -> tuple[tuple[Leak, ...], str]:
+def leaks(policy: Policy, workdir: str, repository: Repository | None) -> tuple[Leak, ...]:
     """Look into files that are named like secrets, and into the addresses that git knows."""
     if policy.project_secrets == "allow":
-        return (), ""
+        return ()
     suspects = _suspects(workdir)
     config = os.path.join(repository.common_dir, "config") if repository and repository.common_dir else ""
     content = read_small(config, limit=1 << 20) or b"" if config else b""
     if (b"://" in content and b"@" in content) or b"extraheader" in content.lower():
         suspects.append(config)
     if not suspects:
-        return (), ""
+        return ()
     from claudebox.facts.secret_scan import examine  # noqa: PLC0415 - only where something is named like a secret
 
-    return examine(tuple(suspects), f"{instance.state}/cache", record=policy.record)
+    return examine(tuple(suspects))
 
 
 def _suspects(workdir: str) -> list[str]:

@@ -1,7 +1,6 @@
 """Secrets in files of the project: where they are, and the same file without them.
 
-Off the launch path: imported only where a file is named like a secret, or an address of git carries a password. Files
-that did not change are not examined again; what is remembered is a digest and numbers of lines, never a value.
+Off the launch path: imported only where a file is named like a secret, or an address of git carries a password.
 """
 
 from __future__ import annotations
@@ -9,10 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 
-from claudebox import syscalls
 from claudebox.facts.model import Leak
 from claudebox.files import read_small
 from claudebox.tables.secret_patterns import VALUE_PREFIXES, name_looks_secret, value_looks_secret
@@ -23,8 +19,6 @@ if TYPE_CHECKING:
 
 _LIMIT = 1 << 20
 _MOST_FILES = 64
-_PATIENCE = 2.0  # seconds for the detector
-_RULES = b"2"  # changes when what is remembered would be found otherwise
 _BINARY = (".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk")
 _PAIR = re.compile(r"""^(\s*(?:export\s+)?["']?)([\w.\-/:@]+?)(["']?\s*(?:=|:(?=[\s"']|$))\s*)(.*)$""", re.ASCII)
 _PASSWORD = re.compile(r"(://[^/\s:@]*:)([^/\s@]+)(@)")
@@ -39,82 +33,22 @@ _HARMLESS = re.compile(
 _RANDOM = re.compile(r"^(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/=_\-]{20,}$")
 
 
-def examine(paths: tuple[str, ...], cache: str, *, record: bool) -> tuple[tuple[Leak, ...], str]:
-    """Return the files that hold secrets, and a word about how far they could be recognised."""
+def examine(paths: tuple[str, ...]) -> tuple[Leak, ...]:
+    """Return the files that hold secrets."""
     found: list[Leak] = []
-    contents = {path: read_small(path, limit=_LIMIT) for path in paths[:_MOST_FILES]}
-    known, note = _detected({path: content for path, content in contents.items() if content}, cache, record=record)
-    for path, content in contents.items():
+    for path in paths[:_MOST_FILES]:
+        content = read_small(path, limit=_LIMIT)
         name = os.path.basename(path).lower()
         if name.endswith(_BINARY) or content is None or b"\0" in content:
             if content != b"":
                 found.append(Leak(path, (), b""))  # a key store, or too large to look at: nothing of it is shown
             continue
         text = content.decode("utf-8", "surrogateescape")
-        lines = sorted({number for number, _ in _lines(text, name)} | set(known.get(path, ())))
+        lines = sorted({number for number, _ in _lines(text, name)})
         if lines:
             shadow = _shadow(text, name, set(lines)).encode("utf-8", "surrogateescape")
             found.append(Leak(path, tuple(lines), shadow))
-    return tuple(found), note
-
-
-def _detected(contents: dict[str, bytes], cache: str, *, record: bool) -> tuple[dict[str, list[int]], str]:
-    """Ask the detector about files that it has not seen with this content."""
-    digests = {path: syscalls.sha256(_RULES + content)[:32] for path, content in contents.items()}
-    known: dict[str, list[int]] = {}
-    for path, digest in digests.items():
-        remembered = read_small(f"{cache}/{digest}")
-        if remembered is not None:
-            known[path] = [int(word) for word in remembered.split() if word.isdigit()]
-    unknown = [path for path in contents if path not in known]
-    if not unknown:
-        return known, ""
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "detect_secrets.py")
-    try:
-        answer = subprocess.run(
-            [sys.executable, "-I", program, *unknown],
-            cwd="/",
-            env={"LANG": "C.UTF-8"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return known, "recognised by shape only: detect-secrets took too long"
-    except OSError:
-        return known, "recognised by shape only: detect-secrets could not be started"
-    if answer.returncode == 3:
-        return known, "recognised by shape only: detect-secrets is not installed"
-    try:
-        rows = [(str(path), [int(number) for number in numbers]) for path, numbers in _answers(answer.stdout)]
-    except (ValueError, TypeError):
-        rows = []
-    if answer.returncode or not rows:
-        return known, "recognised by shape only: detect-secrets failed"
-    for path, numbers in rows:
-        if path in digests:
-            known[path] = numbers
-            if record:
-                _remember(cache, digests[path], numbers)
-    return known, ""
-
-
-def _answers(output: bytes) -> Iterator[tuple[str, list[int]]]:
-    for line in output.splitlines():
-        path, numbers = json.loads(line)
-        yield path, numbers
-
-
-def _remember(cache: str, digest: str, numbers: list[int]) -> None:
-    try:
-        os.makedirs(cache, mode=0o700, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        descriptor = os.open(f"{cache}/{digest}", flags, 0o600)
-    except OSError:
-        return
-    os.write(descriptor, " ".join(str(number) for number in numbers).encode())
-    os.close(descriptor)
+    return tuple(found)
 
 
 def _lines(text: str, name: str) -> Iterator[tuple[int, str]]:
@@ -140,7 +74,9 @@ def _lines(text: str, name: str) -> Iterator[tuple[int, str]]:
             continue
         value = pair[4].strip().rstrip(",;").strip("\"'")
         named = name_looks_secret(pair[2].rsplit(":", 1)[-1]) and len(value) >= 4 and not _HARMLESS.match(value)
-        if named or value_looks_secret(value) or ("htpasswd" in name and value):
+        # In a file that is named like a secret, whatever looks random is one; the values of git are names and digests.
+        random = name != "config" and _RANDOM.match(value) and not _HARMLESS.match(value)
+        if named or random or value_looks_secret(value) or ("htpasswd" in name and value):
             yield number, line
 
 

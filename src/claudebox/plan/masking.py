@@ -31,11 +31,10 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
         return
     named = ", ".join(_place(leak, host.workdir.real) for leak in host.leaks[:_FILES])
     more = f" and {len(host.leaks) - _FILES} more" if len(host.leaks) > _FILES else ""
-    note = f" ({host.leaks_note})" if host.leaks_note else ""
     if policy.project_secrets == "mask":
-        yield f"secrets in the project are shadowed inside: {named}{more}{note}"
+        yield f"secrets in the project are shadowed inside: {named}{more}"
     else:
-        yield f"secrets in the project can be read inside: {named}{more}; `--project-secrets mask` hides them{note}"
+        yield f"secrets in the project can be read inside: {named}{more}; `--project-secrets mask` hides them"
 
 
 def _place(leak: Leak, workdir: str) -> str:
