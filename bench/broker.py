@@ -29,8 +29,8 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
 from claudebox.launch.broker import Companion  # noqa: E402
-from claudebox.plan import claude_code  # noqa: E402
-from claudebox.plan.model import Broker, Service  # noqa: E402
+from claudebox.plan.model import ApiConfig, Broker, Endpoint, Trust  # noqa: E402
+from claudebox.tables import agent  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -150,9 +150,7 @@ class Way:
 def ask(stream: socket.socket, path: str) -> tuple[float, float]:
     """Return after how many seconds the first and the last byte of an answer came."""
     target = f"/v1/messages?{path}"
-    head = (
-        f"POST {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {claude_code.PLACEHOLDER}\r\ncontent-length: {BODY}\r\n\r\n"
-    )
+    head = f"POST {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {agent.PLACEHOLDER}\r\ncontent-length: {BODY}\r\n\r\n"
     begun = time.perf_counter()
     stream.sendall(head.encode() + bytes(BODY))
     buffer = memoryview(bytearray(1 << 20))
@@ -189,7 +187,7 @@ def reader() -> Iterator[Callable[[Way, str, int], float]]:
                 "ca": way.certificate,
                 "path": f"/v1/messages?{path}",
                 "body": body,
-                "key": claude_code.PLACEHOLDER,
+                "key": agent.PLACEHOLDER,
             }
             process.stdin.write(json.dumps(order) + "\n")
             process.stdin.flush()
@@ -229,20 +227,18 @@ def many(way: Way) -> tuple[float, float]:
 @contextlib.contextmanager
 def broker(port: int, certificate: str) -> Iterator[tuple[str, int]]:
     """Run a broker for this upstream, without a sandbox; yield its socket and its process."""
-    config: dict[str, object] = {
-        "upstream": ("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port, ""),
-        "placeholder": claude_code.PLACEHOLDER,
-        "credentials": {"ANTHROPIC_API_KEY": "the-real-key"},
-        "login": "",
-        "egress": {"SSL_CERT_FILE": certificate} if certificate else {},
-        "ca_bundle": "",
-    }
+    config = ApiConfig(
+        Endpoint("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port),
+        agent.PLACEHOLDER,
+        credentials=(("ANTHROPIC_API_KEY", "the-real-key"),),
+        trust=Trust(certificate),
+    )
     libraries = tuple(path for path in sys.path if os.path.isdir(f"{path}/h11"))
-    companion = Companion(Broker((Service("api", config),), libraries, ("api",)))
+    companion = Companion(Broker(config, libraries=libraries, sockets=("model_api",)))
     companion.open()
     try:
         companion.begin()
-        yield companion.sources()["api"], companion._process  # noqa: SLF001
+        yield companion.sources()["model_api"], companion._process  # noqa: SLF001
     finally:
         for note in companion.finish():
             print(note, file=sys.stderr)

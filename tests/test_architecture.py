@@ -15,7 +15,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src/claudebox"
 
 # A folder is a phase. What each may import at run time, by prefix of the dotted name; `ROOT` stands for the files at
 # the top that every phase may use. A folder that is not in the table may import everything.
-ROOT = ("build_paths", "console", "errors", "files", "state", "syscalls", "values")
+ROOT = ("build_paths", "console", "errors", "files", "host_proxy", "state", "syscalls", "values")
 BORDERS = {
     "tables": (),
     "config": (*ROOT, "tables", "config"),
@@ -24,16 +24,14 @@ BORDERS = {
     "launch": (*ROOT, "tables", "launch", "network", "plan.model", "plan.bwrap_args", "facts.model"),
     "report": (*ROOT, "tables", "report", "plan.model", "facts.model"),
     "network": (*ROOT, "tables", "network", "plan.model", "config.domains"),
-    "broker": (*ROOT, "tables", "broker", "network", "plan.model", "config.domains"),
+    "broker": (*ROOT, "tables", "broker", "network", "launch.broker_wire", "plan.model", "config.domains"),
 }
 # Imports across a border that have not gone yet; this table only ever shrinks.
 NOT_YET: dict[str, set[str]] = {
-    "broker.main": {"launch.broker"},
-    "broker.model_api.credentials": {"facts.login", "launch.token_refresh", "plan.claude_code"},
-    "broker.model_api.service": {"launch.token_refresh", "plan.claude_code"},
+    "broker.model_api.credentials": {"facts.login", "launch.token_refresh"},
+    "broker.model_api.service": {"launch.token_refresh"},
     "config.parsers": {
         "facts.toolchains",
-        "plan.claude_code",
         "plan.environment",
         "plan.nix_references",
         "plan.secrets",
@@ -41,33 +39,28 @@ NOT_YET: dict[str, set[str]] = {
     "config.policy": {"plan.network", "plan.secrets"},
     "config.validate": {"plan.environment"},
     "facts.host": {"launch.secret_values", "plan.git_credential"},
-    "facts.login": {"plan.claude_code"},
     "facts.nix": {"launch.nix_packages"},
     "facts.nix_query": {"plan.nix_references"},
     "facts.protected": {"launch.stubs"},
     "files": {"facts.model"},
-    "launch.network": {"facts.uplink", "plan.network"},
+    "launch.network": {"facts.uplink"},
     "launch.nix_build": {"facts.nix_model"},
     "launch.nix_packages": {"facts.nix_model", "plan.nix_references"},
     "launch.nix_relay": {"facts.nix_handshake", "facts.nix_model"},
     "launch.secret_values": {"config.domains", "facts.programs"},
     "launch.start": {"plan.compose"},
     "launch.supervise": {"plan.compose"},
-    "launch.token_refresh": {"facts.login", "plan.claude_code"},
+    "launch.token_refresh": {"facts.login"},
     "network.netns": {"launch.process"},
-    "network.redirect": {"plan.network"},
     "plan.explain": {"config.options"},
     "plan.extras": {"facts.toolchains"},
     "plan.git_credential": {"launch.secret_values"},
     "plan.mounts": {"facts.git"},
     "plan.secrets": {"config.parsers"},
     "report.fingerprints": {"broker.inject.substitute"},
-    "report.leaked_values": {"plan.claude_code"},
     "report.receipt": {"commands.log"},
-    "report.resume_hint": {"plan.claude_code"},
     "report.session": {"launch.session_log", "launch.stubs"},
     "state": {"plan.claude_code"},
-    "tables.barred_ranges": {"plan.model"},
 }
 # Files at the top that phases rest on; they rest on nothing but one another.
 FOUNDATION = {*ROOT, "__init__"}

@@ -130,7 +130,7 @@ def _play(planned: Planned, files: Reader | None, environ: dict[str, str]) -> in
     if files is not None:
         files.save()
     freshness = None
-    if host.login.known and not claude_code.has_credential(policy, host) and not policy.command:
+    if host.login.known and not plan.holds_credential and not policy.command:
         freshness = Freshness(host.login, host.instance, environ)
     terminal, prelude = _terminal(private=plan.private)
     remembered: list[Aftermath] = []

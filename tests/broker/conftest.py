@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from claudebox.launch.broker import Companion
-from claudebox.plan import claude_code
-from claudebox.plan.model import Broker, Service
+from claudebox.plan.model import ApiConfig, Broker, Endpoint, Trust
+from claudebox.tables import agent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,17 +149,13 @@ def upstream(certificate):
 @contextlib.contextmanager
 def running(port: int, certificate: str = "", **changes: object) -> Iterator[Companion]:
     """Run a broker; `changes` are parts of the configuration of its service."""
-    config: dict[str, object] = {
-        "upstream": ("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port, ""),
-        "placeholder": claude_code.PLACEHOLDER,
-        "credentials": {"ANTHROPIC_API_KEY": KEY},
-        "login": "",
-        "login_owner": "",
-        "egress": {"SSL_CERT_FILE": certificate} if certificate else {},
-        "ca_bundle": "",
-        **changes,
-    }
-    companion = Companion(Broker((Service("api", config),), LIBRARIES, ("api",)))
+    config = ApiConfig(
+        Endpoint("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port),
+        agent.PLACEHOLDER,
+        credentials=(("ANTHROPIC_API_KEY", KEY),),
+        trust=Trust(certificate),
+    ).replace(**changes)
+    companion = Companion(Broker(config, libraries=LIBRARIES, sockets=("model_api",)))
     companion.open()
     try:
         companion.begin()
@@ -176,7 +172,7 @@ def broker():
         def start(served: Upstream | int, **changes: object) -> Callable[[], Caller]:
             port, secret = (served, "") if isinstance(served, int) else (served.port, served.certificate)
             companion = stack.enter_context(running(port, secret, **changes))
-            path = companion.sources()["api"]
+            path = companion.sources()["model_api"]
             return lambda: stack.enter_context(Caller(path))
 
         yield start
@@ -204,7 +200,7 @@ class Caller:
     def ask(self, method: str = "POST", path: str = "/v1/messages", body: bytes = b"", headers: str = "") -> None:
         """Send a request with the placeholder."""
         length = f"content-length: {len(body)}\r\n" if body or method == "POST" else ""
-        head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nx-api-key: {claude_code.PLACEHOLDER}\r\n{headers}{length}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nx-api-key: {agent.PLACEHOLDER}\r\n{headers}{length}\r\n"
         self.say(head.encode() + body)
 
     def head(self) -> tuple[int, dict[str, str]]:

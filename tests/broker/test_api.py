@@ -8,7 +8,9 @@ import socket
 import pytest
 from tests.broker.conftest import KEY
 
-from claudebox.plan import claude_code
+from claudebox.host_proxy import HostProxy
+from claudebox.plan.model import Endpoint, Trust
+from claudebox.tables import agent
 
 
 def words(content: bytes) -> tuple[str, str]:
@@ -45,10 +47,10 @@ def test_the_placeholder_becomes_the_key_on_the_way_to_the_upstream(upstream, br
 )
 def test_each_kind_of_credential_goes_where_the_client_would_put_it(upstream, broker, held, sent):
     served = upstream(lambda visit: visit.reply())
-    caller = broker(served, credentials=held)()
+    caller = broker(served, credentials=tuple(held.items()))()
 
     caller.say(
-        f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nAuthorization: Bearer {claude_code.PLACEHOLDER}\r\n"
+        f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nAuthorization: Bearer {agent.PLACEHOLDER}\r\n"
         "content-length: 0\r\n\r\n".encode()
     )
 
@@ -60,7 +62,7 @@ def test_each_kind_of_credential_goes_where_the_client_would_put_it(upstream, br
 def test_a_prefix_of_the_upstream_stands_before_every_path(upstream, broker):
     served = upstream(lambda visit: visit.reply())
     address = ("http", "127.0.0.1", served.port, "/gate/way")
-    caller = broker(served, upstream=address)()
+    caller = broker(served, endpoint=Endpoint(*address))()
 
     caller.ask(path="/v1/messages?beta=true")
 
@@ -102,7 +104,7 @@ def test_only_what_the_client_needs_is_asked_for(upstream, broker, method, targe
     connect = broker(served)
     caller = connect()
 
-    caller.say(f"{method} {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {claude_code.PLACEHOLDER}\r\n\r\n".encode())
+    caller.say(f"{method} {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {agent.PLACEHOLDER}\r\n\r\n".encode())
 
     found, content = caller.answer()
     assert found == status
@@ -163,7 +165,7 @@ def test_an_upstream_that_is_down_is_told_in_the_shape_of_the_api(broker):
 
 def test_a_certificate_that_the_host_does_not_trust_is_told_and_nothing_is_sent(upstream, broker):
     served = upstream(lambda visit: visit.reply(), secure=True)
-    connect = broker(served, egress={})
+    connect = broker(served, trust=Trust())
     caller = connect()
 
     caller.ask()
@@ -173,10 +175,10 @@ def test_a_certificate_that_the_host_does_not_trust_is_told_and_nothing_is_sent(
     assert "cannot be trusted" in words(content)[1]
 
 
-@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"])
+@pytest.mark.parametrize("name", ["bundle", "extra"])
 def test_authorities_of_the_host_are_trusted(upstream, broker, name):
     served = upstream(lambda visit: visit.reply(), secure=True)
-    caller = broker(served, egress={name: served.certificate})()
+    caller = broker(served, trust=Trust(**{name: served.certificate}))()
 
     caller.ask()
 
@@ -198,8 +200,8 @@ def test_the_proxy_of_the_host_carries_it(upstream, broker):
     proxy = upstream(tunnel)
     caller = broker(
         served,
-        upstream=("https", "nowhere.invalid", 443, ""),
-        egress={"HTTPS_PROXY": f"http://me:secret@127.0.0.1:{proxy.port}", "SSL_CERT_FILE": served.certificate},
+        endpoint=Endpoint("https", "nowhere.invalid", 443),
+        proxy=HostProxy("127.0.0.1", proxy.port, login="me:secret"),
     )()
 
     caller.ask()

@@ -10,9 +10,9 @@ from tests.broker.conftest import KEY
 
 from claudebox.broker.http import messages
 from claudebox.broker.http.messages import Chunks, Malformed
-from claudebox.plan import claude_code
+from claudebox.tables import agent
 
-AUTH = f"x-api-key: {claude_code.PLACEHOLDER}\r\n".encode()
+AUTH = f"x-api-key: {agent.PLACEHOLDER}\r\n".encode()
 START = b"POST /v1/messages HTTP/1.1\r\nhost: x\r\n" + AUTH
 HIDDEN = b"GET /api/hello HTTP/1.1\r\nhost: x\r\n\r\n"
 CASES = {

@@ -13,7 +13,9 @@ import pytest
 from tests.broker.conftest import Caller, running
 from tests.client.anthropic import Anthropic
 
-from claudebox.plan import claude_code
+from claudebox.host_proxy import find_proxy
+from claudebox.plan.model import Endpoint, Trust
+from claudebox.tables import agent
 
 HOUR = 3600
 
@@ -31,7 +33,7 @@ def log_in(tmp_path, tokens, *, expires):
     path = directory / ".credentials.json"
     login = {"accessToken": tokens[0], "refreshToken": tokens[1], "expiresAt": int((time.time() + expires) * 1000)}
     document = {
-        claude_code.TOKENS: {**login, "scopes": ["user:inference"], "subscriptionType": "max"},
+        agent.TOKENS: {**login, "scopes": ["user:inference"], "subscriptionType": "max"},
         "other": {"kept": 1},
     }
     new = directory / "new"
@@ -47,19 +49,22 @@ def read(path):
 @contextlib.contextmanager
 def session(hosts, path):
     """Run a broker that holds a login; yield a function that asks for a message."""
+    proxy, _ = find_proxy({"HTTPS_PROXY": hosts.proxy})
     changes = {
-        "upstream": ("https", "api.anthropic.com", 443, ""),
-        "credentials": {},
+        "endpoint": Endpoint("https", "api.anthropic.com", 443),
+        "credentials": (),
         "login": path,
         "login_owner": "host",
-        "egress": {"HTTPS_PROXY": hosts.proxy, "SSL_CERT_FILE": hosts.certificate},
+        "trust": Trust(hosts.certificate),
+        "proxy": proxy,
+        "login_proxy": proxy,
     }
     with running(0, **changes) as companion:
-        place = companion.sources()["api"]
+        place = companion.sources()["model_api"]
 
         def ask(body: bytes = b"{}"):
             with Caller(place) as caller:
-                head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {claude_code.PLACEHOLDER}\r\n"
+                head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {agent.PLACEHOLDER}\r\n"
                 caller.say(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
                 return caller.answer()
 
@@ -89,8 +94,8 @@ def test_a_login_near_its_end_is_renewed_before_it_is_used(hosts, tmp_path):
     assert hosts.renewals == ["refresh-host"]
     assert hosts.messages == ["access-renewed-1"] * 3
     document = read(path)
-    assert document[claude_code.TOKENS]["refreshToken"] == "refresh-renewed-1"
-    assert document[claude_code.TOKENS]["subscriptionType"] == "max"
+    assert document[agent.TOKENS]["refreshToken"] == "refresh-renewed-1"
+    assert document[agent.TOKENS]["subscriptionType"] == "max"
     assert document["other"] == {"kept": 1}
     assert os.stat(path).st_mode & 0o777 == 0o600
     assert [name for name in os.listdir(os.path.dirname(path)) if "lock" in name] == []
@@ -154,7 +159,7 @@ def test_twenty_sessions_renew_once_and_nobody_is_logged_out(hosts, tmp_path):
 
     assert statuses == [200] * 20
     assert hosts.renewals == ["refresh-host"]
-    assert read(path)[claude_code.TOKENS]["refreshToken"] == "refresh-renewed-1"
+    assert read(path)[agent.TOKENS]["refreshToken"] == "refresh-renewed-1"
 
 
 def test_a_login_that_is_refused_is_told_and_not_tried_again_and_again(hosts, tmp_path):

@@ -17,12 +17,12 @@ from claudebox.errors import ClaudeboxError
 from claudebox.facts import broker_libraries
 from claudebox.launch import broker as start
 from claudebox.launch.broker import Companion
-from claudebox.plan.model import Broker, Service
+from claudebox.plan.model import Broker, InjectConfig, InjectedSecret
 
 
 def asked(companion) -> bool:
     """Tell whether the broker answers."""
-    with Caller(companion.sources()["api"]) as caller:
+    with Caller(companion.sources()["model_api"]) as caller:
         caller.say(b"GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n")
         return caller.head()[0] == 403
 
@@ -105,7 +105,7 @@ def test_a_directory_of_a_living_launcher_stays(tmp_path):
 
 def test_the_names_of_its_sockets_go_when_they_are_bound():
     with running(1) as companion:
-        path = companion.sources()["api"]
+        path = companion.sources()["model_api"]
         assert os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
         with contextlib.closing(Caller(path).channel) as early:
             companion.attach(0)
@@ -115,11 +115,12 @@ def test_the_names_of_its_sockets_go_when_they_are_bound():
 
 
 def test_a_broker_that_cannot_start_says_why_in_one_line():
-    broken = Broker((Service("no_such_service", {}),), LIBRARIES, (), awaited=True)
+    secret = InjectedSecret("TOKEN", "value-value", "other-other", (("a.example", 443),))
+    broken = Broker(inject=InjectConfig((secret,), bundle="/no/such/bundle"), libraries=LIBRARIES, awaited=True)
     companion = Companion(broken)
     companion.open()
     companion.begin()
-    with pytest.raises(ClaudeboxError, match="did not start: 'no_such_service'"):
+    with pytest.raises(ClaudeboxError, match=r"did not start: .* /no/such/bundle, cannot be read"):
         companion.attach(0)
     companion.finish()
 

@@ -24,8 +24,9 @@ sys.path.insert(0, {source!r})
 from claudebox.commands import examined
 from claudebox.commands.verify import verify
 from claudebox.launch import start
-from claudebox.plan import claude_code, explain
-from claudebox.plan.model import Mount, Variable
+from claudebox.plan import explain
+from claudebox.plan.model import Domain, Mount, Variable
+from claudebox.tables import agent
 HOME = os.environ["HOME"]
 NOTHING = bytes.fromhex("060000000000ff7f")  # a filter that allows everything
 def spec(plan):
@@ -37,13 +38,12 @@ def rows(plan, keep=lambda row: True, more=()):
 def show(path):
     return Mount(path, "ro-bind", "broken on purpose", path)
 def held(plan):
-    return plan.broker.services[0].config["login"]
+    return plan.broker.model_api.login
 def changed(plan, dest, **what):
     return plan.replace(mounts=tuple(r.replace(**what) if r.dest == dest else r for r in plan.mounts))
-def served(plan, **config):
-    services = tuple(row.replace(config=dict(row.config, **config)) if row.name == "outbound" else row
-                     for row in plan.broker.services)
-    return plan.replace(broker=plan.broker.replace(services=services))
+def listed(plan, name):
+    proxy = plan.broker.proxy.replace(domains=(Domain(name, "broken on purpose"),))
+    return plan.replace(broker=plan.broker.replace(proxy=proxy))
 def open_more(plan, canaries):
     prepared = start.prepare(plan)
     return prepared.replace(descriptors=(*prepared.descriptors, start._own(os.dup(canaries.descriptor))))
@@ -91,7 +91,7 @@ BREAKS = {
     "a hidden place is shown": Break("alter=lambda p: rows(p, more=[show(os.environ['HOME'] + '/.ssh')])", "hidden"),
     "a planted secret is shown": Break("alter=lambda p: rows(p, more=[show(spec(p)['secrets'][-1])])", "secrets"),
     "the host's login is shown": Break(
-        "alter=lambda p: changed(p, claude_code.LOGIN_INSIDE + '/store', kind='ro-bind', source=HOME + '/.claude')",
+        "alter=lambda p: changed(p, agent.LOGIN_INSIDE + '/store', kind='ro-bind', source=HOME + '/.claude')",
         "login",
     ),
     "what the broker holds enters as a variable": Break(
@@ -108,7 +108,7 @@ BREAKS = {
     "abstract sockets are not scoped": Break("alter=lambda p: p.replace(scoped=False)", "abstract"),
     "the network is shared": Break("alter=lambda p: without(p, 'net')", "listeners settings", ("--network", "none")),
     "every name may be reached": Break(
-        "alter=lambda p: served(p, everything=True)", "domains", ("--network", "allow")
+        "alter=lambda p: listed(p, 'claudebox.invalid')", "domains", ("--network", "allow")
     ),
     "addresses may be reached": Break(
         "alter=lambda p: without(p, 'net').replace(link=None)", "listeners domains settings", ("--network", "allow")

@@ -9,7 +9,9 @@ from claudebox.config.model import Constant, NameRequest, Policy
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import login
 from claudebox.facts.login import Login
-from claudebox.plan import broker, claude_code, compose, explain
+from claudebox.plan import broker, compose, explain
+from claudebox.plan.model import Endpoint
+from claudebox.tables import agent
 
 POLICY = Policy("client", auth="broker")
 KEY = "sk-ant-real-key"
@@ -26,19 +28,19 @@ def values(result):
 
 def config(result):
     assert result.broker is not None
-    return result.broker.services[0].config
+    return result.broker.model_api
 
 
-@pytest.mark.parametrize("name", claude_code.CREDENTIALS)
+@pytest.mark.parametrize("name", agent.CREDENTIALS)
 def test_a_credential_of_the_environment_stays_outside_and_its_name_stays(name):
     # proves AUTH-01, I03
     result = made(environ={name: KEY})
 
-    assert values(result)[name] == claude_code.PLACEHOLDER
-    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == claude_code.API_SOCKET
-    assert config(result)["credentials"] == {name: KEY}
+    assert values(result)[name] == agent.PLACEHOLDER
+    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == agent.API_SOCKET
+    assert config(result).credentials == ((name, KEY),)
     assert KEY not in str(result.variables) + str(result.mounts)
-    assert [row.dest for row in result.mounts if row.kind == "socket"] == [claude_code.API_SOCKET]
+    assert [row.dest for row in result.mounts if row.kind == "socket"] == [agent.API_SOCKET]
 
 
 @pytest.mark.parametrize(
@@ -55,18 +57,18 @@ def test_a_credential_of_the_environment_stays_outside_and_its_name_stays(name):
 def test_the_broker_holds_what_the_client_would_use_and_nothing_else(environ, held):
     result = made(environ=environ, login=Login("host", "/home/alice/.claude/.credentials.json", usable=True))
 
-    assert config(result)["credentials"] == held
-    assert config(result)["login"] == ""
+    assert dict(config(result).credentials) == held
+    assert config(result).login == ""
 
 
 def test_a_login_stays_outside_and_what_it_is_good_for_is_told():
     traits = (("CLAUDE_CODE_SUBSCRIPTION_TYPE", "max"), ("CLAUDE_CODE_OAUTH_SCOPES", "user:inference user:profile"))
     result = made(environ={}, login=Login("host", "/l", usable=True, traits=traits))
 
-    assert values(result)["CLAUDE_CODE_OAUTH_TOKEN"] == claude_code.PLACEHOLDER
+    assert values(result)["CLAUDE_CODE_OAUTH_TOKEN"] == agent.PLACEHOLDER
     assert dict(traits).items() <= values(result).items()
-    assert config(result)["login"] == "/l"
-    assert not [row for row in result.mounts if row.dest.startswith(claude_code.LOGIN_INSIDE) and row.source]
+    assert config(result).login == "/l"
+    assert not [row for row in result.mounts if row.dest.startswith(agent.LOGIN_INSIDE) and row.source]
 
 
 def test_without_a_credential_or_a_wish_for_it_there_is_no_broker():
@@ -103,22 +105,22 @@ def test_a_project_file_cannot_get_at_the_credential_nor_lead_it_elsewhere(wish)
     # proves EXT-01, I03
     result = made(POLICY.replace(**wish), environ={"ANTHROPIC_API_KEY": KEY})
 
-    assert values(result)["ANTHROPIC_API_KEY"] == claude_code.PLACEHOLDER
+    assert values(result)["ANTHROPIC_API_KEY"] == agent.PLACEHOLDER
     assert values(result)["ANTHROPIC_BASE_URL"] == "http://localhost"
-    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == claude_code.API_SOCKET
-    assert config(result)["upstream"] == ("https", "api.anthropic.com", 443, "")
+    assert values(result)["ANTHROPIC_UNIX_SOCKET"] == agent.API_SOCKET
+    assert config(result).endpoint == Endpoint("https", "api.anthropic.com", 443, "")
 
 
-def test_a_base_url_of_the_person_is_the_upstream():
+def test_a_base_url_of_the_user_is_the_endpoint():
     environ = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": "https://gate.example/x/"}
     named = POLICY.replace(names=(NameRequest("ANTHROPIC_BASE_URL", "--env"),))
     constant = POLICY.replace(constants=(Constant("ANTHROPIC_BASE_URL", "http://[::1]:8080", "config"),))
 
-    assert config(made(environ=environ))["upstream"] == ("https", "gate.example", 443, "/x")
-    assert config(made(named, environ=environ))["upstream"] == ("https", "gate.example", 443, "/x")
-    assert config(made(constant, environ=environ))["upstream"] == ("http", "::1", 8080, "")
-    assert claude_code.FIRST_PARTY not in values(made(environ=environ))
-    assert claude_code.FIRST_PARTY in values(made(environ={"ANTHROPIC_API_KEY": KEY}))
+    assert config(made(environ=environ)).endpoint == Endpoint("https", "gate.example", 443, "/x")
+    assert config(made(named, environ=environ)).endpoint == Endpoint("https", "gate.example", 443, "/x")
+    assert config(made(constant, environ=environ)).endpoint == Endpoint("http", "::1", 8080, "")
+    assert agent.FIRST_PARTY not in values(made(environ=environ))
+    assert agent.FIRST_PARTY in values(made(environ={"ANTHROPIC_API_KEY": KEY}))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_a_base_url_of_the_person_is_the_upstream():
     ],
 )
 def test_addresses_are_read(address, wanted):
-    found = broker.read_upstream(address)
+    found = broker.read_endpoint(address)
 
     assert (found.scheme, found.host, found.port, found.prefix) == wanted
 
@@ -147,7 +149,7 @@ def test_addresses_are_read(address, wanted):
 )  # fmt: skip
 def test_what_is_not_an_address_is_refused_without_being_shown(address):
     with pytest.raises(ClaudeboxError) as raised:
-        broker.read_upstream(address)
+        broker.read_endpoint(address)
 
     assert "u:p" not in str(raised.value) + raised.value.hint
 
@@ -172,11 +174,13 @@ def test_no_rendering_shows_what_the_broker_holds():
         assert "pass-word" not in text
     assert "ANTHROPIC_API_KEY stays outside; a broker adds it to requests to https://api.anthropic.com" in texts[0]
     assert (
-        "--ro-bind-try /tmp/claudebox-broker/api /run/claudebox/api.sock" in texts[2]
+        "--ro-bind-try /tmp/claudebox-broker/model_api /run/claudebox/api.sock" in texts[2]
     )  # it can be pasted all the same
     assert json.loads(texts[3])["broker"] == {
-        "services": ["api"], "upstream": "https://api.anthropic.com", "holds": "ANTHROPIC_API_KEY",
-    }  # fmt: skip
+        "services": ["model_api"],
+        "model_api": {"endpoint": "https://api.anthropic.com", "holds": "ANTHROPIC_API_KEY", "through": "proxy:80"},
+        "secrets": [],
+    }
 
 
 def test_the_agent_is_told_that_the_key_is_outside():

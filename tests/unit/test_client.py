@@ -12,7 +12,7 @@ from claudebox.plan import claude_code
 
 
 def program(**changes):
-    rows = claude_code.plan_mounts(Policy("client"), hosts.debian(**changes))
+    rows = claude_code.plan_mounts(Policy("client"), hosts.debian(**changes), "")
     return {row.dest: row for row in rows}
 
 
@@ -48,7 +48,7 @@ def test_a_sandbox_without_a_client_has_no_program_of_it():
 
 
 def variables(**changes):
-    return {row.name: row for row in claude_code.plan_variables(Policy("client"), hosts.debian(**changes))}
+    return {row.name: row for row in claude_code.plan_variables(hosts.debian(**changes), "")}
 
 
 def test_the_client_is_told_that_it_is_in_a_sandbox_only_where_it_refuses_otherwise():

@@ -5,9 +5,9 @@ from tests import hosts
 
 from claudebox.config.model import NameRequest, Policy
 from claudebox.errors import ClaudeboxError
-from claudebox.plan import environment
 from claudebox.plan.environment import LOADERS, PASSED, plan_variables, withheld
 from claudebox.plan.model import Variable
+from claudebox.tables import agent
 
 
 def plan(environ: dict[str, str], *names: str, **changes):
@@ -107,7 +107,7 @@ def test_a_store_gives_a_path_of_store_directories_only():
     host = hosts.nixos()
     rows = {row.name: row.value for row in plan_variables(Policy("client"), host, ())}
 
-    assert rows["PATH"] == ":".join((environment.CLIENT_DIRECTORY, *host.store_path))
+    assert rows["PATH"] == ":".join((agent.CLIENT_DIRECTORY, *host.store_path))
     assert all(entry.startswith(("/nix/store/", "/run/claudebox/")) for entry in rows["PATH"].split(":"))
 
 

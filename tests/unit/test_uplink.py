@@ -8,14 +8,17 @@ import socket
 import pytest
 
 from claudebox.network import addresses, nftables, prefixes, uplink_args
+from claudebox.plan.network import closed_ranges
 from claudebox.tables import barred_ranges
+
+RANGES = closed_ranges()
 
 
 def test_every_barred_range_has_a_reason_and_is_a_network():
-    for row in barred_ranges.TABLE:
-        assert row.reason
-        assert str(ipaddress.ip_network(row.prefix)) == row.prefix
-        assert prefixes.show(prefixes.parse(row.prefix)) == row.prefix
+    for prefix, reason in barred_ranges.BARRED:
+        assert reason
+        assert str(ipaddress.ip_network(prefix)) == prefix
+        assert prefixes.show(prefixes.parse(prefix)) == prefix
 
 
 @pytest.mark.parametrize("address", [
@@ -25,14 +28,14 @@ def test_every_barred_range_has_a_reason_and_is_a_network():
 def test_private_addresses_and_their_nat64_forms_are_barred(address):
     # proves NET-01, F02, F03, F06, F07
     prefix = prefixes.parse(address)
-    assert any(prefixes.covers(prefixes.parse(row.prefix), prefix) for row in barred_ranges.TABLE)
+    assert any(prefixes.covers(prefixes.parse(text), prefix) for text, _ in barred_ranges.BARRED)
     wide = ipaddress.ip_address(prefixes.embedded(prefix)[0])
     assert wide == ipaddress.ip_address("64:ff9b::") + int(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "172.15.0.1", "172.32.0.1", "100.63.0.1", "192.0.1.1"])
 def test_public_addresses_are_not_barred(address):
-    assert not any(prefixes.covers(prefixes.parse(row.prefix), prefixes.parse(address)) for row in barred_ranges.TABLE)
+    assert not any(prefixes.covers(prefixes.parse(text), prefixes.parse(address)) for text, _ in barred_ranges.BARRED)
 
 
 @pytest.mark.parametrize(
@@ -77,15 +80,18 @@ def test_what_is_barred_already_is_not_barred_again():
         prefixes.parse(text)
         for text in ("192.168.7.0/24", "203.0.113.0/24", "203.0.113.5/32", "fe80::/64", "2a00::/64")
     }
-    assert [prefixes.show(prefix) for prefix in prefixes.wanting(found, set())] == ["203.0.113.0/24", "2a00::/64"]
-    assert prefixes.wanting(found, {prefixes.parse("203.0.0.0/8"), prefixes.parse("2a00::/32")}) == []
+    assert [prefixes.show(prefix) for prefix in prefixes.wanting(found, set(), RANGES)] == [
+        "203.0.113.0/24",
+        "2a00::/64",
+    ]
+    assert prefixes.wanting(found, {prefixes.parse("203.0.0.0/8"), prefixes.parse("2a00::/32")}, RANGES) == []
 
 
 def test_the_chain_that_is_hooked_drops_and_ends_in_refusal():
     for family in nftables.FAMILIES:
         own = [
             rule
-            for rule in nftables.fixed("10.0.2.3", nftables.FAMILIES)
+            for rule in nftables.fixed(RANGES, "10.0.2.3", nftables.FAMILIES)
             if rule.family == family and rule.chain == nftables.OUT
         ]
         assert b"refuse" in own[-1].expressions[-1]

@@ -7,7 +7,9 @@ from tests.network import topology
 
 from claudebox.broker.proxy.private_ranges import Vicinity, Watch
 from claudebox.network import prefixes
+from claudebox.plan.network import closed_ranges
 
+RANGES = closed_ranges()
 OWN = [prefixes.parse(text) for text in ("198.51.100.0/24", "198.51.100.2/32", "2001:db8:77::/64")]
 
 
@@ -18,17 +20,17 @@ OWN = [prefixes.parse(text) for text in ("198.51.100.0/24", "198.51.100.2/32", "
 ])  # fmt: skip
 def test_nothing_near_is_reached(address):
     # proves F02, F03, F04, F06, F14
-    assert Vicinity(OWN).problem(address)
+    assert Vicinity(RANGES, OWN).problem(address)
 
 
 @pytest.mark.parametrize("address", ["203.0.113.80", "1.1.1.1", "2001:db8:1::80", "64:ff9b::203.0.113.80",
                                      "::ffff:203.0.113.80", "2606:4700::1111"])  # fmt: skip
 def test_the_internet_is_reached(address):
-    assert Vicinity(OWN).problem(address) == ""
+    assert Vicinity(RANGES, OWN).problem(address) == ""
 
 
 def test_what_appears_is_added():
-    vicinity = Vicinity()
+    vicinity = Vicinity(RANGES)
     assert vicinity.problem("203.0.113.80") == ""
 
     vicinity.add([prefixes.parse("203.0.113.0/24")])
@@ -37,7 +39,7 @@ def test_what_appears_is_added():
 
 
 def test_the_tables_of_this_machine_are_read():
-    watch = Watch()
+    watch = Watch(RANGES)
     try:
         watch.follow()
         assert watch.vicinity.problem("127.0.0.1")

@@ -106,7 +106,8 @@ def test_a_plan_has_the_placeholder_and_only_the_broker_has_the_value():
     assert variables["NODE_EXTRA_CA_CERTS"].value == variables["SSL_CERT_FILE"].value
     assert drawn.broker is not None
     assert drawn.broker.awaited  # noqa: PGH005 - a field of ours
-    assert VALUE in repr(drawn.broker.services[-1].config)
+    assert drawn.broker.inject is not None
+    assert [row.value for row in drawn.broker.inject.secrets] == [VALUE]
     shown = "\n".join((*explain.audit(drawn), *explain.tree(drawn), *explain.dry_run(drawn), explain.as_json(drawn)))
     assert VALUE not in shown
     assert "github.com, git.example.org:8443" in shown

@@ -1,18 +1,17 @@
 """The process itself: hardened first, then its services, until the launcher has gone.
 
-A service is a module of this package with `async def open(config, context) -> close`, named by the plan. It holds its
-own configuration and nothing of the others.
+A service is a folder of this package whose `service` has `async def open(config, context) -> close`. It is handed its
+part of the plan, the very value that was shown, and nothing of the others.
 """
 
 from __future__ import annotations
 
-import marshal
 import os
 import resource
 import sys
 
 from claudebox import syscalls
-from claudebox.launch.broker import FAILED, LISTENERS, NOTE, READY
+from claudebox.launch.broker_wire import FAILED, LISTENERS, NOTE, READY, unpack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from claudebox.broker.inject.tls_proxy import Interceptor
 
     Close = Callable[[], Awaitable[None]]
+    Named = tuple[tuple[str, int], ...]  # descriptors by name
 
-_SERVICES = {"api": "model_api", "outbound": "proxy", "secrets": "inject"}  # by the package that serves them
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _M_MMAP_THRESHOLD, _LARGE = -3, 1 << 16
 _SIGKILL = 9
@@ -39,10 +38,11 @@ def main(configuration: int, control: int) -> None:
     status = 1
     try:
         harden()
-        settings = _configuration(configuration)
+        with os.fdopen(configuration, "rb") as file:
+            message = unpack(file.read())
         import asyncio  # noqa: PLC0415 - after the hardening, which needs nothing of it
 
-        status = asyncio.run(_serve(settings, control))
+        status = asyncio.run(_serve(control, *message))
     except KeyboardInterrupt:
         pass
     except BaseException as error:  # noqa: BLE001 - the launcher hears of it in one line, and nobody sees a traceback
@@ -63,12 +63,6 @@ def harden() -> None:
     syscalls.call("mallopt", _M_MMAP_THRESHOLD, _LARGE)  # what was large goes back to the system when it is freed
 
 
-def _configuration(descriptor: int) -> dict[str, Any]:
-    with os.fdopen(descriptor, "rb") as file:
-        settings: dict[str, Any] = marshal.load(file)  # noqa: S302 - the launcher wrote it, and nobody else could
-    return settings
-
-
 def _say(control: int, word: bytes) -> None:
     try:
         os.write(control, word)
@@ -79,7 +73,7 @@ def _say(control: int, word: bytes) -> None:
 class Context:
     """What services share."""
 
-    def __init__(self, control: socket.socket, sockets: dict[str, socket.socket], files: list[tuple[str, int]]) -> None:
+    def __init__(self, control: socket.socket, sockets: dict[str, socket.socket], files: Named) -> None:
         from claudebox.broker.log import Log  # noqa: PLC0415
 
         self._control = control
@@ -104,7 +98,7 @@ class Context:
     def files(self, name: str) -> list[int]:
         """Return what the launcher opened for writing under this name; whoever takes it closes it."""
         found = [descriptor for own, descriptor in self._files if own == name]
-        self._files = [pair for pair in self._files if pair[0] != name]
+        self._files = tuple(pair for pair in self._files if pair[0] != name)
         return found
 
     async def handed(self, name: str) -> socket.socket:
@@ -139,25 +133,21 @@ class Context:
         return bool(word)
 
 
-async def _serve(settings: dict[str, Any], descriptor: int) -> int:
+async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listeners: Named, files: Named) -> int:
     import asyncio  # noqa: PLC0415
     import importlib  # noqa: PLC0415
     import socket  # noqa: PLC0415
 
     control = socket.socket(fileno=descriptor)
     control.setblocking(False)  # noqa: FBT003
-    sockets = {name: socket.socket(fileno=number) for name, number in settings["sockets"].items()}
-    context = Context(control, sockets, settings["files"])
+    sockets = {name: socket.socket(fileno=number) for name, number in listeners}
+    context = Context(control, sockets, files)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, _context: None)  # it would print what a connection carried
     loop.add_reader(control, lambda: None if context.receive() else ended.set())
-    modules = [
-        (importlib.import_module(f"claudebox.broker.{_SERVICES[name]}.service"), own)
-        for name, own in settings["services"]
-    ]
-    settings.clear()  # each service has what it needs
-    closing: list[Close] = await asyncio.gather(*(module.open(own, context) for module, own in modules))
+    modules = [(importlib.import_module(f"claudebox.broker.{name}.service"), config) for name, config in services]
+    closing: list[Close] = await asyncio.gather(*(module.open(config, context) for module, config in modules))
     control.send(READY)
     await ended.wait()
     loop.remove_reader(control)

@@ -23,7 +23,8 @@ from claudebox.facts import broker_libraries, bubblewrap, distro, host, nix, nix
 from claudebox.facts.nix_model import Daemon, Nix
 from claudebox.files import read_small
 from claudebox.launch import start
-from claudebox.plan import broker, claude_code, nix_access
+from claudebox.plan import broker, nix_access
+from claudebox.tables import agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -203,12 +204,12 @@ def _broker(environ: dict[str, str]) -> Finding:
         broker_libraries.find(broker_libraries.HTTP)
     except ClaudeboxError as problem:
         return Finding("broker", "warning", str(problem), problem.hint)
-    base = environ.get(claude_code.BASE_URL, "") or claude_code.OFFICIAL
+    base = environ.get(agent.BASE_URL, "") or agent.OFFICIAL
     try:
-        upstream = broker.read_upstream(base)
+        endpoint = broker.read_endpoint(base)
     except ClaudeboxError as problem:
         return Finding("broker", "warning", str(problem), problem.hint)
-    return Finding("broker", "ok", f"its libraries are there; it would ask {upstream}")
+    return Finding("broker", "ok", f"its libraries are there; it would ask {endpoint}")
 
 
 def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:

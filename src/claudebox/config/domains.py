@@ -140,8 +140,7 @@ def expand(wishes: Iterable[tuple[str, str]], groups: Mapping[str, tuple[str, ..
 class Permission:
     """All names that a sandbox may reach, ready to be asked often."""
 
-    def __init__(self, domains: Iterable[Domain], *, everything: bool = False) -> None:
-        self.everything = everything  # any name: where another rule decides, and the address does
+    def __init__(self, domains: Iterable[Domain]) -> None:
         self._exact: dict[str, dict[int, Domain]] = {}
         self._beneath: dict[str, dict[int, Domain]] = {}
         for domain in domains:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from claudebox.tables.agent import CREDENTIALS
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -105,3 +106,10 @@ class Policy(Value):
     devshell: str = ""  # what asked for the project's dev shell
     auth: Literal["broker", "passthrough"] = "passthrough"
     showing: bool = False  # nothing will be started, so nothing may be run or written to find out
+
+    @property
+    def brokered(self) -> bool:
+        """Return whether a credential for the model stays outside: unless the user says otherwise, or names one."""
+        named = {request.name for request in self.names if not request.foreign}
+        named |= {constant.name for constant in self.constants if not constant.foreign}
+        return self.auth == "broker" and not self.command and not named.intersection(CREDENTIALS)

@@ -6,9 +6,8 @@ import os
 
 from claudebox.config.model import Constant, GitCredential, MountRequest
 from claudebox.errors import ClaudeboxError
-from claudebox.plan import claude_code
 from claudebox.plan.environment import MADE
-from claudebox.tables import project_paths
+from claudebox.tables import agent, project_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def part(given: Given) -> str:
     """Read the name of a part of the host's ~/.claude."""
     if "/" in given.value or given.value in (".", ".."):
         raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not a name in ~/.claude", hint="one name, no `/`")
-    if given.value in claude_code.NOT_INHERITED:
+    if given.value in agent.NOT_INHERITED:
         raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is state of the host's client and stays there")
     return given.value
 

@@ -91,6 +91,11 @@ class Host(Value):
     held_secrets: tuple[HeldSecret, ...] = ()  # with their values, which only the broker gets
     libraries: tuple[str, ...] | ClaudeboxError = ()  # where the broker's are, looked for where there is one
 
+    @property
+    def credential(self) -> str:
+        """Return which credential for the model this machine has."""
+        return logins.find_credential(self.environ, self.login)
+
 
 def read(policy: Policy, environ: dict[str, str]) -> Host:
     """Look at the machine."""

@@ -15,7 +15,7 @@ import time
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
-from claudebox.plan import claude_code
+from claudebox.tables import agent
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -65,11 +65,11 @@ def find(home: str, instance: Instance) -> Login:
 def read(login: Login) -> Login:
     """Return the same login with what it says of itself; the tokens are not kept."""
     document = syscalls.parse_json(read_small(login.path, limit=_LIMIT, follow=True) or b"")
-    tokens = document.get(claude_code.TOKENS) if isinstance(document, dict) else None
+    tokens = document.get(agent.TOKENS) if isinstance(document, dict) else None
     if not isinstance(tokens, dict) or not isinstance(tokens.get("accessToken"), str):
         return login
     found = []
-    for field, variable in claude_code.LOGIN_TRAITS:
+    for field, variable in agent.LOGIN_TRAITS:
         value = tokens.get(field)
         words = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
         if words and all(word and set(word) <= _PLAIN for word in words):
@@ -77,16 +77,20 @@ def read(login: Login) -> Login:
     return login.replace(usable=True, traits=tuple(found))
 
 
+def find_credential(environ: dict[str, str], login: Login) -> str:
+    """Return the credential that the client would use: the name of a variable, or `login`, or nothing."""
+    named = (name for name in agent.CREDENTIALS if environ.get(name))
+    return next(named, "login" if login.usable else "")
+
+
 def for_broker(
     policy: Policy, environ: dict[str, str], login: Login, *, certificates: bool = False
 ) -> tuple[Login, tuple[str, ...] | ClaudeboxError]:
     """Look at what a broker would hold, and for the libraries that it would need."""
-    named = any(environ.get(name) for name in claude_code.CREDENTIALS)
-    holding = claude_code.brokered(policy) and (named or login.known)
-    if not holding and not certificates:
-        return login, ()
-    if holding and not named:
+    if policy.brokered and login.known and not find_credential(environ, login):
         login = read(login)
+    if not (policy.brokered and find_credential(environ, login)) and not certificates:
+        return login, ()
     from claudebox.facts import broker_libraries  # noqa: PLC0415 - only where there is something to hold
 
     try:

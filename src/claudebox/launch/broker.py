@@ -6,7 +6,6 @@ says so: its sockets listen before the sandbox exists, and a broker that does no
 
 from __future__ import annotations
 
-import marshal
 import os
 import select
 import stat
@@ -15,6 +14,7 @@ import time
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
+from claudebox.launch import broker_wire as wire
 from claudebox.launch import process
 from claudebox.syscalls import socket
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from claudebox.plan.model import Broker
 
-READY, FAILED, NOTE, LISTENERS = b"ready", b"failed ", b"note ", b"listeners "
 _PREFIX = "claudebox-broker-"
 _LEFT = 10.0  # seconds after which a directory of a launcher that is gone was left behind
 _BACKLOG = 512
@@ -100,12 +99,12 @@ class Companion:
         """Start the process; it imports its libraries while bwrap and the client start."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         configuration = syscalls.memory_file(
-            marshal.dumps(
-                {
-                    "services": [(service.name, service.config) for service in self._broker.services],
-                    "sockets": {name: listener.fileno() for name, listener in self._listeners.items()},
-                    "files": list(files),
-                }
+            wire.pack(
+                (
+                    self._broker.services,
+                    tuple((name, listener.fileno()) for name, listener in self._listeners.items()),
+                    files,
+                )
             )
         )
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -127,7 +126,7 @@ class Companion:
             names = " ".join(name for name, _ in handed).encode()
             descriptors = b"".join(number.to_bytes(4, sys.byteorder) for _, number in handed)
             try:
-                self._control.sendmsg([LISTENERS + names], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+                self._control.sendmsg([wire.LISTENERS + names], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
             except OSError:  # it has ended; what it said tells why
                 pass
             for _, number in handed:
@@ -170,14 +169,14 @@ class Companion:
                 word = self._control.recv(_LIMIT)
             except OSError:
                 word = b""
-            if word.startswith(FAILED):
-                self._failure = word.removeprefix(FAILED).decode("utf-8", "replace")
-            elif word.startswith(NOTE):
-                self._notes.append(word.removeprefix(NOTE).decode("utf-8", "replace"))
+            if word.startswith(wire.FAILED):
+                self._failure = word.removeprefix(wire.FAILED).decode("utf-8", "replace")
+            elif word.startswith(wire.NOTE):
+                self._notes.append(word.removeprefix(wire.NOTE).decode("utf-8", "replace"))
             if not word:
                 self._failure = self._failure or ("" if until_end else "it ended at once")
                 return
-            if word == READY:
+            if word == wire.READY:
                 self._ready = True
                 if not until_end:
                     return

@@ -79,9 +79,8 @@ class Attachment:
     def _renounce(self) -> None:
         """Close what nobody can be led to: asked for a name there, programs shall fail at once."""
         from claudebox import console  # noqa: PLC0415 - seldom
-        from claudebox.plan import network  # noqa: PLC0415 - seldom
 
-        unused = {row.name for row in network.NAMED}
+        unused = {row.name for row in self._link.served if row.redirected}
         for name, descriptor in self._served:
             if name in unused:
                 os.close(descriptor)

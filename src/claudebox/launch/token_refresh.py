@@ -15,15 +15,19 @@ import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from claudebox import state
 from claudebox.facts import login
 from claudebox.files import read_small
-from claudebox.plan import claude_code
+from claudebox.host_proxy import find_proxy
+from claudebox.tables import agent
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator
+
+    from claudebox.host_proxy import HostProxy
 
 _LIMIT = 1 << 20
 _STALE = 30.0
@@ -42,12 +46,18 @@ def main(argv: list[str]) -> int:
         status = DONE
         tokens = _tokens(_read(source))
         if tokens is not None and _due(tokens):
-            status = renew(source)
+            status = renew(source, proxy=_proxy())
         return _copy(source, directory) or status
     except (OSError, ValueError):
         return UNUSABLE
     finally:
         os.close(descriptor)
+
+
+def _proxy() -> HostProxy | None:
+    """Return the proxy of this machine towards those who renew a login."""
+    proxy, _ = find_proxy(os.environ)
+    return proxy if proxy is not None and proxy.serves(urlsplit(agent.OAUTH_TOKEN_URL).hostname or "") else None
 
 
 def _read(source: str) -> dict[str, Any]:
@@ -56,7 +66,7 @@ def _read(source: str) -> dict[str, Any]:
 
 
 def _tokens(document: dict[str, Any]) -> dict[str, Any] | None:
-    tokens = document.get(claude_code.TOKENS)
+    tokens = document.get(agent.TOKENS)
     return tokens if isinstance(tokens, dict) and isinstance(tokens.get("accessToken"), str) else None
 
 
@@ -76,7 +86,7 @@ def _copy(source: str, directory: str) -> int:
     store = os.open(os.path.join(directory, "store"), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        state.replace(store, ".credentials.json", json.dumps({claude_code.TOKENS: shown}).encode())
+        state.replace(store, ".credentials.json", json.dumps({agent.TOKENS: shown}).encode())
         stamp = f"{status.st_mtime_ns} {status.st_size} {status.st_ino} {int(expires)}\n"
         state.replace(parent, login.STAMP, stamp.encode())
     finally:
@@ -89,13 +99,10 @@ def renew(
     source: str,
     *,
     refused: str = "",
-    proxy: str | None = None,
+    proxy: HostProxy | None = None,
     context: ssl.SSLContext | None = None,
 ) -> int:
-    """Renew a login that is due, or whose token was refused, unless somebody was faster.
-
-    `proxy` is the one that the host uses, or nothing; None is what the environment of this process says.
-    """
+    """Renew a login that is due, or whose token was refused, unless somebody was faster."""
     directory = os.path.dirname(os.path.realpath(source))
     with _lock(os.path.join(directory, ".oauth_refresh.lock")), _lock(f"{directory}.lock"):
         document = _read(source)
@@ -122,14 +129,15 @@ def renew(
     return DONE
 
 
-def _ask(refresh_token: str, proxy: str | None = None, context: ssl.SSLContext | None = None) -> dict[str, Any]:
-    body = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": claude_code.OAUTH_CLIENT}
+def _ask(refresh_token: str, proxy: HostProxy | None, context: ssl.SSLContext | None) -> dict[str, Any]:
+    body = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": agent.OAUTH_CLIENT}
     request = urllib.request.Request(  # noqa: S310 - the address is a constant
-        claude_code.OAUTH_TOKEN_URL, json.dumps(body).encode(), {"content-type": "application/json"}
+        agent.OAUTH_TOKEN_URL, json.dumps(body).encode(), {"content-type": "application/json"}
     )
-    handlers: list[urllib.request.BaseHandler] = []
-    if proxy is not None:
-        handlers.append(urllib.request.ProxyHandler({"https": proxy} if proxy else {}))
+    if proxy is not None and proxy.login:
+        request.add_unredirected_header("Proxy-Authorization", proxy.authorization.decode("ascii"))
+    through = {"https": f"http://{proxy}"} if proxy is not None else {}
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler(through)]
     if context is not None:
         handlers.append(urllib.request.HTTPSHandler(context=context))
     with urllib.request.build_opener(*handlers).open(request, timeout=_TIMEOUT) as response:

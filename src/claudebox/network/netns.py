@@ -56,9 +56,7 @@ def watch_over(link: Link, control: socket.socket, published: list[tuple[int, in
     """Set the network of the sandbox up, and stay until it ends; `published` are listeners of the host's."""
     parent = os.getppid()
     try:
-        watch = (
-            _Watch(link.forwarder, IN_FLIGHT[link.program]) if link.program else None
-        )  # while bwrap is still at work
+        watch = _Watch(link, IN_FLIGHT[link.program]) if link.program else None  # while bwrap is still at work
         payload = int(control.recv(32))
         target = os.pidfd_open(payload)
         _join(payload, target)
@@ -70,7 +68,7 @@ def watch_over(link: Link, control: socket.socket, published: list[tuple[int, in
         listeners += served.values()
         if not link.program and (problem := redirect.see_isolation()):
             raise Failure(problem)
-        unled = link.named and not _led(served["redirected"])
+        unled = bool(link.redirect) and not _led(served[link.redirect])
     except (OSError, ValueError, Failure) as error:
         control.send(FAILED + f" {error}".encode())
         return
@@ -115,7 +113,8 @@ def _ended(target: int) -> bool:
 class _Watch:
     """The host's addresses, followed from the host's network, barred in the sandbox's."""
 
-    def __init__(self, forwarder: str, in_flight: int) -> None:
+    def __init__(self, link: Link, in_flight: int) -> None:
+        self._ranges = link.ranges
         self._in_flight = in_flight
         # A socket stays in the network where it was made, wherever its process goes.
         self.changes = netlink.connect(netlink.ROUTE, netlink.CHANGES)
@@ -123,11 +122,11 @@ class _Watch:
         self._known: set[Prefix] = set()
         messages = self._read()
         self.ipv6 = addresses.leads_out(messages, socket.AF_INET6)
-        self._known.update(prefixes.wanting(addresses.surroundings(messages), self._known))
+        self._known.update(prefixes.wanting(addresses.surroundings(messages), self._known, self._ranges))
         # A kernel without IPv6 has no rules for it, nor needs them.
         self._families = nftables.FAMILIES if os.path.exists("/proc/self/net/if_inet6") else (socket.AF_INET,)
         self._rules = [
-            *nftables.fixed(forwarder, self._families),
+            *nftables.fixed(link.ranges, link.forwarder, self._families),
             *nftables.machine(sorted(self._known), self._families),
         ]
         self._chains = nftables.chains(self._families)
@@ -171,7 +170,7 @@ class _Watch:
     def follow(self) -> None:
         """Bar what has appeared since the last look."""
         netlink.drain(self.changes)
-        new = prefixes.wanting(addresses.surroundings(self._read()), self._known)
+        new = prefixes.wanting(addresses.surroundings(self._read()), self._known, self._ranges)
         if new:
             assert self._filter is not None  # noqa: S101
             netlink.transact(self._filter, *nftables.batch((), (), nftables.machine(new, self._families)))
@@ -224,7 +223,7 @@ def _serve(served: Served) -> socket.socket:
 def _led(listener: socket.socket) -> bool:
     """Let the kernel lead programs here that know no proxy; tell whether it does."""
     try:
-        redirect.install()
+        redirect.install(listener.getsockname()[1])
         redirect.try_out(listener)
     except OSError:  # no nft_redir, no connection tracking: the proxy alone has to do
         return False

@@ -10,7 +10,6 @@ from sys import byteorder
 
 from claudebox.network import prefixes as barred
 from claudebox.syscalls import socket
-from claudebox.tables import barred_ranges
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.network.prefixes import Prefix
+    from claudebox.plan.model import Ranges
 
 TABLE = "claudebox"
 OUT, MACHINE, REFUSE = "out", "machine", "refuse"
@@ -68,9 +68,9 @@ def chains(families: Iterable[int]) -> tuple[Chain, ...]:
     return tuple(Chain(family, name, name == OUT) for family in families for name in (REFUSE, MACHINE, OUT))
 
 
-def fixed(forwarder: str, families: Iterable[int]) -> Iterator[Rule]:
-    """Yield the rules that hold on every machine; only the forwarder of names is excepted, and only for names."""
-    table = [barred.parse(row.prefix) for row in barred_ranges.TABLE]
+def fixed(ranges: Ranges, forwarder: str, families: Iterable[int]) -> Iterator[Rule]:
+    """Yield the rules of the plan's ranges; only the forwarder of names is excepted, and only for names."""
+    table = [barred.parse(row.prefix) for row in ranges.barred]
     dns = barred.parse(forwarder)
     for family in families:
         size = 4 if family == socket.AF_INET else 16
@@ -95,7 +95,7 @@ def fixed(forwarder: str, families: Iterable[int]) -> Iterator[Rule]:
                 yield out(*_destination(prefix), _verdict(_GOTO, REFUSE))
             elif family == socket.AF_INET6:
                 yield out(*_destination(barred.embedded(prefix)), _verdict(_GOTO, REFUSE))
-        for opened in barred_ranges.OPEN6 if family == socket.AF_INET6 else ("0.0.0.0/0",):
+        for opened in ranges.open6 if family == socket.AF_INET6 else ("0.0.0.0/0",):
             yield out(*_destination(barred.parse(opened)), _verdict(_ACCEPT))
         yield out(_verdict(_GOTO, REFUSE))
 

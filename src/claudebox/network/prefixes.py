@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from claudebox.syscalls import socket
-from claudebox.tables.barred_ranges import NAT64, OPEN6, TABLE
+from claudebox.tables.barred_ranges import NAT64
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.plan.model import Ranges
 
 Prefix = tuple[bytes, int]  # packed address and length; four bytes are IPv4, sixteen are IPv6
 
@@ -54,10 +58,10 @@ def neighbourhood(prefix: Prefix) -> bool:
     return prefix[1] >= _SHORTEST[len(prefix[0])]
 
 
-def wanting(found: set[Prefix], known: set[Prefix]) -> list[Prefix]:
-    """Return what of the prefixes found is neither barred by the table nor by one already known, shortest first."""
-    fixed = [parse(row.prefix) for row in TABLE]
-    opened = [parse(text) for text in OPEN6]
+def wanting(found: set[Prefix], known: set[Prefix], ranges: Ranges) -> list[Prefix]:
+    """Return what of the prefixes found is neither barred by the plan nor by one already known, shortest first."""
+    fixed = [parse(row.prefix) for row in ranges.barred]
+    opened = [parse(text) for text in ranges.open6]
     kept: list[Prefix] = []
     for prefix in sorted(found, key=lambda prefix: (len(prefix[0]), prefix[1], prefix[0])):
         if len(prefix[0]) == 16 and not any(covers(one, prefix) or covers(prefix, one) for one in opened):

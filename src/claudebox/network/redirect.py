@@ -10,14 +10,12 @@ import errno
 from sys import byteorder
 
 from claudebox.network import netlink, nftables
-from claudebox.plan.network import NAMED
 from claudebox.syscalls import socket
 
 PREFIX = (b"\xc6\x12\x00\x00", 15)  # 198.18.0.0/15
 FIRST = b"\xc6\x12\x00\x02"  # the two in front of it are for our own trial
 POOL = (1 << 17) - 4
 _TRIAL = ("198.18.0.1", 7)
-_LISTENER = NAMED[0]
 _CHAIN = "names"
 _NEW_ROUTE, _GET_LINKS, _NEW_LINK = 24, 18, 16
 _DESTINATION, _DEVICE = 1, 4
@@ -29,10 +27,10 @@ _NO_WAY = (errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EHOSTUNREACH)
 _ELSEWHERE = ((socket.AF_INET, "192.88.99.1"), (socket.AF_INET6, "2000::1"))
 
 
-def install() -> None:
-    """Make the route and the rule in the network where this process is, and read the rule back."""
+def install(port: int) -> None:
+    """Make the route and the rule to a port, in the network where this process is, and read the rule back."""
     chain = nftables.Chain(socket.AF_INET, _CHAIN, leading=True)
-    rule = nftables.leading_to_port(PREFIX, _LISTENER.port, _CHAIN)
+    rule = nftables.leading_to_port(PREFIX, port, _CHAIN)
     netfilter = netlink.connect(netlink.NETFILTER)
     netlink.transact(netfilter, *nftables.batch((socket.AF_INET,), (chain,), (rule,)))
     chains, found = netlink.installed(netfilter, socket.AF_INET)

@@ -7,9 +7,10 @@ kind of credential as on the host, with a placeholder in its place.
 from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
-from claudebox.plan import claude_code, network
-from claudebox.plan.model import Broker, Mount, Provision, Service, Variable
-from claudebox.values import Value
+from claudebox.host_proxy import find_proxy
+from claudebox.plan import network
+from claudebox.plan.model import ApiConfig, Broker, Endpoint, Mount, Provision, Trust, Variable
+from claudebox.tables import agent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,11 +18,10 @@ if TYPE_CHECKING:
 
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
+    from claudebox.host_proxy import HostProxy
     from claudebox.plan.model import Plan
 
-API = "api"  # the service, and its socket
-_CA = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CLAUDE_CODE_CLIENT_CERT", "CLAUDE_CODE_CLIENT_KEY")
-_PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy")
+MODEL_API = "model_api"  # the service, and its socket
 _PORTS = {"http": 80, "https": 443}
 _ADVICE = (
     "The key or login for the model stays outside: what stands in the environment is a placeholder, and a helper on "
@@ -31,74 +31,61 @@ _ADVICE = (
 _REASON = "stands in for the real one, which stays outside"
 
 
-class Upstream(Value):
-    """The one host that the broker speaks to for the client."""
-
-    scheme: str
-    host: str
-    port: int
-    prefix: str  # of every path
-
-    def __str__(self) -> str:
-        name = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{name}{'' if self.port == _PORTS[self.scheme] else f':{self.port}'}{self.prefix}"
-
-
-def plan(policy: Policy, host: Host) -> Broker | None:
-    """Return the broker of this sandbox, if it needs one."""
-    services: list[Service] = []
-    sockets: list[str] = []
-    kind = holds(policy, host)
-    if kind:
-        services.append(Service(API, _api(kind, policy, host)))
-        sockets.append(API)
-    if (outbound := network.plan_service(policy, host)) is not None:
-        services.append(outbound)
+def plan(policy: Policy, host: Host, held: str) -> Broker | None:
+    """Return the broker of this sandbox, if it needs one; `held` is the credential that stays outside."""
+    model_api = _model_api(held, policy, host) if held else None
+    proxy = network.plan_proxy(policy, host)
+    inject = None
     if host.held_secrets:
         from claudebox.plan import secrets  # noqa: PLC0415 - only for those who have some
 
-        services.append(secrets.service(policy, host))
-    if not services:
+        inject = secrets.plan_injection(policy, host)
+    if model_api is None and proxy is None and inject is None:
         return None
     if isinstance(host.libraries, ClaudeboxError):
         raise host.libraries
+    sockets = (MODEL_API,) if held else ()
     # With secrets it is waited for: bwrap needs the certificate of its authority.
-    return Broker(tuple(services), host.libraries, tuple(sockets), awaited=bool(host.held_secrets))
+    return Broker(model_api, proxy, inject, host.libraries, sockets, awaited=inject is not None)
 
 
-def holds(policy: Policy, host: Host) -> str:
-    """Return the kind of credential that the broker holds, or nothing: the variable's name, or `login`."""
-    if not claude_code.brokered(policy):
-        return ""
-    for name in claude_code.CREDENTIALS:
-        if host.environ.get(name):
-            return name
-    return "login" if host.login.usable else ""
-
-
-def _upstream_of(policy: Policy, host: Host) -> Upstream:
+def _endpoint_of(policy: Policy, host: Host) -> Endpoint:
     """Return where the client would ask; what a project file says about that counts for nothing."""
-    said = [row.value for row in policy.constants if row.name == claude_code.BASE_URL and not row.foreign]
-    return read_upstream((*said, host.environ.get(claude_code.BASE_URL, ""))[0] or claude_code.OFFICIAL)
+    said = [row.value for row in policy.constants if row.name == agent.BASE_URL and not row.foreign]
+    return read_endpoint((*said, host.environ.get(agent.BASE_URL, ""))[0] or agent.OFFICIAL)
 
 
-def _api(kind: str, policy: Policy, host: Host) -> dict[str, object]:
-    upstream = _upstream_of(policy, host)
-    held = [kind]
-    if kind == "ANTHROPIC_AUTH_TOKEN" and host.environ.get("ANTHROPIC_API_KEY"):
-        held.append("ANTHROPIC_API_KEY")  # the client sends both
-    return {
-        "upstream": (upstream.scheme, upstream.host, upstream.port, upstream.prefix),
-        "placeholder": claude_code.PLACEHOLDER,
-        "credentials": {name: host.environ[name] for name in held if name != "login"},
-        "login": host.login.path if kind == "login" else "",
-        "login_owner": host.login.source if kind == "login" else "",
-        "egress": {name: host.environ[name] for name in (*_CA, *_PROXIES) if host.environ.get(name)},
-        "ca_bundle": host.ca_bundle.real if host.ca_bundle is not None else "",
-    }
+def _model_api(held: str, policy: Policy, host: Host) -> ApiConfig:
+    environ = host.environ
+    endpoint = _endpoint_of(policy, host)
+    names = [held] if held != "login" else []
+    if held == "ANTHROPIC_AUTH_TOKEN" and environ.get("ANTHROPIC_API_KEY"):
+        names.append("ANTHROPIC_API_KEY")  # the client sends both
+    renewing = read_endpoint(agent.OAUTH_TOKEN_URL)
+    return ApiConfig(
+        endpoint=endpoint,
+        placeholder=agent.PLACEHOLDER,
+        credentials=tuple((name, environ[name]) for name in names),
+        login=host.login.path if held == "login" else "",
+        login_owner=host.login.source if held == "login" else "",
+        trust=Trust(
+            environ.get("SSL_CERT_FILE") or (host.ca_bundle.real if host.ca_bundle is not None else ""),
+            environ.get("SSL_CERT_DIR", ""),
+            environ.get("NODE_EXTRA_CA_CERTS", ""),
+            environ.get("CLAUDE_CODE_CLIENT_CERT", ""),
+            environ.get("CLAUDE_CODE_CLIENT_KEY", ""),
+        ),
+        proxy=_proxy_towards(endpoint, environ),
+        login_proxy=_proxy_towards(renewing, environ) if held == "login" else None,
+    )
 
 
-def read_upstream(address: str) -> Upstream:
+def _proxy_towards(endpoint: Endpoint, environ: dict[str, str]) -> HostProxy | None:
+    proxy, _ = find_proxy(environ, endpoint.scheme)
+    return proxy if proxy is not None and proxy.serves(endpoint.host, endpoint.port) else None
+
+
+def read_endpoint(address: str) -> Endpoint:
     """Read an address as `ANTHROPIC_BASE_URL` has it."""
     scheme, slashes, rest = address.partition("://")
     authority, _, path = rest.partition("/")
@@ -114,67 +101,68 @@ def read_upstream(address: str) -> Upstream:
         or not set(path) <= _PATH
     ):
         raise ClaudeboxError(
-            f"`{claude_code.BASE_URL}` is not an address that claudebox can use",
+            f"`{agent.BASE_URL}` is not an address that claudebox can use",
             hint="`https://HOST[:PORT][/PATH]`, without a name or a password in it; or `--auth passthrough`",
         )
     path = path.rstrip("/")
-    return Upstream(scheme, host.lower(), int(number), f"/{path}" if path else "")
+    return Endpoint(scheme, host.lower(), int(number), f"/{path}" if path else "")
 
 
 _PATH = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/@:")
 
 
-def provide(policy: Policy, host: Host) -> Provision:
+def provide(policy: Policy, host: Host, held: str) -> Provision:
     """Return what the sandbox gets of it: the socket of the client, placeholders, and a word to the agent."""
-    if not holds(policy, host):
+    if not held:
         return Provision()
-    socket = Mount(
-        claude_code.API_SOCKET, "socket", "the way to the model; the key is added outside", API, role="client"
-    )
-    return Provision(mounts=(socket,), variables=tuple(_variables(policy, host)), advice=(_ADVICE,))
+    reason = "the way to the model; the key is added outside"
+    socket = Mount(agent.API_SOCKET, "socket", reason, MODEL_API, role="client")
+    return Provision(mounts=(socket,), variables=tuple(_variables(policy, host, held)), advice=(_ADVICE,))
 
 
-def _variables(policy: Policy, host: Host) -> Iterator[Variable]:
+def _variables(policy: Policy, host: Host, held: str) -> Iterator[Variable]:
     """Return what the client finds instead of a credential."""
-    kind = holds(policy, host)
-    if not kind:
-        return
-    upstream = _upstream_of(policy, host)
-    yield Variable("ANTHROPIC_UNIX_SOCKET", claude_code.API_SOCKET, "claudebox", "the way to the broker")
-    yield Variable(claude_code.BASE_URL, "http://localhost", "claudebox", f"the broker asks {upstream} instead")
-    if str(upstream) == claude_code.OFFICIAL:
-        yield Variable(claude_code.FIRST_PARTY, "1", "claudebox", "behind the broker is Anthropic's own API")
-    name = "CLAUDE_CODE_OAUTH_TOKEN" if kind == "login" else kind
-    yield Variable(name, claude_code.PLACEHOLDER, "claudebox", _REASON)
-    if kind == "login":
+    endpoint = _endpoint_of(policy, host)
+    yield Variable("ANTHROPIC_UNIX_SOCKET", agent.API_SOCKET, "claudebox", "the way to the broker")
+    yield Variable(agent.BASE_URL, "http://localhost", "claudebox", f"the broker asks {endpoint} instead")
+    if str(endpoint) == agent.OFFICIAL:
+        yield Variable(agent.FIRST_PARTY, "1", "claudebox", "behind the broker is Anthropic's own API")
+    name = "CLAUDE_CODE_OAUTH_TOKEN" if held == "login" else held
+    yield Variable(name, agent.PLACEHOLDER, "claudebox", _REASON)
+    if held == "login":
         for trait, value in host.login.traits:
             yield Variable(trait, value, "claudebox", "what the login is good for, without the login")
 
 
 def described(plan: Plan) -> Iterator[str]:
     """Yield what a person should know about the broker of a plan."""
-    for service in plan.broker.services if plan.broker is not None else ():
-        if service.name == API:
-            yield f"{_what(service)} stays outside; a broker adds it to requests to {_upstream(service)}"
+    config = plan.broker.model_api if plan.broker is not None else None
+    if config is not None:
+        through = f", through the proxy of this machine, {config.proxy}" if config.proxy is not None else ""
+        yield f"{_what(config)} stays outside; a broker adds it to requests to {config.endpoint}{through}"
 
 
-def _what(service: Service) -> str:
-    names = list(service.config["credentials"])  # type: ignore[call-overload]
-    if names:
-        return " and ".join(names)
-    return "the login of the host" if service.config["login_owner"] == "host" else "the login"
-
-
-def _upstream(service: Service) -> Upstream:
-    return Upstream(*service.config["upstream"])  # type: ignore[misc]
+def _what(config: ApiConfig) -> str:
+    if config.credentials:
+        return " and ".join(name for name, _ in config.credentials)
+    return "the login of the host" if config.login_owner == "host" else "the login"
 
 
 def as_document(plan: Plan) -> dict[str, object] | None:
     """Return the broker for machines, without what it holds."""
     if plan.broker is None:
         return None
+    model_api = plan.broker.model_api
     return {
-        "services": [service.name for service in plan.broker.services],
-        "upstream": next((str(_upstream(row)) for row in plan.broker.services if row.name == API), None),
-        "holds": next((_what(row) for row in plan.broker.services if row.name == API), None),
+        "services": [name for name, _ in plan.broker.services],
+        "model_api": model_api
+        and {
+            "endpoint": str(model_api.endpoint),
+            "holds": _what(model_api),
+            "through": str(model_api.proxy) if model_api.proxy is not None else "",
+        },
+        "secrets": [
+            {"env": row.env, "hosts": [f"{host}:{port}" for host, port in row.hosts]}
+            for row in (plan.broker.inject.secrets if plan.broker.inject is not None else ())
+        ],
     }

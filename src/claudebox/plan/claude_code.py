@@ -7,8 +7,8 @@ changed when a new version breaks one of these.
 from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
-from claudebox.plan.environment import CLIENT_DIRECTORY
 from claudebox.plan.model import Mount, Variable
+from claudebox.tables import agent
 from claudebox.tables.secret_patterns import looks_secret
 
 TYPE_CHECKING = False
@@ -18,73 +18,31 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
 
-PROGRAM = f"{CLIENT_DIRECTORY}/claude"
-ALWAYS = ("--dangerously-skip-permissions",)  # the sandbox is the permission layer (UX-06)
-
-LOGIN_INSIDE = "/run/claudebox/login"  # a directory around the store, because the client locks it from outside
-TOKENS = "claudeAiOauth"  # the part of the client's credentials that is its own login
-OAUTH_TOKEN_URL = "https://platform.claude.com/v1/oauth/token"  # noqa: S105 - an address
-OAUTH_CLIENT = "9d1c250a-e61b-44d9-88ed-5944d1962f5e"  # the client's public name at that address
-# Credentials in the environment, in the order in which the client prefers them; a login comes after them.
-CREDENTIALS = ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")
-BASE_URL = "ANTHROPIC_BASE_URL"
-OFFICIAL = "https://api.anthropic.com"
-API_HOST = "api.anthropic.com"
-FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"  # or it leaves features out, as for anybody's gateway
-API_SOCKET = "/run/claudebox/api.sock"  # ANTHROPIC_UNIX_SOCKET: all requests to the model go there
-# The client's own word for a credential that somebody else puts in: with it, organisation policies are asked for at the
-# socket too. With that socket it takes no login from a file, but what these variables tell of one.
-PLACEHOLDER = "ssh-placeholder"
-LOGIN_TRAITS = (
-    ("subscriptionType", "CLAUDE_CODE_SUBSCRIPTION_TYPE"),
-    ("rateLimitTier", "CLAUDE_CODE_RATE_LIMIT_TIER"),
-    ("scopes", "CLAUDE_CODE_OAUTH_SCOPES"),
-)
-TRANSCRIPTS = "projects"  # in the client's directory: one directory per working directory, one file per conversation
-MANAGED = "/etc/claude-code"  # settings of the machine's administrator; read first, changed by nobody
 _ANSWERS = b'{"skipDangerousModePermissionPrompt": true}\n'  # the sandbox is what that warning asks for
-
-# State, caches and logins of the host's client: never brought in, whatever is inherited.
-NOT_INHERITED = frozenset((
-    ".claude.json", ".config.json", ".credentials.json", ".credentials", "backups", "cache", "debug", "downloads",
-    "file-history", "history.jsonl", "ide", "local", "paste-cache", "plans", "projects", "remote-settings.json",
-    "session-env", "sessions", "shell-snapshots", "shell_snapshots", "statsig", "stats-cache.json", "tasks",
-    "telemetry", "todos", "usage-data",
-))  # fmt: skip
-
 _KEY_TAIL = 20  # how much of a key the client remembers to know it again
 
 
-def brokered(policy: Policy) -> bool:
-    """Tell whether credentials stay outside: unless the person says otherwise, or names one of them themselves."""
-    named = {request.name for request in policy.names if not request.foreign}
-    named |= {constant.name for constant in policy.constants if not constant.foreign}
-    return policy.auth == "broker" and not policy.command and not named.intersection(CREDENTIALS)
+def plan_mounts(policy: Policy, host: Host, held: str) -> Iterable[Mount]:
+    """Bind the client alone, at a place that no host has, with the state of this project and the login.
 
-
-def has_credential(policy: Policy, host: Host) -> bool:
-    """Tell whether there is something for a broker to hold."""
-    return brokered(policy) and (host.login.usable or any(host.environ.get(name) for name in CREDENTIALS))
-
-
-def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
-    """Bind the client alone, at a place that no host has, with the state of this project and the login."""
+    `held` is the credential that the broker holds, or nothing.
+    """
     yield from _program(host)
     home = f"{host.home}/.claude"
     yield Mount(home, "bind", "conversations and settings of this project", host.instance.claude, role="state")
-    if has_credential(policy, host):
-        yield Mount(f"{LOGIN_INSIDE}/store", "dir", "no login is kept inside", mode=0o755, role="state")
+    if held:
+        yield Mount(f"{agent.LOGIN_INSIDE}/store", "dir", "no login is kept inside", mode=0o755, role="state")
     elif host.login.known:
         store = f"{host.instance.login}/store"
         reason = f"a short-lived token of the login of {host.login.source}"
-        yield Mount(f"{LOGIN_INSIDE}/store", "ro-bind", reason, store, role="state")
+        yield Mount(f"{agent.LOGIN_INSIDE}/store", "ro-bind", reason, store, role="state")
     else:
-        yield Mount(LOGIN_INSIDE, "bind", "for a login made inside", host.instance.own_login, role="state")
+        yield Mount(agent.LOGIN_INSIDE, "bind", "for a login made inside", host.instance.own_login, role="state")
     for name, real in _inherited(policy, host):
         yield Mount(f"{home}/{name}", "ro-bind", "yours, from the host's ~/.claude", real, role="client")
     for path, real in host.managed:
         yield Mount(path, "ro-bind", "settings that the machine's administrator manages", real, role="client")
-    path = f"{MANAGED}/managed-settings.d/claudebox.json"
+    path = f"{agent.MANAGED}/managed-settings.d/claudebox.json"
     reason = "answers the client's warning about permissions"
     yield Mount(path, "file", reason, content=_ANSWERS, mode=0o644, role="client")
 
@@ -94,13 +52,13 @@ def _program(host: Host) -> Iterable[Mount]:
     if client is None:
         return
     if client.path.startswith("/nix/store/") and host.store:
-        yield Mount(PROGRAM, "symlink", "the client", client.path, role="client")
+        yield Mount(agent.PROGRAM, "symlink", "the client", client.path, role="client")
     elif client.script:  # an older client: a script with its package around it
         yield Mount(client.package, "ro-bind", "the client's package", client.package, role="client")
-        yield Mount(PROGRAM, "symlink", "the client", client.path, role="client")
-        yield Mount(f"{CLIENT_DIRECTORY}/node", "ro-bind", "node, for the client", client.node, role="client")
+        yield Mount(agent.PROGRAM, "symlink", "the client", client.path, role="client")
+        yield Mount(f"{agent.CLIENT_DIRECTORY}/node", "ro-bind", "node, for the client", client.node, role="client")
     else:
-        yield Mount(PROGRAM, "ro-bind", "the client", client.path, role="client")
+        yield Mount(agent.PROGRAM, "ro-bind", "the client", client.path, role="client")
 
 
 def mountpoints(policy: Policy, host: Host) -> tuple[tuple[str, bool], ...]:
@@ -110,7 +68,7 @@ def mountpoints(policy: Policy, host: Host) -> tuple[tuple[str, bool], ...]:
 
 
 def _inherited(policy: Policy, host: Host) -> Iterable[tuple[str, str]]:
-    present = {name: real for name, real, _ in host.claude_parts if name not in NOT_INHERITED}
+    present = {name: real for name, real, _ in host.claude_parts if name not in agent.NOT_INHERITED}
     if policy.shared_home:
         yield from sorted(present.items())
         return
@@ -120,11 +78,11 @@ def _inherited(policy: Policy, host: Host) -> Iterable[tuple[str, str]]:
         yield request.name, present[request.name]
 
 
-def plan_variables(policy: Policy, host: Host) -> Iterable[Variable]:
+def plan_variables(host: Host, held: str) -> Iterable[Variable]:
     """Return the variables that make the client feel at home."""
     rows = [
         ("CLAUDE_CONFIG_DIR", f"{host.home}/.claude", "keeps all of the client's state in one directory"),
-        ("CLAUDE_SECURESTORAGE_CONFIG_DIR", f"{LOGIN_INSIDE}/store", "keeps the login apart from the state"),
+        ("CLAUDE_SECURESTORAGE_CONFIG_DIR", f"{agent.LOGIN_INSIDE}/store", "keeps the login apart from the state"),
         ("DISABLE_AUTOUPDATER", "1", "the client is read-only inside"),
         ("DISABLE_INSTALLATION_CHECKS", "1", "the client is not where its installer put it"),
     ]
@@ -132,7 +90,7 @@ def plan_variables(policy: Policy, host: Host) -> Iterable[Variable]:
         rows.append(("IS_SANDBOX", "1", "the client refuses root outside of a sandbox"))
     for name, value, reason in rows:
         yield Variable(name, value, "claudebox", reason)
-    if has_credential(policy, host):
+    if held:
         return
     for name in ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"):
         if name in host.environ:

@@ -16,6 +16,7 @@ from claudebox.plan import (
     seccomp,
 )
 from claudebox.plan.model import Mount, Plan, Provision
+from claudebox.tables import agent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,10 +52,11 @@ def make(policy: Policy, host: Host) -> Plan:
     mount_checks.check_workdir(host)
     _check_terminal(host)
     extra = _provision(policy, host)
-    broker, brokered = _broker(policy, host)
-    made = () if policy.command else tuple(claude_code.plan_variables(policy, host))
+    held = host.credential if policy.brokered else ""  # decided here and nowhere else; the plan carries it
+    broker, brokered = _broker(policy, host, held)
+    made = () if policy.command else tuple(claude_code.plan_variables(host, held))
     variables = environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
-    rows = _rows(policy, host, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
+    rows = _rows(policy, host, held, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
     program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
     if program is None:
         raise ClaudeboxError(
@@ -79,7 +81,7 @@ def make(policy: Policy, host: Host) -> Plan:
         sizes="--size" in host.bwrap.options,
         network=policy.network,
         link=_link(policy, host),
-        warnings=(*_warnings(policy, host), *extra.warnings),
+        warnings=(*_warnings(policy, host, held), *extra.warnings),
         withheld=environment.withheld(host, variables),
         state=(
             host.instance.claude,
@@ -117,16 +119,16 @@ def _link(policy: Policy, host: Host) -> Link | None:
     return link.replace(served=(*link.served, *secrets.served(policy, host)))
 
 
-def _broker(policy: Policy, host: Host) -> tuple[Broker | None, Provision]:
-    if not claude_code.has_credential(policy, host) and policy.network != "allow" and not host.held_secrets:
+def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Provision]:
+    if not held and policy.network != "allow" and not host.held_secrets:
         return None, Provision()
     from claudebox.plan import broker as brokerage  # noqa: PLC0415 - only where there is something to keep outside
 
-    return brokerage.plan(policy, host), brokerage.provide(policy, host)
+    return brokerage.plan(policy, host, held), brokerage.provide(policy, host, held)
 
 
-def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...], advice: Iterable[str]) -> tuple[Mount, ...]:
-    of_client = () if policy.command else claude_code.plan_mounts(policy, host)
+def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advice: Iterable[str]) -> tuple[Mount, ...]:
+    of_client = () if policy.command else claude_code.plan_mounts(policy, host, held)
     own = arrange(
         (
             *mounts.plan_mounts(policy, host),
@@ -152,9 +154,7 @@ def _rows(policy: Policy, host: Host, extra: tuple[Mount, ...], advice: Iterable
         (
             *rows,
             Mount(sandbox_md.PATH, "file", "tells the agent where it is", content=text, mode=0o644),
-            Mount(
-                f"{claude_code.MANAGED}/CLAUDE.md", "file", "tells the agent where it is", content=memory, mode=0o644
-            ),
+            Mount(f"{agent.MANAGED}/CLAUDE.md", "file", "tells the agent where it is", content=memory, mode=0o644),
         )
     )
 
@@ -228,7 +228,7 @@ def _command(policy: Policy, host: Host) -> tuple[str, ...]:
         return (*policy.command, *policy.words)
     if host.client is None:
         raise host.client_problem or ClaudeboxError("`claude` was not found")
-    return (claude_code.PROGRAM, *claude_code.ALWAYS, *policy.words)
+    return (agent.PROGRAM, *agent.ALWAYS, *policy.words)
 
 
 def _gate(host: Host) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ def _gate(host: Host) -> tuple[str, ...]:
     return (program, f"--default-signal={names}", *shell)
 
 
-def _warnings(policy: Policy, host: Host) -> Iterable[str]:
+def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
     if host.landlock < 6 and policy.network == "full":
         yield "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier full"
     if policy.allow_userns:
@@ -260,8 +260,8 @@ def _warnings(policy: Policy, host: Host) -> Iterable[str]:
             yield f"git does not work inside: the repository starts above, at {repository.root}"
         elif repository.linked and not repository.writable and not repository.git_dir:
             yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
-    model = policy.program == "client" and not policy.command and not claude_code.has_credential(policy, host)
-    yield from network.warnings(policy, host, needed=claude_code.API_HOST if model else "")
+    model = policy.program == "client" and not policy.command and not held
+    yield from network.warnings(policy, host, needed=agent.API_HOST if model else "")
     yield from project.warnings(policy, host)
     yield from masking.warnings(policy, host)
     for path in host.sockets:

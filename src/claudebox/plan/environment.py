@@ -6,7 +6,7 @@ from claudebox import __version__
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import network
 from claudebox.plan.model import Variable
-from claudebox.tables import secret_patterns
+from claudebox.tables import agent, secret_patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from claudebox.facts.host import Host
 
 CA_BUNDLE_INSIDE = "/run/claudebox/ca-bundle.crt"
-CLIENT_DIRECTORY = "/run/claudebox/bin"
 GIT_HELPER = "/run/claudebox/git-credential"
 
 # Passed from the host if set (SAND-03). Exact names only: a prefix would let somebody's token through (A13).
@@ -148,7 +147,7 @@ def _made(host: Host) -> Iterable[Variable]:
 def search_path(host: Host, more: tuple[str, ...] = ()) -> str:
     """Return PATH of the sandbox."""
     system = ("/usr/local/bin", "/usr/bin", "/bin") if host.usr else ()
-    return ":".join(dict.fromkeys((CLIENT_DIRECTORY, *more, *host.store_path, *system)))
+    return ":".join(dict.fromkeys((agent.CLIENT_DIRECTORY, *more, *host.store_path, *system)))
 
 
 def _certificates(host: Host) -> Iterable[Variable]:

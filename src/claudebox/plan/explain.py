@@ -201,12 +201,9 @@ def protections(plan: Plan) -> Iterator[str]:
     yield f"network: {'; '.join(network.described(plan))}"
     for line in _brokered(plan):
         yield f"broker: {line}"
-    for row in plan.link.barred if plan.link is not None else ():
-        yield f"not reachable: {row.prefix}, {row.reason}"
+    yield from network.limits(plan)
     if plan.nix is not None:
         yield f"Nix: {_nix(plan.nix)}"
-    for domain in plan.link.domains if plan.link is not None else ():
-        yield f"reachable: {domain.name}, because of {clean(domain.origin)}"
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"
     yield f"Landlock: abstract sockets and signals {'kept inside' if plan.scoped else 'not restricted by this kernel'}"
     yield f"terminal: {_terminal(plan)}"
@@ -262,7 +259,7 @@ def as_json(plan: Plan, settings: Settings | None = None) -> str:
         "command": plan.command,
         "workdir": plan.workdir,
         "network": plan.network,
-        "link": plan.link and network.as_document(plan.link),
+        "link": network.as_document(plan),
         "nix": plan.nix and {"access": plan.nix.kind, "why": plan.nix.why, "remedy": plan.nix.remedy},
         "broker": _broker_document(plan),
         "mounts": [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claudebox.console import clean
 from claudebox.errors import ClaudeboxError
-from claudebox.plan.model import Link, Served, Service, Variable
+from claudebox.plan.model import Barred, Domain, Link, ProxyConfig, Ranges, Served, Variable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from claudebox.config.model import Policy, Tier
     from claudebox.facts.host import Host
+    from claudebox.host_proxy import HostProxy
     from claudebox.plan.model import Plan
 
 MEANING: dict[Tier, str] = {
@@ -24,7 +25,11 @@ MEANING: dict[Tier, str] = {
 _FORWARDER4, _FORWARDER6 = "10.0.2.3", "fd00::3"
 # Listeners in the sandbox's own network that the broker answers: the proxy, names, and those whom names have led here.
 PROXY = Served("proxy", "stream", 3128)
-NAMED = (Served("redirected", "stream", 3129), Served("names", "datagram", 53), Served("names-stream", "stream", 53))
+NAMED = (
+    Served("redirected", "stream", 3129, redirected=True),
+    Served("names", "datagram", 53, redirected=True),
+    Served("names-stream", "stream", 53, redirected=True),
+)
 RESERVED_PORTS = frozenset(row.port for row in (PROXY, *NAMED))
 _HTTP = f"http://127.0.0.1:{PROXY.port}"
 # Never socks5h: httpx, and with it the SDKs of Anthropic and OpenAI, fails at once where it is set.
@@ -91,22 +96,18 @@ def plan_link(policy: Policy, host: Host) -> Link | None:
             host_ports=policy.host_ports,
             published=policy.published,
             served=(PROXY, *NAMED),
-            domains=policy.domains,
-            named=True,
-            through=host_proxy(host.environ)[1],
+            redirect=NAMED[0].name,
         )
     usable = [candidate for candidate in host.uplinks if not candidate.problem]
     if not usable:
         problems = "; ".join(dict.fromkeys(candidate.problem for candidate in host.uplinks)) or "none was looked for"
         remedies = dict.fromkeys(candidate.remedy for candidate in host.uplinks if candidate.remedy)
         raise ClaudeboxError(f"there is no usable uplink for `--network inet`: {problems}", hint="; ".join(remedies))
-    from claudebox.tables.barred_ranges import TABLE  # noqa: PLC0415 - other tiers need nothing of it
-
     return Link(
         program=usable[0].name,  # type: ignore[arg-type]  # candidates knows only these
         path=usable[0].path,
         forwarder=_forwarder(host),
-        barred=TABLE,
+        ranges=closed_ranges(),
         host_ports=policy.host_ports,
         published=policy.published,
     )
@@ -119,39 +120,36 @@ def plan_variables(policy: Policy) -> Iterator[Variable]:
             yield Variable(name, value, "claudebox", "the way out, to the domains that are listed")
 
 
-def plan_service(policy: Policy, host: Host) -> Service | None:
+def closed_ranges() -> Ranges:
+    """Return the ranges of addresses that nobody inside reaches."""
+    from claudebox.tables.barred_ranges import BARRED, OPEN6  # noqa: PLC0415 - other tiers need nothing of it
+
+    return Ranges(tuple(Barred(prefix, reason) for prefix, reason in BARRED), OPEN6)
+
+
+def plan_proxy(policy: Policy, host: Host) -> ProxyConfig | None:
     """Return what the broker does for the network."""
     if policy.network != "allow":
         return None
-    url, _, _ = host_proxy(host.environ)
-    without = host.environ.get("no_proxy") or host.environ.get("NO_PROXY") or ""
-    return Service("outbound", {"domains": [row.name for row in policy.domains], "upstream": url, "without": without})
+    domains = tuple(Domain(row.name, row.origin) for row in policy.domains)
+    return ProxyConfig(domains, closed_ranges(), tunnel_proxy(host.environ)[0])
 
 
-def host_proxy(environ: dict[str, str]) -> tuple[str, str, str]:
-    """Return the proxy by which this machine gets out, how it may be shown, and what is wrong with it."""
-    url = environ.get("https_proxy") or environ.get("HTTPS_PROXY") or ""
-    scheme, separator, rest = url.partition("://")
-    shown = (rest if separator else url).partition("/")[0].rpartition("@")[2]
-    if not url:
-        return "", "", ""
-    host, _, port = shown.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
-        return "", "", "HTTPS_PROXY of this machine is not of the form http://HOST:PORT, and is not used"
-    if separator and scheme.lower() != "http":
-        return (
-            "",
-            "",
-            f"HTTPS_PROXY of this machine is a {scheme.lower()} proxy, and is not used: tier `allow` takes http",
-        )
-    return url, shown, ""
+def tunnel_proxy(environ: dict[str, str]) -> tuple[HostProxy | None, str]:
+    """Return the proxy of this machine that connections of programs go through, and what is wrong with it."""
+    from claudebox.host_proxy import find_proxy  # noqa: PLC0415 - other tiers need nothing of it
+
+    proxy, problem = find_proxy(environ)
+    if proxy is not None and proxy.tls:
+        return None, "HTTPS_PROXY of this machine is a https proxy, and is not used: connections take http alone"
+    return proxy, problem
 
 
 def warnings(policy: Policy, host: Host, *, needed: str = "") -> Iterator[str]:
     """Yield what is unusual about the network; `needed` is the host without which the client is lost."""
     if policy.network != "allow":
         return
-    problem = host_proxy(host.environ)[2]
+    problem = tunnel_proxy(host.environ)[1]
     if problem:
         yield problem
     from claudebox.config import domains  # noqa: PLC0415 - other tiers need nothing of it
@@ -166,33 +164,56 @@ def described(plan: Plan) -> Iterator[str]:
     link = plan.link
     by = f", through {link.program}" if link is not None and link.program else ""
     yield f"{plan.network}: {MEANING[plan.network]}{by}"
-    if plan.network == "allow" and link is not None:
-        names = [row.name for row in link.domains]
+    proxy = _proxy(plan)
+    if proxy is not None:
+        names = [row.name for row in proxy.domains]
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         yield f"domains: {', '.join(names[:_SHOWN]) or 'none'}{more}"
-        if link.through:
-            yield f"through the proxy of this machine, {link.through}, which resolves the names"
+        if proxy.proxy is not None:
+            yield f"through the proxy of this machine, {proxy.proxy}, which resolves the names"
     if link is not None and link.host_ports:
         yield f"reachable inside: localhost of this machine, port {_listed(link.host_ports)}"
     if link is not None and link.published:
         yield f"reachable from this machine: port {_listed(link.published)} of the sandbox, at localhost"
 
 
+def _proxy(plan: Plan) -> ProxyConfig | None:
+    return plan.broker.proxy if plan.broker is not None else None
+
+
+def limits(plan: Plan) -> Iterator[str]:
+    """Yield what is closed and what is open, row by row: the values that the netns holder and the proxy are handed."""
+    proxy = _proxy(plan)
+    ranges = proxy.ranges if proxy is not None else plan.link.ranges if plan.link is not None else Ranges()
+    for row in ranges.barred:
+        yield f"not reachable: {row.prefix}, {row.reason}"
+    if ranges.open6:
+        yield f"reachable over IPv6: nothing but {', '.join(ranges.open6)}"
+    for domain in proxy.domains if proxy is not None else ():
+        yield f"reachable: {domain.name}, because of {clean(domain.origin)}"
+
+
 def _listed(ports: tuple[int, ...]) -> str:
     return ", ".join(map(str, ports))
 
 
-def as_document(link: Link) -> dict[str, object]:
+def as_document(plan: Plan) -> dict[str, object] | None:
     """Return the link for machines."""
+    link, proxy = plan.link, _proxy(plan)
+    if link is None:
+        return None
+    ranges = proxy.ranges if proxy is not None else link.ranges
     return {
         "program": link.program,
         "path": link.path,
         "forwarder": link.forwarder,
-        "barred": [{"prefix": row.prefix, "reason": row.reason} for row in link.barred],
+        "barred": [{"prefix": row.prefix, "reason": row.reason} for row in ranges.barred],
+        "open6": ranges.open6,
         "host_ports": link.host_ports,
         "published": link.published,
-        "domains": [{"name": row.name, "origin": row.origin} for row in link.domains],
-        "through": link.through,
+        "served": [{"name": row.name, "address": row.address, "port": row.port} for row in link.served],
+        "domains": [{"name": row.name, "origin": row.origin} for row in (proxy.domains if proxy is not None else ())],
+        "through": str(proxy.proxy) if proxy is not None and proxy.proxy is not None else "",
     }
 
 

@@ -6,8 +6,9 @@ import os
 
 from claudebox import build_paths
 from claudebox.errors import ClaudeboxError
-from claudebox.plan import environment, nix_access, nix_devshell, nix_references
+from claudebox.plan import nix_access, nix_devshell, nix_references
 from claudebox.plan.model import Mount, NixAccess, NixRelay, Provision, Variable
+from claudebox.tables import agent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 SOCKET_DIRECTORY = "/nix/var/nix/daemon-socket"
 REGISTRY = "/run/claudebox/nix-registry.json"
-PICKER = f"{environment.CLIENT_DIRECTORY}/comma-pick"
+PICKER = f"{agent.CLIENT_DIRECTORY}/comma-pick"
 # Comma asks by a program on the terminal which of several packages is meant, and without one it gives up in silence.
 # It hands the names over on standard input, the likeliest first; all of them must be read.
 _PICKER = b"""\

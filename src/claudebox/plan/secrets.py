@@ -11,7 +11,7 @@ from claudebox.config.parsers import valid_name
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import network
 from claudebox.plan.environment import AUTHORITIES, MADE
-from claudebox.plan.model import Served, Service
+from claudebox.plan.model import InjectConfig, InjectedSecret, Served
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,18 +109,15 @@ def served(policy: Policy, host: Host) -> tuple[Served, ...]:
     return tuple(Served(name, "stream", port, address) for name, (_, port), address in rows)
 
 
-def service(policy: Policy, host: Host) -> Service:
+def plan_injection(policy: Policy, host: Host) -> InjectConfig:
     """Return what the broker does with the secrets; nobody else sees the values."""
-    return Service(
-        "secrets",
-        {
-            "secrets": [(row.env, row.value, row.placeholder, list(row.hosts)) for row in host.held_secrets],
-            "bundle": host.ca_bundle.real if host.ca_bundle is not None else "",
-            "upstream": network.host_proxy(host.environ)[0],
-            "without": host.environ.get("no_proxy") or host.environ.get("NO_PROXY") or "",
-            "listeners": [(name, *place) for name, place, _ in _places(host)],
-            "passages": [(name, *place) for name, place, _ in _passages(policy, host)],
-        },
+    return InjectConfig(
+        tuple(InjectedSecret(row.env, row.value, row.placeholder, row.hosts) for row in host.held_secrets),
+        bundle=host.ca_bundle.real if host.ca_bundle is not None else "",
+        ranges=network.closed_ranges(),
+        proxy=network.tunnel_proxy(host.environ)[0],
+        listeners=tuple((name, *place) for name, place, _ in _places(host)),
+        passages=tuple((name, *place) for name, place, _ in _passages(policy, host)),
     )
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from claudebox.console import shorten
 from claudebox.files import read_small
-from claudebox.plan import claude_code
 from claudebox.report.fingerprints import Fingerprints
+from claudebox.tables import agent
 from claudebox.tables.secret_patterns import looks_secret
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
 def _tokens(path: str) -> Iterator[tuple[str, str]]:
     try:
         document = json.loads(read_small(path, limit=1 << 20) or b"{}")
-        tokens = document.get(claude_code.TOKENS, {})
+        tokens = document.get(agent.TOKENS, {})
         for key, name in (("accessToken", "access token of the login"), ("refreshToken", "refresh token of the login")):
             if isinstance(tokens.get(key), str):
                 yield name, tokens[key]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from claudebox import console
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_at, read_small
-from claudebox.plan import claude_code
 from claudebox.state import replace
+from claudebox.tables import agent
 
 _IDENTIFIER = frozenset("0123456789abcdef-")
 _MADE = ".credentials.json"
@@ -34,7 +34,7 @@ def say(instance: Instance, started: float, *, login_known: bool) -> None:
 def _newest_session(instance: Instance, started: float) -> str:
     """Return the conversation that was written to last since the start; names come from inside and are checked."""
     newest, session = started, ""
-    for directory in _names(f"{instance.claude}/{claude_code.TRANSCRIPTS}"):
+    for directory in _names(f"{instance.claude}/{agent.TRANSCRIPTS}"):
         for path in _names(directory):
             identifier, dot, suffix = os.path.basename(path).partition(".")
             if (dot, suffix) != (".", "jsonl") or not identifier or not set(identifier) <= _IDENTIFIER:
@@ -123,7 +123,7 @@ def _account(instance: Instance) -> str:
 
 
 def _is_login(content: bytes) -> bool:
-    tokens = _parsed(content).get(claude_code.TOKENS)
+    tokens = _parsed(content).get(agent.TOKENS)
     return isinstance(tokens, dict) and all(isinstance(tokens.get(n), str) for n in ("accessToken", "refreshToken"))
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import ssl
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from claudebox.broker.http import messages
 from claudebox.broker.http.handler import Unreachable
@@ -14,33 +12,20 @@ from claudebox.broker.http.messages import Malformed
 from claudebox.broker.http.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from claudebox.host_proxy import HostProxy
+    from claudebox.plan.model import Endpoint, Trust
 
 _PATIENCE = 30.0  # seconds to get connected
 _STAGGER = 0.25  # seconds after which another address of the same name is tried beside
-_LOCAL = ("localhost", "127.0.0.1", "::1")
-
-
-class Proxy:
-    """The host's own proxy."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        parts = urlsplit(address if "://" in address else f"http://{address}")
-        self.secure = parts.scheme == "https"
-        self.host = parts.hostname or ""
-        self.port = parts.port or (443 if self.secure else 80)
-        said = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
-        self.authorization = b"Basic " + base64.b64encode(said.encode()) if said else b""
 
 
 class Egress:
     """How one upstream is reached."""
 
-    def __init__(self, upstream: tuple[str, str, int], environ: Mapping[str, str], ca_bundle: str = "") -> None:
-        self.scheme, self.host, self.port = upstream
-        self.proxy = find_proxy(upstream, environ)
-        self._authorities = (environ, ca_bundle)
+    def __init__(self, endpoint: Endpoint, proxy: HostProxy | None, trust: Trust) -> None:
+        self.scheme, self.host, self.port = endpoint.scheme, endpoint.host, endpoint.port
+        self.proxy = proxy
+        self._trust = trust
         self._context: ssl.SSLContext | None = None
 
     @property
@@ -61,7 +46,7 @@ class Egress:
                 "NODE_EXTRA_CA_CERTS of the host can name another authority"
             ) from None
         except (OSError, Malformed) as error:
-            via = f" through the proxy {self.proxy.host}:{self.proxy.port}" if self.proxy else ""
+            via = f" through the proxy {self.proxy}" if self.proxy else ""
             what = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise Unreachable(f"{self.host} cannot be reached from the host{via}: {what}") from None
 
@@ -69,7 +54,7 @@ class Egress:
         proxy = self.proxy
         if proxy is None:
             return await self._open(self.host, self.port, self.scheme == "https")
-        stream = await self._open(proxy.host, proxy.port, proxy.secure)
+        stream = await self._open(proxy.host, proxy.port, proxy.tls)
         if self.absolute:
             return stream
         return await self._tunnel(stream, proxy)
@@ -80,7 +65,7 @@ class Egress:
         )
         return stream
 
-    async def _tunnel(self, stream: Stream, proxy: Proxy) -> Stream:
+    async def _tunnel(self, stream: Stream, proxy: HostProxy) -> Stream:
         target = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         headers: messages.Headers = ((b"host", target.encode()),)
         if proxy.authorization:
@@ -101,33 +86,16 @@ class Egress:
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
-            self._context = context(*self._authorities)
+            self._context = context(self._trust)
         return self._context
 
 
-def context(environ: Mapping[str, str], ca_bundle: str = "") -> ssl.SSLContext:
+def context(trust: Trust) -> ssl.SSLContext:
     """Return what the host's own client would trust."""
-    file, directory = environ.get("SSL_CERT_FILE") or ca_bundle, environ.get("SSL_CERT_DIR")
-    made = ssl.create_default_context(cafile=file or None, capath=directory or None)
+    made = ssl.create_default_context(cafile=trust.bundle or None, capath=trust.directory or None)
     made.set_alpn_protocols(["http/1.1"])
-    if environ.get("NODE_EXTRA_CA_CERTS"):
-        made.load_verify_locations(environ["NODE_EXTRA_CA_CERTS"])
-    if environ.get("CLAUDE_CODE_CLIENT_CERT"):
-        made.load_cert_chain(environ["CLAUDE_CODE_CLIENT_CERT"], environ.get("CLAUDE_CODE_CLIENT_KEY") or None)
+    if trust.extra:
+        made.load_verify_locations(trust.extra)
+    if trust.certificate:
+        made.load_cert_chain(trust.certificate, trust.key or None)
     return made
-
-
-def find_proxy(upstream: tuple[str, str, int], environ: Mapping[str, str]) -> Proxy | None:
-    """Return the proxy that the host uses for this upstream; none for the host itself."""
-    scheme, host, port = upstream
-    name = f"{scheme}_proxy"
-    address = environ.get(name.upper()) or environ.get(name) or ""
-    if not address or host in _LOCAL or host.startswith("127."):
-        return None
-    for word in (environ.get("NO_PROXY") or environ.get("no_proxy") or "").replace(",", " ").split():
-        suffix = word.lower().removeprefix("*")
-        if not suffix or suffix == f"{host}:{port}" or host == suffix.lstrip("."):
-            return None
-        if host.endswith(f".{suffix.lstrip('.')}") and (suffix.startswith(".") or ":" not in suffix):
-            return None
-    return Proxy(address)

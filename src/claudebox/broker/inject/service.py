@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from claudebox.broker.inject import tls
 from claudebox.broker.inject.passthrough import Passages
@@ -18,39 +18,36 @@ from claudebox.broker.inject.substitute import Secret
 from claudebox.broker.inject.tls_proxy import Interceptor
 from claudebox.broker.proxy.dial import Dialer
 from claudebox.broker.proxy.private_ranges import Watch
-from claudebox.broker.proxy.service import upstream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from claudebox.broker.main import Context
+    from claudebox.plan.model import InjectConfig
 
 AUTHORITY = "authority"
 
 
-async def open(config: dict[str, Any], context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it
+async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it
     """Begin to serve."""
     loop = asyncio.get_running_loop()
     secrets = [
-        Secret(name, value.encode("ascii"), placeholder.encode("ascii"), frozenset(map(tuple, hosts)))
-        for name, value, placeholder, hosts in config.pop("secrets")
+        Secret(row.env, row.value.encode("ascii"), row.placeholder.encode("ascii"), frozenset(row.hosts))
+        for row in config.secrets
     ]
-    watch = Watch()
+    watch = Watch(config.ranges)
     loop.add_reader(watch.channel.fileno(), watch.follow)
-    dialer = Dialer(watch.vicinity, upstream(config["upstream"], config["without"]))
+    dialer = Dialer(watch.vicinity, config.proxy)
     issued = await tls.obtain(host for secret in secrets for host, _ in secret.hosts)
-    interceptor = Interceptor(secrets, issued.contexts, config["bundle"], dialer, context.log)
+    interceptor = Interceptor(secrets, issued.contexts, config.bundle, dialer, context.log)
     context.interceptor = interceptor
-    bundle = _bundle(config["bundle"]) + issued.trusted
+    bundle = _bundle(config.bundle) + issued.trusted
     for descriptor in context.files(AUTHORITY):
         threading.Thread(target=_write, args=(descriptor, bundle), daemon=True).start()
-    servers = [
-        await interceptor.serve(await context.handed(name), host, port) for name, host, port in config["listeners"]
-    ]
+    servers = [await interceptor.serve(await context.handed(name), host, port) for name, host, port in config.listeners]
     passages = Passages(dialer, context.log)
     tasks = [
-        loop.create_task(passages.serve(await context.handed(name), host, port))
-        for name, host, port in config["passages"]
+        loop.create_task(passages.serve(await context.handed(name), host, port)) for name, host, port in config.passages
     ]
 
     async def close() -> None:

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from claudebox.facts import login
-from claudebox.plan import claude_code
+from claudebox.tables import agent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -121,7 +121,7 @@ class Login:
                 if seen == self._seen:
                     return
                 document = json.loads(file.read(1 << 20))
-            tokens = document.get(claude_code.TOKENS) if isinstance(document, dict) else None
+            tokens = document.get(agent.TOKENS) if isinstance(document, dict) else None
         except (OSError, ValueError, RecursionError):
             if self._tokens and os.path.exists(self._path):
                 return  # in the midst of being written: what we have is good for now

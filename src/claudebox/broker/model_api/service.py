@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from claudebox.broker.http.forward import forward
 from claudebox.broker.http.handler import Refusal, Rules
 from claudebox.broker.http.recording import Recording
 from claudebox.broker.http.stream import Pool, Stream
-from claudebox.broker.http.upstream import Egress, context, find_proxy
+from claudebox.broker.http.upstream import Egress, context
 from claudebox.broker.model_api.credentials import Fixed, Login, Refused
-from claudebox.plan import claude_code
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from claudebox.broker.http.messages import Request, Response
     from claudebox.broker.main import Context
+    from claudebox.plan.model import ApiConfig
 
 _AUTH = (b"authorization", b"x-api-key", b"proxy-authorization")
 # What the client asks for on the way to the model, and nothing else: elsewhere an upstream makes credentials of a
@@ -132,22 +131,18 @@ def _refused(request: Request) -> Refusal | None:
     return None
 
 
-async def open(config: dict[str, Any], shared: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001
+async def open(config: ApiConfig, shared: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001
     """Serve the socket of the sandbox."""
-    scheme, host, port, prefix = config["upstream"]
-    egress = Egress((scheme, host, port), config["egress"], config["ca_bundle"])
-    holder: Fixed | Login
-    if config["login"]:
-        holder = Login(config["login"], _renewal(config["egress"], config["ca_bundle"]))
-    else:
-        holder = Fixed(config["credentials"])
-    rules = ApiRules(egress, prefix, holder, config["placeholder"])
+    endpoint = config.endpoint
+    egress = Egress(endpoint, config.proxy, config.trust)
+    holder = Login(config.login, _renewal(config)) if config.login else Fixed(dict(config.credentials))
+    rules = ApiRules(egress, endpoint.prefix, holder, config.placeholder)
     pool = Pool(egress.connect)
 
     async def serve(stream: Stream) -> None:
-        await forward(stream, pool, Recording(rules, shared.log, (host, port), "api"))
+        await forward(stream, pool, Recording(rules, shared.log, (endpoint.host, endpoint.port), "api"))
 
-    server = await asyncio.get_running_loop().create_unix_server(lambda: Stream(serve), sock=shared.made("api"))
+    server = await asyncio.get_running_loop().create_unix_server(lambda: Stream(serve), sock=shared.made("model_api"))
 
     async def close() -> None:
         server.close()
@@ -156,14 +151,12 @@ async def open(config: dict[str, Any], shared: Context) -> Callable[[], Awaitabl
     return close
 
 
-def _renewal(environ: dict[str, str], ca_bundle: str) -> Callable[[str, str], int]:
+def _renewal(config: ApiConfig) -> Callable[[str, str], int]:
     def renew(path: str, refused: str) -> int:
         from claudebox.launch import token_refresh  # noqa: PLC0415 - what it imports is needed a few times a day
 
-        proxy = find_proxy(("https", urlsplit(claude_code.OAUTH_TOKEN_URL).hostname or "", 443), environ)
         try:
-            address = proxy.address if proxy else ""
-            return token_refresh.renew(path, refused=refused, proxy=address, context=context(environ, ca_bundle))
+            return token_refresh.renew(path, refused=refused, proxy=config.login_proxy, context=context(config.trust))
         except (OSError, ValueError, TimeoutError):
             return token_refresh.UNREACHABLE
 

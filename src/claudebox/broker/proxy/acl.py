@@ -60,14 +60,14 @@ class Doorkeeper:
         if "." not in name:
             raise self.denial(host, port, "no-name", "only full names can be reached from here, no addresses")
         rule = self._permission.rule(name, port)
-        if rule is None and not self._permission.everything:
+        if rule is None:
             if ports := self._permission.ports(name):
                 listed = ", ".join(map(str, ports))
                 raise self.denial(name, port, "port", f"of `{name}` only port {listed} can be reached from here")
             raise self.denial(
                 name, port, "not-listed", f"`{name}` is not among the names that can be reached from here"
             )
-        return Admission(name, port, str(rule or "any"))
+        return Admission(name, port, str(rule))
 
     def denial(self, host: str, port: int, rule: str, why: str) -> Refusal:
         """Write a refusal down, and return it in words for an agent."""

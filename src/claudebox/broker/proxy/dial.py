@@ -8,14 +8,12 @@ others.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import errno
 import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from claudebox.broker.proxy.acl import Refusal
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from claudebox.broker.proxy.private_ranges import Vicinity
+    from claudebox.host_proxy import HostProxy
 
     Lookup = Callable[[str], list[str]]
 
@@ -40,27 +39,9 @@ class Unreachable(Exception):  # noqa: N818
     """A permitted name that does not answer."""
 
 
-@dataclass(frozen=True)
-class Upstream:
-    """The proxy through which this machine itself gets out."""
-
-    host: str
-    port: int
-    authorization: str = ""  # user:password
-    without: tuple[str, ...] = ()  # NO_PROXY: these are reached directly
-
-    def serves(self, name: str) -> bool:
-        """Tell whether a name is reached through it."""
-        return not any(
-            item == "*" or name == item.lstrip(".") or name.endswith("." + item.lstrip(".")) for item in self.without
-        )
-
-    @property
-    def header(self) -> bytes:
-        """Return the line that logs in, if it wants one."""
-        if not self.authorization:
-            return b""
-        return b"Proxy-Authorization: Basic " + base64.b64encode(self.authorization.encode()) + b"\r\n"
+def login_header(proxy: HostProxy) -> bytes:
+    """Return the line that logs in to the proxy of this machine, if it wants one."""
+    return b"Proxy-Authorization: " + proxy.authorization + b"\r\n" if proxy.login else b""
 
 
 def look_up(name: str) -> list[str]:
@@ -72,8 +53,8 @@ def look_up(name: str) -> list[str]:
 class Dialer:
     """Makes connections to names that somebody else has permitted."""
 
-    def __init__(self, vicinity: Vicinity, upstream: Upstream | None = None, lookup: Lookup = look_up) -> None:
-        self._vicinity, self.upstream, self._lookup = vicinity, upstream, lookup
+    def __init__(self, vicinity: Vicinity, proxy: HostProxy | None = None, lookup: Lookup = look_up) -> None:
+        self._vicinity, self.proxy, self._lookup = vicinity, proxy, lookup
         self._threads = ThreadPoolExecutor(_RESOLVERS, "resolver")
         self._known: dict[str, tuple[float, list[str]]] = {}
         self._answered: dict[str, str] = {}
@@ -106,8 +87,8 @@ class Dialer:
 
     async def dial(self, name: str, port: int) -> socket.socket:
         """Return a connection to a name."""
-        if self.upstream is not None and self.upstream.serves(name):
-            return await self._through(self.upstream, name, port)
+        if self.proxy is not None and self.proxy.serves(name, port):
+            return await self._through(self.proxy, name, port)
         channel = await connect(await self.addresses(name), port)
         if len(self._answered) >= _MOST_KEPT:
             self._answered.clear()
@@ -116,24 +97,25 @@ class Dialer:
 
     async def approach(self, name: str) -> socket.socket:
         """Return a connection to the proxy of this machine that is to ask for a name."""
-        assert self.upstream is not None  # noqa: S101 - for the type checker
+        assert self.proxy is not None  # noqa: S101 - for the type checker
         with contextlib.suppress(Unreachable, TimeoutError):
             await asyncio.wait_for(self.addresses(name), _GLANCE)
         try:
             found = await asyncio.get_running_loop().run_in_executor(
                 self._threads, lambda host, port: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),
-                self.upstream.host, self.upstream.port,
+                self.proxy.host, self.proxy.port,
             )  # fmt: skip
         except OSError as error:
-            raise Unreachable(f"the proxy of this machine, `{self.upstream.host}`: {error}") from None
-        return await connect(list(dict.fromkeys(str(row[4][0]) for row in found)), self.upstream.port)
+            raise Unreachable(f"the proxy of this machine, `{self.proxy.host}`: {error}") from None
+        return await connect(list(dict.fromkeys(str(row[4][0]) for row in found)), self.proxy.port)
 
-    async def _through(self, upstream: Upstream, name: str, port: int) -> socket.socket:
+    async def _through(self, proxy: HostProxy, name: str, port: int) -> socket.socket:
         """Ask the proxy of this machine for a connection."""
         loop = asyncio.get_running_loop()
         channel = await self.approach(name)
         try:
-            request = f"CONNECT {name}:{port} HTTP/1.1\r\nHost: {name}:{port}\r\n".encode() + upstream.header + b"\r\n"
+            request = f"CONNECT {name}:{port} HTTP/1.1\r\nHost: {name}:{port}\r\n".encode()
+            request += login_header(proxy) + b"\r\n"
             await loop.sock_sendall(channel, request)
             reply = b""
             while not reply.endswith(b"\r\n\r\n"):  # byte by byte: what follows belongs to the connection

@@ -79,7 +79,7 @@ class Names:
         name = canonical(text)
         if name == "localhost" or name.endswith(".localhost"):
             return _reply(question, asked, 0, _LOCAL.get(kind, b""), kind)
-        if not name or group != _IN or not (self._permission.everything or self._permission.ports(name)):
+        if not name or group != _IN or not self._permission.ports(name):
             if kind != _AAAA:  # programs ask for both kinds: one line is enough
                 self._record(host=_printable(text), port=53, verdict="denied", rule="not-listed")
             return _reply(question, asked, _NO_SUCH_NAME)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from claudebox.broker.proxy import peek, requests, socks5, tls_sni
 from claudebox.broker.proxy.acl import Refusal, unrecorded
-from claudebox.broker.proxy.dial import Unreachable
+from claudebox.broker.proxy.dial import Unreachable, login_header
 from claudebox.config.domains import WEB, canonical
 
 if TYPE_CHECKING:
@@ -118,10 +118,10 @@ class Gateway:
     ) -> bool:
         """Send one request to the server that it is for, and let body and answer pass."""
         host = admitted.name if admitted.port == 80 else f"{admitted.name}:{admitted.port}"
-        upstream = self._dialer.upstream
-        if far is None and upstream is not None and upstream.serves(admitted.name):
+        proxy = self._dialer.proxy
+        if far is None and proxy is not None and proxy.serves(admitted.name, admitted.port):
             far = await self._counted(admitted, self._dialer.approach(admitted.name))
-            request = requests.single(head, f"http://{host}{path}", host, upstream.header)
+            request = requests.single(head, f"http://{host}{path}", host, login_header(proxy))
         else:
             far = far or await self._counted(admitted, self._dialer.dial(admitted.name, admitted.port))
             request = requests.single(head, path, host)
@@ -178,8 +178,8 @@ class Gateway:
     async def _reach(self, host: str, port: int) -> tuple[Admission, socket.socket | None]:
         """Return a connection; none yet to a server that the proxy of this machine is to be asked for by URL."""
         admitted = self._door.admit(host, port)
-        upstream = self._dialer.upstream
-        if port == 80 and upstream is not None and upstream.serves(admitted.name):
+        proxy = self._dialer.proxy
+        if port == 80 and proxy is not None and proxy.serves(admitted.name, port):
             return admitted, None
         return admitted, await self._counted(admitted, self._dialer.dial(admitted.name, port))
 

@@ -10,17 +10,16 @@ import socket
 from typing import TYPE_CHECKING
 
 from claudebox.network import addresses, netlink, prefixes
-from claudebox.tables.barred_ranges import NAT64, OPEN6, TABLE
+from claudebox.tables.barred_ranges import NAT64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.network.prefixes import Prefix
+    from claudebox.plan.model import Ranges
 
 _MAPPED = bytes(10) + b"\xff\xff"
 _NAT64 = prefixes.parse(NAT64)
-_TABLE = tuple((prefixes.parse(row.prefix), row.reason) for row in TABLE)
-_OPEN6 = tuple(prefixes.parse(text) for text in OPEN6)
 _MOST_JUDGED = 1024
 _OWN = "this machine or its neighbourhood"
 
@@ -28,7 +27,9 @@ _OWN = "this machine or its neighbourhood"
 class Vicinity:
     """What is too near."""
 
-    def __init__(self, own: Iterable[Prefix] = ()) -> None:
+    def __init__(self, ranges: Ranges, own: Iterable[Prefix] = ()) -> None:
+        self._barred = tuple((prefixes.parse(row.prefix), row.reason) for row in ranges.barred)
+        self._open6 = tuple(prefixes.parse(text) for text in ranges.open6)
         self._own = set(own)
         self._judged: dict[str, str] = {}
 
@@ -48,10 +49,10 @@ class Vicinity:
         if packed[:12] == _MAPPED or (len(packed) == 16 and prefixes.covers(_NAT64, (packed, 128))):
             packed = packed[12:]
         whole = (packed, len(packed) * 8)
-        for prefix, reason in _TABLE:
+        for prefix, reason in self._barred:
             if prefixes.covers(prefix, whole):
                 return reason
-        if len(packed) == 16 and not any(prefixes.covers(prefix, whole) for prefix in _OPEN6):
+        if len(packed) == 16 and not any(prefixes.covers(prefix, whole) for prefix in self._open6):
             return "not an address of the internet"
         return _OWN if any(prefixes.covers(prefix, whole) for prefix in self._own) else ""
 
@@ -64,11 +65,11 @@ class Vicinity:
 class Watch:
     """Keeps a vicinity true to the kernel's tables; `channel` becomes readable when they change."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranges: Ranges) -> None:
         self.channel = netlink.connect(netlink.ROUTE, netlink.CHANGES)
         self.channel.setblocking(False)  # noqa: FBT003
         self._tables = netlink.connect(netlink.ROUTE)
-        self.vicinity = Vicinity(self._read())
+        self.vicinity = Vicinity(ranges, self._read())
 
     def _read(self) -> set[Prefix]:
         return addresses.surroundings(

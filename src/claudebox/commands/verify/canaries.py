@@ -18,7 +18,7 @@ import tempfile
 import time
 
 from claudebox import syscalls
-from claudebox.plan import claude_code
+from claudebox.tables import agent
 
 _ADD_KEY = {"x86_64": 248, "aarch64": 217}
 _KEYCTL = {"x86_64": 250, "aarch64": 219}
@@ -67,7 +67,7 @@ class Canaries:
             self.login = os.path.join(self._hidden, "login.json")
             tokens = {"accessToken": self.credential, "refreshToken": self.credential, "expiresAt": 1 << 43}
             with open(self.login, "x", encoding="ascii") as file:
-                json.dump({claude_code.TOKENS: tokens}, file)
+                json.dump({agent.TOKENS: tokens}, file)
         self._plant_sockets()
         self._child = subprocess.Popen(
             [sys.executable, "-ISc", "import time; time.sleep(600)", self.token],

@@ -21,9 +21,10 @@ from claudebox.commands import examined
 from claudebox.commands.verify.canaries import Canaries
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import placeholder, start
-from claudebox.plan import broker, claude_code, compose
+from claudebox.plan import compose
 from claudebox.plan.model import Mount
 from claudebox.syscalls import sha256
+from claudebox.tables import agent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,7 +162,7 @@ def examine(
 
 def _with_canaries(facts: Host, canaries: Canaries) -> Host:
     """Return the same facts with other credentials and values: the user's own have no business in a test."""
-    held = {name: canaries.credential for name in claude_code.CREDENTIALS if facts.environ.get(name)}
+    held = {name: canaries.credential for name in agent.CREDENTIALS if facts.environ.get(name)}
     login = facts.login.replace(path=canaries.login) if facts.login.usable else facts.login
     secrets = tuple(
         row.replace(value=canaries.value, placeholder=placeholder.shaped_like(canaries.value, os.urandom))
@@ -192,10 +193,6 @@ def _python(facts: Host) -> str:
     return next((path for path in candidates if os.access(path, os.X_OK)), "")
 
 
-def _holds_credential(plan: Plan) -> bool:
-    return plan.broker is not None and any(service.name == broker.API for service in plan.broker.services)
-
-
 def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, object]:
     asked = {row.source for row in plan.mounts if row.role == "asked"}
     hidden = [row.fact for row in facts.hidden if row.fact.identity and row.fact.real not in asked]
@@ -211,11 +208,11 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
         "held": canaries.value[::-1] if plan.secrets else "",
         "hidden": [(fact.path, *fact.identity) for fact in hidden if fact.identity],
         "secrets": canaries.secrets,
-        "credential": canaries.credential[::-1] if _holds_credential(plan) else "",
+        "credential": canaries.credential[::-1] if plan.holds_credential else "",
         "no_credential": "there is no key and no login here, or it enters because you want it to",
-        "broker": claude_code.API_SOCKET,
-        "placeholder": claude_code.PLACEHOLDER,
-        "login": f"{claude_code.LOGIN_INSIDE}/store/.credentials.json" if facts.login.known else "",
+        "broker": agent.API_SOCKET,
+        "placeholder": agent.PLACEHOLDER,
+        "login": f"{agent.LOGIN_INSIDE}/store/.credentials.json" if facts.login.known else "",
         "sockets": canaries.sockets,
         "abstract": canaries.abstract if plan.scoped or not reached else "",
         "listeners": [] if reached else canaries.listeners,

@@ -1,0 +1,50 @@
+"""What the launcher and the broker say to each other: a few words on a socket, and the services as plain data."""
+
+from __future__ import annotations
+
+import marshal
+
+from claudebox.host_proxy import HostProxy
+from claudebox.plan import model
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+READY, FAILED, NOTE, LISTENERS = b"ready", b"failed ", b"note ", b"listeners "
+_TYPES: dict[str, type[Value]] = {
+    kind.__name__: kind
+    for kind in (
+        model.ApiConfig, model.Barred, model.Domain, model.Endpoint, model.InjectConfig, model.InjectedSecret,
+        model.ProxyConfig, model.Ranges, model.Trust, HostProxy,
+    )
+}  # fmt: skip
+
+
+def pack(message: object) -> bytes:
+    """Return the bytes that carry a message: values become their fields, under the name of their type."""
+    return marshal.dumps(_plain(message))
+
+
+def unpack(data: bytes) -> Any:
+    """Return the message again, with the very values that were packed; only the launcher can have written it."""
+    return _values(marshal.loads(data))  # noqa: S302 - the launcher wrote it, and nobody else could
+
+
+def _plain(part: object) -> Any:
+    if isinstance(part, Value):
+        name = type(part).__name__
+        return {name: tuple(_plain(part.__dict__[field]) for field in _TYPES[name]._fields)}
+    if isinstance(part, tuple | list):
+        return tuple(_plain(one) for one in part)
+    return part
+
+
+def _values(part: object) -> object:
+    if isinstance(part, dict):
+        ((name, fields),) = part.items()
+        return _TYPES[name](*(_values(field) for field in fields))
+    if isinstance(part, tuple):
+        return tuple(_values(one) for one in part)
+    return part

@@ -1,0 +1,40 @@
+"""Names of Claude Code: its paths inside, its variables, its addresses; much of it is undocumented.
+
+`tests/client` says what changed when a new version breaks one of these.
+"""
+
+from __future__ import annotations
+
+CLIENT_DIRECTORY = "/run/claudebox/bin"
+PROGRAM = f"{CLIENT_DIRECTORY}/claude"
+ALWAYS = ("--dangerously-skip-permissions",)  # the sandbox is the permission layer (UX-06)
+
+LOGIN_INSIDE = "/run/claudebox/login"  # a directory around the store, because the client locks it from outside
+TOKENS = "claudeAiOauth"  # the part of the client's credentials that is its own login
+OAUTH_TOKEN_URL = "https://platform.claude.com/v1/oauth/token"  # noqa: S105 - an address
+OAUTH_CLIENT = "9d1c250a-e61b-44d9-88ed-5944d1962f5e"  # the client's public name at that address
+# Credentials in the environment, in the order in which the client prefers them; a login comes after them.
+CREDENTIALS = ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")
+BASE_URL = "ANTHROPIC_BASE_URL"
+OFFICIAL = "https://api.anthropic.com"
+API_HOST = "api.anthropic.com"
+FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"  # or it leaves features out, as for anybody's gateway
+API_SOCKET = "/run/claudebox/api.sock"  # ANTHROPIC_UNIX_SOCKET: all requests to the model go there
+# The client's own word for a credential that somebody else puts in: with it, organisation policies are asked for at the
+# socket too. With that socket it takes no login from a file, but what these variables tell of one.
+PLACEHOLDER = "ssh-placeholder"
+LOGIN_TRAITS = (
+    ("subscriptionType", "CLAUDE_CODE_SUBSCRIPTION_TYPE"),
+    ("rateLimitTier", "CLAUDE_CODE_RATE_LIMIT_TIER"),
+    ("scopes", "CLAUDE_CODE_OAUTH_SCOPES"),
+)
+TRANSCRIPTS = "projects"  # in the client's directory: one directory per working directory, one file per conversation
+MANAGED = "/etc/claude-code"  # settings of the machine's administrator; read first, changed by nobody
+
+# State, caches and logins of the host's client: never brought in, whatever is inherited.
+NOT_INHERITED = frozenset((
+    ".claude.json", ".config.json", ".credentials.json", ".credentials", "backups", "cache", "debug", "downloads",
+    "file-history", "history.jsonl", "ide", "local", "paste-cache", "plans", "projects", "remote-settings.json",
+    "session-env", "sessions", "shell-snapshots", "shell_snapshots", "statsig", "stats-cache.json", "tasks",
+    "telemetry", "todos", "usage-data",
+))  # fmt: skip

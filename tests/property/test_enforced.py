@@ -1,0 +1,165 @@
+"""What is shown is the very value that is enforced: JSON of a plan against what bwrap, netns holder and broker get."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests import hosts
+
+from claudebox.broker.proxy.private_ranges import Vicinity
+from claudebox.config.domains import Permission, parse
+from claudebox.config.model import MountRequest, NameRequest, Policy
+from claudebox.facts.model import HeldSecret
+from claudebox.facts.uplink import Candidate
+from claudebox.launch import broker_wire as wire
+from claudebox.network import nftables, prefixes
+from claudebox.plan import bwrap_args, compose, explain
+from claudebox.plan.model import Barred, Plan, Ranges
+
+VALUE = "ghp_0123456789abcdefghij"
+labels = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=6)
+domains = st.builds(lambda star, name: f"{star}{name}.example", st.sampled_from(["", "*."]), labels)
+secrets = st.lists(labels, max_size=3, unique=True).map(
+    lambda names: tuple(
+        HeldSecret(f"TOKEN_{name.upper()}", ((f"{name}.example", 443),), "env:X", "config", VALUE, f"other-{name}")
+        for name in names
+    )
+)
+networks = st.sampled_from(["full", "inet", "allow", "none"])
+keys = st.sampled_from([{}, {"ANTHROPIC_API_KEY": "sk-real"}, {"CLAUDE_CODE_OAUTH_TOKEN": "o"}])
+proxies = st.sampled_from([{}, {"https_proxy": "http://me:pass-word@proxy.corp:3128"}, {"HTTPS_PROXY": "proxy.corp"}])
+
+
+def made(network: str, names: list[str], held: tuple[HeldSecret, ...], environ: dict[str, str]) -> Plan:
+    policy = Policy(
+        "client",
+        network=network,  # type: ignore[arg-type]
+        auth="broker",
+        domains=tuple(NameRequest(name, "--allow-domain") for name in names) if network == "allow" else (),
+        mounts=(MountRequest("/data", "/data", writable=True, origin="--mount-rw"),),
+        secrets=held if network in ("inet", "allow") else (),
+    )
+    host = hosts.debian(
+        environ=environ,
+        libraries=("/lib",),
+        uplinks=(Candidate("pasta", "/usr/bin/pasta"),),
+        held_secrets=policy.secrets,
+        sources={"/data": hosts.fact("/data")},
+        destinations={},
+    )
+    return compose.make(policy, host)
+
+
+def shown(plan: Plan) -> dict[str, Any]:
+    document = json.loads(explain.as_json(plan))
+    assert isinstance(document, dict)
+    return document
+
+
+plans = st.builds(made, networks, st.lists(domains, max_size=4), secrets, st.builds(lambda a, b: a | b, keys, proxies))
+
+
+@given(plans)
+def test_mounts_that_are_shown_are_those_that_bwrap_gets(plan):
+    # proves HOUSE-03
+    kinds = {"--bind", "--ro-bind", "--bind-fd", "--ro-bind-fd", "--tmpfs", "--proc", "--dev", "--dir", "--symlink",
+             "--file", "--ro-bind-data"}  # fmt: skip
+    rows = [row for row in bwrap_args.options(plan) if row[0] in kinds]
+    document = shown(plan)["mounts"]
+
+    assert [row[-1] for row in rows] == [row["dest"] for row in document]
+    writable = {row[-1] for row in rows if row[0] in ("--bind", "--bind-fd", "--tmpfs")}
+    assert writable == {row["dest"] for row in document if row["access"] in ("writable", "temporary")}
+    for row, told in zip(rows, document, strict=True):
+        if told["kind"] in ("bind", "ro-bind", "symlink"):
+            source = row[1].path if isinstance(row[1], bwrap_args.Pin) else row[1]
+            assert source == told["source"]
+
+
+@given(plans)
+def test_services_that_are_shown_are_those_that_the_broker_gets(plan):
+    # proves HOUSE-03
+    document = shown(plan)
+    if plan.broker is None:
+        assert document["broker"] is None
+        return
+    received = dict(wire.unpack(wire.pack(plan.broker.services)))
+
+    assert received == dict(plan.broker.services)
+    assert document["broker"]["services"] == list(received)
+    if "model_api" in received:
+        config = received["model_api"]
+        assert document["broker"]["model_api"]["endpoint"] == str(config.endpoint)
+        assert document["broker"]["model_api"]["through"] == str(config.proxy or "")
+    if "proxy" in received:
+        config = received["proxy"]
+        assert document["link"]["domains"] == [{"name": row.name, "origin": row.origin} for row in config.domains]
+        assert document["link"]["barred"] == [
+            {"prefix": row.prefix, "reason": row.reason} for row in config.ranges.barred
+        ]
+        assert document["link"]["through"] == str(config.proxy or "")
+    if "inject" in received:
+        config = received["inject"]
+        assert document["broker"]["secrets"] == [
+            {"env": row.env, "hosts": [f"{host}:{port}" for host, port in row.hosts]} for row in config.secrets
+        ]
+    for secret in (VALUE, "sk-real", "pass-word"):
+        assert secret not in json.dumps(document)
+
+
+@given(plans)
+def test_listeners_that_are_shown_are_those_that_the_netns_holder_opens(plan):
+    # proves HOUSE-03
+    link = shown(plan)["link"]
+    if plan.link is None:
+        assert link is None
+        return
+
+    assert [(row["name"], row["address"], row["port"]) for row in link["served"]] == [
+        (row.name, row.address, row.port) for row in plan.link.served
+    ]
+    assert (link["host_ports"], link["published"]) == (list(plan.link.host_ports), list(plan.link.published))
+
+
+@given(st.lists(domains, max_size=5), domains)
+def test_a_domain_is_permitted_exactly_if_one_that_is_shown_permits_it(names, asked):
+    # proves HOUSE-03
+    plan = made("allow", names, (), {})
+    assert plan.broker is not None
+    config = dict(wire.unpack(wire.pack(plan.broker.services)))["proxy"]
+    listed = [row["name"] for row in shown(plan)["link"]["domains"]]
+    host = asked.removeprefix("*.")
+
+    enforced = Permission(parse(row.name, row.origin) for row in config.domains).rule(host, 443) is not None
+    assert enforced == any(host.endswith(name[1:]) if name.startswith("*.") else host == name for name in listed)
+
+
+ranges = st.builds(
+    Ranges,
+    st.lists(
+        st.builds(
+            lambda packed, length: Barred(prefixes.show(prefixes.network(packed, length)), "drawn"),
+            st.binary(min_size=4, max_size=4), st.integers(1, 32),
+        ),
+        max_size=6, unique_by=lambda row: row.prefix,
+    ).map(tuple),
+    st.just(("2000::/3",)),
+)  # fmt: skip
+
+
+@given(ranges, st.binary(min_size=4, max_size=4))
+def test_exactly_the_ranges_of_the_plan_are_enforced(closed, packed):
+    # proves HOUSE-03, NET-01
+    address = prefixes.show((packed, 32)).partition("/")[0]
+    inside = any(prefixes.covers(prefixes.parse(row.prefix), (packed, 32)) for row in closed.barred)
+    rules = list(nftables.fixed(closed, "10.0.2.3", nftables.FAMILIES))
+    none = list(nftables.fixed(Ranges((), closed.open6), "10.0.2.3", nftables.FAMILIES))
+
+    assert bool(Vicinity(closed).problem(address)) == inside  # the broker, in tier `allow`
+    assert len(rules) == len(none) + 2 * len(closed.barred)  # the netns holder, in tier `inet`: plain and NAT64
+    for row in closed.barred:
+        alone = list(nftables.fixed(Ranges((row,), closed.open6), "10.0.2.3", nftables.FAMILIES))
+        assert {rule for rule in alone if rule not in none} <= set(rules)
