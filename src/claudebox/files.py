@@ -1,4 +1,4 @@
-"""Reading files that somebody hostile may have put there.
+"""Reading files that somebody hostile may have put there, and writing them as a whole.
 
 A FIFO must not block the launcher, a link must not lead it away, a huge file must not fill its memory (C18).
 """
@@ -8,14 +8,7 @@ from __future__ import annotations
 import os
 import stat
 
-from claudebox.facts.model import PathFact
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from claudebox.facts.model import Identity
-
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}
 
 
 def read_small(path: str, *, limit: int = 65536, follow: bool = False) -> bytes | None:
@@ -50,45 +43,22 @@ def _read(descriptor: int, limit: int) -> bytes | None:
         os.close(descriptor)
 
 
-class Examiner:
-    """Tells what paths are, looking at each directory once."""
-
-    def __init__(self) -> None:
-        self._lineages: dict[str, tuple[Identity, ...]] = {}
-        self._reals: dict[str, str] = {}
-
-    def fact(self, path: str, *, alone: bool = False) -> PathFact:
-        """Return what is at a path, with the identities of all directories above it unless wanted `alone`."""
-        try:
-            status = os.lstat(path)
-            link = stat.S_ISLNK(status.st_mode)
-            if link:
-                status = os.stat(path)
-            real = path if alone else self._real(path, link=link)
-        except (OSError, ValueError):
-            return PathFact(path, path)
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "other")
-        above = () if alone else self._above(real)
-        lineage = ((status.st_dev, status.st_ino), *above)
-        return PathFact(path, real, kind, lineage, status.st_uid)  # type: ignore[arg-type]
-
-    def _real(self, path: str, *, link: bool) -> str:
-        parent, name = os.path.split(path)
-        if link or name in ("", ".", ".."):
-            return os.path.realpath(path)
-        if parent not in self._reals:
-            self._reals[parent] = os.path.realpath(parent)
-        return os.path.join(self._reals[parent], name)
-
-    def _above(self, real: str) -> tuple[Identity, ...]:
-        if real == "/":
-            return ()
-        parent = os.path.dirname(real)
-        known = self._lineages.get(parent)
-        if known is None:
-            try:
-                status = os.stat(parent)
-            except OSError:
-                return ()
-            known = self._lineages[parent] = ((status.st_dev, status.st_ino), *self._above(parent))
-        return known
+def replace_file(directory: int, name: str, content: bytes) -> None:
+    """Write a file as a whole or not at all."""
+    temporary = f".{name}.{os.getpid()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        os.unlink(temporary, dir_fd=directory)
+    except FileNotFoundError:
+        pass
+    descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        os.unlink(temporary, dir_fd=directory)
+        raise
+    finally:
+        os.close(descriptor)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.config.settings import Settings
     from claudebox.facts.host import Host
-    from claudebox.facts.login import Freshness
     from claudebox.launch.start import Prepared
     from claudebox.launch.terminal import Terminal
+    from claudebox.launch.token_copy import Freshness
     from claudebox.plan.model import Plan
     from claudebox.report.session import Aftermath
 
@@ -117,7 +117,6 @@ def _show(planned: Planned) -> int:
 
 def _play(planned: Planned, files: Reader | None, environ: dict[str, str]) -> int:
     """Show the plan, ask, start it, and stay until its end."""
-    from claudebox.facts.login import Freshness  # noqa: PLC0415
     from claudebox.launch import start  # noqa: PLC0415
     from claudebox.plan import claude_code, explain  # noqa: PLC0415
 
@@ -131,6 +130,8 @@ def _play(planned: Planned, files: Reader | None, environ: dict[str, str]) -> in
         files.save()
     freshness = None
     if host.login.known and not plan.holds_credential and not policy.command:
+        from claudebox.launch.token_copy import Freshness  # noqa: PLC0415 - only where a token enters
+
         freshness = Freshness(host.login, host.instance, environ)
     terminal, prelude = _terminal(private=plan.private)
     remembered: list[Aftermath] = []

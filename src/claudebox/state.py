@@ -15,7 +15,7 @@ import time
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_at
+from claudebox.files import read_at, read_small, replace_file
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -27,6 +27,7 @@ _MANIFEST = "project"
 _SEEDED = "seeded"
 _CONFIG = ".claude.json"
 _CONFIG_LIMIT = 64 << 20
+STUBS, STUBS_LIMIT = "stand-ins", 4 << 20  # the journal of stubs in the project
 _LOCK_STALE, _LOCK_WAIT, _LOCK_POLL = 10.0, 3.0, 0.02
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WELCOME = b"""\
@@ -159,7 +160,7 @@ def _claim(own: int, instance: Instance) -> None:
     root = os.fsencode(instance.root)
     recorded = read_at(own, _MANIFEST)
     if recorded is None:
-        replace(own, _MANIFEST, root)
+        replace_file(own, _MANIFEST, root)
     elif recorded != root:
         raise ClaudeboxError(
             f"`{instance.directory}` is the state of `{os.fsdecode(recorded)}`, not of `{instance.root}`",
@@ -195,39 +196,16 @@ def _stand(claude: int, name: str, *, directory: bool) -> None:
         _create_file(claude, name, b"")
 
 
-def replace(directory: int, name: str, content: bytes) -> None:
-    """Write a file as a whole or not at all."""
-    temporary = f".{name}.{os.getpid()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        os.unlink(temporary, dir_fd=directory)
-    except FileNotFoundError:
-        pass
-    descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except OSError:
-        os.unlink(temporary, dir_fd=directory)
-        raise
-    finally:
-        os.close(descriptor)
-
-
 def _seed(own: int, claude: int, workdir: str, key: str) -> None:
     """Answer the client's first-time questions, once per working directory and key."""
     stamp = syscalls.sha256(os.fsencode(workdir) + b"\0" + os.fsencode(key)).encode() + b"\n"
     if stamp in (read_at(own, _SEEDED) or b"") and _is_file(claude, _CONFIG):
         return
-    from claudebox.plan import claude_code  # noqa: PLC0415
-
     lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=own)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _locked(claude, lambda: _merge(claude, workdir, key, claude_code.answer_questions))
-        replace(own, _SEEDED, (read_at(own, _SEEDED) or b"")[-65536:] + stamp)
+        _locked(claude, lambda: _merge(claude, workdir, key))
+        replace_file(own, _SEEDED, (read_at(own, _SEEDED) or b"")[-65536:] + stamp)
     finally:
         os.close(lock)
 
@@ -239,11 +217,32 @@ def _is_file(directory: int, name: str) -> bool:
         return False
 
 
-def _merge(claude: int, workdir: str, key: str, answer: Callable[[bytes | None, str, str], bytes]) -> None:
+def _merge(claude: int, workdir: str, key: str) -> None:
     content = read_at(claude, _CONFIG, limit=_CONFIG_LIMIT)
     if content is None and os.path.lexists(f"/proc/self/fd/{claude}/{_CONFIG}"):
         os.rename(_CONFIG, f"{_CONFIG}.replaced.{time.time_ns()}", src_dir_fd=claude, dst_dir_fd=claude)
-    replace(claude, _CONFIG, answer(content, workdir, key))
+    replace_file(claude, _CONFIG, answer_questions(content, workdir, key))
+
+
+def answer_questions(content: bytes | None, workdir: str, key: str) -> bytes:
+    """Return `.claude.json` with the answers that a first start would ask for."""
+    import json  # noqa: PLC0415 - once per project
+
+    try:
+        document = json.loads(content) if content else {}
+        document["hasCompletedOnboarding"] = True
+        document.setdefault("projects", {}).setdefault(workdir, {})["hasTrustDialogAccepted"] = True
+        if key:
+            approved = document.setdefault("customApiKeyResponses", {}).setdefault("approved", [])
+            if key not in approved:
+                approved.append(key)
+        return json.dumps(document, indent=2).encode()
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:  # the agent can write it as it likes
+        problem = str(error) if isinstance(error, ValueError) else "it does not have the client's shape"
+        raise ClaudeboxError(
+            f"the client's `.claude.json` of this project is damaged: {problem}",
+            hint="move it away, or put back a copy from `backups` beside it (`claudebox --instances` tells where)",
+        ) from None
 
 
 def _locked(claude: int, action: Callable[[], None]) -> None:
@@ -274,3 +273,14 @@ def _exists(directory: int, name: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def recorded_stubs(instance: Instance) -> frozenset[tuple[str, str]]:
+    """Return kind and path of every stub that some session may have made."""
+    return parse_stubs(read_small(f"{instance.directory}/{STUBS}", limit=STUBS_LIMIT) or b"")
+
+
+def parse_stubs(content: bytes) -> frozenset[tuple[str, str]]:
+    """Return the entries of the journal of stubs."""
+    parts = (os.fsdecode(entry).partition(" ") for entry in content.split(b"\0") if entry)
+    return frozenset((kind, path) for kind, _, path in parts)

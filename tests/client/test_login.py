@@ -140,7 +140,7 @@ def test_a_token_that_the_host_renews_meanwhile_reaches_a_running_sandbox(user_b
     log_in(user_box, hosts.issue("first"), expires=WEEK)
     wrapper = (
         f"import sys; sys.path.insert(0, {checkout + '/src'!r}); from claudebox import cli; "
-        "from claudebox.facts import login; login._POLL = 0.2; "
+        "from claudebox.launch import token_copy; token_copy._POLL = 0.2; "
         "sys.exit(cli.main())"
     )
     wait = (

@@ -407,6 +407,6 @@ def test_a_proxy_of_the_host_that_is_not_http_is_said_not_to_be_used(webbox):
     webbox.environ["HTTPS_PROXY"] = "socks5h://me:secret@192.168.77.1:1080"
     result = webbox.sh("curl -sS https://public.example/page", flags=(*ALLOW, *trusted(webbox)))
 
-    assert "is a socks5h proxy, and is not used" in result.stderr
+    assert "names a socks5h proxy, and is not used" in result.stderr
     assert "page of public.example" in result.stdout
     assert "secret" not in result.stderr

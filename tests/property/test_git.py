@@ -13,6 +13,7 @@ from tests.conftest import need
 from tests.property.strategies import strings
 
 from claudebox.facts import git
+from claudebox.plan.mounts import render_git_config
 
 CONTENTS = [
     "gitdir: ../other/.git\n", "gitdir: ../other/.git/worktrees/x\n", "gitdir: .git\n", "gitdir: /\n", "gitdir: fake\n",
@@ -118,7 +119,7 @@ def test_no_configuration_stops_the_parser(content):
 @given(strings, strings)
 def test_a_rendered_identity_is_read_back_without_anything_else(name, email):
     # proves D24
-    rows = git.parse_config(git.render_config(name, email))
+    rows = git.parse_config(render_git_config(name, email))
 
     assert ("safe", "directory", "*") in rows
     assert {(section, key) for section, key, _ in rows} <= {("safe", "directory"), ("user", "name"), ("user", "email")}
@@ -134,7 +135,7 @@ def test_git_itself_agrees_on_what_was_rendered(values):
     need(shutil.which("git"), "git")
     for value in values:
         argv = ["git", "config", "--file", "-", "--null", "--list"]
-        rendered = git.render_config(value, "a@b")
+        rendered = render_git_config(value, "a@b")
         result = subprocess.run(
             argv, cwd="/", input=rendered, env={"PATH": os.environ["PATH"]}, capture_output=True, check=True
         )

@@ -5,6 +5,7 @@ import json
 import pytest
 from tests import hosts
 
+from claudebox import state
 from claudebox.config.model import Policy
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.programs import Client
@@ -67,20 +68,20 @@ def test_the_key_enters_if_it_is_set_and_counts_as_a_secret():
 def test_the_clients_questions_are_answered_and_its_own_state_is_kept():
     # proves INST-02
     before = {"numStartups": 7, "projects": {"/other": {"x": 1}, "/p": {"y": 2}}}
-    after = json.loads(claude_code.answer_questions(json.dumps(before).encode(), "/p", "tail-of-the-key"))
+    after = json.loads(state.answer_questions(json.dumps(before).encode(), "/p", "tail-of-the-key"))
 
     assert after["numStartups"] == 7
     assert after["hasCompletedOnboarding"] is True
     assert after["projects"] == {"/other": {"x": 1}, "/p": {"y": 2, "hasTrustDialogAccepted": True}}
     assert after["customApiKeyResponses"]["approved"] == ["tail-of-the-key"]
-    again = claude_code.answer_questions(json.dumps(after).encode(), "/p", "tail-of-the-key")
+    again = state.answer_questions(json.dumps(after).encode(), "/p", "tail-of-the-key")
     assert json.loads(again) == after
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}"])
 def test_a_first_start_has_nothing_to_keep(content):
     # proves INST-02
-    assert json.loads(claude_code.answer_questions(content, "/p", "")) == {
+    assert json.loads(state.answer_questions(content, "/p", "")) == {
         "hasCompletedOnboarding": True,
         "projects": {"/p": {"hasTrustDialogAccepted": True}},
     }
@@ -98,4 +99,4 @@ def test_a_first_start_has_nothing_to_keep(content):
 )  # fmt: skip
 def test_state_that_an_agent_has_damaged_is_an_error_and_not_a_crash(content):
     with pytest.raises(ClaudeboxError, match="is damaged"):
-        claude_code.answer_questions(content, "/p", "key")
+        state.answer_questions(content, "/p", "key")

@@ -5,9 +5,10 @@ from tests import hosts
 
 from claudebox.config.model import NameRequest, Policy
 from claudebox.errors import ClaudeboxError
-from claudebox.plan.environment import LOADERS, PASSED, plan_variables, withheld
+from claudebox.plan.environment import plan_variables, withheld
 from claudebox.plan.model import Variable
 from claudebox.tables import agent
+from claudebox.tables.inside import LOADERS, PASSED
 
 
 def plan(environ: dict[str, str], *names: str, **changes):

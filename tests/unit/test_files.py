@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from claudebox.files import Examiner, read_small
+from claudebox.facts.paths import Examiner
+from claudebox.files import read_small
 
 
 def test_a_small_file_is_read_whole(tmp_path):

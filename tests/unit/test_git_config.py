@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import need
 
 from claudebox.facts import git
+from claudebox.plan.mounts import render_git_config
 
 
 def as_git_reads(content: bytes, directory) -> list[tuple[str, str]]:
@@ -174,7 +175,7 @@ def test_only_name_and_address_of_the_host_reach_the_sandbox(home):
         "[user]\nname = Alice\nemail = a@b\nsigningkey = ABCD\n[credential]\nhelper = store\n"
         '[core]\nsshCommand = evil\n[url "https://token@example.org/"]\ninsteadOf = https://example.org/\n',
     )
-    rendered = git.render_config(*git.read_identity(str(home), {}))
+    rendered = render_git_config(*git.read_identity(str(home), {}))
 
     assert sorted(git.parse_config(rendered)) == [
         ("safe", "directory", "*"), ("user", "email", "a@b"), ("user", "name", "Alice"),
@@ -191,7 +192,7 @@ HOSTILE = [
 @pytest.mark.parametrize("value", HOSTILE)
 def test_a_name_cannot_write_configuration_of_its_own(value, tmp_path):
     # proves D24
-    rendered = git.render_config(value, value)
+    rendered = render_git_config(value, value)
     seen = as_git_reads(rendered, tmp_path)
 
     assert [key for key, _ in seen] == ["safe.directory", "user.name", "user.email"]
@@ -199,4 +200,4 @@ def test_a_name_cannot_write_configuration_of_its_own(value, tmp_path):
 
 
 def test_without_an_identity_git_inside_asks_for_one():
-    assert git.render_config("", "") == b"[safe]\n\tdirectory = *\n"
+    assert render_git_config("", "") == b"[safe]\n\tdirectory = *\n"

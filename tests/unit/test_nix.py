@@ -10,13 +10,13 @@ import threading
 import pytest
 from tests import hosts
 
-from claudebox.config import settings
+from claudebox.config import nix_references, settings
 from claudebox.config.model import NameRequest, Policy
 from claudebox.config.policy import decide
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import nix_daemon, nix_handshake, nix_location
 from claudebox.facts.nix_model import Daemon, Location, Nix, number
-from claudebox.plan import compose, nix_access, nix_references
+from claudebox.plan import compose, nix_access
 
 PROGRAM = "/nix/store/x-nix/bin/nix"
 

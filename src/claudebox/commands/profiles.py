@@ -14,7 +14,8 @@ from claudebox.config.options import SETTINGS
 from claudebox.config.settings import Settings
 from claudebox.errors import DECLINED, ClaudeboxError
 from claudebox.facts import host
-from claudebox.state import open_state, replace
+from claudebox.files import replace_file
+from claudebox.state import open_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +62,7 @@ def _init(home: str) -> int:
     os.close(directory)
     directory = os.open(f"{home}/.claudebox", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        replace(directory, "config.toml", config_template.text().encode())
+        replace_file(directory, "config.toml", config_template.text().encode())
     finally:
         os.close(directory)
     console.write([f"wrote {console.clean(path)}; every setting is in it, as a comment"], descriptor=1)

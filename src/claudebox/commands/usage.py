@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from claudebox import __version__
 from claudebox.config.options import SETTINGS
-from claudebox.facts.toolchains import TOOLCHAINS
 from claudebox.tables import project_paths
+from claudebox.tables.toolchains import TOOLCHAINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

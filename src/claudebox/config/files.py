@@ -217,7 +217,7 @@ class Reader:
         """Keep what was read; where that is impossible, it is read again next time."""
         if not self._unsaved:
             return
-        from claudebox.state import replace  # noqa: PLC0415
+        from claudebox.files import replace_file  # noqa: PLC0415
 
         try:
             os.mkdir(f"{self.state}/{_CACHE}", 0o700)
@@ -232,7 +232,7 @@ class Reader:
                 os.unlink(entry, dir_fd=directory)
             for key, rows in self._unsaved.items():
                 payload = marshal.dumps(rows)
-                replace(directory, key, syscalls.sha256(payload).encode() + payload)
+                replace_file(directory, key, syscalls.sha256(payload).encode() + payload)
         except OSError:
             return
         finally:

@@ -6,8 +6,8 @@ import os
 
 from claudebox.config.model import Constant, GitCredential, MountRequest
 from claudebox.errors import ClaudeboxError
-from claudebox.plan.environment import MADE
 from claudebox.tables import agent, project_paths
+from claudebox.tables.inside import MADE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def constant(given: Given) -> Constant:
 
 def toolchain(given: Given) -> str:
     """Read the name of a toolchain."""
-    from claudebox.facts.toolchains import TOOLCHAINS  # noqa: PLC0415 - only for those who ask for one
+    from claudebox.tables.toolchains import TOOLCHAINS  # noqa: PLC0415 - only for those who ask for one
 
     if given.value not in TOOLCHAINS:
         known = ", ".join(f"`{name}`" for name in TOOLCHAINS)
@@ -99,7 +99,7 @@ def package(given: Given) -> str:
 
 def nixpkgs(given: Given) -> str:
     """Read a reference to a package set."""
-    from claudebox.plan.nix_references import well_formed  # noqa: PLC0415 - only for those who choose one
+    from claudebox.config.nix_references import well_formed  # noqa: PLC0415 - only for those who choose one
 
     if not well_formed(given.value):
         raise ClaudeboxError(
@@ -128,9 +128,9 @@ def credential(given: Given) -> GitCredential:
 
 def secret(given: Given) -> Secret:
     """Read one of `secrets`."""
-    from claudebox.plan import secrets  # noqa: PLC0415
+    from claudebox.config import secrets  # noqa: PLC0415 - only for those who have some
 
-    return secrets.read(given)
+    return secrets.read_secret(given)
 
 
 def kept_name(given: Given) -> str:

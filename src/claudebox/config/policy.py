@@ -5,7 +5,7 @@ from __future__ import annotations
 from claudebox.config import parsers
 from claudebox.config.model import Constant, MountRequest, NameRequest, Policy
 from claudebox.errors import ClaudeboxError
-from claudebox.plan.network import RESERVED_PORTS
+from claudebox.tables.inside import RESERVED_PORTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
 
 
 def _secrets(settings: Settings, names: tuple[NameRequest, ...], constants: tuple[Constant, ...]) -> tuple[Secret, ...]:
-    from claudebox.plan import secrets  # noqa: PLC0415 - only for those who have some
+    from claudebox.config import secrets  # noqa: PLC0415 - only for those who have some
 
     return secrets.decide(settings, settings.one("network"), names, constants)
 

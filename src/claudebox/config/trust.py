@@ -137,12 +137,13 @@ def is_approved(request: Request, wide: tuple[str, ...]) -> bool:
 
 def approve(request: Request, wide: tuple[str, ...]) -> None:
     """Write an approval down."""
-    from claudebox.state import open_state, replace  # noqa: PLC0415
+    from claudebox.files import replace_file  # noqa: PLC0415
+    from claudebox.state import open_state  # noqa: PLC0415
 
     directory = open_state(request.state, "trust")
     try:
         words = (os.fsencode(request.path), request.digest.encode(), *(_encoded(text) for text in wide))
-        replace(directory, os.path.basename(_record(request.state, request.path)), b"\0".join(words))
+        replace_file(directory, os.path.basename(_record(request.state, request.path)), b"\0".join(words))
     finally:
         os.close(directory)
 

@@ -14,7 +14,7 @@ from claudebox.config.options import SETTINGS
 from claudebox.config.settings import Given
 from claudebox.config.syntax import kind, parse
 from claudebox.errors import ClaudeboxError
-from claudebox.plan.environment import LOADERS, MADE
+from claudebox.tables.inside import LOADERS, MADE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -12,7 +12,7 @@ from claudebox.tables import host_paths
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.facts.model import PathFact
-    from claudebox.files import Examiner
+    from claudebox.facts.paths import Examiner
 
 _PT_INTERP = 3  # kind of an ELF program header
 

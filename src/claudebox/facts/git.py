@@ -244,24 +244,3 @@ def _unquote(value: str) -> str:
                 continue
         kept = len(out)
     return "".join(out[:kept])
-
-
-def render_config(name: str, email: str, *, host: str = "", helper: str = "") -> bytes:
-    """Return the configuration that git finds inside: who commits, and nothing else of the host's (GIT-02).
-
-    `helper` answers for one `host` alone (SEC-03).
-    """
-    lines = ["[safe]", "\tdirectory = *"]
-    if helper:
-        lines += [f'[credential "https://{host}"]', "\thelper =", f"\thelper = {helper}"]
-    person = [(key, value) for key, value in (("name", name), ("email", email)) if value]
-    if person:
-        lines.append("[user]")
-        lines += [f"\t{key} = {_quoted(value)}" for key, value in person]
-    return os.fsencode("\n".join(lines) + "\n")
-
-
-def _quoted(value: str) -> str:
-    # A name with a line end in it would otherwise write configuration of its own (D24).
-    plain = "".join(char for char in value if char.isprintable() or "\udc80" <= char <= "\udcff")
-    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -14,7 +14,8 @@ from claudebox.errors import ClaudeboxError
 from claudebox.facts import bubblewrap, distro, git, paths, programs, project, protected, sockets
 from claudebox.facts import login as logins
 from claudebox.facts.model import Guarded, Held, HeldSecret, Hidden, Leak, PathFact
-from claudebox.files import Examiner, read_small
+from claudebox.facts.paths import Examiner
+from claudebox.files import read_small
 from claudebox.tables import host_paths, project_paths
 from claudebox.values import Value
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import time
 
-from claudebox import state as instance
 from claudebox import syscalls
 from claudebox.facts import nix_handshake
 from claudebox.facts.nix_model import Daemon, Location
-from claudebox.files import read_small
+from claudebox.files import read_small, replace_file
+from claudebox.state import open_state
 from claudebox.syscalls import socket
 
 TYPE_CHECKING = False
@@ -131,9 +131,9 @@ def _recall(state: str, key: str) -> Daemon | None:
 
 def _remember(state: str, key: str, found: Daemon) -> None:
     lines = (key, str(int(time.time())), found.version, found.client, found.trusted, found.sandbox, found.nixpkgs, "")
-    directory = instance.open_state(state, "cache")
+    directory = open_state(state, "cache")
     try:
-        instance.replace(directory, _CACHE, os.fsencode("\n".join(lines)))
+        replace_file(directory, _CACHE, os.fsencode("\n".join(lines)))
     finally:
         os.close(directory)
 

@@ -9,10 +9,10 @@ import pwd
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+from claudebox.config.nix_references import pinned
 from claudebox.facts.nix_daemon import registry, system_only
 from claudebox.facts.nix_model import Daemon
 from claudebox.files import read_small
-from claudebox.plan.nix_references import pinned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

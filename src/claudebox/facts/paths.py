@@ -1,18 +1,63 @@
-"""What of the host must stay hidden, what is no project, and what stands where somebody wants a mount to appear."""
+"""What paths of the host are: which must stay hidden, which are no project, and what stands where a mount is wanted."""
 
 from __future__ import annotations
 
 import os
 import stat
 
-from claudebox.facts.model import Hidden
+from claudebox.facts.model import Hidden, PathFact
 from claudebox.tables import host_paths
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.facts.model import PathFact
-    from claudebox.files import Examiner
+    from claudebox.facts.model import Identity
+
+_KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}
+
+
+class Examiner:
+    """Tells what paths are, looking at each directory once."""
+
+    def __init__(self) -> None:
+        self._lineages: dict[str, tuple[Identity, ...]] = {}
+        self._reals: dict[str, str] = {}
+
+    def fact(self, path: str, *, alone: bool = False) -> PathFact:
+        """Return what is at a path, with the identities of all directories above it unless wanted `alone`."""
+        try:
+            status = os.lstat(path)
+            link = stat.S_ISLNK(status.st_mode)
+            if link:
+                status = os.stat(path)
+            real = path if alone else self._real(path, link=link)
+        except (OSError, ValueError):
+            return PathFact(path, path)
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "other")
+        above = () if alone else self._above(real)
+        lineage = ((status.st_dev, status.st_ino), *above)
+        return PathFact(path, real, kind, lineage, status.st_uid)  # type: ignore[arg-type]
+
+    def _real(self, path: str, *, link: bool) -> str:
+        parent, name = os.path.split(path)
+        if link or name in ("", ".", ".."):
+            return os.path.realpath(path)
+        if parent not in self._reals:
+            self._reals[parent] = os.path.realpath(parent)
+        return os.path.join(self._reals[parent], name)
+
+    def _above(self, real: str) -> tuple[Identity, ...]:
+        if real == "/":
+            return ()
+        parent = os.path.dirname(real)
+        known = self._lineages.get(parent)
+        if known is None:
+            try:
+                status = os.stat(parent)
+            except OSError:
+                return ()
+            known = self._lineages[parent] = ((status.st_dev, status.st_ino), *self._above(parent))
+        return known
 
 
 class Destination(Value):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
+from claudebox import state
 from claudebox.facts.model import Guarded
-from claudebox.launch import stubs
 from claudebox.tables import project_paths
 
 TYPE_CHECKING = False
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 def look(workdir: str, repository: Repository | None, instance: Instance) -> tuple[Guarded, ...]:
     """Return what is there and what is missing; a stand-in of another session counts as missing."""
-    before = stubs.recorded(instance)
+    before = state.recorded_stubs(instance)
     rows: dict[str, Guarded] = {}
     for row in _rows(workdir, repository):
         rows.setdefault(row.path, row)
-    stand_ins = before | stubs.recorded(instance)  # another session may have come or gone meanwhile
+    stand_ins = before | state.recorded_stubs(instance)  # another session may have come or gone meanwhile
     return tuple(
         row.replace(kind="missing", identity=None) if _stood_for(row, stand_ins) else row for row in rows.values()
     )

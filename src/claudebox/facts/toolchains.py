@@ -1,14 +1,10 @@
-"""Programs of languages that people keep in their home: which directories hold them, and only them.
-
-Beside most of these lie credentials (`~/.cargo/credentials.toml`, `~/.gem/credentials`, `~/.config/mise`), so each row
-names the directories of programs and never the directory around them. What a tool wants to write (registries,
-compiled packages) gets a private directory of the project instead.
-"""
+"""Which programs of the wanted toolchains this home has."""
 
 from __future__ import annotations
 
 import os
 
+from claudebox.tables.toolchains import TOOLCHAINS
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -16,72 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.facts.model import PathFact
-    from claudebox.files import Examiner
+    from claudebox.facts.paths import Examiner
 
 
-class Toolchain(Value):
-    """One language: everything is relative to the home."""
-
-    programs: tuple[str, ...]  # shown read-only, if they exist
-    path: tuple[str, ...]  # directories of PATH; a star stands for versions, of which one is chosen
-    caches: tuple[tuple[str, str], ...] = ()  # variable, name of the private directory that it gets
-    variables: tuple[tuple[str, str], ...] = ()  # variable, value
-
-
-# mise and asdf keep every language under one roof, by names of their own.
-TOOLCHAINS: dict[str, Toolchain] = {
-    "rust": Toolchain(
-        # The programs in ~/.cargo/bin are mostly one, rustup's, which looks for the real ones in ~/.rustup.
-        (".cargo/bin", ".rustup/toolchains", ".rustup/settings.toml", ".local/share/mise/installs/rust",
-         ".asdf/installs/rust"),
-        (".cargo/bin", ".local/share/mise/installs/rust/*/bin", ".asdf/installs/rust/*/bin"),
-        (("CARGO_HOME", "cargo"),),  # registry, git checkouts, `cargo install`
-        (("RUSTUP_HOME", ".rustup"),),
-    ),
-    "node": Toolchain(
-        (".nvm/versions", ".local/share/fnm/node-versions", ".volta/bin", ".volta/tools", ".npm-global/bin",
-         ".npm-global/lib", ".local/share/mise/installs/node", ".local/share/mise/installs/npm",
-         ".asdf/installs/nodejs"),
-        (".nvm/versions/node/*/bin", ".local/share/fnm/node-versions/*/installation/bin", ".volta/bin",
-         ".npm-global/bin", ".local/share/mise/installs/node/*/bin", ".asdf/installs/nodejs/*/bin"),
-        (("npm_config_cache", "npm"), ("YARN_CACHE_FOLDER", "yarn"), ("COREPACK_HOME", "corepack")),
-    ),
-    "python": Toolchain(
-        (".pyenv/bin", ".pyenv/libexec", ".pyenv/shims", ".pyenv/versions", ".pyenv/version", ".local/share/uv/python",
-         ".local/share/uv/tools", ".local/share/pipx/venvs", ".local/bin/uv", ".local/bin/uvx", ".local/bin/pipx",
-         ".local/share/mise/installs/python", ".asdf/installs/python"),
-        (".pyenv/shims", ".pyenv/bin", ".local/share/uv/python/*/bin", ".local/share/mise/installs/python/*/bin",
-         ".asdf/installs/python/*/bin", ".local/bin"),
-        (("PIP_CACHE_DIR", "pip"), ("UV_CACHE_DIR", "uv")),
-        (("PYENV_ROOT", ".pyenv"),),
-    ),
-    "go": Toolchain(
-        # ~/go also holds sources and modules of everything else that was ever built.
-        ("go/bin", "sdk", ".local/go", ".local/share/mise/installs/go", ".asdf/installs/golang"),
-        (".local/go/bin", "sdk/*/bin", "go/bin", ".local/share/mise/installs/go/*/bin",
-         ".asdf/installs/golang/*/go/bin"),
-        (("GOPATH", "go"), ("GOCACHE", "go-build")),
-    ),
-    "java": Toolchain(
-        # ~/.m2 and ~/.gradle hold passwords of repositories: only private ones exist inside.
-        (".sdkman/candidates", ".local/share/mise/installs/java", ".asdf/installs/java"),
-        (".sdkman/candidates/java/current/bin", ".sdkman/candidates/maven/current/bin",
-         ".sdkman/candidates/gradle/current/bin", ".sdkman/candidates/kotlin/current/bin",
-         ".local/share/mise/installs/java/*/bin", ".asdf/installs/java/*/bin"),
-        (("GRADLE_USER_HOME", "gradle"),),
-    ),
-    "ruby": Toolchain(
-        (".rbenv/bin", ".rbenv/libexec", ".rbenv/shims", ".rbenv/versions", ".rbenv/version",
-         ".local/share/mise/installs/ruby", ".asdf/installs/ruby"),
-        (".rbenv/shims", ".rbenv/bin", ".local/share/mise/installs/ruby/*/bin", ".asdf/installs/ruby/*/bin"),
-        (("GEM_SPEC_CACHE", "gem"), ("BUNDLE_USER_HOME", "bundle")),
-        (("RBENV_ROOT", ".rbenv"),),
-    ),
-    "deno": Toolchain((".deno/bin", ".local/share/mise/installs/deno"), (".deno/bin",
-        ".local/share/mise/installs/deno/*/bin"), (("DENO_DIR", "deno"),)),
-    "bun": Toolchain((".bun/bin", ".local/share/mise/installs/bun"), (".bun/bin",
-        ".local/share/mise/installs/bun/*/bin"), (("BUN_INSTALL_CACHE_DIR", "bun"),)),
-}  # fmt: skip
 _LINKS = ".local/bin"  # pipx and uv put links to what they install here; the scripts beside them stay out
 
 

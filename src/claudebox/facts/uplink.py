@@ -46,7 +46,7 @@ def find(path: Sequence[str], wanted: str = "auto") -> tuple[Candidate, ...]:
     return tuple(found)
 
 
-def tunnel_problem() -> tuple[str, str]:
+def _tunnel_problem() -> tuple[str, str]:
     """Return what stops everybody from making a tap device, and the remedy."""
     if not os.path.exists(TUN):
         return f"there is no {TUN}", "`sudo modprobe tun`; in a container, hand the device in (docker: `--device`)"
@@ -58,7 +58,7 @@ def tunnel_problem() -> tuple[str, str]:
 def _examine(name: str, path: str | None, option: tuple[str, ...]) -> Candidate:
     if path is None or not os.access(path, os.X_OK):
         return Candidate(name, problem=f"`{name}` is not installed", remedy=_INSTALL)
-    problem, remedy = tunnel_problem()
+    problem, remedy = _tunnel_problem()
     if problem:
         return Candidate(name, path, problem, remedy)
     status = _run(path, (*option, "--version")) if option else 0

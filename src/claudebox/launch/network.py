@@ -9,7 +9,6 @@ import os
 import select
 
 from claudebox.errors import ClaudeboxError
-from claudebox.facts import uplink
 from claudebox.launch import process
 from claudebox.network import netns, uplink_args
 from claudebox.syscalls import signal, socket
@@ -192,11 +191,7 @@ class Attachment:
 
     def _broken(self, what: str) -> ClaudeboxError:
         said = _last_words(self._words)
-        problem, remedy = uplink.tunnel_problem()
-        detail = problem or said
-        return ClaudeboxError(
-            f"the uplink `{self._link.path}` {what}" + (f": {detail}" if detail else ""), hint=remedy or _HINT
-        )
+        return ClaudeboxError(f"the uplink `{self._link.path}` {what}" + (f": {said}" if said else ""), hint=_HINT)
 
     def tend(self) -> None:
         """Look after the processes, since one of ours may have ended: nothing carries packets without the warden."""

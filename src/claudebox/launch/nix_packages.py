@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import time
 
-from claudebox import state as instance
 from claudebox import syscalls
+from claudebox.config import nix_references
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.nix_model import Resolved
-from claudebox.files import read_small
-from claudebox.plan import nix_references
+from claudebox.files import read_small, replace_file
+from claudebox.state import open_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _recall(nix: Nix, state: str, key: str) -> tuple[Resolved | None, bool]:
 
 
 def _directory(state: str, key: str) -> str:
-    parent = instance.open_state(state, "nix")
+    parent = open_state(state, "nix")
     try:
         os.mkdir(key, 0o700, dir_fd=parent)
     except FileExistsError:
@@ -103,7 +103,7 @@ def _directory(state: str, key: str) -> str:
 def _remember(state: str, key: str, directories: tuple[str, ...]) -> None:
     directory = os.open(f"{state}/nix/{key}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        instance.replace(directory, "paths", os.fsencode("".join(f"{path}\n" for path in directories)))
+        replace_file(directory, "paths", os.fsencode("".join(f"{path}\n" for path in directories)))
     finally:
         os.close(directory)
 

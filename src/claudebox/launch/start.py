@@ -16,7 +16,7 @@ from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.launch import freezer, inspect
 from claudebox.plan import bwrap_args
-from claudebox.plan.compose import FORWARDED_SIGNALS, GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
+from claudebox.plan.bwrap_args import FORWARDED_SIGNALS, GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
 from claudebox.syscalls import signal, socket
 from claudebox.values import Value
 

@@ -11,8 +11,8 @@ import os
 import stat
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_at, read_small
-from claudebox.state import replace
+from claudebox.files import read_at, replace_file
+from claudebox.state import STUBS, STUBS_LIMIT, parse_stubs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,20 +22,8 @@ if TYPE_CHECKING:
     from claudebox.plan.model import Stub
     from claudebox.state import Instance
 
-_JOURNAL = "stand-ins"
-_LIMIT = 4 << 20
 _CONTENT = {"dot": b".\n", "file": b""}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def recorded(instance: Instance) -> frozenset[tuple[str, str]]:
-    """Return kind and path of every stand-in that some session may have made."""
-    return _entries(read_small(f"{instance.directory}/{_JOURNAL}", limit=_LIMIT) or b"")
-
-
-def _entries(content: bytes) -> frozenset[tuple[str, str]]:
-    parts = (os.fsdecode(entry).partition(" ") for entry in content.split(b"\0") if entry)
-    return frozenset((kind, path) for kind, _, path in parts)
 
 
 class Session:
@@ -77,16 +65,16 @@ class Session:
         for kind, path in sorted(self._known(), key=lambda entry: -len(entry[1])):
             _remove(kind, path)
         try:
-            os.unlink(_JOURNAL, dir_fd=self._directory)
+            os.unlink(STUBS, dir_fd=self._directory)
         except FileNotFoundError:
             pass
 
     def _known(self) -> frozenset[tuple[str, str]]:
-        return _entries(read_at(self._directory, _JOURNAL, limit=_LIMIT) or b"")
+        return parse_stubs(read_at(self._directory, STUBS, limit=STUBS_LIMIT) or b"")
 
     def _record(self, entries: Iterable[tuple[str, str]]) -> None:
         lines = (os.fsencode(f"{kind} {path}\0") for kind, path in sorted(entries))
-        replace(self._directory, _JOURNAL, b"".join(lines))
+        replace_file(self._directory, STUBS, b"".join(lines))
 
 
 def _make(stub: Stub) -> Identity:

@@ -10,7 +10,7 @@ import os
 import time
 
 from claudebox.launch import freezer
-from claudebox.plan.compose import FORWARDED_SIGNALS, IGNORED_SIGNALS
+from claudebox.plan.bwrap_args import FORWARDED_SIGNALS, IGNORED_SIGNALS
 from claudebox.syscalls import signal
 
 TYPE_CHECKING = False

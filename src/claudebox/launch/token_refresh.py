@@ -17,10 +17,9 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from claudebox import state
-from claudebox.facts import login
-from claudebox.files import read_small
+from claudebox.files import read_small, replace_file
 from claudebox.host_proxy import find_proxy
+from claudebox.launch import token_copy
 from claudebox.tables import agent
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def _tokens(document: dict[str, Any]) -> dict[str, Any] | None:
 
 def _due(tokens: dict[str, Any]) -> bool:
     expires = tokens.get("expiresAt")
-    return isinstance(expires, int | float) and expires / 1000 < time.time() + login.MARGIN
+    return isinstance(expires, int | float) and expires / 1000 < time.time() + token_copy.MARGIN
 
 
 def _copy(source: str, directory: str) -> int:
@@ -86,9 +85,9 @@ def _copy(source: str, directory: str) -> int:
     store = os.open(os.path.join(directory, "store"), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        state.replace(store, ".credentials.json", json.dumps({agent.TOKENS: shown}).encode())
+        replace_file(store, ".credentials.json", json.dumps({agent.TOKENS: shown}).encode())
         stamp = f"{status.st_mtime_ns} {status.st_size} {status.st_ino} {int(expires)}\n"
-        state.replace(parent, login.STAMP, stamp.encode())
+        replace_file(parent, token_copy.STAMP, stamp.encode())
     finally:
         os.close(store)
         os.close(parent)
@@ -123,7 +122,7 @@ def renew(
         with _lock(os.path.join(directory, ".storage-write.lock")):
             parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
             try:
-                state.replace(parent, os.path.basename(os.path.realpath(source)), json.dumps(document).encode())
+                replace_file(parent, os.path.basename(os.path.realpath(source)), json.dumps(document).encode())
             finally:
                 os.close(parent)
     return DONE

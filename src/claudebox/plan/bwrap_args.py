@@ -1,4 +1,4 @@
-"""Plan → bwrap's options, one tuple each. Contents stay symbolic: `launch` makes descriptors of them."""
+"""Plan → bwrap's options, one tuple each, and the gate. Contents stay symbolic: `launch` makes descriptors of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from claudebox.facts.host import Host
     from claudebox.facts.model import Identity
     from claudebox.plan.model import Mount, Plan
 
 MAX_WORDS = 9000  # bwrap counts no further
+# Descriptors of the gate inside. One digit, because a shell can redirect no others.
+GATE_DESCRIPTOR = 3
+STDERR_DESCRIPTOR = 4
+# It reports, waits for the word of a living launcher, and becomes the program. End of file is not that word: a
+# launcher that was killed must leave nothing behind (E15).
+_GATE = (
+    f"exec 2>&{STDERR_DESCRIPTOR} {STDERR_DESCRIPTOR}>&-; echo ready >&{GATE_DESCRIPTOR}; "
+    f'IFS= read -r word <&{GATE_DESCRIPTOR} && [ "$word" = go ] || exit 125; '
+    f'exec {GATE_DESCRIPTOR}>&-; exec "$@"'
+)
+# bwrap's monitor must survive what the terminal, or a program inside, sends to everybody in the group; the payload must
+# not be born deaf to it. The first end a session, the others are merely passed on.
+IGNORED_SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 15: "TERM"}
+FORWARDED_SIGNALS = {10: "USR1", 12: "USR2"}
+_PERL = '$SIG{$_} = "DEFAULT" for split /,/, shift; exec { $ARGV[0] } @ARGV; exit 126'
 
 
 class Pin(Value):
@@ -86,3 +102,17 @@ def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:
         case "file":
             yield "--perms", f"{mount.mode:04o}"
             yield "--file", mount.content, mount.dest
+
+
+def gate(host: Host) -> tuple[str, ...]:
+    """Return the program inside that waits for the launcher's word, then runs the command."""
+    # What was ignored when we were started stays ignored: `nohup` means it.
+    reset = {**IGNORED_SIGNALS, **FORWARDED_SIGNALS}
+    names = ",".join(name for number, name in reset.items() if number not in host.ignored_signals)
+    program = host.signal_reset[0]
+    shell = ("/bin/sh", "-c", _GATE, "claudebox")
+    if not names:
+        return shell
+    if program.endswith("/perl"):
+        return (program, "-e", _PERL, names, *shell)
+    return (program, f"--default-signal={names}", *shell)

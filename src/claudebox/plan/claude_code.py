@@ -101,24 +101,3 @@ def plan_variables(host: Host, held: str) -> Iterable[Variable]:
 def key_tail(variables: Iterable[Variable]) -> str:
     """Return the part of the key by which the client knows that its use was approved."""
     return next((row.value[-_KEY_TAIL:] for row in variables if row.name == "ANTHROPIC_API_KEY"), "")
-
-
-def answer_questions(content: bytes | None, workdir: str, key: str) -> bytes:
-    """Return `.claude.json` with the answers that a first start would ask for."""
-    import json  # noqa: PLC0415 - once per project
-
-    try:
-        document = json.loads(content) if content else {}
-        document["hasCompletedOnboarding"] = True
-        document.setdefault("projects", {}).setdefault(workdir, {})["hasTrustDialogAccepted"] = True
-        if key:
-            approved = document.setdefault("customApiKeyResponses", {}).setdefault("approved", [])
-            if key not in approved:
-                approved.append(key)
-        return json.dumps(document, indent=2).encode()
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:  # the agent can write it as it likes
-        problem = str(error) if isinstance(error, ValueError) else "it does not have the client's shape"
-        raise ClaudeboxError(
-            f"the client's `.claude.json` of this project is damaged: {problem}",
-            hint="move it away, or put back a copy from `backups` beside it (`claudebox --instances` tells where)",
-        ) from None

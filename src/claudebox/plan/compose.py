@@ -5,6 +5,7 @@ from __future__ import annotations
 from claudebox.config.model import named
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import (
+    bwrap_args,
     claude_code,
     environment,
     masking,
@@ -25,22 +26,6 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy, Secret
     from claudebox.facts.host import Host
     from claudebox.plan.model import Broker, Link
-
-# Descriptors of the gate inside. One digit, because a shell can redirect no others.
-GATE_DESCRIPTOR = 3
-STDERR_DESCRIPTOR = 4
-# It reports, waits for the word of a living launcher, and becomes the program. End of file is not that word: a
-# launcher that was killed must leave nothing behind (E15).
-_GATE = (
-    f"exec 2>&{STDERR_DESCRIPTOR} {STDERR_DESCRIPTOR}>&-; echo ready >&{GATE_DESCRIPTOR}; "
-    f'IFS= read -r word <&{GATE_DESCRIPTOR} && [ "$word" = go ] || exit 125; '
-    f'exec {GATE_DESCRIPTOR}>&-; exec "$@"'
-)
-# bwrap's monitor must survive what the terminal, or a program inside, sends to everybody in the group; the payload must
-# not be born deaf to it. The first end a session, the others are merely passed on.
-IGNORED_SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 15: "TERM"}
-FORWARDED_SIGNALS = {10: "USR1", 12: "USR2"}
-_PERL = '$SIG{$_} = "DEFAULT" for split /,/, shift; exec { $ARGV[0] } @ARGV; exit 126'
 
 _NEEDED = ("--args", "--perms", "--seccomp", "--cap-drop", "--die-with-parent", "--remount-ro")
 _RANK = {"mask": 2, "shadow": 2, "bind": 1, "tmpfs": 1}  # hide > write > read, where two rows want the same place
@@ -71,7 +56,7 @@ def make(policy: Policy, host: Host) -> Plan:
         namespaces=_namespaces(policy, host),
         workdir=host.workdir.real,
         command=(*extra.prefix, *_command(policy, host)),
-        gate=_gate(host),
+        gate=bwrap_args.gate(host),
         seccomp=program,
         scoped=host.landlock >= 6,
         detached=detached,
@@ -229,19 +214,6 @@ def _command(policy: Policy, host: Host) -> tuple[str, ...]:
     if host.client is None:
         raise host.client_problem or ClaudeboxError("`claude` was not found")
     return (agent.PROGRAM, *agent.ALWAYS, *policy.words)
-
-
-def _gate(host: Host) -> tuple[str, ...]:
-    # What was ignored when we were started stays ignored: `nohup` means it.
-    reset = {**IGNORED_SIGNALS, **FORWARDED_SIGNALS}
-    names = ",".join(name for number, name in reset.items() if number not in host.ignored_signals)
-    program = host.signal_reset[0]
-    shell = ("/bin/sh", "-c", _GATE, "claudebox")
-    if not names:
-        return shell
-    if program.endswith("/perl"):
-        return (program, "-e", _PERL, names, *shell)
-    return (program, f"--default-signal={names}", *shell)
 
 
 def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:

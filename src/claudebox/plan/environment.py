@@ -6,7 +6,7 @@ from claudebox import __version__
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import network
 from claudebox.plan.model import Variable
-from claudebox.tables import agent, secret_patterns
+from claudebox.tables import agent, inside, secret_patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,57 +15,16 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
 
-CA_BUNDLE_INSIDE = "/run/claudebox/ca-bundle.crt"
-GIT_HELPER = "/run/claudebox/git-credential"
-
-# Passed from the host if set (SAND-03). Exact names only: a prefix would let somebody's token through (A13).
-PASSED: tuple[tuple[str, str], ...] = (
-    ("TERM", "the kind of terminal"),
-    ("COLORTERM", "colours of the terminal"),
-    ("NO_COLOR", "no colours wanted"),
-    ("EDITOR", "the editor"),
-    ("LANG", "language"),
-    ("LC_ALL", "language"),
-)
-
-# Where programs look for certificate authorities, besides the two above; set where a broker answers for hosts.
-AUTHORITIES = (
-    "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "CURL_CA_BUNDLE", "DENO_CERT", "GIT_SSL_CAINFO",
-    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HTTPLIB2_CA_CERTS", "NODE_EXTRA_CA_CERTS", "PIP_CERT", "REQUESTS_CA_BUNDLE",
-)  # fmt: skip
-
-# These change which code programs load; they only ever act inside, but a person should know (D-03, A16).
-LOADERS = frozenset((
-    "BASH_ENV", "BROWSER", "DYLD_INSERT_LIBRARIES", "ENV", "GCONV_PATH", "GIT_EDITOR", "GIT_EXEC_PATH",
-    "GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_SSH", "GIT_SSH_COMMAND", "JAVA_TOOL_OPTIONS", "LD_AUDIT",
-    "LD_LIBRARY_PATH", "LD_PRELOAD", "LOCPATH", "NODE_OPTIONS", "NODE_PATH", "PAGER", "PERL5DB", "PERL5LIB",
-    "PERL5OPT", "PROMPT_COMMAND", "PYTHONHOME", "PYTHONINSPECT", "PYTHONPATH", "PYTHONSTARTUP", "RUBYLIB",
-    "RUBYOPT", "VISUAL", "_JAVA_OPTIONS",
-))  # fmt: skip
-
-# Made here or by `client`: nobody sets them, because the sandbox itself rests on them.
-MADE = frozenset((
-    "CLAUDEBOX", "CLAUDE_CONFIG_DIR", "CLAUDE_SECURESTORAGE_CONFIG_DIR", "HOME", "LOGNAME", "NIX_SSL_CERT_FILE", "PATH",
-    "SHELL", "SSL_CERT_FILE", "TMPDIR", "USER", "XDG_RUNTIME_DIR",
-))  # fmt: skip
-
-
-# With a broker these are made here; what a person wants by naming them, the broker does.
-BROKERED = frozenset((
-    "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_UNIX_SOCKET",
-    "CLAUDE_CODE_OAUTH_TOKEN",
-))  # fmt: skip
-
 
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
     rows = {row.name: row for row in (*_made(host), *_certificates(host), *network.plan_variables(policy), *made)}
-    for name, reason in PASSED:
+    for name, reason in inside.PASSED:
         if name in host.environ and name not in rows:
             rows[name] = _from_host(name, host.environ[name], "host", reason)
     rows |= {row.name: row for row in _placeholders(host, rows)}
     for request in policy.names:
-        if request.name in BROKERED and request.name in rows:  # the wish is fulfilled, from outside
+        if request.name in inside.BROKERED and request.name in rows:  # the wish is fulfilled, from outside
             continue
         if request.name in rows and rows[request.name].origin == "claudebox":
             raise ClaudeboxError(
@@ -77,7 +36,7 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
     for constant in policy.constants:
         if constant.name in network.PROXY_VARIABLES and constant.name in rows:
             raise ClaudeboxError(f"`{constant.origin}`: `{constant.name}` is the only way out in tier `allow`")
-        if constant.name in BROKERED and constant.name in rows and rows[constant.name].origin == "claudebox":
+        if constant.name in inside.BROKERED and constant.name in rows and rows[constant.name].origin == "claudebox":
             continue
         row = _from_host(constant.name, constant.value, constant.origin, "a constant of your settings")
         advice = "looks like a secret: let the variable in by its name instead"
@@ -101,7 +60,7 @@ def _refuse_secrets(policy: Policy, rows: Iterable[Variable]) -> None:
 
 
 def _from_host(name: str, value: str, origin: str, reason: str) -> Variable:
-    note = "changes what programs load" if name in LOADERS else ""
+    note = "changes what programs load" if name in inside.LOADERS else ""
     return Variable(name, value, origin, reason, secret_patterns.looks_secret(name, value), note)
 
 
@@ -114,8 +73,10 @@ def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:
         reason = f"the value comes from {secret.source} and stays outside"
         yield Variable(secret.env, secret.placeholder, secret.origin, reason, secret=True, note=note)
     if host.held_secrets:
-        for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *AUTHORITIES):
-            yield Variable(name, CA_BUNDLE_INSIDE, "claudebox", "certificate authorities, with that of this session")
+        for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *inside.AUTHORITIES):
+            yield Variable(
+                name, inside.CA_BUNDLE_INSIDE, "claudebox", "certificate authorities, with that of this session"
+            )
 
 
 def _check_withheld(host: Host, rows: Iterable[Variable]) -> None:
@@ -153,7 +114,7 @@ def search_path(host: Host, more: tuple[str, ...] = ()) -> str:
 def _certificates(host: Host) -> Iterable[Variable]:
     if host.ca_bundle is not None:
         for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE"):
-            yield Variable(name, CA_BUNDLE_INSIDE, "claudebox", "certificate authorities")
+            yield Variable(name, inside.CA_BUNDLE_INSIDE, "claudebox", "certificate authorities")
 
 
 def withheld(host: Host, entering: Iterable[Variable]) -> tuple[str, ...]:

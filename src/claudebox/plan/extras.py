@@ -6,9 +6,9 @@ Off the usual launch path: imported only where a policy asks for one of them.
 from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
-from claudebox.facts.toolchains import TOOLCHAINS
 from claudebox.plan import environment, git_credential, mount_checks
 from claudebox.plan.model import Mount, Provision, Variable
+from claudebox.tables.toolchains import TOOLCHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import os
 
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import secret_values
-from claudebox.plan.environment import GIT_HELPER
 from claudebox.plan.model import Mount
+from claudebox.tables.inside import GIT_HELPER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 
-from claudebox.facts import git
 from claudebox.plan import network
-from claudebox.plan.environment import CA_BUNDLE_INSIDE, GIT_HELPER
 from claudebox.plan.model import Mount
+from claudebox.tables.inside import CA_BUNDLE_INSIDE, GIT_HELPER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.config.model import Policy
+    from claudebox.facts.git import Repository
     from claudebox.facts.host import Host
 
 HOSTNAME = "claudebox"
@@ -133,8 +133,29 @@ def _home(policy: Policy, host: Host) -> Iterable[Mount]:
     yield Mount(host.home, "tmpfs", "a home of its own, empty and gone at the end", mode=0o700, size=_share(host, 4))
     login = policy.credential if host.token else None
     helper = {"host": login.host, "helper": GIT_HELPER} if login else {}
-    config = git.render_config(*host.identity, **helper)
+    config = render_git_config(*host.identity, **helper)
     yield Mount(f"{host.home}/.gitconfig", "file", "your name for commits, nothing else", content=config, mode=0o644)
+
+
+def render_git_config(name: str, email: str, *, host: str = "", helper: str = "") -> bytes:
+    """Return the configuration that git finds inside: who commits, and nothing else of the host's (GIT-02).
+
+    `helper` answers for one `host` alone (SEC-03).
+    """
+    lines = ["[safe]", "\tdirectory = *"]
+    if helper:
+        lines += [f'[credential "https://{host}"]', "\thelper =", f"\thelper = {helper}"]
+    person = [(key, value) for key, value in (("name", name), ("email", email)) if value]
+    if person:
+        lines.append("[user]")
+        lines += [f"\t{key} = {_quoted(value)}" for key, value in person]
+    return os.fsencode("\n".join(lines) + "\n")
+
+
+def _quoted(value: str) -> str:
+    # A name with a line end in it would otherwise write configuration of its own (D24).
+    plain = "".join(char for char in value if char.isprintable() or "\udc80" <= char <= "\udcff")
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _project(host: Host) -> Iterable[Mount]:
@@ -153,7 +174,7 @@ def _project(host: Host) -> Iterable[Mount]:
         yield from _repository_elsewhere(repository)
 
 
-def _repository_elsewhere(repository: git.Repository) -> Iterable[Mount]:
+def _repository_elsewhere(repository: Repository) -> Iterable[Mount]:
     """Make a repository outside of the project usable, without anything that git executes (D14).
 
     The whole of it is read-only; what a commit writes is bound writable over that. A file that is missing today

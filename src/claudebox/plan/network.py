@@ -5,6 +5,7 @@ from __future__ import annotations
 from claudebox.console import clean
 from claudebox.errors import ClaudeboxError
 from claudebox.plan.model import Barred, Domain, Link, ProxyConfig, Ranges, Served, Variable
+from claudebox.tables import inside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,13 +25,12 @@ MEANING: dict[Tier, str] = {
 # Where both uplinks forward questions for names. Inside nothing else is at these addresses.
 _FORWARDER4, _FORWARDER6 = "10.0.2.3", "fd00::3"
 # Listeners in the sandbox's own network that the broker answers: the proxy, names, and those whom names have led here.
-PROXY = Served("proxy", "stream", 3128)
+PROXY = Served("proxy", "stream", inside.PROXY_PORT)
 NAMED = (
-    Served("redirected", "stream", 3129, redirected=True),
-    Served("names", "datagram", 53, redirected=True),
-    Served("names-stream", "stream", 53, redirected=True),
+    Served("redirected", "stream", inside.REDIRECTED_PORT, redirected=True),
+    Served("names", "datagram", inside.NAMES_PORT, redirected=True),
+    Served("names-stream", "stream", inside.NAMES_PORT, redirected=True),
 )
-RESERVED_PORTS = frozenset(row.port for row in (PROXY, *NAMED))
 _HTTP = f"http://127.0.0.1:{PROXY.port}"
 # Never socks5h: httpx, and with it the SDKs of Anthropic and OpenAI, fails at once where it is set.
 PROXY_VARIABLES = {

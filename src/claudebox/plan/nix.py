@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 from claudebox import build_paths
+from claudebox.config import nix_references
 from claudebox.errors import ClaudeboxError
-from claudebox.plan import nix_access, nix_devshell, nix_references
+from claudebox.plan import nix_access, nix_devshell
 from claudebox.plan.model import Mount, NixAccess, NixRelay, Provision, Variable
 from claudebox.tables import agent
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from claudebox import console
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_at, read_small
-from claudebox.state import replace
+from claudebox.files import read_at, read_small, replace_file
 from claudebox.tables import agent
 
 _IDENTIFIER = frozenset("0123456789abcdef-")
@@ -74,7 +73,7 @@ def offer(instance: Instance) -> None:
             return
         directory = os.open(instance.login, _DIRECTORY)
         try:
-            replace(directory, "credentials.json", content)
+            replace_file(directory, "credentials.json", content)
         finally:
             os.close(directory)
         if _identity(store) == made:

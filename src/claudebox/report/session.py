@@ -88,10 +88,10 @@ class Aftermath:
             console.write(leaked_values.lines(found, self._plan.workdir))
 
     def _sweep(self) -> Report:
-        from claudebox.launch import stubs  # noqa: PLC0415 - not before bwrap is at work
+        from claudebox import state  # noqa: PLC0415 - loaded already
         from claudebox.report import changes  # noqa: PLC0415 - not before bwrap is at work
 
-        standing = frozenset(path for _, path in stubs.recorded(self._host.instance))
+        standing = frozenset(path for _, path in state.recorded_stubs(self._host.instance))
         git_dir = self._host.repository.git_dir if self._host.repository else ""
         look = changes.Sweep(self._host.workdir.real, self._started)
         return look.run(self._host.guarded, git_dir, standing)

@@ -7,7 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from claudebox.facts import login
+from claudebox.launch import token_copy
 from claudebox.tables import agent
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Login:
         expires = self._tokens.get("expiresAt")
         if not isinstance(expires, int | float) or self._hopeless == self._seen:
             return False
-        return expires / 1000 < time.time() + login.MARGIN and time.monotonic() >= self._retry
+        return expires / 1000 < time.time() + token_copy.MARGIN and time.monotonic() >= self._retry
 
     async def _renewed(self, refused: str) -> None:
         """Renew once; whatever comes of it, do not try again at once."""

@@ -1,0 +1,98 @@
+"""`[[secrets]]` of the settings → which values stay outside and for which hosts, checked for contradictions.
+
+Off the usual launch path: imported only where somebody has such settings.
+"""
+
+from __future__ import annotations
+
+from claudebox.config.model import Secret
+from claudebox.config.parsers import valid_name
+from claudebox.errors import ClaudeboxError
+from claudebox.tables.agent import CREDENTIALS
+from claudebox.tables.inside import AUTHORITIES, MADE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from claudebox.config.model import Constant, NameRequest
+    from claudebox.config.settings import Given, Settings
+
+PORT = 443
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+def read_secret(given: Given) -> Secret:
+    """Return one of the rows, or say what is wrong with it."""
+    name, source = given.fields["env"], given.fields["from"]
+    if not valid_name(name):
+        raise ClaudeboxError(f"`{given.origin}`: `{name}` is not the name of a variable")
+    if name in MADE or name in AUTHORITIES:
+        raise ClaudeboxError(f"`{given.origin}`: `{name}` is made by claudebox")
+    if name in CREDENTIALS:
+        raise ClaudeboxError(f"`{given.origin}`: `{name}` is the client's key, which has its own way in")
+    kind, _, rest = source.partition(":")
+    if (
+        not (kind == "env" and valid_name(rest))
+        and not (kind == "file" and rest.startswith(("/", "~/")))
+        and not (kind == "command" and rest.strip())
+    ):
+        raise ClaudeboxError(
+            f"`{given.origin}`: the value does not come from `env:NAME`, `file:/PATH` or `command:WORDS`",
+            hint="never write the value itself into a file of settings",
+        )
+    hosts = tuple(dict.fromkeys(_host(word, given.origin) for word in given.fields["hosts"].split()))
+    return Secret(name, hosts, source, given.origin)
+
+
+def _host(word: str, origin: str) -> tuple[str, int]:
+    """Return name and port; each host is named in full, since any other would get the value too."""
+    name, colon, port = word.lower().partition(":")
+    labels = name.split(".")
+    if "*" in name:
+        raise ClaudeboxError(
+            f"`{origin}`: `{word}` would give the value to hosts that anybody may have named",
+            hint="name each host in full",
+        )
+    if (
+        len(name) > 253
+        or len(labels) < 2
+        or not all(0 < len(label) < 64 and set(label) <= _LETTERS and label.strip("-") == label for label in labels)
+        or labels[-1].isdigit()
+    ):
+        raise ClaudeboxError(f"`{origin}`: `{word}` is not the name of a host", hint="`api.github.com`, say")
+    if colon and not (port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535):
+        raise ClaudeboxError(f"`{origin}`: `{port}` is not a port from 1 to 65535")
+    return name, int(port) if colon else PORT
+
+
+def decide(
+    settings: Settings, network: Given, names: Iterable[NameRequest], constants: Iterable[Constant]
+) -> tuple[Secret, ...]:
+    """Return the secrets of these settings; a later file replaces what an earlier one says about a variable."""
+    found: dict[str, Secret] = {}
+    for secret in map(read_secret, settings.all("secrets")):
+        other = found.get(secret.env)
+        if other is not None and _file(other.origin) == _file(secret.origin):
+            raise ClaudeboxError(f"`{secret.origin}`: `{secret.env}` is there twice", hint="name all hosts in one row")
+        found[secret.env] = secret
+    secrets = tuple(found.values())
+    if network.value == "full":
+        first = secrets[0]
+        raise ClaudeboxError(
+            f"`{first.origin}`: secrets cannot be kept outside in tier `full`: the sandbox has no network of its own",
+            hint="choose `--network inet` or `--network allow`",
+        )
+    asked = {request.name: request.origin for request in names} | {row.name: row.origin for row in constants}
+    for secret in secrets:
+        for name in (secret.env, secret.source.removeprefix("env:")):
+            if name in asked:
+                raise ClaudeboxError(
+                    f"`{asked[name]}` lets `{name}` in, and `{secret.origin}` keeps its value out",
+                    hint="leave one of them away",
+                )
+    return secrets
+
+
+def _file(origin: str) -> str:
+    return origin.rpartition(":")[0]
