@@ -42,7 +42,7 @@ NOT_YET: dict[str, set[str]] = {
     "facts.nix": {"launch.nix_packages"},
     "launch.secret_values": {"facts.programs"},
     "plan.git_credential": {"launch.secret_values"},
-    "report.fingerprints": {"broker.inject.substitute"},
+    "report.fingerprints": {"broker.http.recognition"},
     "report.receipt": {"commands.log"},
     "report.session": {"launch.session_log"},
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import socket
 
@@ -25,13 +27,13 @@ def test_the_placeholder_becomes_the_key_on_the_way_to_the_upstream(upstream, br
     served = upstream(lambda visit: visit.reply(visit.body()))
     caller = broker(served)()
 
-    caller.ask(body=b"hello", headers="anthropic-beta: a,b\r\nx-more: 1\r\n")
+    caller.ask(body=b"hello", headers="anthropic-beta: a,b\r\nx-app: cli\r\n")
 
     assert caller.answer() == (200, b"hello")
     method, path, headers = served.requests[0]
     assert (method, path, headers["x-api-key"]) == ("POST", "/v1/messages", KEY)
     assert headers["host"] == f"127.0.0.1:{served.port}"
-    assert (headers["anthropic-beta"], headers["x-more"]) == ("a,b", "1")
+    assert (headers["anthropic-beta"], headers["x-app"]) == ("a,b", "cli")
 
 
 @pytest.mark.parametrize(
@@ -234,3 +236,87 @@ def test_errors_of_the_upstream_pass_as_they_are(upstream, broker, status):
 
     assert (found, headers["retry-after"]) == (status, "7")
     assert caller.take(16) == b'{"type":"error"}'
+
+
+@pytest.mark.parametrize("field", ["api-key", "cookie", "x-goog-api-key", "x-litellm-key", "forwarded", "x_api_key"])
+def test_no_other_credential_passes_beside_the_placeholder(upstream, broker, field):
+    # proves K10
+    served = upstream(lambda visit: visit.reply())
+    caller = broker(served)()
+
+    caller.ask(headers=f"{field}: somebody-elses\r\nx-app: cli\r\n")
+
+    assert caller.answer()[0] == 200
+    assert "somebody-elses" not in str(served.requests)
+    assert served.requests[0][2]["x-app"] == "cli"
+
+
+@pytest.mark.parametrize("query", ["api_key=1", "beta=true&api_key=1", "key", "beta=true&&token=2"])
+def test_no_other_credential_passes_in_a_query(upstream, broker, query):
+    # proves K10
+    served = upstream(lambda visit: visit.reply())
+    connect = broker(served)
+    caller = connect()
+
+    caller.ask(path=f"/v1/messages?{query}")
+    assert caller.answer()[0] == 403
+    assert served.requests == []
+    caller.ask(path="/v1/messages?beta=true")
+    assert caller.answer()[0] == 200
+
+
+ECHOES = {
+    "the body of an error": (f"your key {KEY} is wrong".encode(), ""),
+    "its base64": (base64.b64encode(f"u:{KEY}".encode()), ""),
+    "a compressed error": (gzip.compress(f"your key {KEY} is wrong".encode()), "content-encoding: gzip\r\n"),
+    "a field": (b"wrong", f"x-echo: Bearer {KEY}\r\n"),
+    "a field in base64": (b"wrong", f"x-echo: {base64.b64encode(f'u:{KEY}'.encode()).decode()}\r\n"),
+    "the name of a field": (b"wrong", f"x-{KEY}: 1\r\n"),
+}
+
+
+@pytest.mark.parametrize("name", ECHOES)
+@pytest.mark.parametrize("status", [f"401 no {KEY}", "500 Oops"])
+def test_an_upstream_that_quotes_the_key_is_not_quoted(upstream, broker, name, status):
+    # proves K06, SECRET-03
+    content, headers = ECHOES[name]
+    caller = broker(upstream(lambda visit: visit.reply(content, status, headers)))()
+    caller.ask(headers="connection: close\r\n")
+
+    answer = caller.take(1 << 20)
+
+    assert answer.startswith(f"HTTP/1.1 {status[:3]} ".encode())
+    for form in (KEY.encode(), base64.b64encode(f"u:{KEY}".encode())[4:-4]):
+        assert form not in answer
+    if name == "a compressed error":
+        assert b"your key ***" in answer
+
+
+@pytest.mark.parametrize("coding", ["br", "gzip, gzip", "zstd"])
+def test_an_error_that_cannot_be_looked_into_is_replaced(upstream, broker, coding):
+    # proves K06
+    headers = f"content-encoding: {coding}\r\n"
+    caller = broker(upstream(lambda visit: visit.reply(KEY.encode(), "400 Bad Request", headers)))()
+    caller.ask(headers="accept-encoding: gzip, deflate, br, zstd\r\n")
+
+    status, content = caller.answer()
+
+    assert status == 400
+    assert "not readable" in words(content)[1]
+
+
+def test_connections_beyond_the_most_wait_for_their_turn(upstream, broker):
+    # proves K12
+    served = upstream(lambda visit: (visit.body(), visit.reply()))
+    connect = broker(served)
+    callers = [connect() for _ in range(257)]
+    for caller in callers[:256]:
+        caller.ask()
+    assert [caller.answer()[0] for caller in callers[:256]] == [200] * 256
+    callers[256].ask(body=bytes(1 << 20)[:1000])
+    callers[256].channel.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        callers[256].head()
+    callers[0].channel.close()
+    callers[256].channel.settimeout(20)
+    assert callers[256].answer()[0] == 200

@@ -76,11 +76,11 @@ def test_what_is_ambiguous_is_refused_and_the_connection_ends(upstream, broker, 
 def test_requests_that_come_together_are_answered_in_their_order(upstream, broker):
     served = upstream(lambda visit: visit.reply(visit.path.encode()))
     caller = broker(served)()
-    ask = START.replace(b"/v1/messages", b"/v1/messages?%d") + b"content-length: 2\r\n\r\nab"
+    ask = START.replace(b"/v1/messages", b"/v1/messages?beta=%d") + b"content-length: 2\r\n\r\nab"
 
     caller.say(b"".join(ask % number for number in range(50)))
 
-    assert [caller.answer()[1] for _ in range(50)] == [b"/v1/messages?%d" % number for number in range(50)]
+    assert [caller.answer()[1] for _ in range(50)] == [b"/v1/messages?beta=%d" % number for number in range(50)]
     assert {row[2]["x-api-key"] for row in served.requests} == {KEY}
 
 
@@ -96,11 +96,11 @@ def test_hop_by_hop_headers_end_here(upstream, broker):
     served = upstream(lambda visit: visit.reply(headers="connection: x-secret\r\nx-secret: 1\r\nkeep-alive: 5\r\n"))
     caller = broker(served)()
 
-    caller.ask(headers="connection: keep-alive, x-private\r\nx-private: 1\r\nte: trailers\r\nx-public: 1\r\n")
+    caller.ask(headers="connection: keep-alive, x-private\r\nx-private: 1\r\nte: trailers\r\nx-stainless-lang: js\r\n")
     _, found = caller.head()
 
     sent = served.requests[0][2]
-    assert sent["x-public"] == "1"
+    assert sent["x-stainless-lang"] == "js"
     assert not {"x-private", "te", "connection"} & set(sent)
     assert not {"x-secret", "keep-alive"} & set(found)
 
@@ -140,14 +140,14 @@ def test_an_upstream_that_says_too_much_is_not_asked_again(upstream, broker):
     def answer(visit):
         visit.body()
         visit.reply()
-        if visit.path.endswith("?first"):
+        if visit.path.endswith("=first"):
             visit.say(smuggled)
 
     served = upstream(answer)
     caller = broker(served)()
-    caller.ask(path="/v1/messages?first")
+    caller.ask(path="/v1/messages?beta=first")
     assert caller.answer() == (200, b"ok")
-    caller.ask(path="/v1/messages?second")
+    caller.ask(path="/v1/messages?beta=second")
 
     assert caller.answer() == (200, b"ok")
     assert served.connections == 2
@@ -220,7 +220,7 @@ def test_heads_are_read_as_they_are_written():
     assert request.headers == ((b"host", b"x"), (b"x-thing", b"two  words"))
     assert messages.render_request(request) == b"POST /a?b HTTP/1.1\r\nhost: x\r\nx-thing: two  words\r\n\r\n"
     response = messages.parse_response(b"HTTP/1.1 200 Fine\r\nA: b\r\n\r\n", b"GET")
-    assert (response.status, response.reason, response.headers) == (200, b"Fine", ((b"a", b"b"),))
+    assert (response.status, response.headers) == (200, ((b"a", b"b"),))
 
 
 def test_a_stream_that_ends_within_a_head_says_so():

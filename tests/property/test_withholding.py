@@ -10,7 +10,7 @@ import urllib.parse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudebox.broker.inject.substitute import Cleaner, encodings
+from claudebox.broker.http.recognition import Cleaner, Recognizer
 from claudebox.launch.placeholder import shaped_like
 from claudebox.report.fingerprints import Fingerprints, is_telling
 from claudebox.tables.secret_patterns import VALUE_PREFIXES
@@ -56,7 +56,7 @@ def test_a_placeholder_keeps_nothing_of_a_password():
 def test_a_body_is_cleaned_however_it_is_cut_and_keeps_its_size(value, before, after, sizes):
     placeholder = shaped_like(value, os.urandom)
     body = before + value.encode() + after
-    cleaner, out, at, turn = Cleaner(encodings(value.encode(), placeholder.encode())), b"", 0, 0
+    cleaner, out, at, turn = Cleaner(Recognizer([(value.encode(), placeholder.encode())])), b"", 0, 0
     while at < len(body):
         size = sizes[turn % len(sizes)]
         out += b"".join(cleaner.feed(body[at : at + size]))

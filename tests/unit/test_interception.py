@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import gzip
 import json
 import os
 import socket
@@ -14,7 +16,7 @@ import pytest
 from tests.certificates import TestAuthority
 
 from claudebox.broker.inject import tls
-from claudebox.broker.inject.substitute import Secret
+from claudebox.broker.inject.substitute import Replacement
 from claudebox.broker.inject.tls_proxy import Interceptor
 from claudebox.broker.log import Log
 
@@ -89,7 +91,7 @@ async def bench(tmp_path, answer: Answer, *, trusted: bool = True) -> AsyncItera
     bundle.write_bytes((authority if trusted else TestAuthority()).certificate)
     log = tmp_path / "log"
     dialer = Loopback(server.sockets[0].getsockname()[1])
-    secret = Secret("TOKEN", VALUE, PLACEHOLDER, frozenset({(HOST, 443)}))
+    secret = Replacement("TOKEN", VALUE, PLACEHOLDER, frozenset({(HOST, 443)}))
     record = Log(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
     issued = await tls.obtain([HOST])
     interceptor = Interceptor([secret], issued.contexts, str(bundle), dialer, record)  # type: ignore[arg-type]
@@ -151,6 +153,93 @@ def test_events_pass_at_once_and_a_value_in_them_does_not(tmp_path):
             assert VALUE not in rest
             assert PLACEHOLDER in rest
             writer.close()
+
+    run(test())
+
+
+def shape(answer: bytes) -> list[int]:
+    """Return the sizes of the chunks in which an answer came."""
+    rest, sizes = answer.partition(b"\r\n\r\n")[2], []
+    while rest:
+        line, _, rest = rest.partition(b"\r\n")
+        sizes.append(int(line, 16))
+        rest = rest[sizes[-1] + 2 :]
+    return sizes
+
+
+@pytest.mark.parametrize("step", [1, 7, 64])
+def test_a_guess_shows_neither_in_chunks_nor_in_records(tmp_path, step):
+    """The host serves what the agent chose: prefixes of the value, and the same with another last character."""
+    # proves SECRET-01, K01
+
+    async def test():
+        async def chosen(head, _reader, writer):
+            text = head.split(b" ")[1].lstrip(b"/") + b"\ntail\n"
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            for at in range(0, len(text), step):
+                piece = text[at : at + step]
+                writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                await writer.drain()
+                await asyncio.sleep(0.002)
+            writer.write(b"0\r\n\r\n")
+
+        async with bench(tmp_path, chosen) as here:
+            for known in (5, 12, 30, len(VALUE) - 1):
+                right, wrong = VALUE[:known].decode(), VALUE[: known - 1].decode() + "_"
+                answers = [await here.ask(request(f"/{guess}")) for guess in (right, wrong)]
+                assert shape(answers[0]) == shape(answers[1]), known
+                assert len(shape(answers[0])) > 1
+
+    run(test())
+
+
+HOSTILE = {
+    "two codings in one field": (b"Content-Encoding: gzip, gzip\r\n", True),
+    "two codings in two fields": (b"Content-Encoding: gzip\r\nContent-Encoding: gzip\r\n", True),
+    "the same, one of them nothing": (b"Content-Encoding: identity, br\r\n", True),
+    "a value as a field": (b"X-%s: 1\r\n" % VALUE, False),
+    "a value in base64 in a field": (b"X-Seen: %s\r\n" % base64.b64encode(b"user:" + VALUE), False),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_odd_answer_gives_nothing_away(tmp_path, name):
+    # proves SECRET-03, K05, K06
+    fields, refused = HOSTILE[name]
+
+    async def test():
+        async def odd(_head, _reader, writer):
+            body = gzip.compress(gzip.compress(VALUE)) if b"gzip" in fields else b"[" + VALUE + b"]"
+            writer.write(b"HTTP/1.1 200 %s\r\n%sContent-Length: %d\r\n\r\n%s" % (VALUE, fields, len(body), body))
+
+        async with bench(tmp_path, odd) as here:
+            answer = await here.ask(request("/", TOKEN))
+            assert answer.startswith(b"HTTP/1.1 502 Bad Gateway" if refused else b"HTTP/1.1 200 OK")
+            assert VALUE.lower() not in answer.lower()
+            for form in (base64.b64encode(b"user:" + VALUE)[12:-4], gzip.compress(VALUE)[12:-8]):
+                assert form not in answer
+            assert refused or b"[" + PLACEHOLDER + b"]" in answer
+
+    run(test())
+
+
+@pytest.mark.parametrize("head", [
+    b"HTTP/1.1 2000 " + VALUE, VALUE + b" nonsense", b"HTTP/1.1 200 OK\r\nContent-Length: " + VALUE,
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + VALUE, b"HTTP/1.1 200 OK\r\n" + VALUE + b" x: y",
+    b"HTTP/1.1 200 OK\r\nContent-Encoding: " + VALUE,
+])  # fmt: skip
+def test_an_error_of_ours_quotes_nothing(tmp_path, head):
+    # proves K06
+
+    async def test():
+        async def odd(_head, _reader, writer):
+            writer.write(head + b"\r\n\r\n")
+            writer.close()
+
+        async with bench(tmp_path, odd) as here:
+            answer = await here.ask(request("/", TOKEN))
+            assert answer.startswith(b"HTTP/1.1 502 ")
+            assert VALUE[:12] not in answer
 
     run(test())
 

@@ -111,7 +111,7 @@ def test_everything_that_was_kept_out_is_looked_for(tmp_path):
     login = tmp_path / "credentials"
     login.write_text(json.dumps({"claudeAiOauth": {"accessToken": "sk-ant-oat01-a", "refreshToken": "sk-ant-ort01-b"}}))
     environ = {**hosts.ENVIRON, "ENTERS_TOKEN": "enters", "NOT_SO": "plain", "ANTHROPIC_API_KEY": "sk-ant-real"}
-    held = HeldSecret("GH_TOKEN", (("a.example", 443),), "file:/x", "c:1", VALUE, "ghp_other")
+    held = HeldSecret("GH_TOKEN", (("a.example", 443),), "file:/x", "c:1", value=VALUE, placeholder="ghp_other")
     host = hosts.debian(environ=environ, login=Login("host", str(login)), held_secrets=(held,))
     plan = make(Policy("exec", ("true",), auth="passthrough"), hosts.debian(environ=environ))
     plan = plan.replace(variables=tuple(row.replace(value="enters") for row in plan.variables[:1]))

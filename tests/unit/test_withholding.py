@@ -18,12 +18,16 @@ from claudebox.plan import compose, explain, sandbox_md
 
 VALUE = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 HELD = HeldSecret(
-    "GH_TOKEN", (("github.com", 443), ("git.example.org", 8443)), "env:GH", "config:1", VALUE, "ghp_other"
-)
+    "GH_TOKEN", (("github.com", 443), ("git.example.org", 8443)), "env:GH", "config:1",
+    value=VALUE, placeholder="ghp_other",
+)  # fmt: skip
 
 
-def row(env: str = "GH_TOKEN", hosts_: str = "api.github.com github.com", source: str = "env:GH", origin: str = "c:1"):
-    return Given(env, origin, {"env": env, "hosts": hosts_, "from": source})
+def row(
+    env: str = "GH_TOKEN", hosts_: str = "api.github.com github.com", source: str = "env:GH", origin: str = "c:1",
+    **more: str,
+):  # fmt: skip
+    return Given(env, origin, {"env": env, "hosts": hosts_, "from": source, **more})
 
 
 def decide(*argv: str, rows=(), layers=None) -> Policy:
@@ -37,6 +41,8 @@ def test_a_row_names_variable_hosts_and_source():
 
     assert secret == Secret("GH_TOKEN", (("api.github.com", 443), ("git.example.org", 8443)), "env:GH", "c:1")
     assert secret.places == ("api.github.com", "git.example.org:8443")
+    (more,) = decide("--network", "inet", rows=[row(headers="X-Mine x-mine Cookie", weak="accept")]).secrets
+    assert (more.headers, more.weak) == (("x-mine", "cookie"), True)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +60,9 @@ def test_a_row_names_variable_hosts_and_source():
         (row(hosts_="https://github.com"), "is not the name of a host"),
         (row(hosts_="github.com:0"), "not a port"),
         (row(hosts_="github.com:x"), "not a port"),
+        (row(headers="X_Token"), "`X_Token` is not the name of a header field"),
+        (row(headers="x-token User-Agent"), "`User-Agent` cannot carry a secret"),
+        (row(headers="X-Amz-Tagging"), "`X-Amz-Tagging` cannot carry a secret"),
         (row(source=VALUE), "does not come from"),
         (row(source="env:A-B"), "does not come from"),
         (row(source="file:relative"), "does not come from"),
@@ -175,8 +184,8 @@ def test_in_tier_allow_a_secret_opens_no_way_to_a_host_that_is_not_listed():
     assert [row.port for row in drawn.link.served if row.address != "127.0.0.1"] == [443]
 
 
-def hold(source: str, tmp_path, environ=None, **changes):
-    secret = Secret("TOKEN", (("a.example", 443),), source, "config:1")
+def hold(source: str, tmp_path, environ=None, *, weak=False, **changes):
+    secret = Secret("TOKEN", (("a.example", 443),), source, "config:1", ("x-mine",), weak)
     wishes = Policy("exec", ("true",), network="inet", secrets=(secret,), **changes)
     (tmp_path / "project").mkdir(exist_ok=True)
     home, workdir = str(tmp_path), str(tmp_path / "project")
@@ -191,6 +200,16 @@ def test_values_come_from_variables_files_and_commands(tmp_path):
         assert held.value == VALUE
         assert held.placeholder != VALUE
     assert hold("env:UNSET", tmp_path) == ()
+
+
+def test_a_value_that_can_be_guessed_is_accepted_if_the_row_says_so(tmp_path):
+    # proves SECRET-01
+    with pytest.raises(ClaudeboxError, match="could be guessed") as caught:
+        hold("env:GH", tmp_path, {"GH": "password1234"})
+    (held,) = hold("env:GH", tmp_path, {"GH": "password1234"}, weak=True)
+
+    assert 'weak = "accept"' in caught.value.hint
+    assert (held.value, held.headers) == ("password1234", ("x-mine",))
 
 
 def test_a_plan_that_is_only_shown_runs_no_command(tmp_path):
@@ -209,6 +228,11 @@ def test_a_plan_that_is_only_shown_runs_no_command(tmp_path):
         ("file:~/missing", "", "does not exist"),
         ("file:~/token", "", "is empty"),
         ("file:~/token", "tooshrt", "shorter than 8"),
+        ("file:~/token", "password1234", "could be guessed"),
+        ("file:~/token", "a" * 60, "could be guessed"),
+        ("file:~/token", "2026-11-16", "could be guessed"),
+        ("file:~/token", "!x" * 10, "more special characters than can be recognised"),
+        ("file:/usr/bin/env", "", "is visible inside, in `/usr`"),
         ("file:~/token", "two\nlines-of-text", "no HTTP header can carry"),
         ("file:~/token", "pässwörter", "no HTTP header can carry"),
         ("file:~/project/token", "x" * 20, "is visible inside"),

@@ -63,6 +63,8 @@ class Secret(Value):
     hosts: tuple[tuple[str, int], ...]  # name and port
     source: str  # `env:NAME`, `file:PATH` or `command:WORDS`
     origin: str
+    headers: tuple[str, ...] = ()  # fields that may carry it beside the usual ones, in lower case
+    weak: bool = False  # a value that can be guessed is accepted
 
     @property
     def places(self) -> tuple[str, ...]:

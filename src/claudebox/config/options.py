@@ -224,6 +224,10 @@ SETTINGS: tuple[Setting, ...] = (
                   example="api.github.com github.com", many=True),
             Field("from", "where the value comes from, on the host: `env:NAME`, `file:PATH`, or `command:WORDS`, a "
                   "command that prints it", example="env:GH_TOKEN"),
+            Field("headers", "header fields that may carry the value, beside `Authorization`, `X-Api-Key`, "
+                  "`Private-Token` and others that are there for credentials", default="", many=True),
+            Field("weak", "`accept` takes a value that can be guessed: cleaning answers confirms a right guess",
+                  choices=("accept",), default=""),
         ),
     ),
     Setting(

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from claudebox.config.settings import Given, Settings
 
 PORT = 443
+_NEVER = frozenset((
+    "connection", "date", "destination", "etag", "expect", "forwarded", "from", "host", "keep-alive", "link",
+    "location", "origin", "proxy-authorization", "proxy-connection", "range", "referer", "server", "slug", "te",
+    "trailer", "transfer-encoding", "upgrade", "user-agent", "via", "warning",
+))  # fmt: skip
+_NEVER_PREFIXES = (
+    "accept", "access-control-", "content-", "if-", "sec-", "x-amz-", "x-bz-", "x-forwarded-", "x-goog-meta",
+)  # fmt: skip
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
@@ -42,7 +50,20 @@ def read_secret(given: Given) -> Secret:
             hint="never write the value itself into a file of settings",
         )
     hosts = tuple(dict.fromkeys(_host(word, given.origin) for word in given.fields["hosts"].split()))
-    return Secret(name, hosts, source, given.origin)
+    headers = tuple(dict.fromkeys(_header(word, given.origin) for word in given.fields.get("headers", "").split()))
+    return Secret(name, hosts, source, given.origin, headers, given.fields.get("weak") == "accept")
+
+
+def _header(word: str, origin: str) -> str:
+    """Return the name of a header field that may carry a value."""
+    name = word.lower()
+    if not set(name) <= _LETTERS or name.strip("-") != name:
+        raise ClaudeboxError(f"`{origin}`: `{word}` is not the name of a header field", hint="for example `x-my-token`")
+    if name in _NEVER or name.startswith(_NEVER_PREFIXES):
+        raise ClaudeboxError(
+            f"`{origin}`: `{word}` cannot carry a secret: servers keep this field, show it to others, or need it"
+        )
+    return name
 
 
 def _host(word: str, origin: str) -> tuple[str, int]:

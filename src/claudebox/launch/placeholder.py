@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LOWER, _UPPER, _DIGITS = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
 _HEX = "abcdef"
-_MARKS = "-_.=/+:~"
+_MARKS = "-_.=/+:~ "
 _LONGER_PREFIXES = ("sk-ant-api03-", "sk-ant-oat01-", "sk-ant-ort01-", "sk-ant-", "sk-proj-", "sk-or-v1-")
 _FEWEST = 6  # random characters below which a shape would not make a text unique
 _ATTEMPTS = 64

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 UNKNOWN = "***"  # stands for what a command would print, where a plan is only shown
 _TIMEOUT = 20
+_SYSTEM = ("/usr", "/opt", "/nix/store")  # of the host, read-only inside
 _LIMIT = 1 << 16
 _SHORTEST = 8  # less than this stands in ordinary text by chance
+_FEWEST_BITS = 42.0  # of random tokens of 16 hexadecimal digits one in a hundred has fewer
 
 
 def obtain(
@@ -77,16 +79,20 @@ def hold(
 
     held: list[HeldSecret] = []
     for secret in policy.secrets if policy.network != "none" else ():  # a secret opens no tier
-        _check_place(secret.source, secret.origin, home=home, visible=(workdir, *(row.source for row in policy.mounts)))
+        _check_place(
+            secret.source, secret.origin, home=home, visible=(workdir, *(row.source for row in policy.mounts), *_SYSTEM)
+        )
         value = obtain(secret.source, secret.origin, environ, path, home=home, showing=policy.showing)
         hosts = _reachable(policy, secret)
         if not value or not hosts:
             continue
         if value != UNKNOWN:
-            _check_value(value, secret.env, secret.origin)
+            _check_value(value, secret)
         taken = tuple(text for other in held for text in (other.value, other.placeholder))
         placeholder = shaped_like(value, os.urandom, taken)
-        held.append(HeldSecret(secret.env, hosts, secret.source, secret.origin, value, placeholder))
+        held.append(
+            HeldSecret(secret.env, hosts, secret.source, secret.origin, secret.headers, secret.weak, value, placeholder)
+        )
     return tuple(held)
 
 
@@ -100,8 +106,9 @@ def _reachable(policy: Policy, secret: Secret) -> tuple[tuple[str, int], ...]:
     return tuple(place for place in secret.hosts if permission.rule(*place) is not None)
 
 
-def _check_value(value: str, name: str, origin: str) -> None:
-    """Refuse what cannot be sent in a header, or could not be told from ordinary text there."""
+def _check_value(value: str, secret: Secret) -> None:
+    """Refuse what cannot be sent in a header, could not be told from ordinary text, or can be guessed."""
+    name, origin = secret.env, secret.origin
     if not value.isascii() or not value.isprintable():
         raise ClaudeboxError(f"`{origin}`: the value for `{name}` has characters that no HTTP header can carry")
     if len(value) < _SHORTEST:
@@ -109,6 +116,24 @@ def _check_value(value: str, name: str, origin: str) -> None:
             f"`{origin}`: the value for `{name}` is shorter than {_SHORTEST} characters",
             hint="so short a placeholder could stand in a request by chance",
         )
+    marks = sum(not char.isalnum() for char in value)
+    if 9 * marks > len(value) + 64:
+        raise ClaudeboxError(
+            f"`{origin}`: the value for `{name}` has more special characters than can be recognised in every spelling"
+        )
+    if not secret.weak and guessable_bits(value) < _FEWEST_BITS:
+        raise ClaudeboxError(
+            f"`{origin}`: the value for `{name}` could be guessed, and answers without it would confirm a guess",
+            hint='use a longer random value, or add `weak = "accept"` to this secret',
+        )
+
+
+def guessable_bits(value: str) -> float:
+    """Return how many bits of chance the letters and digits of a value show, by how often each occurs."""
+    from math import log2  # noqa: PLC0415 - only for those who have secrets
+
+    text = [char for char in value if char.isalnum()]
+    return -sum(log2(text.count(char) / len(text)) for char in text)
 
 
 def _check_place(source: str, origin: str, *, home: str, visible: tuple[str, ...]) -> None:

@@ -154,6 +154,7 @@ class InjectedSecret(Value):
     value: str
     placeholder: str
     hosts: tuple[tuple[str, int], ...]
+    headers: tuple[str, ...] = ()  # fields that may carry it beside the usual ones
 
 
 class InjectConfig(Value):

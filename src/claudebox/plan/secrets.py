@@ -28,7 +28,7 @@ def served(policy: Policy, host: Host) -> tuple[Served, ...]:
 def plan_injection(policy: Policy, host: Host) -> InjectConfig:
     """Return what the broker does with the secrets; nobody else sees the values."""
     return InjectConfig(
-        tuple(InjectedSecret(row.env, row.value, row.placeholder, row.hosts) for row in host.held_secrets),
+        tuple(InjectedSecret(row.env, row.value, row.placeholder, row.hosts, row.headers) for row in host.held_secrets),
         bundle=host.ca_bundle.real if host.ca_bundle is not None else "",
         ranges=network.closed_ranges(),
         proxy=network.tunnel_proxy(host.environ)[0],

@@ -12,7 +12,7 @@ import re
 import urllib.parse
 from typing import TYPE_CHECKING, NamedTuple
 
-from claudebox.broker.inject.substitute import encodings
+from claudebox.broker.http.recognition import encodings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

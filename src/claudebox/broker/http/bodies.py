@@ -10,7 +10,7 @@ from claudebox.broker.http.messages import Malformed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-_PIECE = 1 << 18
+_PIECE = _BLOCK = 1 << 16
 _ANY_HEADER = 32 + zlib.MAX_WBITS  # gzip or zlib
 COMPRESSED = frozenset((b"gzip", b"x-gzip", b"deflate"))
 
@@ -55,22 +55,30 @@ class Payload:
 
 
 class Decompressed:
-    """Takes the compression off a body, and lets it go through another filter."""
+    """Takes the compression off a body, and lets it go through another filter.
+
+    It goes on in blocks of one size: how far a compressed piece reaches tells how well it was compressed, and that
+    tells whether a guess beside a value was right.
+    """
 
     sized = False
 
     def __init__(self, inner: Filter) -> None:
         self._inner = inner
         self._stream = zlib.decompressobj(_ANY_HEADER)
+        self._waiting = b""
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Yield it in bounded pieces, however much it swells."""
+        """Yield whole blocks, however much it swells."""
         while piece:
             try:
                 text = self._stream.decompress(piece, _PIECE)
             except zlib.error:
                 raise Malformed("the answer is not compressed as it says") from None
-            yield from self._inner.feed(text)
+            self._waiting += b"".join(self._inner.feed(text))
+            while len(self._waiting) >= _BLOCK:
+                yield self._waiting[:_BLOCK]
+                self._waiting = self._waiting[_BLOCK:]
             piece = self._stream.unconsumed_tail
             if self._stream.eof:
                 piece = self._stream.unused_data
@@ -78,7 +86,7 @@ class Decompressed:
 
     def end(self) -> bytes:
         """Return the rest."""
-        return self._inner.end()
+        return self._waiting + self._inner.end()
 
 
 async def filtered(body: AsyncIterator[bytes], own: Filter, *, chunked: bool, chunks: bool) -> AsyncIterator[bytes]:

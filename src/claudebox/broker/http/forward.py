@@ -241,7 +241,7 @@ class _Exchange:
             *refusal.headers,
             *(() if alive else ((b"connection", b"close"),)),
         )
-        head = messages.render_response(Response(refusal.status, b"claudebox", headers))
+        head = messages.render_response(Response(refusal.status, headers))
         try:
             self._client.write(head if method == b"HEAD" else head + content)
             await self._client.drain()

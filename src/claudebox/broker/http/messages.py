@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Literal
 
 import h11
@@ -30,6 +31,7 @@ _HOPS = frozenset((
     b"trailer", b"transfer-encoding", b"upgrade",
 ))  # fmt: skip
 _VERSIONS = (b"1.0", b"1.1")
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
@@ -57,10 +59,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """The head of an answer."""
+    """The head of an answer; without its reason phrase, which means nothing and could carry anything."""
 
     status: int
-    reason: bytes
     headers: Headers
     version: bytes = b"1.1"
 
@@ -97,8 +98,8 @@ def parse_request(head: bytes) -> Request:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_LIMIT)
         connection.receive_data(head)
         event = connection.next_event()
-    except h11.RemoteProtocolError as error:
-        raise Malformed(str(error)) from None
+    except h11.RemoteProtocolError:
+        raise Malformed("the head is not that of a request of HTTP/1.1") from None
     if not isinstance(event, h11.Request) or event.http_version not in _VERSIONS:
         raise Malformed("this is not a request of HTTP/1.1")
     return Request(event.method, event.target, tuple(event.headers), event.http_version)
@@ -111,11 +112,11 @@ def parse_response(head: bytes, method: bytes) -> Response:
         connection.send(h11.Request(method=method, target="/", headers=[("host", "-")]))
         connection.receive_data(head)
         event = connection.next_event()
-    except h11.ProtocolError as error:
-        raise Malformed(str(error)) from None
+    except h11.ProtocolError:
+        raise Malformed("the head is not that of an answer of HTTP/1.1") from None
     if not isinstance(event, h11.Response | h11.InformationalResponse) or event.http_version not in _VERSIONS:
         raise Malformed("this is not an answer of HTTP/1.1")
-    return Response(event.status_code, event.reason, tuple(event.headers), event.http_version)
+    return Response(event.status_code, tuple(event.headers), event.http_version)
 
 
 def render_request(request: Request) -> bytes:
@@ -125,7 +126,7 @@ def render_request(request: Request) -> bytes:
 
 def render_response(response: Response) -> bytes:
     """Return the bytes of a head."""
-    return b"HTTP/1.1 %d %s\r\n%s\r\n" % (response.status, response.reason, _lines(response.headers))
+    return b"HTTP/1.1 %d %s\r\n%s\r\n" % (response.status, _PHRASES.get(response.status, b""), _lines(response.headers))
 
 
 def _lines(headers: Headers) -> bytes:

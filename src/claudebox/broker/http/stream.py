@@ -99,7 +99,7 @@ class Stream(asyncio.BufferedProtocol):
         self._pieces.append(bytes(_Arrival.view[:size]))
         self._size += size
         if self._size > _HIGH:
-            self._pause()
+            self.pause()
         _wake(self._reader)
 
     def eof_received(self) -> bool:
@@ -129,7 +129,7 @@ class Stream(asyncio.BufferedProtocol):
         self._blocked = False
         _wake(self._writer)
         if self._feeder is not None:
-            self._feeder._resume()  # noqa: SLF001
+            self._feeder.resume()
 
     # What its users call.
 
@@ -146,15 +146,17 @@ class Stream(asyncio.BufferedProtocol):
         piece = self._pieces.popleft()
         self._size -= len(piece)
         if self._size <= _HIGH // 2:
-            self._resume()
+            self.resume()
         return piece
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
+        """Make the other side wait."""
         if not self._paused and self._transport is not None and not self.lost:
             self._paused = True
             self._transport.pause_reading()
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """Let it go on."""
         if self._paused and self._transport is not None and not self.lost:
             self._paused = False
             self._transport.resume_reading()
@@ -174,7 +176,7 @@ class Stream(asyncio.BufferedProtocol):
             if self._ended and not self._pieces:
                 self._stop(complete=False)
             if not end.done() and not target._blocked:
-                self._resume()
+                self.resume()
             return await end
         finally:
             self._outlet = target._feeder = None
@@ -198,7 +200,7 @@ class Stream(asyncio.BufferedProtocol):
             if not end.done():
                 end.set_result(True)
         elif target._blocked:  # noqa: SLF001
-            self._pause()
+            self.pause()
 
     def _send(self, view: memoryview) -> None:
         """Write a part of the buffer in which bytes arrive."""

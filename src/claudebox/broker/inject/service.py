@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from claudebox.broker.inject import tls
 from claudebox.broker.inject.passthrough import Passages
-from claudebox.broker.inject.substitute import Secret
+from claudebox.broker.inject.substitute import Replacement
 from claudebox.broker.inject.tls_proxy import Interceptor
 from claudebox.broker.proxy.dial import Dialer
 from claudebox.broker.proxy.private_ranges import Watch
@@ -32,7 +32,13 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
     """Begin to serve."""
     loop = asyncio.get_running_loop()
     secrets = [
-        Secret(row.env, row.value.encode("ascii"), row.placeholder.encode("ascii"), frozenset(row.hosts))
+        Replacement(
+            row.env,
+            row.value.encode("ascii"),
+            row.placeholder.encode("ascii"),
+            frozenset(row.hosts),
+            frozenset(field.encode("ascii") for field in row.headers),
+        )
         for row in config.secrets
     ]
     watch = Watch(config.ranges)

@@ -11,7 +11,7 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING
 
-from claudebox.broker.http.bodies import COMPRESSED, Decompressed
+from claudebox.broker.http.cleaning import clean_body, clean_head, readable
 from claudebox.broker.http.forward import forward
 from claudebox.broker.http.handler import Refusal, Rules, Unreachable
 from claudebox.broker.http.recording import Recording
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from claudebox.broker.http.bodies import Filter
     from claudebox.broker.http.messages import Request, Response
-    from claudebox.broker.inject.substitute import Secret
+    from claudebox.broker.inject.substitute import Replacement
     from claudebox.broker.log import Log
 
     Dial = Callable[[], Awaitable[socket.socket]]
@@ -41,7 +41,7 @@ class Interceptor:
 
     def __init__(
         self,
-        secrets: Iterable[Secret],
+        secrets: Iterable[Replacement],
         contexts: dict[str, ssl.SSLContext],
         bundle: str,
         dialer: dialing.Dialer,
@@ -147,36 +147,14 @@ class _Rules(Rules):
 
     async def again(self, _request: Request, response: Response) -> Request | Refusal | None:
         """Keep an answer back that is encoded in a way that nobody asked for, and that cannot be looked into."""
-        unknown = _codings(response) - COMPRESSED
-        if not unknown:
+        if readable(response):
             return None
-        names = b", ".join(sorted(unknown)).decode("latin-1")[:100]
-        return Refusal(
-            502, "encoding", f"claudebox: {self._host} answered in an encoding that cannot be read ({names})."
-        )
+        return Refusal(502, "encoding", f"claudebox: {self._host} answered in an encoding that cannot be read.")
 
     def response(self, response: Response) -> Response:
         """Take values out of the head."""
-        clean = self._substitution.clean
-        headers = tuple((name, clean(value)) for name, value in response.headers)
-        if _codings(response):
-            headers = tuple(pair for pair in headers if pair[0] not in (b"content-encoding", b"content-length"))
-        return type(response)(response.status, clean(response.reason), headers, response.version)
+        return clean_head(response, self._substitution.recognizer)
 
     def filter(self, response: Response) -> Filter:
         """Take values out of the body."""
-        inner = self._substitution.cleaner()
-        codings = [value for name, value in response.headers if name == b"content-encoding"]
-        return Decompressed(inner) if _codings(response) and len(codings) == 1 else inner
-
-
-def _codings(response: Response) -> set[bytes]:
-    words = {
-        word.strip().lower()
-        for name, value in response.headers
-        if name == b"content-encoding"
-        for word in value.split(b",")
-    }
-    if len(words) > 1:  # one upon the other: nobody does that, and nobody needs it
-        return {b"+".join(sorted(words))}
-    return words - {b"identity", b""}
+        return clean_body(response, self._substitution.recognizer)

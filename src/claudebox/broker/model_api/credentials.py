@@ -67,7 +67,7 @@ class Login:
 
     def secrets(self) -> tuple[bytes, ...]:
         """Return what must never come back."""
-        return tuple(self._known)
+        return tuple(sorted(self._known))
 
     async def after_refusal(self, token: str) -> str:
         """Return another token than this one, which the upstream did not take, or raise."""

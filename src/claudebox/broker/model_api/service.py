@@ -10,8 +10,10 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
+from claudebox.broker.http.cleaning import clean_body, clean_head, readable
 from claudebox.broker.http.forward import forward
 from claudebox.broker.http.handler import Refusal, Rules
+from claudebox.broker.http.recognition import Recognizer
 from claudebox.broker.http.recording import Recording
 from claudebox.broker.http.stream import Pool, Stream
 from claudebox.broker.http.upstream import Egress, context
@@ -20,6 +22,7 @@ from claudebox.broker.model_api.credentials import Fixed, Login, Refused
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from claudebox.broker.http.bodies import Filter
     from claudebox.broker.http.messages import Request, Response
     from claudebox.broker.main import Context
     from claudebox.plan.model import ApiConfig
@@ -36,6 +39,14 @@ _PATHS = {
     b"/api/claude_code/policy_limits": _READING,
     b"/api/claude_code/settings": _READING,
 }
+# What the client sends; any other field could be another credential, or be shown to others by a gateway.
+_FIELDS = frozenset((
+    b"accept", b"accept-language", b"cache-control", b"content-length", b"content-type", b"expect", b"sec-fetch-mode",
+    b"transfer-encoding", b"user-agent", b"x-app",
+))  # fmt: skip
+_FIELD_PREFIXES = (b"anthropic-", b"x-anthropic-", b"x-claude-", b"x-stainless-")
+_QUERY = frozenset((b"after_id", b"before_id", b"beta", b"limit"))
+_MOST = 256  # connections at a time
 _NAMES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:@")
 
 
@@ -51,6 +62,15 @@ class ApiRules(Rules):
         port = "" if egress.port == {"http": 80, "https": 443}[egress.scheme] else f":{egress.port}"
         name = f"[{egress.host}]" if ":" in egress.host else egress.host
         self._authority = f"{name}{port}".encode()
+        self._recognizers: dict[tuple[bytes, ...], Recognizer] = {}
+
+    @property
+    def _recognizer(self) -> Recognizer:
+        """Return what finds the credentials that were used up to now."""
+        secrets = self._holder.secrets()
+        if secrets not in self._recognizers:
+            self._recognizers = {secrets: Recognizer((secret, b"") for secret in secrets)}
+        return self._recognizers[secrets]
 
     async def request(self, request: Request) -> Request | Refusal:
         """Put the credential in where the placeholder stands."""
@@ -72,7 +92,9 @@ class ApiRules(Rules):
         return self._addressed(request, held)
 
     def _addressed(self, request: Request, held: list[tuple[bytes, bytes]]) -> Request:
-        rest = tuple(pair for pair in request.headers if pair[0] not in (*_AUTH, b"host"))
+        rest = tuple(pair for pair in request.headers if pair[0] in _FIELDS or pair[0].startswith(_FIELD_PREFIXES))
+        if b"gzip" in (request.header(b"accept-encoding") or b""):  # what can be looked into if it is an error
+            rest = (*rest, (b"accept-encoding", b"gzip, deflate"))
         target = self._prefix + request.target
         proxy = self._egress.proxy
         extra: tuple[tuple[bytes, bytes], ...] = ()
@@ -83,7 +105,9 @@ class ApiRules(Rules):
         return type(request)(request.method, target, headers, request.version)
 
     async def again(self, request: Request, response: Response) -> Request | Refusal | None:
-        """Renew a login that was not taken, and ask once more."""
+        """Renew a login that was not taken, and ask once more; keep an error back that cannot be looked into."""
+        if response.status >= 400 and not readable(response):
+            return Refusal(response.status, "api_error", "claudebox: the upstream's error is not readable here")
         sent = (request.header(b"authorization") or b"").removeprefix(b"Bearer ").decode("ascii", "replace")
         if response.status != 401 or not sent or not isinstance(self._holder, Login):
             return None
@@ -95,11 +119,17 @@ class ApiRules(Rules):
         return request.with_headers((*headers, (b"authorization", b"Bearer " + token.encode())))
 
     def response(self, response: Response) -> Response:
-        """Leave out headers that would carry the credential back."""
-        secrets = self._holder.secrets()
+        """Take the credential out of the head."""
+        if response.status >= 400:
+            return clean_head(response, self._recognizer)
+        found = self._recognizer
         return response.with_headers(
-            tuple(pair for pair in response.headers if not any(secret in pair[1] for secret in secrets))
+            tuple((name, found.clean(value)) for name, value in response.headers if not found.is_in_name(name))
         )
+
+    def filter(self, response: Response) -> Filter | None:
+        """Take the credential out of the body of an error; what a model says passes as it comes."""
+        return clean_body(response, self._recognizer) if response.status >= 400 else None
 
     def render(self, refusal: Refusal) -> tuple[bytes, bytes]:
         """Answer in the shape in which the API tells of errors."""
@@ -116,7 +146,9 @@ def _refused(request: Request) -> Refusal | None:
     """Refuse what is not among the paths of the client."""
     if not request.target.startswith(b"/"):
         return _denied(403, "the broker answers for its own upstream only; other hosts are not reached through it")
-    path = request.target.partition(b"?")[0]
+    path, _, query = request.target.partition(b"?")
+    if not {word.partition(b"=")[0] for word in query.split(b"&") if word} <= _QUERY:
+        return _denied(403, "a part of this query is not open to the sandbox")
     collection, _, name = path.rpartition(b"/")
     if collection == b"/v1/models" and name and _NAMES.issuperset(name) and name not in (b".", b".."):
         path = collection
@@ -139,8 +171,13 @@ async def open(config: ApiConfig, shared: Context) -> Callable[[], Awaitable[Non
     rules = ApiRules(egress, endpoint.prefix, holder, config.placeholder)
     pool = Pool(egress.connect)
 
+    room = asyncio.Semaphore(_MOST)
+
     async def serve(stream: Stream) -> None:
-        await forward(stream, pool, Recording(rules, shared.log, (endpoint.host, endpoint.port), "api"))
+        stream.pause()
+        async with room:
+            stream.resume()
+            await forward(stream, pool, Recording(rules, shared.log, (endpoint.host, endpoint.port), "api"))
 
     server = await asyncio.get_running_loop().create_unix_server(lambda: Stream(serve), sock=shared.made("model_api"))
 

@@ -1,0 +1,222 @@
+"""Values in what comes back: recognised in every usual spelling, replaced by as many bytes, without a trace of a guess.
+
+What is held back at the end of a piece follows from public things alone: which bytes are printable, and how long the
+placeholder is. So an agent that chooses the text of an answer learns nothing from how it is cut, only whether it knew
+the whole value. The search itself looks eight bytes at a time into a set, so its time tells of no single character
+either; the patterns that allow for spellings run only where eight bytes of a value stand.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+import sys
+import urllib.parse
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_ESCAPE = re.compile(b"%[0-9A-F]{2}")
+_PLAIN = re.compile(rb"[0-9A-Za-z]")
+_WORD = 8  # bytes that are looked up at once
+_REGION = {15: (0,), 11: (0, 4), 9: (0, 2, 4, 6), 8: tuple(range(8))}  # its length → offsets at which to look
+_LINE, _SHORTEST_LINE = 60, 48  # characters: lines of wrapped base64 are longer, but for what stands before it
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_="
+_SPELLING = 10  # bytes that stand for one special character, at the most
+_BREAK = rb"(?:\r?\n|(?:\\{1,3}r)?\\{1,3}n|(?:%0[dD])?%0[aA])?"
+_NAMED = {ord("&"): b"amp", ord("<"): b"lt", ord(">"): b"gt", ord('"'): b"quot", ord("'"): b"apos", ord(" "): b"nbsp"}
+
+
+def longest(length: int) -> int:
+    """Return how many bytes any spelling of a value of this length has, at the most."""
+    return 2 * length + 64
+
+
+def has_few_marks(value: bytes) -> bool:
+    """Return whether the spellings of a value stay within `longest`."""
+    marks = sum(not _PLAIN.match(bytes((byte,))) for byte in value)
+    return len(value) + (_SPELLING - 1) * marks <= longest(len(value))
+
+
+class Recognizer:
+    """Finds values, in every spelling, and replaces them."""
+
+    def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take values, each with its placeholder; where there is none, asterisks replace the value."""
+        self._exact: dict[bytes, bytes] = {}
+        self._names: set[bytes] = set()
+        patterns: list[tuple[int, bytes]] = []
+        regions: list[bytes] = []
+        self._always = False  # some form has no eight letters or digits in a row
+        known = list(dict.fromkeys(pairs))
+        for value, placeholder in known:
+            self._exact.update(encodings(value, placeholder))
+            self._names |= {form.lower() for form, _ in encodings(value, placeholder)}
+            for text, pattern, count in _forms(value):
+                patterns.append((len(text), pattern))
+                found = _regions(text, count)
+                regions += found
+                self._always = self._always or not found
+        self._patterns = sorted(patterns, key=lambda row: -row[0])  # the longest first: a value may begin with another
+        self._words = {
+            int.from_bytes(region[at : at + _WORD], sys.byteorder)
+            for region in regions
+            for at in range(len(region) - _WORD + 1)
+        }
+        self._offsets = _REGION[min(map(len, regions), default=15)]
+        self._any = bool(known)
+        length = max((len(value) for value, _ in known), default=0)
+        self._most = longest(length) - 1 if known else 0
+        blank = any(b" " in placeholder for _, placeholder in known)
+        self._printable = bytes(range(0x20 if blank else 0x21, 0x7F))
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[bytes]:
+        return re.compile(b"|".join(dict.fromkeys(pattern for _, pattern in self._patterns)))
+
+    def prepare(self) -> None:
+        """Do now what would take time when a value comes back for the first time."""
+        assert self._pattern is not None  # noqa: S101 - it is made by being asked for
+
+    def clean(self, text: bytes) -> bytes:
+        """Return a text without any value, of the same length."""
+        return self._pattern.sub(self._replaced, text) if self._suspects(text) else text
+
+    def is_in(self, text: bytes) -> bool:
+        """Return whether a value stands in a text."""
+        return self._suspects(text) and self._pattern.search(text) is not None
+
+    def is_in_name(self, name: bytes) -> bool:
+        """Return whether the name of a header field, which is in lower case, has a value in it."""
+        return any(form in name for form in self._names)
+
+    def unfinished(self, data: bytes) -> int:
+        """Return how many bytes at the end could be the beginning of a value, for all that is public."""
+        if not self._any:
+            return 0
+        end = data[-self._most - 2 * _LINE :]
+        left = end.rstrip(self._printable)
+        while (line := left.removesuffix(b"\n").removesuffix(b"\r")) != left:  # base64 may go on after a line break
+            before = line.rstrip(_BASE64)
+            if len(line) - len(before) < _SHORTEST_LINE:
+                break
+            left = before
+        return min(len(end) - len(left), self._most)
+
+    def _suspects(self, data: bytes) -> bool:
+        if self._always:
+            return self._any
+        view, words = memoryview(data), self._words
+        ends = ((at, at + (len(data) - at) // _WORD * _WORD) for at in self._offsets)
+        return any(not words.isdisjoint(view[at:end].cast("Q")) for at, end in ends if end > at)
+
+    def _replaced(self, found: re.Match[bytes]) -> bytes:
+        return self._exact.get(found[0]) or b"*" * len(found[0])
+
+
+class Cleaner:
+    """Cleans a body piece by piece."""
+
+    sized = True
+
+    def __init__(self, recognizer: Recognizer) -> None:
+        self._recognizer = recognizer
+        self._held = b""
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """Yield what can go on."""
+        data = self._recognizer.clean(self._held + piece)
+        end = len(data) - self._recognizer.unfinished(data)
+        self._held = data[end:]
+        yield data[:end]
+
+    def end(self) -> bytes:
+        """Return what was held back."""
+        data, self._held = self._held, b""
+        return data
+
+
+def _forms(value: bytes) -> Iterator[tuple[bytes, bytes, int]]:
+    """Yield texts in which a value may come back, a pattern for the spellings of each, and how many regions it needs.
+
+    A line break may cut one region of wrapped base64, and not two that are nearer to each other than a line is long.
+    """
+    yield value, b"".join(map(_spelled, value)), 1
+    for case in (value.hex(), value.hex().upper()):
+        yield case.encode(), case.encode(), 1
+    for offset in range(3):
+        text = _inner(value, offset, base64.b64encode)
+        if text:  # the marks differ in URLs, and what is looked up has none in it
+            yield text, _BREAK.join(_URL_SAFE.get(byte) or _spelled(byte) for byte in text), 2
+
+
+def _spelled(byte: int) -> bytes:
+    """Return a pattern for one character as URLs, JSON, HTML and programs write it."""
+    plain = re.escape(bytes((byte,)))
+    if _PLAIN.match(bytes((byte,))):
+        return plain
+    code = b"".join(b"[%c%c]" % (digit, digit ^ 32) if digit > 57 else b"%c" % digit for digit in b"%02x" % byte)
+    ways = [
+        plain, rb"\\{1,3}%s" % plain, b"%%(?:25){0,2}%s" % code, rb"\\{1,2}u00%s" % code, rb"\\{1,2}x%s" % code,
+        b"=%s" % code, b"&(?:amp;)?#0?%d;" % byte, b"&(?:amp;)?#[xX]%s;" % code,
+    ]  # fmt: skip
+    if byte in _NAMED:
+        ways.append(b"&(?:amp;)?%s;" % _NAMED[byte])
+    if byte == ord(" "):
+        ways.append(rb"\+")
+    return b"(?:%s)" % b"|".join(ways)
+
+
+_URL_SAFE = {ord("+"): b"(?:%s|-)" % _spelled(ord("+")), ord("/"): b"(?:%s|_)" % _spelled(ord("/"))}
+
+
+def _regions(text: bytes, count: int) -> list[bytes]:
+    """Return parts of a text that every spelling leaves as they are, and that nobody can guess: from its end."""
+    for length in _REGION:
+        starts = [found.start() for found in re.finditer(rb"(?=[0-9A-Za-z]{%d})" % length, text)]
+        if not starts:
+            continue
+        chosen = [starts[-1]]
+        if count > 1:
+            chosen += [at for at in starts if at + length <= chosen[0] and chosen[0] + length - at <= _LINE][-1:]
+        if len(chosen) == count:
+            return [text[at : at + length] for at in chosen]
+    return _regions(text, count - 1) if count > 1 else []
+
+
+def encodings(value: bytes, placeholder: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the usual forms in which a value may come back, each with what replaces it, of the same length."""
+    pairs: dict[bytes, bytes] = {}
+    for real, stand in _encoded(value, placeholder):
+        if len(real) >= len(value) // 2 and real not in pairs:
+            pairs[real] = stand if len(stand) == len(real) else b"*" * len(real)
+    return sorted(pairs.items(), key=lambda pair: -len(pair[0]))
+
+
+def _encoded(value: bytes, placeholder: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for encode in _ENCODINGS:
+        yield encode(value), encode(placeholder)
+    for offset in range(3):
+        for alphabet in (base64.b64encode, base64.urlsafe_b64encode):
+            yield _inner(value, offset, alphabet), _inner(placeholder, offset, alphabet)
+
+
+def _inner(value: bytes, offset: int, encode: Callable[[bytes], bytes]) -> bytes:
+    """Return the part of a base64 text that the value alone decides, if it begins at this offset of three bytes."""
+    whole = encode(b"\0" * offset + value)
+    return whole[-(-offset * 8 // 6) : (offset + len(value)) * 8 // 6]
+
+
+_ENCODINGS: tuple[Callable[[bytes], bytes], ...] = (
+    lambda text: text,
+    lambda text: urllib.parse.quote_from_bytes(text, safe="").encode(),
+    lambda text: _ESCAPE.sub(lambda found: found[0].lower(), urllib.parse.quote_from_bytes(text, safe="").encode()),
+    lambda text: json.dumps(text.decode("latin-1"))[1:-1].encode(),
+    lambda text: html.escape(text.decode("latin-1")).encode("latin-1"),
+    lambda text: text.hex().encode(),
+    lambda text: text.hex().upper().encode(),
+)

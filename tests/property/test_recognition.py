@@ -1,0 +1,209 @@
+"""What comes back from the host of a secret: no spelling of the value, and no trace of a guess that is nearly right."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import html
+import json
+import os
+import string
+import urllib.parse
+import zlib
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import settings as bounds
+from hypothesis import strategies as st
+
+from claudebox.broker.http.bodies import Decompressed, filtered
+from claudebox.broker.http.recognition import Cleaner, Recognizer, has_few_marks, longest
+from claudebox.launch.placeholder import shaped_like
+from claudebox.launch.secret_values import guessable_bits
+
+_LETTERS = string.ascii_letters + string.digits
+tokens = st.one_of(
+    st.text(st.sampled_from(_LETTERS), min_size=16, max_size=60),
+    st.text(st.sampled_from(_LETTERS + "-_./+=~!@#$%&*'\"\\<>"), min_size=24, max_size=80),
+    st.binary(min_size=12, max_size=40).map(bytes.hex),
+    st.binary(min_size=20, max_size=60).map(lambda data: base64.b64encode(data).decode()),
+).filter(lambda value: guessable_bits(value) > 42 and has_few_marks(value.encode()))  # what a launch accepts
+sizes = st.lists(st.integers(1, 90), min_size=1, max_size=12)
+noise = st.one_of(st.binary(max_size=150), st.text(st.sampled_from(_LETTERS + " \n+/="), max_size=150).map(str.encode))
+
+
+def recognizer(value: str) -> tuple[Recognizer, str]:
+    placeholder = shaped_like(value, os.urandom)
+    return Recognizer([(value.encode(), placeholder.encode())]), placeholder
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    parts, at, turn = [], 0, 0
+    while at < len(data):
+        parts.append(data[at : at + cuts[turn % len(cuts)]])
+        at, turn = at + cuts[turn % len(cuts)], turn + 1
+    return parts
+
+
+async def _one_by_one(parts):
+    for part in parts:
+        yield part
+
+
+def writes(body, parts, *, chunks):
+    """Return what is written to the agent, one by one."""
+
+    async def collect():
+        return [part async for part in filtered(_one_by_one(parts), body, chunked=False, chunks=chunks)]
+
+    return asyncio.run(collect())
+
+
+def altered(value: str, at: int) -> str:
+    """Return the value with another character of the same kind, so that a guess is as long and looks the same."""
+    old = value[at]
+    kind = next((kind for kind in (string.digits, string.ascii_lowercase, string.ascii_uppercase) if old in kind), "")
+    return value[:at] + (kind[(kind.index(old) + 1) % len(kind)] if kind else old) + value[at + 1 :]
+
+
+@given(tokens, st.data(), noise, noise, sizes, st.sampled_from(["plain", "chunks", "gzip", "deflate"]))
+def test_what_is_written_is_the_same_for_a_right_and_a_wrong_guess(value, data, before, after, cuts, how):
+    # proves SECRET-01
+    known = data.draw(st.integers(1, len(value)), "characters that the agent guesses")
+    at = data.draw(st.integers(0, known - 1), "the one that is wrong")
+    found, _ = recognizer(value)
+    encode = data.draw(st.sampled_from([str.encode, lambda text: base64.b64encode(text.encode()),
+                                        lambda text: text.encode().hex().encode()]), "encoding")  # fmt: skip
+    right, wrong = value[:known], altered(value, at)[:known]
+    assume(right != wrong)
+
+    def shape(guess: str) -> list[int]:
+        body = Cleaner(found)
+        content = before + encode(guess) + after
+        if how == "gzip":  # stored: the compressed sizes are the same, as with any text that the agent cannot choose
+            return [
+                len(part) for part in writes(Decompressed(body), pieces(gzip.compress(content, 0), cuts), chunks=True)
+            ]
+        if how == "deflate":
+            return [
+                len(part) for part in writes(Decompressed(body), pieces(zlib.compress(content, 0), cuts), chunks=True)
+            ]
+        return [len(part) for part in writes(body, pieces(content, cuts), chunks=how == "chunks")]
+
+    assert shape(right) == shape(wrong)
+
+
+@given(tokens, noise, sizes)
+def test_how_well_a_body_was_compressed_cannot_be_seen(value, text, cuts):
+    # proves SECRET-01
+    found, _ = recognizer(value)
+    content = (text + value.encode() * 2) * 40
+
+    def shape(level: int) -> list[int]:
+        body = Decompressed(Cleaner(found))
+        return [len(part) for part in writes(body, pieces(gzip.compress(content, level), cuts), chunks=True)]
+
+    assert shape(0) == shape(9)
+
+
+@given(tokens, st.data())
+def test_what_is_held_back_follows_from_public_things_alone(value, data):
+    # proves SECRET-01
+    other = "".join(data.draw(st.sampled_from(_LETTERS)) for _ in value)
+    text = data.draw(noise) + data.draw(st.sampled_from([value, other]))[: data.draw(st.integers(0, 80))].encode()
+
+    assert recognizer(value)[0].unfinished(text) == recognizer(other)[0].unfinished(text)
+
+
+def _every_other(value: str, spell) -> bytes:
+    return "".join(char if char.isalnum() else spell(char, index) for index, char in enumerate(value)).encode()
+
+
+SPELLINGS = {
+    "as it is": str.encode,
+    "percent": lambda value: urllib.parse.quote(value, safe="").encode(),
+    "percent, in small letters": lambda value: _every_other(value, lambda char, _: f"%{ord(char):02x}"),
+    "percent, only some": lambda value: _every_other(value, lambda char, at: f"%{ord(char):02X}" if at % 2 else char),
+    "percent, twice": lambda value: urllib.parse.quote(urllib.parse.quote(value, safe=""), safe="").encode(),
+    "JSON": lambda value: json.dumps(value)[1:-1].encode(),
+    "JSON by number": lambda value: _every_other(value, lambda char, _: f"\\u{ord(char):04x}"),
+    "JSON with slashes": lambda value: json.dumps(value)[1:-1].replace("/", "\\/").encode(),
+    "JSON in JSON": lambda value: json.dumps(json.dumps(value))[3:-3].encode(),
+    "HTML": lambda value: html.escape(value).encode(),
+    "HTML by number": lambda value: _every_other(value, lambda char, _: f"&#{ord(char)};"),
+    "HTML in hexadecimal": lambda value: _every_other(value, lambda char, _: f"&#x{ord(char):02X};"),
+    "base64": lambda value: base64.b64encode(value.encode()),
+    "base64 after one": lambda value: base64.b64encode(b"?" + value.encode()),
+    "base64 after two, for URLs": lambda value: base64.urlsafe_b64encode(b"??" + value.encode() + b"?"),
+    "base64, percent": lambda value: urllib.parse.quote(base64.b64encode(b"u:" + value.encode()), safe="").encode(),
+    "base64 in lines": lambda value: base64.encodebytes(b"user:" * 7 + value.encode()),
+    "base64 in lines of 64": lambda value: _wrapped(value, "\r\n"),
+    "base64 in lines, JSON": lambda value: _wrapped(value, "\\n"),
+    "hexadecimal": lambda value: value.encode().hex().encode(),
+    "HEXADECIMAL": lambda value: value.encode().hex().upper().encode(),
+}
+
+
+def _wrapped(value: str, end: str) -> bytes:
+    text = base64.b64encode(b"x" * 31 + value.encode()).decode()
+    return end.join(text[at : at + 64] for at in range(0, len(text), 64)).encode()
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+@given(value=tokens, before=noise, after=noise, cuts=sizes)
+@bounds(max_examples=25)
+def test_no_spelling_of_a_value_passes_however_it_is_cut(name, value, before, after, cuts):
+    # proves SECRET-03, K05
+    found, _ = recognizer(value)
+    spelled = SPELLINGS[name](value)
+    content = before + b" " + spelled + b" " + after
+    cleaner = Cleaner(found)
+    out = b"".join([*(part for piece in pieces(content, cuts) for part in cleaner.feed(piece)), cleaner.end()])
+
+    assert len(out) == len(content)
+    assert out != content
+    changed = sum(a != b for a, b in zip(out, content, strict=True))
+    assert changed > len(value) // 2, out
+
+
+@given(tokens, noise)
+def test_a_value_in_the_name_of_a_field_is_recognised(value, text):
+    # proves SECRET-03
+    found, _ = recognizer(value)
+
+    assert found.is_in_name(b"x-" + value.lower().encode())
+    assert not found.is_in_name(b"x-ratelimit-remaining")
+
+
+def test_a_value_that_begins_with_another_leaves_nothing_of_itself():
+    # proves SECRET-03
+    short, long = b"tok_4f9aK2mQ7xWc", b"tok_4f9aK2mQ7xWcZ8rT3vB6nH1j"
+    for pairs in ([(short, b"s" * 16), (long, b"l" * 28)], [(long, b"l" * 28), (short, b"s" * 16)]):
+        assert (
+            Recognizer(pairs).clean(b"<" + long + b"> <" + short + b">") == b"<" + b"l" * 28 + b"> <" + b"s" * 16 + b">"
+        )
+
+
+def test_the_search_does_not_run_patterns_for_a_guess_of_a_few_characters():
+    # proves SECRET-01
+    value = b"Qw7Er9Ty2Ui4Op6As8Df1Gh3Jk5Lz0Xc"
+    found = Recognizer([(value, b"x" * len(value))])
+    for known in range(len(value)):
+        for guess in (value[:known], value[-known:] if known else b""):
+            suspected = found._suspects(b"." * 5 + guess + b"." * 40)
+            assert not suspected or known >= 8
+    assert found._suspects(value)
+
+
+def test_a_stream_of_events_or_lines_is_not_held_up():
+    value = "Qw7Er9Ty2Ui4Op6As8Df1Gh3Jk5Lz0Xc"
+    cleaner = Cleaner(recognizer(value)[0])
+    for event in (b"data: 1\n\n", b'{"a": "b"}\n', b"event: x\r\ndata: {}\r\n\r\n", b"log line ends\n"):
+        assert b"".join(cleaner.feed(event)) == event
+    assert longest(len(value)) < 200
+
+
+def test_an_empty_recognizer_lets_everything_pass():
+    cleaner = Cleaner(Recognizer([]))
+    assert b"".join(cleaner.feed(b"anything")) == b"anything"
