@@ -24,7 +24,14 @@ labels = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=6)
 domains = st.builds(lambda star, name: f"{star}{name}.example", st.sampled_from(["", "*."]), labels)
 secrets = st.lists(labels, max_size=3, unique=True).map(
     lambda names: tuple(
-        HeldSecret(f"TOKEN_{name.upper()}", ((f"{name}.example", 443),), "env:X", "config", VALUE, f"other-{name}")
+        HeldSecret(
+            f"TOKEN_{name.upper()}",
+            ((f"{name}.example", 443),),
+            "env:X",
+            "config",
+            value=VALUE,
+            placeholder=f"other-{name}",
+        )
         for name in names
     )
 )
