@@ -96,7 +96,7 @@ def make_plan(
     from claudebox.facts import host  # noqa: PLC0415
     from claudebox.plan import compose  # noqa: PLC0415
 
-    facts = host.read(policy, environ)
+    facts = host.read_host(policy, environ)
     if pretend is not None:
         facts = pretend(facts)
     return Planned(settings, policy, facts, compose.make(policy, facts))

@@ -190,7 +190,7 @@ assert os.getpid() == 1  # as systemd, it holds the socket and starts the daemon
 server = socket.socket(socket.AF_UNIX)
 server.bind({path!r})
 server.listen()
-where = location.find({{"NIX_DAEMON_SOCKET_PATH": {path!r}}})
+where = location.find_nix({{"NIX_DAEMON_SOCKET_PATH": {path!r}}})
 idle = daemon._started(where) - time.time()
 child = os.fork()
 if not child:

@@ -50,7 +50,7 @@ SECRET = "zQ7pL9xK2mN4vB8cR5tY"
 def looked_at(base: str):
     """Return a host of which the guard knows what lies in this directory."""
     place = state.locate(base, base)
-    repository = git.find(base, os.getuid(), "/nonexistent", {})
+    repository = git.find_repository(base, os.getuid(), "/nonexistent", {})
     rows = protected.look(base, repository, place)
     return hosts.debian().replace(workdir=hosts.fact(base), repository=repository, guarded=rows)
 

@@ -68,7 +68,7 @@ def test_no_layout_of_hostile_files_stops_the_search_or_is_believed_without_a_wa
         os.mkdir(f"{base}/project")
         build(base, layout)
         started = time.monotonic()
-        found = git.find(f"{base}/project", os.getuid())
+        found = git.find_repository(f"{base}/project", os.getuid())
         assert time.monotonic() - started < 2
         if found is None or found.problem or not found.linked:
             return
@@ -93,7 +93,7 @@ def test_a_layout_with_a_way_back_is_believed():
             "other/.git/worktrees/x/commondir": ("file", "../..\n"),
         }
         build(base, layout)
-        found = git.find(f"{base}/project", os.getuid())
+        found = git.find_repository(f"{base}/project", os.getuid())
         assert found is not None
         assert (found.linked, found.problem, found.common_dir) == (True, "", f"{base}/other/.git")
     finally:

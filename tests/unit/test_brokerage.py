@@ -218,7 +218,7 @@ def test_a_login_is_read_for_what_it_says_of_itself(tmp_path, document, usable, 
     path = tmp_path / "login"
     path.write_text(json.dumps(document), encoding="ascii")
 
-    found = login.read(Login("host", str(path)))
+    found = login.read_login(Login("host", str(path)))
 
     assert (found.usable, dict(found.traits)) == (usable, traits)
     assert "accessToken" not in repr(found)

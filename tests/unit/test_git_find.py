@@ -13,7 +13,7 @@ UID = os.getuid()
 
 
 def find(path) -> git.Repository | None:
-    return git.find(str(path), UID)
+    return git.find_repository(str(path), UID)
 
 
 def test_a_directory_without_a_repository_has_none(tmp_path):

@@ -14,7 +14,7 @@ UID = os.getuid()
 
 
 def find(path, uid: int = UID) -> git.Repository | None:
-    return git.find(str(path), uid)
+    return git.find_repository(str(path), uid)
 
 
 def refused(path, uid: int = UID) -> str:

@@ -30,7 +30,7 @@ def here(tmp_path, monkeypatch):
             MountRequest("/nonexistent", str(home), writable=False, origin="--mount-ro"),
         ),
     )
-    return host.read(policy, {"HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm"})
+    return host.read_host(policy, {"HOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm"})
 
 
 def test_a_host_of_this_file_has_every_fact_of_a_real_one(here):
@@ -89,7 +89,7 @@ def test_a_destination_behind_a_link_is_noticed(tmp_path, monkeypatch):
     dest = f"{tmp_path}/project/link/x"
     policy = Policy("client", mounts=(MountRequest("/srv", dest, writable=False, origin="--mount-ro"),))
 
-    found = host.read(policy, {"HOME": f"{tmp_path}/home", "PATH": "/usr/bin"})
+    found = host.read_host(policy, {"HOME": f"{tmp_path}/home", "PATH": "/usr/bin"})
     assert found.destinations[dest] == paths.Destination(through_link=True)
 
 
@@ -111,7 +111,7 @@ def fake_bwrap(tmp_path, monkeypatch):
             path.chmod(mode)
         except PermissionError:  # in the sandbox of a build with Nix
             need(condition=False, what="way to make a program setuid")
-        return bubblewrap.find((str(tmp_path),))
+        return bubblewrap.find_bwrap((str(tmp_path),))
 
     return put
 
@@ -129,7 +129,7 @@ def test_a_bwrap_that_is_privileged_or_replaceable_is_refused(fake_bwrap):
 def test_without_bwrap_the_person_is_told_how_to_get_it(monkeypatch):
     # proves UX-05
     monkeypatch.setattr(programs, "_TRUSTED", ())
-    missing = bubblewrap.find(())
+    missing = bubblewrap.find_bwrap(())
 
     assert "not installed" in missing.problem
     assert "apt" in missing.remedy

@@ -229,14 +229,14 @@ def test_versions_are_numbers():
 ])  # fmt: skip
 def test_store_and_socket_are_where_nix_finds_them(remote, store, socket_path):
     # proves SAND-06, SAND-07
-    found = nix_location.find({"NIX_REMOTE": remote})
+    found = nix_location.find_nix({"NIX_REMOTE": remote})
 
     assert (found.store, found.socket) == (store, socket_path)
 
 
 def test_a_directory_of_state_elsewhere_has_the_socket_too():
     # proves SAND-07
-    assert nix_location.find({"NIX_STATE_DIR": "/srv/state"}).socket == "/srv/state/daemon-socket/socket"
+    assert nix_location.find_nix({"NIX_STATE_DIR": "/srv/state"}).socket == "/srv/state/daemon-socket/socket"
 
 
 @pytest.mark.parametrize("name", ["NIX_REMOTE", "NIX_DAEMON_SOCKET_PATH", "NIX_STATE_DIR"])
@@ -248,7 +248,7 @@ def test_a_socket_is_not_looked_for_in_the_project(name, tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("daemon-socket/socket")
 
-        assert "not an absolute path" in nix_location.find({name: value}).problem
+        assert "not an absolute path" in nix_location.find_nix({name: value}).problem
 
 
 def test_a_configuration_of_the_person_says_nothing_about_the_daemon_of_the_machine(tmp_path, monkeypatch):
@@ -274,7 +274,7 @@ def test_a_configuration_of_the_person_says_nothing_about_the_daemon_of_the_mach
 ])  # fmt: skip
 def test_a_store_of_an_unknown_kind_closes_the_daemon(remote):
     # proves NIXSEC-01
-    found = nix_location.find({"NIX_REMOTE": remote})
+    found = nix_location.find_nix({"NIX_REMOTE": remote})
 
     assert "NIX_REMOTE" in found.problem
     assert (found.store, found.root) == ("/nix/store", "")
@@ -283,21 +283,21 @@ def test_a_store_of_an_unknown_kind_closes_the_daemon(remote):
 def test_the_name_of_a_store_survives_being_written_down():
     for root in ("/srv/r", "/srv/a b", "/srv/ä&x=1", "/srv/100%"):
         remote = Location(f"{root}/nix/store", root, "/run/s").remote
-        assert nix_location.find({"NIX_REMOTE": remote}).root == root
+        assert nix_location.find_nix({"NIX_REMOTE": remote}).root == root
 
 
 def test_the_directory_of_a_socket_is_bound_only_if_nothing_else_is_in_it(tmp_path):
     # proves SAND-04, NIXSEC-01
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
-        alone = nix_location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "socket")})
+        alone = nix_location.find_nix({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "socket")})
         (tmp_path / "secret").touch()
-        beside = nix_location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "socket")})
+        beside = nix_location.find_nix({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "socket")})
 
     assert alone.problem == ""
     assert "more than the socket" in beside.problem
-    assert "not a socket" in nix_location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "secret")}).problem
-    assert "single-user" in nix_location.find({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "missing")}).problem
+    assert "not a socket" in nix_location.find_nix({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "secret")}).problem
+    assert "single-user" in nix_location.find_nix({"NIX_DAEMON_SOCKET_PATH": str(tmp_path / "missing")}).problem
 
 
 def numbers(*values: int) -> bytes:

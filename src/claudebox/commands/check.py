@@ -71,7 +71,7 @@ def _lines(findings: list[Finding], *, failed: bool) -> Iterator[str]:
 def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     """Look at everything that a launch rests on."""
     path = programs.search_path(environ, host.current_directory())
-    bwrap = bubblewrap.find(path)
+    bwrap = bubblewrap.find_bwrap(path)
     if bwrap.problem:
         yield Finding("bubblewrap", "failed", bwrap.problem, bwrap.remedy)
     else:
@@ -201,7 +201,7 @@ def _terminal() -> Finding:
 def _broker(environ: dict[str, str]) -> Finding:
     """Look for what keeps the key outside."""
     try:
-        broker_libraries.find(broker_libraries.HTTP)
+        broker_libraries.find_libraries(broker_libraries.HTTP)
     except ClaudeboxError as problem:
         return Finding("broker", "warning", str(problem), problem.hint)
     base = environ.get(agent.BASE_URL, "") or agent.OFFICIAL
@@ -214,7 +214,7 @@ def _broker(environ: dict[str, str]) -> Finding:
 
 def _uplink(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     """Tell which program connects the tier `inet` and why, after doing it; other tiers need none."""
-    found = uplink.find(path)
+    found = uplink.find_uplinks(path)
     usable = next((candidate for candidate in found if not candidate.problem), None)
     problems = "; ".join(dict.fromkeys(candidate.problem for candidate in found if candidate.problem))
     if usable is None:
@@ -247,7 +247,7 @@ def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     """Tell what a sandbox would get of Nix in tier `full`; in the others it gets no daemon unless that was said."""
     if not distro.has_nix(environ):
         return Finding("Nix", "ok", "not on this machine, and not needed")
-    where = nix_location.find(environ)
+    where = nix_location.find_nix(environ)
     program = nix.find_program(path, host.current_home(environ))
     known = Daemon(problem=where.problem)
     if program and not where.problem:

@@ -68,7 +68,7 @@ def run(environ: dict[str, str], settings: Settings) -> int:
 
 def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Wanted:
     workdir = current_directory()
-    repository = git.find(workdir, os.getuid(), home, environ)
+    repository = git.find_repository(workdir, os.getuid(), home, environ)
     project = state.locate(home, repository.main if repository else workdir).name
     wanted = Wanted(project)
     for word in words:

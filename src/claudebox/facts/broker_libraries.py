@@ -19,7 +19,7 @@ _REMEDY = (
 )
 
 
-def find(*names: str) -> tuple[str, ...]:
+def find_libraries(*names: str) -> tuple[str, ...]:
     """Return the directories that the broker must search for these libraries."""
     found = []
     for name in names:

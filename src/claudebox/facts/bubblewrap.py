@@ -24,7 +24,7 @@ class Bubblewrap(Value):
     remedy: str = ""
 
 
-def find(path: tuple[str, ...]) -> Bubblewrap:
+def find_bwrap(path: tuple[str, ...]) -> Bubblewrap:
     """Find bwrap and read off its own help text, which lies in the binary, what it can do (threat E09)."""
     found = programs.find_tool("bwrap", path)
     if found is None:

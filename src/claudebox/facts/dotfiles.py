@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def find(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:
+def find_own_settings(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:
     """Return the files in the project that settings are read from, and the directories on the way to them."""
     inside = workdir.rstrip("/") + "/"
     guarded: dict[str, Guarded] = {}

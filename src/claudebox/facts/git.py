@@ -39,7 +39,9 @@ class Repository(Value):
     checkouts: tuple[str, ...] = ()  # directories of submodules
 
 
-def find(workdir: str, uid: int, home: str = "/", environ: dict[str, str] | None = None) -> Repository | None:
+def find_repository(
+    workdir: str, uid: int, home: str = "/", environ: dict[str, str] | None = None
+) -> Repository | None:
     """Return the repository of the working directory; its `root` is a parent if the checkout starts above."""
     found = _find(workdir, uid)
     if found is None:

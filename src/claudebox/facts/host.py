@@ -98,7 +98,7 @@ class Host(Value):
         return logins.find_credential(self.environ, self.login)
 
 
-def read(policy: Policy, environ: dict[str, str]) -> Host:
+def read_host(policy: Policy, environ: dict[str, str]) -> Host:
     """Look at the machine."""
     uid = os.getuid()
     user, account_home = _account()
@@ -107,7 +107,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     workdir = _workdir(examiner)
     path = programs.search_path(environ, workdir.real)
     client, client_problem = _client(home, path, workdir.real)
-    repository = git.find(workdir.real, uid, home, environ)
+    repository = git.find_repository(workdir.real, uid, home, environ)
     instance = instances.locate(home, repository.main if repository else workdir.real)
     own_files, held = _own_files(f"{home}/.claudebox", workdir.real)
     seen: dict[str, int] = {}
@@ -116,7 +116,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
     store = nix.location.store if nix else ""
     homes = [home] if account_home in ("", home) else [home, account_home]
     secrets, token = _kept_outside(policy, environ, path, home, workdir.real)
-    found = logins.find(home, instance)
+    found = logins.find_login(home, instance)
     login, libraries = logins.for_broker(policy, environ, found, certificates=bool(secrets))
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     return Host(
@@ -128,7 +128,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         environ=environ,
         machine=os.uname().machine,
         memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        bwrap=bubblewrap.find(path),
+        bwrap=bubblewrap.find_bwrap(path),
         landlock=syscalls.landlock_abi(),
         cgroup_namespace=os.path.exists("/proc/self/ns/cgroup"),
         terminal=_terminal(),
@@ -156,7 +156,7 @@ def read(policy: Policy, environ: dict[str, str]) -> Host:
         ),
         identity=git.read_identity(home, environ),
         repository=repository,
-        sockets=sockets.find(
+        sockets=sockets.find_sockets(
             workdir.real, [fact.real for fact in sources.values()], [name for name, _, _ in project_paths.PROTECTED]
         ),
         guarded=(*protected.look(workdir.real, repository, instance), *own_files),
@@ -189,7 +189,7 @@ def _own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Hel
         return (), ()
     from claudebox.facts import dotfiles  # noqa: PLC0415 - for the few who have one of these
 
-    return dotfiles.find(state, workdir)
+    return dotfiles.find_own_settings(state, workdir)
 
 
 def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Examiner) -> Found | None:
@@ -197,7 +197,7 @@ def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Exam
         return None
     from claudebox.facts import toolchains  # noqa: PLC0415 - only for those who ask for one
 
-    return toolchains.find((request.name for request in policy.toolchains), home, path, examiner)
+    return toolchains.find_toolchains((request.name for request in policy.toolchains), home, path, examiner)
 
 
 def _nix(policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str) -> Nix | None:
@@ -205,7 +205,7 @@ def _nix(policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ..
         return None
     from claudebox.facts import nix as facts  # noqa: PLC0415 - most machines have none
 
-    return facts.read(policy, environ, home=home, path=path, workdir=workdir)
+    return facts.read_nix(policy, environ, home=home, path=path, workdir=workdir)
 
 
 def _kept_outside(
@@ -266,7 +266,7 @@ def _uplinks(policy: Policy, path: tuple[str, ...]) -> tuple[Candidate, ...]:
         return ()
     from claudebox.facts import uplink  # noqa: PLC0415 - other tiers need nothing of it
 
-    return uplink.find(path, policy.uplink)
+    return uplink.find_uplinks(path, policy.uplink)
 
 
 def _terminal() -> Terminal:

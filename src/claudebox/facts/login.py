@@ -35,7 +35,7 @@ class Login(Value):
         return self.source != "none"
 
 
-def find(home: str, instance: Instance) -> Login:
+def find_login(home: str, instance: Instance) -> Login:
     """Return the login to use: claudebox's own before that of the host's client."""
     own = f"{instance.login}/credentials.json"
     if os.path.isfile(own):
@@ -46,7 +46,7 @@ def find(home: str, instance: Instance) -> Login:
     return Login()
 
 
-def read(login: Login) -> Login:
+def read_login(login: Login) -> Login:
     """Return the same login with what it says of itself; the tokens are not kept."""
     document = syscalls.parse_json(read_small(login.path, limit=_LIMIT, follow=True) or b"")
     tokens = document.get(agent.TOKENS) if isinstance(document, dict) else None
@@ -72,13 +72,13 @@ def for_broker(
 ) -> tuple[Login, tuple[str, ...] | ClaudeboxError]:
     """Look at what a broker would hold, and for the libraries that it would need."""
     if policy.brokered and login.known and not find_credential(environ, login):
-        login = read(login)
+        login = read_login(login)
     if not (policy.brokered and find_credential(environ, login)) and not certificates:
         return login, ()
     from claudebox.facts import broker_libraries  # noqa: PLC0415 - only where there is something to hold
 
     try:
-        return login, broker_libraries.find(
+        return login, broker_libraries.find_libraries(
             *(broker_libraries.HTTP, broker_libraries.CERTIFICATES)[: 2 if certificates else 1]
         )
     except ClaudeboxError as problem:

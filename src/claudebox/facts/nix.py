@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _PLACES = ("~/.nix-profile/bin", "/nix/var/nix/profiles/default/bin", "/run/current-system/sw/bin", "/usr/bin")
 
 
-def read(policy: Policy, environ: dict[str, str], *, home: str, path: tuple[str, ...], workdir: str) -> Nix | None:
+def read_nix(policy: Policy, environ: dict[str, str], *, home: str, path: tuple[str, ...], workdir: str) -> Nix | None:
     """Look at everything; nothing is run that was run before and cannot have changed."""
-    where = nix_location.find(environ)
+    where = nix_location.find_nix(environ)
     program = find_program(path, home)
     state = f"{home}/.claudebox"
     known = Daemon(problem=where.problem or "the program `nix` was not found")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SINGLE_USER = "the store is a single-user one: without a daemon between, builders would run as you"
 
 
-def find(environ: Mapping[str, str]) -> Location:
+def find_nix(environ: Mapping[str, str]) -> Location:
     """Return where everything is; whether it exists is another question."""
     default = environ.get("NIX_DAEMON_SOCKET_PATH", "")
     default = default or f"{environ.get('NIX_STATE_DIR', '') or STATE}/daemon-socket/socket"

@@ -19,7 +19,7 @@ _SCAN_LIMIT = 4096  # entries of the project that are looked at
 _TABLE_LIMIT = 16 << 20
 
 
-def find(workdir: str, sources: Iterable[str], ours: Iterable[str]) -> tuple[str, ...]:
+def find_sockets(workdir: str, sources: Iterable[str], ours: Iterable[str]) -> tuple[str, ...]:
     """Return the sockets in the project and in the sources, but for the stand-ins that are ours."""
     skipped = {os.path.join(workdir, name) for name in ours}
     found = {path for path in _in_top(workdir) if path not in skipped}

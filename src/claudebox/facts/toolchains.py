@@ -26,7 +26,7 @@ class Found(Value):
     path: tuple[str, ...] = ()
 
 
-def find(names: Iterable[str], home: str, host_path: Iterable[str], examiner: Examiner) -> Found:
+def find_toolchains(names: Iterable[str], home: str, host_path: Iterable[str], examiner: Examiner) -> Found:
     """Look for the programs of these toolchains."""
     wanted = [(name, TOOLCHAINS[name]) for name in names]
     programs = []

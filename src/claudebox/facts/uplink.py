@@ -31,7 +31,7 @@ class Candidate(Value):
     remedy: str = ""
 
 
-def find(path: Sequence[str], wanted: str = "auto") -> tuple[Candidate, ...]:
+def find_uplinks(path: Sequence[str], wanted: str = "auto") -> tuple[Candidate, ...]:
     """Return the programs in the order of preference; the first without a problem is the one to use."""
     order = {
         "auto": (("pasta", _FAST), ("slirp4netns", ()), ("pasta", _SOUND)),
