@@ -162,9 +162,9 @@ def _bare(name: str, base: str, installed: str, argv: Sequence[str], environ: di
     twin = tempfile.mkdtemp(prefix="twin-", dir=base)
     os.chdir(twin)
     Case("the first launch", (installed, *PAYLOAD), environ).run()  # makes the state of this project
-    wishes = policy.decide(settings.read(argv, environ), home=environ["HOME"], workdir=twin)
+    wishes = policy.decide_policy(settings.read_settings(argv, environ), home=environ["HOME"], workdir=twin)
     facts = host.read_host(wishes, environ).replace(terminal=host.Terminal())
-    made = compose.make(wishes, facts).replace(gate=())
+    made = compose.make_plan(wishes, facts).replace(gate=())
     Session(facts.instance).begin(made.stubs)
     prepared = start.prepare(made)
     os.chdir(f"{base}/project")

@@ -37,7 +37,7 @@ def test_every_command_in_a_page_has_flags_that_exist(page):
     """A line of a code block that starts claudebox must be read without complaint, and misspell no flag."""
     for line in _commands(page.read_text()):
         words = shlex.split(line.partition(" > ")[0], comments=True)[1:]
-        read = settings.read(words, {})
+        read = settings.read_settings(words, {})
         own = words[: words.index("--")] if "--" in words else words
 
         assert not [word for word in own if word.startswith("--") and word in read.words and _misspelt(word)], line

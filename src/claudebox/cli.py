@@ -48,7 +48,7 @@ def _ensure_standard_descriptors() -> None:
 def _run(argv: list[str], environ: dict[str, str]) -> int:
     from claudebox.config import settings as table  # noqa: PLC0415 - everything is imported when it is needed
 
-    settings = table.read(argv, environ)
+    settings = table.read_settings(argv, environ)
     if settings.on("help"):
         from claudebox.commands import usage  # noqa: PLC0415
 

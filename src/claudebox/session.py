@@ -49,7 +49,7 @@ def read_flags(argv: list[str]) -> Settings:
     """Return what the arguments alone say."""
     from claudebox.config import settings as table  # noqa: PLC0415 - everything is imported when it is needed
 
-    return table.parse(argv)
+    return table.parse_arguments(argv)
 
 
 def read_settings(
@@ -86,7 +86,7 @@ def decide(settings: Settings, environ: dict[str, str]) -> Policy:
     from claudebox.config import policy  # noqa: PLC0415
     from claudebox.facts import host  # noqa: PLC0415
 
-    return policy.decide(settings, home=host.current_home(environ), workdir=host.current_directory())
+    return policy.decide_policy(settings, home=host.current_home(environ), workdir=host.current_directory())
 
 
 def make_plan(
@@ -99,7 +99,7 @@ def make_plan(
     facts = host.read_host(policy, environ)
     if pretend is not None:
         facts = pretend(facts)
-    return Planned(settings, policy, facts, compose.make(policy, facts))
+    return Planned(settings, policy, facts, compose.make_plan(policy, facts))
 
 
 def _show(planned: Planned) -> int:

@@ -121,7 +121,7 @@ def test_the_options_are_those_of_the_file(name, update_golden, monkeypatch):
     # proves SAND-02, SAND-04, SAND-06, SAND-12, SAND-13
     monkeypatch.setattr(environment, "__version__", "0.0.0")  # a release changes no file
     wanted_file = CASES / f"{name}.txt"
-    text = "\n".join(lines(compose.make(*cases()[name]))) + "\n"
+    text = "\n".join(lines(compose.make_plan(*cases()[name]))) + "\n"
     if update_golden:
         CASES.mkdir(exist_ok=True)
         wanted_file.write_text(text, encoding="utf-8")

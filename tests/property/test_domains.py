@@ -7,7 +7,7 @@ import socket
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from claudebox.config.domains import Domain, Permission, canonical, parse
+from claudebox.config.domains import Domain, Permission, canonical, parse_domain
 from claudebox.errors import ClaudeboxError
 
 LABEL = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,8}[a-z0-9_])?", fullmatch=True)
@@ -18,7 +18,7 @@ ANYTHING = st.one_of(st.text(max_size=80), st.text("0123456789abcdefx.:%-_[]*@/"
 
 @given(PATTERN)
 def test_a_pattern_survives_being_written_and_read(pattern):
-    assert parse(str(pattern), "x") == pattern
+    assert parse_domain(str(pattern), "x") == pattern
 
 
 @given(ANYTHING)
@@ -41,7 +41,7 @@ def test_whatever_a_resolver_takes_for_an_address_is_no_name(text):
 @given(ANYTHING)
 def test_whatever_is_written_is_a_pattern_or_one_clear_line(text):
     try:
-        pattern = parse(text, "--allow-domain")
+        pattern = parse_domain(text, "--allow-domain")
     except ClaudeboxError as error:
         said = error.hint
         assert said

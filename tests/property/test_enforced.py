@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests import hosts
 
 from claudebox.broker.proxy.private_ranges import Vicinity
-from claudebox.config.domains import Permission, parse
+from claudebox.config.domains import Permission, parse_domain
 from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.facts.model import HeldSecret
 from claudebox.facts.uplink import Candidate
@@ -57,7 +57,7 @@ def made(network: str, names: list[str], held: tuple[HeldSecret, ...], environ: 
         sources={"/data": hosts.fact("/data")},
         destinations={},
     )
-    return compose.make(policy, host)
+    return compose.make_plan(policy, host)
 
 
 def shown(plan: Plan) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def test_a_domain_is_permitted_exactly_if_one_that_is_shown_permits_it(names, as
     listed = [row["name"] for row in shown(plan)["link"]["domains"]]
     host = asked.removeprefix("*.")
 
-    enforced = Permission(parse(row.name, row.origin) for row in config.domains).rule(host, 443) is not None
+    enforced = Permission(parse_domain(row.name, row.origin) for row in config.domains).rule(host, 443) is not None
     assert enforced == any(host.endswith(name[1:]) if name.startswith("*.") else host == name for name in listed)
 
 
@@ -161,7 +161,7 @@ ranges = st.builds(
 def test_exactly_the_ranges_of_the_plan_are_enforced(closed, packed):
     # proves HOUSE-03, NET-01
     address = prefixes.show((packed, 32)).partition("/")[0]
-    inside = any(prefixes.covers(prefixes.parse(row.prefix), (packed, 32)) for row in closed.barred)
+    inside = any(prefixes.covers(prefixes.parse_prefix(row.prefix), (packed, 32)) for row in closed.barred)
     rules = list(nftables.fixed(closed, "10.0.2.3", nftables.FAMILIES))
     none = list(nftables.fixed(Ranges((), closed.open6), "10.0.2.3", nftables.FAMILIES))
 

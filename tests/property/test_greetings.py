@@ -10,7 +10,7 @@ from tests.unit.test_greetings import client_hello, refragmented
 
 from claudebox.broker.proxy import requests, socks5, tls_sni
 from claudebox.broker.proxy.fake_dns import Names
-from claudebox.config.domains import Permission, canonical, parse
+from claudebox.config.domains import Permission, canonical, parse_domain
 
 HELLO = client_hello("api.example.org")
 TOKENS = st.sampled_from((
@@ -74,7 +74,7 @@ def test_socks_is_complete_incomplete_or_malformed(data):
 
 @given(st.binary(max_size=300))
 def test_every_message_of_dns_has_an_answer_that_fits_or_none(data):
-    names = Names(Permission([parse("*.example.org", "x")]), lambda **_: None)
+    names = Names(Permission([parse_domain("*.example.org", "x")]), lambda **_: None)
     reply = names.answer(data)
 
     assert len(reply) <= max(512, len(data) + 16)

@@ -24,7 +24,7 @@ def made(mounts: tuple[MountRequest, ...], *, unsafe: bool = False) -> Plan | No
     policy = Policy("exec", ("true",), mounts=mounts, unsafe_mounts=unsafe)
     host = hosts.asking(hosts.debian(sockets=(MASKED,)), policy, *SOURCE_FACTS, there=THERE)
     try:
-        return compose.make(policy, host)
+        return compose.make_plan(policy, host)
     except ClaudeboxError:
         return None
 
@@ -131,12 +131,12 @@ def test_the_generator_of_mounts_finds_both_what_is_refused_and_what_is_not():
 def test_nothing_enters_the_environment_unless_it_is_named(environ, asked):
     # proves SAND-02, SAND-03, D-04
     policy = Policy("exec", ("true",), names=tuple(NameRequest(name, "--env") for name in asked))
-    bare = {row.name: row for row in compose.make(Policy("exec", ("true",)), hosts.debian(environ={})).variables}
+    bare = {row.name: row for row in compose.make_plan(Policy("exec", ("true",)), hosts.debian(environ={})).variables}
     if set(asked) & set(bare):
         with pytest.raises(ClaudeboxError, match="is made by claudebox"):
-            compose.make(policy, hosts.debian(environ=environ))
+            compose.make_plan(policy, hosts.debian(environ=environ))
         return
-    entering = {row.name: row for row in compose.make(policy, hosts.debian(environ=environ)).variables}
+    entering = {row.name: row for row in compose.make_plan(policy, hosts.debian(environ=environ)).variables}
 
     passed = {
         "TERM",
@@ -160,7 +160,7 @@ def test_nothing_enters_the_environment_unless_it_is_named(environ, asked):
 def test_every_distribution_yields_a_sound_plan_for_every_policy(name, network, userns, words):
     # proves SAND-06
     policy = Policy("client", tuple(words), network=network, allow_userns=userns)
-    result = compose.make(policy, hosts.ALL[name]())
+    result = compose.make_plan(policy, hosts.ALL[name]())
 
     assert parents_come_first(result.mounts)
     assert ("net" in result.namespaces) == (network != "full")

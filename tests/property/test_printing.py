@@ -53,7 +53,7 @@ def test_every_line_can_be_printed_whatever_names_paths_and_values_are(
         repository=Repository(project, linked=True, problem=f"no: {problem}"), sockets=(f"{project}/{socket}",),
     )  # fmt: skip
     assume(not nested)  # which is refused
-    made = compose.make(policy, hosts.asking(host, policy))
+    made = compose.make_plan(policy, hosts.asking(host, policy))
 
     for name, text in renderings(made).items():
         assert all(line.isprintable() for line in text.split("\n")), name
@@ -76,7 +76,7 @@ def test_what_looks_secret_is_in_no_rendering(by_name, by_shape):
     environ = {name: f"canary{value}" for name, value in by_name.items()}
     environ |= {f"V_{name}": shape.format(f"canary{index}") for index, (name, shape) in enumerate(by_shape.items())}
     policy = Policy("client", names=tuple(NameRequest(name, "--env") for name in environ))
-    made = compose.make(policy, hosts.debian(environ=environ))
+    made = compose.make_plan(policy, hosts.debian(environ=environ))
 
     assert {row.name for row in made.variables if row.secret} == set(environ)
     for name, text in renderings(made).items():

@@ -21,13 +21,13 @@ def test_every_word_that_is_not_ours_survives_in_its_order(groups, tail):
     argv = [word for group in groups for word in group] + ([] if tail is None else ["--", *tail])
     foreign = [group[0] for group in groups if len(group) == 1 and group[0].partition("=")[0] not in FLAGS]
 
-    assert settings.read(argv, {}).words == (*foreign, *(tail or ()))
+    assert settings.read_settings(argv, {}).words == (*foreign, *(tail or ()))
 
 
 @given(st.lists(own_words(), max_size=8))
 def test_everything_that_was_given_is_kept_with_its_origin(groups):
     # proves D-03, NET-T
-    read = settings.read([word for group in groups for word in group], {})
+    read = settings.read_settings([word for group in groups for word in group], {})
 
     wanted: dict[str, list[tuple[str, str]]] = {}
     for group in groups:
@@ -57,7 +57,7 @@ arguments = st.lists(
 
 @given(arguments, environs)
 def test_any_arguments_are_understood_or_refused(argv, environ):
-    outcome = attempt(lambda: settings.read(argv, environ))
+    outcome = attempt(lambda: settings.read_settings(argv, environ))
 
     assert isinstance(outcome, Settings) or (outcome.status == 125 and outcome.message)
 
@@ -66,8 +66,8 @@ def test_any_arguments_are_understood_or_refused(argv, environ):
 @given(arguments, environs, strings)
 def test_any_arguments_lead_to_a_plan_or_to_an_error_for_a_person(argv, environ, home):
     def made() -> Plan:
-        wishes = policy.decide(settings.read(argv, environ), home=home, workdir=hosts.PROJECT)
-        return compose.make(wishes, hosts.asking(hosts.debian(environ=environ), wishes))
+        wishes = policy.decide_policy(settings.read_settings(argv, environ), home=home, workdir=hosts.PROJECT)
+        return compose.make_plan(wishes, hosts.asking(hosts.debian(environ=environ), wishes))
 
     outcome = attempt(made)
 
@@ -78,7 +78,9 @@ def test_any_arguments_lead_to_a_plan_or_to_an_error_for_a_person(argv, environ,
 def test_a_mount_request_always_has_absolute_plain_paths(value):
     # proves EXT-02, C27
     try:
-        wishes = policy.decide(settings.read(["--mount-ro", value], {}), home=hosts.HOME, workdir=hosts.PROJECT)
+        wishes = policy.decide_policy(
+            settings.read_settings(["--mount-ro", value], {}), home=hosts.HOME, workdir=hosts.PROJECT
+        )
     except ClaudeboxError:
         return
     (request,) = wishes.mounts

@@ -7,7 +7,7 @@ from claudebox.plan import compose, sandbox_md
 
 
 def described(policy: Policy, **changes) -> str:
-    made = compose.make(policy, hosts.asking(hosts.debian(**changes), policy))
+    made = compose.make_plan(policy, hosts.asking(hosts.debian(**changes), policy))
     row = next(row for row in made.mounts if row.dest == sandbox_md.PATH)
     return row.content.decode()
 
@@ -46,7 +46,9 @@ def test_a_hostile_name_writes_no_instructions_for_the_agent():
 
 def test_texts_of_administrator_and_person_stand_around_ours():
     # proves AWARE-02
-    made = compose.make(Policy("client"), hosts.debian(memory_files=(b"from the administrator", b"from the person")))
+    made = compose.make_plan(
+        Policy("client"), hosts.debian(memory_files=(b"from the administrator", b"from the person"))
+    )
     content = next(row.content for row in made.mounts if row.dest.endswith("/claude-code/CLAUDE.md")).decode()
 
     parts = [content.index(part) for part in ("from the administrator", "claudebox sandbox", "from the person")]

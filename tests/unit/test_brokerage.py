@@ -19,7 +19,7 @@ KEY = "sk-ant-real-key"
 
 def made(policy=POLICY, **changes):
     changes.setdefault("libraries", ("/lib/python",))
-    return compose.make(policy, hosts.debian(**changes))
+    return compose.make_plan(policy, hosts.debian(**changes))
 
 
 def values(result):

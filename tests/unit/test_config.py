@@ -49,7 +49,7 @@ class Person:
         return path
 
     def read(self, *argv, environ=None):
-        flags, reader = settings.parse(argv), self.reader()
+        flags, reader = settings.parse_arguments(argv), self.reader()
         read = settings.merge(flags, environ or {}, files.layers(flags, environ or {}, reader))
         reader.save()
         return read
@@ -426,7 +426,7 @@ def test_some_settings_never_come_from_a_project(person, text, message):
 def test_a_file_that_was_read_before_is_not_parsed_again(person, monkeypatch):
     path = person.defaults('network = "none"\n')
     before = person.read()
-    monkeypatch.setattr(validate, "read", lambda _source: pytest.fail("parsed again"))
+    monkeypatch.setattr(validate, "read_document", lambda _source: pytest.fail("parsed again"))
 
     assert person.read().given == before.given
 
@@ -452,7 +452,7 @@ def test_another_format_or_version_of_claudebox_reads_a_file_again(person, monke
     person.read()
     for name, value in (("_FORMAT", 0), ("__version__", "0.0.0")):
         monkeypatch.setattr(files, name, value)
-        monkeypatch.setattr(validate, "read", lambda _source: {"network": [("inet", 1, {})]})
+        monkeypatch.setattr(validate, "read_document", lambda _source: {"network": [("inet", 1, {})]})
         assert person.read().one("network").value == "inet", name
         monkeypatch.undo()
     assert person.read().one("network").value == "none"
@@ -482,7 +482,7 @@ from = "env:KEY"
 
 def test_the_format_changes_when_a_file_is_read_as_something_else():
     # What is kept is trusted until format or version change. If this digest has to change, so has the number beside it.
-    rows = validate.read(files.Source("/x/config.toml", "config.toml", "user", SAMPLE.encode()))
+    rows = validate.read_document(files.Source("/x/config.toml", "config.toml", "user", SAMPLE.encode()))
 
     assert (files._FORMAT, sha256(repr(rows).encode()).hexdigest()[:16]) == (2, "d0f101d468b64b6c")
 

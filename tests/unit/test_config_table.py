@@ -52,11 +52,11 @@ def layers(home, text):
 def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
     # proves PROF-01
     # flag and variable
-    assert settings.read(["--weather", "rain", "--bird", "owl"], {}).one("weather").value == "rain"
-    assert settings.read([], {"CLAUDEBOX_WEATHER": "rain"}).one("weather").origin == "CLAUDEBOX_WEATHER"
+    assert settings.read_settings(["--weather", "rain", "--bird", "owl"], {}).one("weather").value == "rain"
+    assert settings.read_settings([], {"CLAUDEBOX_WEATHER": "rain"}).one("weather").origin == "CLAUDEBOX_WEATHER"
     # key in files, with errors
     text = 'weather = "rain"\nbirds = ["owl"]\n[[garden]]\nplant = "rose"\n'
-    merged = settings.merge(settings.parse([]), {}, layers(home, text))
+    merged = settings.merge(settings.parse_arguments([]), {}, layers(home, text))
     assert merged.one("weather").origin == "~/.claudebox/config.toml:1"
     assert merged.one("garden").fields == {"plant": "rose", "size": ""}
     with pytest.raises(ClaudeboxError, match='`weather` is "rian", and must be `sun` or `rain`; did you mean `rain`'):
@@ -77,7 +77,7 @@ def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
     assert '#weather = "sun"' in config_template.text()
     assert "#[[garden]]" in config_template.text()
     # judgement of a project file
-    changed = {change.text: change.widens for change in trust.changes(settings.read([], {}), merged)}
+    changed = {change.text: change.widens for change in trust.changes(settings.read_settings([], {}), merged)}
     assert changed["weather: sun -> rain"] is False
     assert changed["birds: + owl"] is True
     # --explain
@@ -87,7 +87,7 @@ def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
 def test_without_the_rows_nothing_knows_them(home):
     with pytest.raises(ClaudeboxError, match="`weather` is not a setting"):
         layers(home, 'weather = "rain"')
-    assert settings.read(["--weather"], {}).words == ("--weather",)
+    assert settings.read_settings(["--weather"], {}).words == ("--weather",)
 
 
 def test_the_schema_of_the_documentation_is_up_to_date():
@@ -120,8 +120,8 @@ def test_the_file_of_init_changes_nothing_and_every_line_of_it_can_be_put_in_for
         row.file_key for row in SETTINGS if row.in_files in ("user", "project")
     }
     (layer, *_) = layers(home, document_of_all)
-    before = settings.read([], {})
-    for change in trust.changes(before, settings.merge(settings.parse([]), {}, (layer,))):
+    before = settings.read_settings([], {})
+    for change in trust.changes(before, settings.merge(settings.parse_arguments([]), {}, (layer,))):
         known = ("nixpkgs", "profile", "set_env", "mounts", "git_credential", "command", "domains", "secrets")
         assert change.key in known, change
 
@@ -129,7 +129,7 @@ def test_the_file_of_init_changes_nothing_and_every_line_of_it_can_be_put_in_for
 def test_the_default_profile_is_what_happens_without_one(home):
     # proves EXT-03
     (layer,) = files.Reader(str(home)).profile("default", "--profile")
-    plain, named = settings.read([], {}), settings.merge(settings.parse([]), {}, (layer,))
+    plain, named = settings.read_settings([], {}), settings.merge(settings.parse_arguments([]), {}, (layer,))
 
     assert [change for change in trust.changes(plain, named) if change.key not in ("name", "description")] == []
 
@@ -152,7 +152,7 @@ def test_built_in_profiles_only_tighten_and_give_a_reason_for_each_setting(home)
     reader = files.Reader(str(home))
     for name, path in reader.names().items():
         chain = reader.profile(name, "--profile")
-        before, after = settings.read([], {}), settings.merge(settings.parse([]), {}, chain)
+        before, after = settings.read_settings([], {}), settings.merge(settings.parse_arguments([]), {}, chain)
         described = ("name", "description", "extends")
         assert not [c for c in trust.changes(before, after) if c.widens and c.key not in described], name
         lines = Path(path).read_text().splitlines()
@@ -163,4 +163,4 @@ def test_built_in_profiles_only_tighten_and_give_a_reason_for_each_setting(home)
 
 def test_a_layer_of_an_unknown_setting_is_a_bug_and_not_ignored():
     with pytest.raises(KeyError):
-        settings.merge(settings.parse([]), {}, (Layer("x", {"nothing": ()}),))
+        settings.merge(settings.parse_arguments([]), {}, (Layer("x", {"nothing": ()}),))

@@ -13,12 +13,12 @@ def layers(home, text, *, role="config.toml"):
     path = home / ".claudebox" / role
     path.write_text(text)
     path.chmod(0o600)
-    return files.layers(settings.parse([]), {}, files.Reader(str(home)))
+    return files.layers(settings.parse_arguments([]), {}, files.Reader(str(home)))
 
 
 def listed(home, text, *argv):
-    found = settings.merge(settings.parse(argv), {}, layers(home, text))
-    return [row.name for row in policy.decide(found, home="/h", workdir="/w").domains]
+    found = settings.merge(settings.parse_arguments(argv), {}, layers(home, text))
+    return [row.name for row in policy.decide_policy(found, home="/h", workdir="/w").domains]
 
 
 def test_groups_are_defined_once_and_used_by_name(tmp_path):

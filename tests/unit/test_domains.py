@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from claudebox.config import domains, policy, settings
-from claudebox.config.domains import Permission, canonical, expand, parse
+from claudebox.config.domains import Permission, canonical, expand, parse_domain
 from claudebox.errors import ClaudeboxError
 
 
 def permission(*texts):
-    return Permission([parse(text, "x") for text in texts])
+    return Permission([parse_domain(text, "x") for text in texts])
 
 
 @pytest.mark.parametrize("text", ["github.com", "*.example.org", "api.example.org:443", "xn--bcher-kva.example",
                                   "a_b.example", "1.example", "a-1.example.org:65535"])  # fmt: skip
 def test_a_pattern_is_shown_as_it_was_written(text):
-    assert str(parse(text, "x")) == text
+    assert str(parse_domain(text, "x")) == text
 
 
 def test_a_pattern_does_not_depend_on_case():
-    assert str(parse("GitHub.COM", "x")) == "github.com"
+    assert str(parse_domain("GitHub.COM", "x")) == "github.com"
 
 
 @pytest.mark.parametrize(("text", "advice"), [
@@ -54,7 +54,7 @@ def test_a_pattern_does_not_depend_on_case():
 ])  # fmt: skip
 def test_a_bad_pattern_is_refused_with_what_would_be_right(text, advice):
     with pytest.raises(ClaudeboxError, match="is not the name of a domain") as caught:
-        parse(text, "--allow-domain")
+        parse_domain(text, "--allow-domain")
 
     assert "`--allow-domain`" in caught.value.message
     assert advice in caught.value.hint
@@ -63,7 +63,7 @@ def test_a_bad_pattern_is_refused_with_what_would_be_right(text, advice):
 @pytest.mark.parametrize("port", ["", "0", "65536", "http", "-1", "٣", "443 ", "4430000000"])
 def test_a_port_is_a_number(port):
     with pytest.raises(ClaudeboxError, match="names no port"):
-        parse(f"example.org:{port}", "x")
+        parse_domain(f"example.org:{port}", "x")
 
 
 def test_a_name_means_itself_and_a_star_what_is_beneath():
@@ -118,11 +118,11 @@ def test_an_unknown_group_is_told_with_those_that_there_are():
 
 @pytest.mark.parametrize("group", sorted(domains.GROUPS))
 def test_groups_that_are_brought_are_sound(group):
-    assert all(str(parse(text, group)) == text for text in domains.GROUPS[group])
+    assert all(str(parse_domain(text, group)) == text for text in domains.GROUPS[group])
 
 
 def decide(*argv, layers=()):
-    return policy.decide(settings.merge(settings.parse(argv), {}, layers), home="/h", workdir="/w")
+    return policy.decide_policy(settings.merge(settings.parse_arguments(argv), {}, layers), home="/h", workdir="/w")
 
 
 def test_every_domain_knows_who_asked_for_it():

@@ -23,7 +23,7 @@ ODD_WORDS = [
 def make(*names: str, mounts=(), network="full", **environ: str) -> Plan:
     wishes = tuple(NameRequest(name, "--env") for name in names)
     policy = Policy("client", ("-p", "hello world"), network=network, names=wishes, mounts=tuple(mounts))
-    return compose.make(policy, hosts.asking(hosts.debian(environ=environ), policy))
+    return compose.make_plan(policy, hosts.asking(hosts.debian(environ=environ), policy))
 
 
 def renderings(made: Plan) -> dict[str, str]:
@@ -150,7 +150,7 @@ def test_json_is_the_same_plan_for_machines():
 def test_user_namespaces_are_described_as_they_are():
     # proves H01
     def said(host, **changes) -> str:
-        lines = explain.protections(compose.make(Policy("client", **changes), host))
+        lines = explain.protections(compose.make_plan(Policy("client", **changes), host))
         return next(line for line in lines if "user namespaces" in line)
 
     assert "impossible" in said(hosts.debian())

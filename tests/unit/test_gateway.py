@@ -24,7 +24,7 @@ from claudebox.broker.proxy.dial import Dialer, Unreachable, interleaved
 from claudebox.broker.proxy.gateway import Gateway
 from claudebox.broker.proxy.private_ranges import Vicinity
 from claudebox.broker.proxy.tunnel import Pump
-from claudebox.config.domains import Permission, parse
+from claudebox.config.domains import Permission, parse_domain
 from claudebox.plan.network import closed_ranges
 
 RANGES = closed_ranges()
@@ -81,7 +81,7 @@ async def gateway(intercept=None, addresses=("127.0.0.1",)):
     with listening() as server, listening() as listener:
         server.setblocking(False)  # noqa: FBT003
         setting = Setting(server, listener)
-        permission = Permission([parse(f"a.example:{setting.port}", "x")])
+        permission = Permission([parse_domain(f"a.example:{setting.port}", "x")])
         pump = Pump()
         dialer = Dialer(Everywhere(RANGES), lookup=lambda _: list(addresses))
         door = Doorkeeper(permission, setting.record, listed=("a.example",))

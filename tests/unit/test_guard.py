@@ -96,16 +96,16 @@ def test_only_what_is_protected_can_be_opened():
     # proves SEC-04
     for name in ("", "src", ".git", ".git/hooks", "../x", "/"):
         with pytest.raises(ClaudeboxError, match="`--allow`"):
-            policy.decide(settings.read(["--allow", name], {}), home="/h", workdir=PROJECT)
-    wishes = policy.decide(
-        settings.read(["--allow", project_paths.GIT, "--allow", ".claude"], {}), home="/h", workdir=PROJECT
+            policy.decide_policy(settings.read_settings(["--allow", name], {}), home="/h", workdir=PROJECT)
+    wishes = policy.decide_policy(
+        settings.read_settings(["--allow", project_paths.GIT, "--allow", ".claude"], {}), home="/h", workdir=PROJECT
     )
     assert [request.name for request in wishes.allow] == [project_paths.GIT, ".claude"]
 
 
 def test_the_plan_makes_stand_ins_and_mounts_over_them():
     # proves SEC-04, C20, C23
-    made = compose.make(Policy("client"), host(".git/config"))
+    made = compose.make_plan(Policy("client"), host(".git/config"))
     order = [row.dest for row in made.mounts]
 
     assert {stub.path for stub in made.stubs} <= set(order)

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from claudebox.broker.proxy.fake_dns import Names
-from claudebox.config.domains import Permission, parse
+from claudebox.config.domains import Permission, parse_domain
 
 
 def names(*patterns: str, most: int = 100, written: list[str] | None = None) -> Names:
@@ -15,7 +15,7 @@ def names(*patterns: str, most: int = 100, written: list[str] | None = None) -> 
         if written is not None:
             written.append(f"{decision['host']} {decision['verdict']}")
 
-    return Names(Permission([parse(text, "x") for text in patterns]), record, most=most)
+    return Names(Permission([parse_domain(text, "x") for text in patterns]), record, most=most)
 
 
 def question(name: str, kind: int = 1, group: int = 1, flags: int = 0x0100, extra: bytes = b"") -> bytes:

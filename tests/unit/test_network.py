@@ -72,7 +72,7 @@ def test_tiers_stand_in_the_order_of_what_they_lead_to():
 
 def test_tier_allow_has_listeners_variables_and_a_broker_and_no_uplink():
     # proves NET-03
-    made = compose.make(allowed("a.example"), hosts.debian())
+    made = compose.make_plan(allowed("a.example"), hosts.debian())
 
     assert made.link is not None
     assert (made.link.program, made.link.forwarder, made.link.ranges.barred) == ("", "", ())
@@ -91,7 +91,7 @@ def test_tier_allow_has_listeners_variables_and_a_broker_and_no_uplink():
 
 @pytest.mark.parametrize("tier", ["full", "none"])
 def test_other_tiers_have_nothing_of_it(tier):
-    made = compose.make(Policy("exec", ("true",), network=tier), hosts.debian())
+    made = compose.make_plan(Policy("exec", ("true",), network=tier), hosts.debian())
 
     assert made.broker is None
     assert not {row.name for row in made.variables} & set(network.PROXY_VARIABLES)
@@ -106,8 +106,8 @@ def test_the_way_out_is_not_replaced_by_a_constant():
 
 def test_a_client_that_cannot_log_in_is_announced():
     policy = Policy("client", network="allow", auth="passthrough")
-    assert any("is not listed" in text for text in compose.make(policy, hosts.debian()).warnings)
+    assert any("is not listed" in text for text in compose.make_plan(policy, hosts.debian()).warnings)
 
     listed = policy.replace(domains=(NameRequest("api.anthropic.com", "x"),))
-    assert not any("is not listed" in text for text in compose.make(listed, hosts.debian()).warnings)
-    assert not any("is not listed" in text for text in compose.make(allowed(), hosts.debian()).warnings)
+    assert not any("is not listed" in text for text in compose.make_plan(listed, hosts.debian()).warnings)
+    assert not any("is not listed" in text for text in compose.make_plan(allowed(), hosts.debian()).warnings)

@@ -12,7 +12,7 @@ from tests import hosts
 
 from claudebox.config import nix_references, settings
 from claudebox.config.model import NameRequest, Policy
-from claudebox.config.policy import decide
+from claudebox.config.policy import decide_policy
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import nix_daemon, nix_handshake, nix_location
 from claudebox.facts.nix_model import Daemon, Location, Nix, number
@@ -26,7 +26,7 @@ def nix(trusted="no", sandbox="true", version="2.31.5", **changes) -> Nix:
 
 
 def judged(policy=None, **changes):
-    return nix_access.decide(policy or Policy("exec"), nix(**changes))
+    return nix_access.decide_access(policy or Policy("exec"), nix(**changes))
 
 
 def test_an_untrusted_user_of_a_daemon_with_a_sandbox_gets_the_socket():
@@ -111,7 +111,7 @@ def test_a_daemon_that_cannot_be_used_is_off_without_an_error():
 ])  # fmt: skip
 def test_known_holes_of_the_daemon_are_told(version, warned):
     # proves G04
-    found = nix_access.decide(Policy("exec"), nix().replace(daemon=Daemon(version, "2.31.5", "no", "true")))
+    found = nix_access.decide_access(Policy("exec"), nix().replace(daemon=Daemon(version, "2.31.5", "no", "true")))
 
     assert bool(found.warnings) == warned
 
@@ -129,7 +129,7 @@ def test_the_decision_is_part_of_the_plan_and_of_what_is_shown():
     from claudebox.plan import explain
 
     host = hosts.debian_with_nix()
-    made = compose.make(Policy("exec", ("true",)), host)
+    made = compose.make_plan(Policy("exec", ("true",)), host)
 
     assert made.nix is not None
     assert made.relay is not None
@@ -141,7 +141,7 @@ def test_the_decision_is_part_of_the_plan_and_of_what_is_shown():
     assert json.loads(explain.as_json(made))["nix"]["access"] == "relay"
     text = next(row.content for row in made.mounts if row.dest == "/run/claudebox/SANDBOX.md").decode()
     assert "nix shell" in text
-    off = compose.make(Policy("exec", ("true",), network="none"), hosts.debian_with_nix())
+    off = compose.make_plan(Policy("exec", ("true",), network="none"), hosts.debian_with_nix())
     text = next(row.content for row in off.mounts if row.dest == "/run/claudebox/SANDBOX.md").decode()
     assert "its daemon is out of reach on purpose" in text
     assert "host's network back" in text
@@ -149,7 +149,7 @@ def test_the_decision_is_part_of_the_plan_and_of_what_is_shown():
 
 def test_the_hosts_configuration_caches_and_profiles_of_nix_are_not_mounted():
     # proves G05, NIXSEC-01
-    made = compose.make(Policy("exec", ("true",)), hosts.nixos())
+    made = compose.make_plan(Policy("exec", ("true",)), hosts.nixos())
 
     sources = [row.source for row in made.mounts if row.kind in ("bind", "ro-bind")]
     assert not [path for path in sources if path.startswith(("/etc/nix", "/nix/var/nix/profiles", "/nix/var/nix/db"))]
@@ -162,7 +162,7 @@ def test_the_hosts_configuration_caches_and_profiles_of_nix_are_not_mounted():
 def test_only_loopback_makes_nix_believe_that_it_is_offline_unless_told():
     # proves TOOL-02
     def configuration(**changes):
-        made = compose.make(Policy("exec", ("true",), nix="daemon", **changes), hosts.nixos())
+        made = compose.make_plan(Policy("exec", ("true",), nix="daemon", **changes), hosts.nixos())
         return {row.name: row.value for row in made.variables}["NIX_CONFIG"]
 
     assert "substitute = true" in configuration(network="none")
@@ -177,11 +177,11 @@ def test_only_loopback_makes_nix_believe_that_it_is_offline_unless_told():
 def test_what_needs_nix_is_refused_where_there_is_none(policy):
     # proves PKG-01
     with pytest.raises(ClaudeboxError, match="needs Nix, and there is none on this machine"):
-        compose.make(policy, hosts.debian())
+        compose.make_plan(policy, hosts.debian())
 
 
 def test_without_nix_nothing_of_it_is_said():
-    made = compose.make(Policy("exec", ("true",)), hosts.debian())
+    made = compose.make_plan(Policy("exec", ("true",)), hosts.debian())
 
     assert made.nix is None
     assert not [row for row in (*made.mounts, *made.variables) if "nix" in repr(row).lower().replace("nix_ssl", "")]
@@ -193,11 +193,11 @@ def test_a_dev_shell_needs_the_daemon_and_a_file_of_the_project():
     wanted = Policy("exec", ("true",), devshell="--devshell")
 
     with pytest.raises(ClaudeboxError, match="no dev shell"):
-        compose.make(wanted, host)
+        compose.make_plan(wanted, host)
     ready = host.replace(nix=host.nix.replace(shell="flake.nix"))
-    assert compose.make(wanted, ready).command[0] == "/bin/bash"
+    assert compose.make_plan(wanted, ready).command[0] == "/bin/bash"
     with pytest.raises(ClaudeboxError, match="needs Nix there, which is off"):
-        compose.make(wanted.replace(network="none"), ready)
+        compose.make_plan(wanted.replace(network="none"), ready)
 
 
 def test_stand_ins_are_what_nix_can_copy_where_it_copies_everything():
@@ -205,7 +205,7 @@ def test_stand_ins_are_what_nix_can_copy_where_it_copies_everything():
     host = hosts.debian_with_nix(guarded=hosts.guarded(repository=False))
 
     def kinds(made):
-        return {stub.kind for stub in compose.make(Policy("exec", ("true",)), made).stubs}
+        return {stub.kind for stub in compose.make_plan(Policy("exec", ("true",)), made).stubs}
 
     assert "socket" not in kinds(host)
     assert "socket" in kinds(host.replace(repository=hosts.REPOSITORY))
@@ -367,11 +367,17 @@ def test_what_is_no_reference_to_a_package_set(reference):
     assert not nix_references.well_formed(reference)
     if reference:
         with pytest.raises(ClaudeboxError, match="is not a package set"):
-            decide(settings.read(["--nixpkgs", reference, "-y", "--exec", "--", "true"], {}), home="/h", workdir="/w")
+            decide_policy(
+                settings.read_settings(["--nixpkgs", reference, "-y", "--exec", "--", "true"], {}),
+                home="/h",
+                workdir="/w",
+            )
 
 
 @pytest.mark.parametrize("name", ["github:a/b", "nixpkgs#x", "../x", "/x", "a b", "a?b", "-f", "", "x;y", "${x}", "ä"])
 def test_a_package_is_an_attribute_and_nothing_that_could_name_other_code(name):
     # proves PKG-01
     with pytest.raises(ClaudeboxError):
-        decide(settings.read(["--package", name, "-y", "--exec", "--", "true"], {}), home="/h", workdir="/w")
+        decide_policy(
+            settings.read_settings(["--package", name, "-y", "--exec", "--", "true"], {}), home="/h", workdir="/w"
+        )

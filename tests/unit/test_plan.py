@@ -17,20 +17,20 @@ CLIENT = Policy("client", ("-p", "hello"))
 
 def test_the_client_is_always_told_that_every_permission_is_granted():
     # proves UX-06
-    made = compose.make(CLIENT, hosts.debian())
+    made = compose.make_plan(CLIENT, hosts.debian())
 
     assert made.command == ("/run/claudebox/bin/claude", "--dangerously-skip-permissions", "-p", "hello")
 
 
 def test_a_command_or_a_shell_runs_in_the_very_same_sandbox():
-    client = compose.make(CLIENT, hosts.debian())
-    command = compose.make(Policy("exec", ("make", "-j2")), hosts.debian())
-    shell = compose.make(Policy("shell", ("-l",)), hosts.debian())
+    client = compose.make_plan(CLIENT, hosts.debian())
+    command = compose.make_plan(Policy("exec", ("make", "-j2")), hosts.debian())
+    shell = compose.make_plan(Policy("shell", ("-l",)), hosts.debian())
 
     assert command.command == ("make", "-j2")
     assert shell.command == ("/bin/bash", "-l")
     assert client.replace(command=()) == command.replace(command=()) == shell.replace(command=())
-    assert compose.make(Policy("shell"), hosts.debian(bash=False)).command == ("/bin/sh",)
+    assert compose.make_plan(Policy("shell"), hosts.debian(bash=False)).command == ("/bin/sh",)
 
 
 def test_without_a_client_only_the_client_cannot_start():
@@ -39,9 +39,9 @@ def test_without_a_client_only_the_client_cannot_start():
     host = hosts.debian(client=None, client_problem=problem)
 
     with pytest.raises(ClaudeboxError) as caught:
-        compose.make(CLIENT, host)
+        compose.make_plan(CLIENT, host)
     assert caught.value is problem
-    assert compose.make(Policy("exec", ("true",)), host).command == ("true",)
+    assert compose.make_plan(Policy("exec", ("true",)), host).command == ("true",)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_without_a_client_only_the_client_cannot_start():
 def test_what_cannot_be_confined_is_not_started(changes, message):
     # proves E08, B06, SAND-05
     with pytest.raises(ClaudeboxError, match=message) as caught:
-        compose.make(CLIENT, hosts.debian(**changes))
+        compose.make_plan(CLIENT, hosts.debian(**changes))
 
     assert caught.value.status == 125
     assert caught.value.hint
@@ -67,23 +67,23 @@ def test_what_cannot_be_confined_is_not_started(changes, message):
 
 def test_namespaces_follow_the_tier_and_the_kernel():
     # proves NET-T, SEC-02, A11
-    assert compose.make(CLIENT, hosts.debian()).namespaces == ("user", "pid", "ipc", "uts", "cgroup")
-    assert compose.make(CLIENT.replace(network="none"), hosts.debian()).namespaces[-1] == "net"
-    assert "cgroup" not in compose.make(CLIENT, hosts.unmerged()).namespaces
+    assert compose.make_plan(CLIENT, hosts.debian()).namespaces == ("user", "pid", "ipc", "uts", "cgroup")
+    assert compose.make_plan(CLIENT.replace(network="none"), hosts.debian()).namespaces[-1] == "net"
+    assert "cgroup" not in compose.make_plan(CLIENT, hosts.unmerged()).namespaces
 
 
 def test_the_terminal_is_shared_in_the_foreground_and_given_up_without_one():
     # proves B05, B07
-    assert compose.make(CLIENT, hosts.debian()).detached
-    assert not compose.make(CLIENT, hosts.debian(terminal=Terminal(shared=True))).detached
+    assert compose.make_plan(CLIENT, hosts.debian()).detached
+    assert not compose.make_plan(CLIENT, hosts.debian(terminal=Terminal(shared=True))).detached
 
 
 def test_the_filter_is_the_one_of_the_machine_and_of_the_policy():
     # proves H01, H02
-    assert compose.make(CLIENT, hosts.debian()).seccomp == seccomp.build("x86_64")
-    assert compose.make(CLIENT, hosts.unmerged()).seccomp == seccomp.build("aarch64")
+    assert compose.make_plan(CLIENT, hosts.debian()).seccomp == seccomp.build("x86_64")
+    assert compose.make_plan(CLIENT, hosts.unmerged()).seccomp == seccomp.build("aarch64")
 
-    loose = compose.make(CLIENT.replace(allow_userns=True), hosts.debian())
+    loose = compose.make_plan(CLIENT.replace(allow_userns=True), hosts.debian())
     assert loose.seccomp == seccomp.build("x86_64", allow_userns=True)
     assert not loose.disable_userns
     assert any("user namespaces are allowed" in warning for warning in loose.warnings)
@@ -91,28 +91,30 @@ def test_the_filter_is_the_one_of_the_machine_and_of_the_policy():
 
 def test_an_old_machine_is_used_as_far_as_it_goes_and_the_person_is_told():
     # proves F15
-    made = compose.make(CLIENT, hosts.unmerged())
+    made = compose.make_plan(CLIENT, hosts.unmerged())
 
     assert (made.scoped, made.pin, made.disable_userns, made.sizes) == (False, False, False, False)
     assert any("abstract sockets" in warning for warning in made.warnings)
     assert not any(
-        "abstract" in line for line in compose.make(CLIENT.replace(network="none"), hosts.unmerged()).warnings
+        "abstract" in line for line in compose.make_plan(CLIENT.replace(network="none"), hosts.unmerged()).warnings
     )
 
 
 def test_the_gate_gives_programs_their_default_signals_back():
     # proves SAND-15
     names = "HUP,INT,QUIT,TERM,USR1,USR2"
-    assert compose.make(CLIENT, hosts.debian()).gate[:2] == ("/usr/bin/env", f"--default-signal={names}")
-    assert compose.make(CLIENT, hosts.unmerged()).gate[0] == "/usr/bin/perl"
-    assert compose.make(CLIENT, hosts.unmerged()).gate[3] == names
+    assert compose.make_plan(CLIENT, hosts.debian()).gate[:2] == ("/usr/bin/env", f"--default-signal={names}")
+    assert compose.make_plan(CLIENT, hosts.unmerged()).gate[0] == "/usr/bin/perl"
+    assert compose.make_plan(CLIENT, hosts.unmerged()).gate[3] == names
 
 
 def test_what_was_ignored_at_the_start_stays_ignored():
     # proves SAND-15
-    without_hangup = compose.make(CLIENT, hosts.debian(ignored_signals=frozenset({1})))
+    without_hangup = compose.make_plan(CLIENT, hosts.debian(ignored_signals=frozenset({1})))
     assert without_hangup.gate[1] == "--default-signal=INT,QUIT,TERM,USR1,USR2"
-    assert compose.make(CLIENT, hosts.debian(ignored_signals=frozenset({1, 2, 3, 10, 12, 15}))).gate[0] == "/bin/sh"
+    assert (
+        compose.make_plan(CLIENT, hosts.debian(ignored_signals=frozenset({1, 2, 3, 10, 12, 15}))).gate[0] == "/bin/sh"
+    )
 
 
 def test_parents_stand_before_children_whatever_the_order_was():
@@ -162,7 +164,7 @@ def test_what_claudebox_puts_in_place_cannot_be_replaced_by_a_mount(dest, writab
     policy = CLIENT.replace(mounts=(MountRequest("/srv/x", dest, writable, "--mount-rw"),), unsafe_mounts=True)
 
     with pytest.raises(ClaudeboxError, match=f"the destination `{dest}` is claudebox's own"):
-        compose.make(policy, hosts.asking(hosts.debian(), policy))
+        compose.make_plan(policy, hosts.asking(hosts.debian(), policy))
 
 
 def test_a_mask_cannot_be_lifted_by_a_mount():
@@ -174,7 +176,7 @@ def test_a_mask_cannot_be_lifted_by_a_mount():
     host = hosts.asking(hosts.debian(sockets=(socket,)), policy, there=[socket])
 
     with pytest.raises(ClaudeboxError, match="is claudebox's own"):
-        compose.make(policy, host)
+        compose.make_plan(policy, host)
 
 
 @pytest.mark.parametrize(
@@ -187,19 +189,19 @@ def test_a_mask_cannot_be_lifted_by_a_mount():
 )
 def test_a_repository_that_does_not_fully_work_is_mentioned(repository, words):
     # proves GIT-01, GIT-02, D15
-    made = compose.make(CLIENT, hosts.debian(repository=repository))
+    made = compose.make_plan(CLIENT, hosts.debian(repository=repository))
 
     assert any(words in warning for warning in made.warnings)
 
 
 def test_ordinary_launches_come_without_warnings():
-    assert compose.make(CLIENT, hosts.debian(repository=Repository(PROJECT, f"{PROJECT}/.git"))).warnings == ()
+    assert compose.make_plan(CLIENT, hosts.debian(repository=Repository(PROJECT, f"{PROJECT}/.git"))).warnings == ()
 
 
 def test_a_name_that_is_not_set_is_mentioned_if_a_flag_asked_for_it():
     # proves D-03
     names = (NameRequest("NO_SUCH", "--env"), NameRequest("NOR_THIS", "CLAUDEBOX_EXTRA_ENV"))
 
-    assert compose.make(CLIENT.replace(names=names), hosts.debian()).warnings == (
+    assert compose.make_plan(CLIENT.replace(names=names), hosts.debian()).warnings == (
         "--env: NO_SUCH is not set on the host",
     )

@@ -10,7 +10,7 @@ HOME, WORKDIR = "/home/alice", "/home/alice/project"
 
 
 def decide(*argv: str, **environ: str) -> Policy:
-    return policy.decide(settings.read(argv, environ), home=HOME, workdir=WORKDIR)
+    return policy.decide_policy(settings.read_settings(argv, environ), home=HOME, workdir=WORKDIR)
 
 
 def mount(value: str) -> MountRequest:

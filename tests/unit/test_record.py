@@ -144,7 +144,7 @@ def filled(state):
 
 def shown(state, capfd, monkeypatch, *argv):
     monkeypatch.setattr("claudebox.state.locate", lambda _home, _root: type("I", (), {"name": "this"}))
-    assert log.run({"HOME": os.path.dirname(state)}, settings.parse(["--log", *argv])) == 0
+    assert log.run({"HOME": os.path.dirname(state)}, settings.parse_arguments(["--log", *argv])) == 0
     return capfd.readouterr().out
 
 

@@ -63,8 +63,8 @@ def test_a_new_row_of_the_table_shows_everywhere(rendering, with_new_row):
 
 def test_a_new_row_of_the_table_is_understood(with_new_row):
     # proves D-01
-    assert settings.read(["-w", "rain", "x"], {}).one("weather").value == "rain"
-    assert settings.read(["x"], {}).one("weather").value == "sun"
+    assert settings.read_settings(["-w", "rain", "x"], {}).one("weather").value == "rain"
+    assert settings.read_settings(["x"], {}).one("weather").value == "sun"
 
 
 def test_without_the_new_row_nothing_knows_it():

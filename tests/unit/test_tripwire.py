@@ -13,7 +13,7 @@ from tests import hosts
 from claudebox.config.model import Policy
 from claudebox.facts.login import Login
 from claudebox.facts.model import HeldSecret
-from claudebox.plan.compose import make
+from claudebox.plan.compose import make_plan
 from claudebox.report import leaked_values
 from claudebox.report.fingerprints import Fingerprints, is_telling
 
@@ -113,7 +113,7 @@ def test_everything_that_was_kept_out_is_looked_for(tmp_path):
     environ = {**hosts.ENVIRON, "ENTERS_TOKEN": "enters", "NOT_SO": "plain", "ANTHROPIC_API_KEY": "sk-ant-real"}
     held = HeldSecret("GH_TOKEN", (("a.example", 443),), "file:/x", "c:1", value=VALUE, placeholder="ghp_other")
     host = hosts.debian(environ=environ, login=Login("host", str(login)), held_secrets=(held,))
-    plan = make(Policy("exec", ("true",), auth="passthrough"), hosts.debian(environ=environ))
+    plan = make_plan(Policy("exec", ("true",), auth="passthrough"), hosts.debian(environ=environ))
     plan = plan.replace(variables=tuple(row.replace(value="enters") for row in plan.variables[:1]))
 
     assert dict(leaked_values.values(plan, host)) == {

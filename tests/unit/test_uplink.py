@@ -18,7 +18,7 @@ def test_every_barred_range_has_a_reason_and_is_a_network():
     for prefix, reason in barred_ranges.BARRED:
         assert reason
         assert str(ipaddress.ip_network(prefix)) == prefix
-        assert prefixes.show(prefixes.parse(prefix)) == prefix
+        assert prefixes.show(prefixes.parse_prefix(prefix)) == prefix
 
 
 @pytest.mark.parametrize("address", [
@@ -27,15 +27,17 @@ def test_every_barred_range_has_a_reason_and_is_a_network():
 ])  # fmt: skip
 def test_private_addresses_and_their_nat64_forms_are_barred(address):
     # proves NET-01, F02, F03, F06, F07
-    prefix = prefixes.parse(address)
-    assert any(prefixes.covers(prefixes.parse(text), prefix) for text, _ in barred_ranges.BARRED)
+    prefix = prefixes.parse_prefix(address)
+    assert any(prefixes.covers(prefixes.parse_prefix(text), prefix) for text, _ in barred_ranges.BARRED)
     wide = ipaddress.ip_address(prefixes.embedded(prefix)[0])
     assert wide == ipaddress.ip_address("64:ff9b::") + int(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "172.15.0.1", "172.32.0.1", "100.63.0.1", "192.0.1.1"])
 def test_public_addresses_are_not_barred(address):
-    assert not any(prefixes.covers(prefixes.parse(text), prefixes.parse(address)) for text, _ in barred_ranges.BARRED)
+    assert not any(
+        prefixes.covers(prefixes.parse_prefix(text), prefixes.parse_prefix(address)) for text, _ in barred_ranges.BARRED
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,9 @@ def test_public_addresses_are_not_barred(address):
 )
 def test_ipv6_that_is_not_global_is_not_opened(address):
     # proves F03
-    assert not any(prefixes.covers(prefixes.parse(text), prefixes.parse(address)) for text in barred_ranges.OPEN6)
+    assert not any(
+        prefixes.covers(prefixes.parse_prefix(text), prefixes.parse_prefix(address)) for text in barred_ranges.OPEN6
+    )
 
 
 def message(family, length, *attributes, route=1):
@@ -77,14 +81,17 @@ def test_addresses_peers_and_networks_without_a_gateway_are_surroundings():
 
 def test_what_is_barred_already_is_not_barred_again():
     found = {
-        prefixes.parse(text)
+        prefixes.parse_prefix(text)
         for text in ("192.168.7.0/24", "203.0.113.0/24", "203.0.113.5/32", "fe80::/64", "2a00::/64")
     }
     assert [prefixes.show(prefix) for prefix in prefixes.wanting(found, set(), RANGES)] == [
         "203.0.113.0/24",
         "2a00::/64",
     ]
-    assert prefixes.wanting(found, {prefixes.parse("203.0.0.0/8"), prefixes.parse("2a00::/32")}, RANGES) == []
+    assert (
+        prefixes.wanting(found, {prefixes.parse_prefix("203.0.0.0/8"), prefixes.parse_prefix("2a00::/32")}, RANGES)
+        == []
+    )
 
 
 def test_the_chain_that_is_hooked_drops_and_ends_in_refusal():
@@ -101,7 +108,9 @@ def test_the_chain_that_is_hooked_drops_and_ends_in_refusal():
 
 def test_a_rule_that_comes_back_changed_is_noticed():
     first, second = list(
-        nftables.machine([prefixes.parse("203.0.113.0/24"), prefixes.parse("203.0.112.0/24")], nftables.FAMILIES)
+        nftables.machine(
+            [prefixes.parse_prefix("203.0.113.0/24"), prefixes.parse_prefix("203.0.112.0/24")], nftables.FAMILIES
+        )
     )[::2]
     sent = nftables.expressions(first)
     assert nftables.holds(sent, sent)

@@ -10,7 +10,7 @@ from claudebox.network import prefixes
 from claudebox.plan.network import closed_ranges
 
 RANGES = closed_ranges()
-OWN = [prefixes.parse(text) for text in ("198.51.100.0/24", "198.51.100.2/32", "2001:db8:77::/64")]
+OWN = [prefixes.parse_prefix(text) for text in ("198.51.100.0/24", "198.51.100.2/32", "2001:db8:77::/64")]
 
 
 @pytest.mark.parametrize("address", [
@@ -33,7 +33,7 @@ def test_what_appears_is_added():
     vicinity = Vicinity(RANGES)
     assert vicinity.problem("203.0.113.80") == ""
 
-    vicinity.add([prefixes.parse("203.0.113.0/24")])
+    vicinity.add([prefixes.parse_prefix("203.0.113.0/24")])
 
     assert vicinity.problem("203.0.113.80")
 

@@ -32,8 +32,8 @@ def row(
 
 def decide(*argv: str, rows=(), layers=None) -> Policy:
     given = [Layer("file", {"secrets": tuple(rows)})] if layers is None else layers
-    merged = settings.merge(settings.parse(argv), {}, given)
-    return policy.decide(merged, home="/home/alice", workdir="/home/alice/project")
+    merged = settings.merge(settings.parse_arguments(argv), {}, given)
+    return policy.decide_policy(merged, home="/home/alice", workdir="/home/alice/project")
 
 
 def test_a_row_names_variable_hosts_and_source():
@@ -108,7 +108,7 @@ def host(**changes):
 def test_a_plan_has_the_placeholder_and_only_the_broker_has_the_value():
     # proves B13
     wishes = Policy("exec", ("true",), network="inet", secrets=(HELD,))
-    drawn = compose.make(wishes, host())
+    drawn = compose.make_plan(wishes, host())
     variables = {variable.name: variable for variable in drawn.variables}
 
     assert variables["GH_TOKEN"].value == "ghp_other"
@@ -124,7 +124,7 @@ def test_a_plan_has_the_placeholder_and_only_the_broker_has_the_value():
 
 
 def test_hosts_of_secrets_have_addresses_of_the_sandbox_and_listeners_there():
-    drawn = compose.make(Policy("exec", ("true",), network="inet", secrets=(HELD,)), host())
+    drawn = compose.make_plan(Policy("exec", ("true",), network="inet", secrets=(HELD,)), host())
     assert drawn.link is not None
     etc_hosts = next(mount.content for mount in drawn.mounts if mount.dest == "/etc/hosts").decode()
     listeners = {(row.address, row.port) for row in drawn.link.served}
@@ -151,21 +151,23 @@ def test_a_value_does_not_enter_under_another_name():
     environ = {**hosts.ENVIRON, "OTHER": f"https://x:{VALUE}@github.com"}
     wishes = Policy("exec", ("true",), network="inet", secrets=(HELD,))
 
-    assert compose.make(wishes, host(environ=environ)).broker is not None
+    assert compose.make_plan(wishes, host(environ=environ)).broker is not None
     with pytest.raises(ClaudeboxError, match="has the value in it"):
-        compose.make(wishes.replace(names=(NameRequest("OTHER", "--env"),)), host(environ=environ))
+        compose.make_plan(wishes.replace(names=(NameRequest("OTHER", "--env"),)), host(environ=environ))
 
 
 def test_a_variable_that_claudebox_makes_is_no_secret():
     held = HELD.replace(env="CLAUDE_CONFIG_DIR")
 
     with pytest.raises(ClaudeboxError, match="is made by claudebox"):
-        compose.make(Policy("exec", ("true",), network="inet", secrets=(held,)), host().replace(held_secrets=(held,)))
+        compose.make_plan(
+            Policy("exec", ("true",), network="inet", secrets=(held,)), host().replace(held_secrets=(held,))
+        )
 
 
 def test_in_tier_none_they_are_not_there_and_the_audit_says_so():
     wishes = Policy("exec", ("true",), network="none", secrets=(HELD,))
-    drawn = compose.make(wishes, hosts.debian())
+    drawn = compose.make_plan(wishes, hosts.debian())
 
     assert "GH_TOKEN" not in {variable.name for variable in drawn.variables}
     assert drawn.broker is None
@@ -176,7 +178,7 @@ def test_in_tier_none_they_are_not_there_and_the_audit_says_so():
 def test_in_tier_allow_a_secret_opens_no_way_to_a_host_that_is_not_listed():
     wishes = Policy("exec", ("true",), network="allow", secrets=(HELD,), domains=(NameRequest("github.com", "--x"),))
     (held,) = secret_values.hold(wishes, {"GH": VALUE}, (), home="/", workdir="/x")
-    drawn = compose.make(wishes, host().replace(held_secrets=(held,)))
+    drawn = compose.make_plan(wishes, host().replace(held_secrets=(held,)))
 
     assert held.hosts == (("github.com", 443),)
     assert any("git.example.org:8443 is not among the domains" in warning for warning in drawn.warnings)

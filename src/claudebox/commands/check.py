@@ -252,7 +252,7 @@ def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     known = Daemon(problem=where.problem)
     if program and not where.problem:
         known = nix_daemon.ask(where, program, environ, "/nonexistent", keep=False, asking=True)
-    decision = nix_access.decide(Policy("exec"), Nix(where, program, known))
+    decision = nix_access.decide_access(Policy("exec"), Nix(where, program, known))
     told = [f"the store {where.store} is visible inside, read-only", nix_access.described(decision.replace(remedy=""))]
     if known.version:
         told.append(f"version {known.version}, trusts you: {known.trusted}, sandbox of builders: {known.sandbox}")

@@ -68,7 +68,7 @@ def _is_number(label: str) -> bool:
     return label.isdigit() or (label.startswith("0x") and set(label[2:]) <= set("0123456789abcdef"))
 
 
-def parse(text: str, origin: str) -> Domain:
+def parse_domain(text: str, origin: str) -> Domain:
     """Return the pattern that a person wrote, or say what would be right."""
     name, colon, port = text.partition(":")
     plain = canonical(name.removeprefix("*."))
@@ -117,14 +117,14 @@ def is_group(text: str) -> bool:
 def check(text: str, origin: str) -> None:
     """Raise if this can be neither a pattern nor the name of a group."""
     if not is_group(text) or text.isdigit():
-        parse(text, origin)
+        parse_domain(text, origin)
 
 
 def expand(wishes: Iterable[tuple[str, str]], groups: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[Domain, str]]:
     """Yield the patterns of wishes, each a text with its origin, and what asked for it; groups of a person win."""
     for text, origin in wishes:
         if not is_group(text):
-            yield parse(text, origin), origin
+            yield parse_domain(text, origin), origin
             continue
         members = groups.get(text) or GROUPS.get(text)
         if members is None:
@@ -134,7 +134,7 @@ def expand(wishes: Iterable[tuple[str, str]], groups: Mapping[str, tuple[str, ..
                 hint=f"there are {known}; a new one is `[domains.{text}]` with `hosts`, in ~/.claudebox/config.toml",
             )
         for member in members:
-            yield parse(member, f"domains.{text}"), f"{origin}, group {text}"
+            yield parse_domain(member, f"domains.{text}"), f"{origin}, group {text}"
 
 
 class Permission:

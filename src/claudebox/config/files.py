@@ -177,7 +177,7 @@ class Reader:
         if rows is None:
             from claudebox.config import validate  # noqa: PLC0415 - see the top of this file
 
-            rows = self._unsaved[key] = validate.read(source)
+            rows = self._unsaved[key] = validate.read_document(source)
         self.opened.append(source.shown)
         foreign = source.role == "project"
         return Layer(

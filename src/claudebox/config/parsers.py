@@ -48,7 +48,7 @@ def group(given: Given) -> None:
         raise ClaudeboxError(
             f"`{given.origin}`: `{name}` cannot be the name of a group", hint="one word: letters, digits, `-` and `_`"
         )
-    domains.parse(host, given.origin)
+    domains.parse_domain(host, given.origin)
 
 
 def part(given: Given) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from claudebox.config.settings import Given, Settings
 
 
-def decide(settings: Settings, *, home: str, workdir: str) -> Policy:
+def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
     """Return what the settings ask for."""
     program: Program = "exec" if settings.on("exec") else "shell" if settings.on("shell") else "client"
     if program == "exec" and not settings.words:
@@ -135,7 +135,7 @@ def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
 def _secrets(settings: Settings, names: tuple[NameRequest, ...], constants: tuple[Constant, ...]) -> tuple[Secret, ...]:
     from claudebox.config import secrets  # noqa: PLC0415 - only for those who have some
 
-    return secrets.decide(settings, settings.one("network"), names, constants)
+    return secrets.decide_secrets(settings, settings.one("network"), names, constants)
 
 
 def _kept_names(settings: Settings) -> tuple[str, ...]:

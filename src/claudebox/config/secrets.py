@@ -87,7 +87,7 @@ def _host(word: str, origin: str) -> tuple[str, int]:
     return name, int(port) if colon else PORT
 
 
-def decide(
+def decide_secrets(
     settings: Settings, network: Given, names: Iterable[NameRequest], constants: Iterable[Constant]
 ) -> tuple[Secret, ...]:
     """Return the secrets of these settings; a later file replaces what an earlier one says about a variable."""

@@ -48,9 +48,9 @@ class Settings(Value):
         return self.given.get(key, ())
 
 
-def read(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
+def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     """Return the settings where no file has a say."""
-    return merge(parse(argv), environ)
+    return merge(parse_arguments(argv), environ)
 
 
 def merge(flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] = ()) -> Settings:
@@ -76,7 +76,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Given, ...]
     return given
 
 
-def parse(argv: Sequence[str]) -> Settings:
+def parse_arguments(argv: Sequence[str]) -> Settings:
     """Return what the flags say, and the words that are not ours."""
     by_flag = {flag: row for row in SETTINGS for flag in row.flags}
     given: dict[str, list[Given]] = {}

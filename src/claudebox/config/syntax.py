@@ -22,7 +22,7 @@ _TYPES = {
 }  # fmt: skip
 
 
-def parse(source: Source) -> tuple[dict[str, Any], Lines]:
+def parse_text(source: Source) -> tuple[dict[str, Any], Lines]:
     """Return the document and the lines of its keys."""
     try:
         text = source.content.decode("utf-8")

@@ -12,7 +12,7 @@ from claudebox import console
 from claudebox.config import parsers
 from claudebox.config.options import SETTINGS
 from claudebox.config.settings import Given
-from claudebox.config.syntax import kind, parse
+from claudebox.config.syntax import kind, parse_text
 from claudebox.errors import ClaudeboxError
 from claudebox.tables.inside import LOADERS, MADE
 
@@ -45,9 +45,9 @@ _WANTED = {
 }
 
 
-def read(source: Source) -> dict[str, list[Row]]:
+def read_document(source: Source) -> dict[str, list[Row]]:
     """Return the checked values of a file by the key of their setting."""
-    document, lines = parse(source)
+    document, lines = parse_text(source)
     check = _Check(source, lines)
     for name, value in document.items():
         check.setting(name, value)

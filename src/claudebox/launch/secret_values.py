@@ -100,9 +100,9 @@ def _reachable(policy: Policy, secret: Secret) -> tuple[tuple[str, int], ...]:
     """Return the hosts to which the tier leads: a secret opens no way."""
     if policy.network != "allow":
         return secret.hosts
-    from claudebox.config.domains import Permission, parse  # noqa: PLC0415
+    from claudebox.config.domains import Permission, parse_domain  # noqa: PLC0415
 
-    permission = Permission(parse(row.name, row.origin) for row in policy.domains)
+    permission = Permission(parse_domain(row.name, row.origin) for row in policy.domains)
     return tuple(place for place in secret.hosts if permission.rule(*place) is not None)
 
 

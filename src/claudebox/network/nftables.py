@@ -70,8 +70,8 @@ def chains(families: Iterable[int]) -> tuple[Chain, ...]:
 
 def fixed(ranges: Ranges, forwarder: str, families: Iterable[int]) -> Iterator[Rule]:
     """Yield the rules of the plan's ranges; only the forwarder of names is excepted, and only for names."""
-    table = [barred.parse(row.prefix) for row in ranges.barred]
-    dns = barred.parse(forwarder)
+    table = [barred.parse_prefix(row.prefix) for row in ranges.barred]
+    dns = barred.parse_prefix(forwarder)
     for family in families:
         size = 4 if family == socket.AF_INET else 16
 
@@ -96,7 +96,7 @@ def fixed(ranges: Ranges, forwarder: str, families: Iterable[int]) -> Iterator[R
             elif family == socket.AF_INET6:
                 yield out(*_destination(barred.embedded(prefix)), _verdict(_GOTO, REFUSE))
         for opened in ranges.open6 if family == socket.AF_INET6 else ("0.0.0.0/0",):
-            yield out(*_destination(barred.parse(opened)), _verdict(_ACCEPT))
+            yield out(*_destination(barred.parse_prefix(opened)), _verdict(_ACCEPT))
         yield out(_verdict(_GOTO, REFUSE))
 
 

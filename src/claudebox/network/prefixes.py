@@ -15,7 +15,7 @@ Prefix = tuple[bytes, int]  # packed address and length; four bytes are IPv4, si
 _SHORTEST = {4: 8, 16: 16}
 
 
-def parse(text: str) -> Prefix:
+def parse_prefix(text: str) -> Prefix:
     """Return the prefix that a text means."""
     address, _, length = text.partition("/")
     packed = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
@@ -50,7 +50,7 @@ def covers(outer: Prefix, inner: Prefix) -> bool:
 
 def embedded(prefix: Prefix) -> Prefix:
     """Return the NAT64 form of an IPv4 prefix."""
-    return parse(NAT64)[0][:12] + prefix[0], 96 + prefix[1]
+    return parse_prefix(NAT64)[0][:12] + prefix[0], 96 + prefix[1]
 
 
 def neighbourhood(prefix: Prefix) -> bool:
@@ -60,8 +60,8 @@ def neighbourhood(prefix: Prefix) -> bool:
 
 def wanting(found: set[Prefix], known: set[Prefix], ranges: Ranges) -> list[Prefix]:
     """Return what of the prefixes found is neither barred by the plan nor by one already known, shortest first."""
-    fixed = [parse(row.prefix) for row in ranges.barred]
-    opened = [parse(text) for text in ranges.open6]
+    fixed = [parse_prefix(row.prefix) for row in ranges.barred]
+    opened = [parse_prefix(text) for text in ranges.open6]
     kept: list[Prefix] = []
     for prefix in sorted(found, key=lambda prefix: (len(prefix[0]), prefix[1], prefix[0])):
         if len(prefix[0]) == 16 and not any(covers(one, prefix) or covers(prefix, one) for one in opened):

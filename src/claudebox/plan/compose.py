@@ -31,7 +31,7 @@ _NEEDED = ("--args", "--perms", "--seccomp", "--cap-drop", "--die-with-parent", 
 _RANK = {"mask": 2, "shadow": 2, "bind": 1, "tmpfs": 1}  # hide > write > read, where two rows want the same place
 
 
-def make(policy: Policy, host: Host) -> Plan:
+def make_plan(policy: Policy, host: Host) -> Plan:
     """Return the plan, or say what stands in its way."""
     _check_bwrap(host)
     mount_checks.check_workdir(host)
@@ -92,7 +92,7 @@ def _provision(policy: Policy, host: Host) -> Provision:
         return Provision()
     from claudebox.plan import extras  # noqa: PLC0415 - only for those who ask for something of it
 
-    return extras.make(policy, host)
+    return extras.plan_extras(policy, host)
 
 
 def _link(policy: Policy, host: Host) -> Link | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from claudebox.facts.host import Host
 
 
-def make(policy: Policy, host: Host) -> Provision:
+def plan_extras(policy: Policy, host: Host) -> Provision:
     """Return everything that is added."""
     caches = _caches(policy)
     nix = _nix(policy, host)

@@ -154,7 +154,7 @@ def warnings(policy: Policy, host: Host, *, needed: str = "") -> Iterator[str]:
         yield problem
     from claudebox.config import domains  # noqa: PLC0415 - other tiers need nothing of it
 
-    listed = domains.Permission([domains.parse(row.name, row.origin) for row in policy.domains])
+    listed = domains.Permission([domains.parse_domain(row.name, row.origin) for row in policy.domains])
     if needed and not listed.rule(needed, 443):
         yield f"{needed} is not listed, so that the client cannot log in: add --allow-domain anthropic"
 

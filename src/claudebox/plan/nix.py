@@ -35,7 +35,7 @@ _CACHE = "caches/nix"  # of the instance: a cache of the host's would be believe
 
 def provide(policy: Policy, host: Host, nix: Nix) -> Provision:
     """Return everything of Nix for this sandbox."""
-    decision = nix_access.decide(policy, nix)
+    decision = nix_access.decide_access(policy, nix)
     relay = _relay(host, nix) if decision.kind == "relay" else None
     shell = nix_devshell.plan(policy, nix, decision) if policy.devshell else None
     resolved = nix.resolved

@@ -27,7 +27,7 @@ _OWN_NETWORK = (
 _SOUND = {28: 6, 29: 3, 30: 4, 31: 4, 32: 7, 33: 4, 34: 7}
 
 
-def decide(policy: Policy, nix: Nix) -> NixAccess:
+def decide_access(policy: Policy, nix: Nix) -> NixAccess:
     """Return what the sandbox gets, with the reason."""
     asked = policy.nix
     if asked == "off":

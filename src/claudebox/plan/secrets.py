@@ -5,7 +5,7 @@ Off the usual launch path: imported only where somebody has such settings.
 
 from __future__ import annotations
 
-from claudebox.config.domains import Permission, parse
+from claudebox.config.domains import Permission, parse_domain
 from claudebox.plan import network
 from claudebox.plan.model import InjectConfig, InjectedSecret, Served
 
@@ -46,7 +46,7 @@ def _places(host: Host) -> Iterable[tuple[str, tuple[str, int], str]]:
 def _passages(policy: Policy, host: Host) -> Iterable[tuple[str, tuple[str, int], str]]:
     """Return what else these hosts are used for: the address that stands for one inside must lead there too."""
     taken = {place for secret in host.held_secrets for place in secret.hosts}
-    permission = Permission(parse(row.name, row.origin) for row in policy.domains)
+    permission = Permission(parse_domain(row.name, row.origin) for row in policy.domains)
     ports = _OTHER_PORTS if policy.network == "inet" else _OTHER_PORTS[:1]  # of the web, the proxy looks at names
     places = [
         ((name, port), address)

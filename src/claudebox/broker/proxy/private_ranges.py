@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from claudebox.plan.model import Ranges
 
 _MAPPED = bytes(10) + b"\xff\xff"
-_NAT64 = prefixes.parse(NAT64)
+_NAT64 = prefixes.parse_prefix(NAT64)
 _MOST_JUDGED = 1024
 _OWN = "this machine or its neighbourhood"
 
@@ -28,8 +28,8 @@ class Vicinity:
     """What is too near."""
 
     def __init__(self, ranges: Ranges, own: Iterable[Prefix] = ()) -> None:
-        self._barred = tuple((prefixes.parse(row.prefix), row.reason) for row in ranges.barred)
-        self._open6 = tuple(prefixes.parse(text) for text in ranges.open6)
+        self._barred = tuple((prefixes.parse_prefix(row.prefix), row.reason) for row in ranges.barred)
+        self._open6 = tuple(prefixes.parse_prefix(text) for text in ranges.open6)
         self._own = set(own)
         self._judged: dict[str, str] = {}
 

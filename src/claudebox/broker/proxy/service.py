@@ -14,7 +14,7 @@ from claudebox.broker.proxy.fake_dns import Names, serve_datagrams, serve_stream
 from claudebox.broker.proxy.gateway import Gateway
 from claudebox.broker.proxy.private_ranges import Watch
 from claudebox.broker.proxy.tunnel import Pump
-from claudebox.config.domains import Permission, parse
+from claudebox.config.domains import Permission, parse_domain
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,7 +36,7 @@ class Outbound:
     ) -> None:  # fmt: skip
         self.watch = Watch(config.ranges)
         self.pump = Pump()
-        permission = Permission(parse(row.name, row.origin) for row in config.domains)
+        permission = Permission(parse_domain(row.name, row.origin) for row in config.domains)
         self.dialer = Dialer(self.watch.vicinity, config.proxy)
         self.names = Names(permission, record)
         listed = tuple(row.name for row in config.domains)
