@@ -6,11 +6,13 @@ import fcntl
 import importlib.util
 import os
 import pwd
+import random
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +52,14 @@ class Account:
 
 def _accounts() -> list[str]:
     return ["root", "user"] if os.getuid() == 0 else ["self"]
+
+
+@pytest.fixture
+def numbers(request: pytest.FixtureRequest) -> random.Random:
+    """Return random numbers whose seed a failure shows; `CLAUDEBOX_TEST_SEED` repeats them."""
+    seed = int(os.environ.get("CLAUDEBOX_TEST_SEED", time.time_ns()))
+    request.node.add_report_section("setup", "seed", f"CLAUDEBOX_TEST_SEED={seed}")
+    return random.Random(seed)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 
 import pytest
 from tests.conftest import REPOSITORY, need
@@ -21,13 +20,71 @@ def test_arguments_of_run_go_to_claudebox(user_box, checkout):
     assert result.stdout == f"{user_box.project}\n", result.stderr
 
 
-def test_set_up_is_quick_when_nothing_is_missing():
+def test_set_up_does_nothing_when_nothing_is_missing(tmp_path):
+    """With package managers that refuse: what would be installed is a failure here, and not a change of the machine."""
     need((REPOSITORY / ".venv/stamp").exists(), "environment made by scripts/setup --test")
-    begin = time.monotonic()
-    result = subprocess.run([REPOSITORY / "scripts/setup", "--test"], capture_output=True, check=False)
+    before = (REPOSITORY / ".venv/stamp").stat().st_mtime_ns
+    for name in ("apt-get", "npm", "uv", "dnf", "pacman"):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {name} was called >&2\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    result = subprocess.run(
+        [REPOSITORY / "scripts/setup", "--test"], capture_output=True, encoding="utf-8", check=False,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )  # fmt: skip
+
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert (REPOSITORY / ".venv/stamp").stat().st_mtime_ns == before
+
+
+def test_an_unknown_argument_of_set_up_is_refused():
+    result = subprocess.run(
+        [REPOSITORY / "scripts/setup", "--tests"], capture_output=True, encoding="utf-8", check=False
+    )
+
+    assert result.returncode == 2
+    assert "usage: scripts/setup" in result.stderr
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """Return a clone of what is committed here, with somebody to commit as."""
+    target = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", str(REPOSITORY), str(target)], check=True)
+    for key, value in (("user.name", "Ann"), ("user.email", "ann@example.com")):
+        subprocess.run(["git", "-C", str(target), "config", key, value], check=True)
+    return target
+
+
+def _release(clone, *words):
+    return subprocess.run([clone / "scripts/release", *words], capture_output=True, encoding="utf-8", check=False)
+
+
+def test_a_release_is_a_version_a_section_and_a_tag(clone):
+    changes = clone / "CHANGELOG.md"
+    changes.write_text(changes.read_text().replace("## Unreleased\n", "## Unreleased\n\n- One thing.\n", 1))
+    subprocess.run(["git", "-C", str(clone), "commit", "-qam", "docs: Say one thing"], check=True)
+    result = _release(clone, "9.8.7")
 
     assert result.returncode == 0, result.stderr
-    assert time.monotonic() - begin < 2
+    shown = subprocess.run(
+        ["git", "-C", str(clone), "show", "-s", "--format=%s", "v9.8.7^{commit}"],
+        capture_output=True, encoding="utf-8", check=True,
+    )  # fmt: skip
+    assert shown.stdout == "release: Version 9.8.7\n"
+    assert '__version__ = "9.8.7"' in (clone / "src/claudebox/__init__.py").read_text()
+    text = changes.read_text()
+    assert text.index("## Unreleased") < text.index("## 9.8.7 - ") < text.index("- One thing.")
+    assert "9.8.7" in (clone / "man/claudebox.1").read_text()
+    assert "exists" in _release(clone, "9.8.7").stderr
+    assert "nothing is listed" in _release(clone, "9.8.8").stderr
+
+
+@pytest.mark.parametrize("word", ["", "v1.0.0", "1.0", "1.0.0-rc1", "1.0.0; true"])
+def test_a_release_needs_a_version(clone, word):
+    result = _release(clone, word)
+
+    assert result.returncode == 1
+    assert "usage: scripts/release" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ A FIFO must not block the launcher, a link must not lead it away, a huge file mu
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+import time
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -44,21 +46,41 @@ def _read(descriptor: int, limit: int) -> bytes | None:
 
 
 def replace_file(directory: int, name: str, content: bytes) -> None:
-    """Write a file as a whole or not at all."""
-    temporary = f".{name}.{os.getpid()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    """Write a file as a whole or not at all.
+
+    Writers take turns, so that one name serves for all unfinished files: what a killed process leaves is at most one of
+    them, and the next one takes it away. An agent can hold the lock of a directory of its own: then we do not wait.
+    """
+    turn = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
     try:
-        os.unlink(temporary, dir_fd=directory)
-    except FileNotFoundError:
-        pass
-    descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except OSError:
-        os.unlink(temporary, dir_fd=directory)
-        raise
+        temporary = f".{name}.tmp" if _lock_soon(turn) else f".{name}.{os.getpid()}.tmp"
+        try:
+            os.unlink(temporary, dir_fd=directory)
+        except FileNotFoundError:
+            pass
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except OSError:
+            os.unlink(temporary, dir_fd=directory)
+            raise
+        finally:
+            os.close(descriptor)
     finally:
-        os.close(descriptor)
+        os.close(turn)
+
+
+def _lock_soon(descriptor: int) -> bool:
+    """Return whether we got the lock within a fifth of a second."""
+    for _ in range(100):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.002)
+        else:
+            return True
+    return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import random
 import signal
 import subprocess
 import time
@@ -48,14 +47,14 @@ def duration(action):
 
 
 @pytest.mark.slow
-def test_killing_claudebox_at_any_moment_leaves_nothing(box, background):
+def test_killing_claudebox_at_any_moment_leaves_nothing(box, background, numbers):
     # proves E10, E15, SAND-15
     span = 1.3 * min(duration(lambda: box.run("true")) for _ in range(3))
     before = os.listdir("/tmp")  # somebody else's with the same number may lie there
     pending = []
     launchers = []
     for _ in range(40 if box.account.uid == 0 else 150):
-        moment = random.uniform(0, span)
+        moment = numbers.uniform(0, span)
         process, marker = launch(background, box, "sh", "-c", "sleep 1000; :")
         time.sleep(moment)
         process.kill()

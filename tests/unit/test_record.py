@@ -121,8 +121,12 @@ def test_the_log_of_one_session_is_bounded(tmp_path):
     assert all(len(line["host"]) == 255 for line in written(path)[:-1])
 
 
-def test_without_a_file_decisions_go_nowhere():
+def test_without_a_file_decisions_go_nowhere(tmp_path, capfd):
+    before = set(os.listdir("/proc/self/fd"))
     decide(Log(-1))
+
+    assert capfd.readouterr() == ("", "")
+    assert set(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.fixture
