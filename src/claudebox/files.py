@@ -29,6 +29,18 @@ def read_at(directory: int, name: str, *, limit: int = 65536) -> bytes | None:
         return None
 
 
+def open_beneath(directory: int, relative: str) -> int:
+    """Open a directory in an open one, part by part and through no link."""
+    current = os.dup(directory)
+    for part in relative.split("/") if relative else ():
+        above = current
+        try:
+            current = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+        finally:
+            os.close(above)
+    return current
+
+
 def _read(descriptor: int, limit: int) -> bytes | None:
     try:
         status = os.fstat(descriptor)
@@ -61,6 +73,7 @@ def replace_file(directory: int, name: str, content: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
         try:
+            os.fchmod(descriptor, 0o600)  # whatever the umask is
             view = memoryview(content)
             while view:
                 view = view[os.write(descriptor, view) :]

@@ -188,7 +188,7 @@ def launch(
         freshness.bring()
     stubs = Session(instance)
     try:
-        standing = stubs.begin(plan.stubs)
+        standing = stubs.begin(plan)
         sandbox = start.start(prepared, standing, prelude, meanwhile=meanwhile)
         from claudebox.launch import supervise  # noqa: PLC0415 - loaded while bwrap was at work
 

@@ -20,14 +20,14 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _DIGITS = 16
 _MANIFEST = "project"
 _SEEDED = "seeded"
 _CONFIG = ".claude.json"
 _CONFIG_LIMIT = 64 << 20
-STUBS, STUBS_LIMIT = "stand-ins", 4 << 20  # the journal of stubs in the project
+STUBS, STUBS_LIMIT = "stubs", 4 << 20  # the journal of stubs in the project
 _LOCK_STALE, _LOCK_WAIT, _LOCK_POLL = 10.0, 3.0, 0.02
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WELCOME = b"""\
@@ -131,7 +131,7 @@ def create(
 def _enter(parent: int, name: str) -> int:
     """Open a directory of ours, made if it is missing; refuse anybody else's."""
     try:
-        os.mkdir(name, 0o700, dir_fd=parent)
+        _mkdir(parent, name)
     except FileExistsError:
         pass
     try:
@@ -149,6 +149,15 @@ def _enter(parent: int, name: str) -> int:
             hint=f"`chmod -R go-w {path}` if it is yours; move it away if it is not",
         )
     return descriptor
+
+
+def _mkdir(parent: int, name: str) -> None:
+    """Make a directory that we can open whatever the umask is."""
+    before = os.umask(0o077)
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent)
+    finally:
+        os.umask(before)
 
 
 def _path(parent: int, name: str) -> str:
@@ -175,6 +184,7 @@ def _create_file(directory: int, name: str, content: bytes) -> None:
     except FileExistsError:
         return
     try:
+        os.fchmod(descriptor, 0o600)  # whatever the umask is
         os.write(descriptor, content)
     finally:
         os.close(descriptor)
@@ -191,7 +201,7 @@ def _stand(claude: int, name: str, *, directory: bool) -> None:
     if mode:  # an agent put it there: keep it, out of the way
         os.rename(name, f"{name}.replaced.{time.time_ns()}", src_dir_fd=claude, dst_dir_fd=claude)
     if directory:
-        os.mkdir(name, 0o700, dir_fd=claude)
+        _mkdir(claude, name)
     else:
         _create_file(claude, name, b"")
 
@@ -275,12 +285,31 @@ def _exists(directory: int, name: str) -> bool:
     return True
 
 
+class StubEntry(Value):
+    """A line of the journal of stubs."""
+
+    kind: str
+    root: str  # the directory of the user that it is made in: the project, or its git directory
+    identity: str  # of that directory, device and inode
+    relative: str
+
+    @property
+    def path(self) -> str:
+        """Return the whole path."""
+        return f"{self.root.rstrip('/')}/{self.relative}"
+
+
 def recorded_stubs(instance: Instance) -> frozenset[tuple[str, str]]:
     """Return kind and path of every stub that some session may have made."""
-    return parse_stubs(read_small(f"{instance.directory}/{STUBS}", limit=STUBS_LIMIT) or b"")
+    content = read_small(f"{instance.directory}/{STUBS}", limit=STUBS_LIMIT) or b""
+    return frozenset((entry.kind, entry.path) for entry in parse_stubs(content))
 
 
-def parse_stubs(content: bytes) -> frozenset[tuple[str, str]]:
-    """Return the entries of the journal of stubs."""
-    parts = (os.fsdecode(entry).partition(" ") for entry in content.split(b"\0") if entry)
-    return frozenset((kind, path) for kind, _, path in parts)
+def parse_stubs(content: bytes) -> Iterator[StubEntry]:
+    """Yield the entries of the journal of stubs."""
+    words = [os.fsdecode(word) for word in content.split(b"\0")]
+    # Four words and an empty one in front: what a killed writer left incomplete is passed over.
+    for start in [number for number, word in enumerate(words) if not word]:
+        row = words[start + 1 : start + 5]
+        if len(row) == 4 and all(row):
+            yield StubEntry(*row)

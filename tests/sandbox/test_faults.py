@@ -108,7 +108,7 @@ def test_a_limit_that_is_reached_leaves_nothing_unprotected(target, limit):
 
 
 @pytest.mark.parametrize("kind", ["directory", "link", "pipe", "garbage", "huge"])
-@pytest.mark.parametrize("name", ["stand-ins", "sessions", "project"])
+@pytest.mark.parametrize("name", ["stubs", "sessions", "project"])
 def test_state_that_is_not_what_it_should_be_leaves_nothing_unprotected(target, name, kind):
     # proves E08, C05, C29
     target.sh("true")
@@ -126,7 +126,9 @@ def test_state_that_is_not_what_it_should_be_leaves_nothing_unprotected(target, 
     elif kind == "pipe":
         os.mkfifo(path)
     else:
-        content = f"file {victim}\0directory {target.project}\0nonsense\0 \0socket ../x\0"
+        status = os.stat(target.base)
+        root = f"{target.base}\0{status.st_dev}:{status.st_ino}"
+        content = f"\0\0file\0{root}\0victim\0\0\0directory\0{root}\0project\0nonsense\0 \0\0file\0{root}\0../x\0"
         target.write(str(path), content if kind == "garbage" else content.ljust(8 << 20, "x"))
     started = time.monotonic()
     attempt(target)
@@ -191,22 +193,21 @@ def test_entries_of_another_kind_than_recorded_are_never_removed(target):
     target.sh("true")
     (instance,) = Path(target.home, ".claudebox/instances").iterdir()
     target.write("kept/file", "data")
-    target.write("empty")
     target.write("dotted", "..\n")
     target.mkdir("directory")
     os.symlink("kept", f"{target.project}/link")
     before = entries(target.project)
     rows = [
         "directory kept",
-        "socket kept/file",
         "dot dotted",
         "file kept/file",
         "file link",
         "directory link",
-        "socket empty",
     ]
-    journal = "".join(f"{row.split()[0]} {target.project}/{row.split()[1]}\0" for row in rows)
-    target.write(str(instance / "stand-ins"), journal)
+    status = os.stat(target.project)
+    root = f"{target.project}\0{status.st_dev}:{status.st_ino}"
+    journal = "".join(f"\0\0{row.split()[0]}\0{root}\0{row.split()[1]}\0" for row in rows)
+    target.write(str(instance / "stubs"), journal)
     target.sh("true")
     assert entries(target.project) == before
-    assert not (instance / "stand-ins").exists()
+    assert not (instance / "stubs").exists()

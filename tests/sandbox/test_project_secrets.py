@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.conftest import need
 from tests.sandbox import repositories
 
 MASK = ("--project-secrets", "mask")
@@ -198,3 +199,112 @@ def test_a_project_without_suspects_imports_nothing_for_it(user_box):
     assert "claudebox.facts.project" in modules
     for module in ("claudebox.facts.secret_scan", "subprocess", "json", "| re\n"):
         assert module not in modules
+
+
+def test_decoys_do_not_unmask_what_a_limit_would_have_reached(user_box):
+    # proves C32, A20
+    user_box.write("zz/deep/er/.env", f"API_KEY={SECRET}\n")
+    script = (
+        "mkdir -p $(seq -f 'a%g' 1 200); for n in $(seq 1 200); do echo API_KEY=decoy-decoy-decoy-12 >a$n/.env; done;"
+        "cat zz/deep/er/.env"
+    )
+    first = user_box.sh(script, flags=MASK)
+    second = user_box.sh("cat zz/deep/er/.env", flags=MASK)
+    control = user_box.sh("cat zz/deep/er/.env", flags=("--project-secrets", "allow"))
+
+    assert SECRET in control.stdout
+    for result in (first, second):
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.startswith("API_KEY=")
+        assert SECRET not in result.stdout
+
+
+@pytest.mark.parametrize(
+    "move", ["mv conf a/b/", "mv conf/.env a/b/x", "mv conf node_modules", "mv a conf2; mv conf a"]
+)
+def test_what_is_masked_cannot_be_moved_out_of_the_way(user_box, move):
+    # proves C32, C22
+    user_box.write("conf/.env", f"API_KEY={SECRET}\n")
+    user_box.mkdir("a/b")
+    user_box.mkdir("node_modules")
+    moved = user_box.sh(move, flags=MASK)
+    later = user_box.sh("cat $(find . -type f)", flags=MASK)
+    control = user_box.sh(f"{move}; cat $(find . -type f)")
+
+    assert "busy" in moved.stderr
+    assert "API_KEY=" in later.stdout
+    assert SECRET not in later.stdout
+    assert SECRET in control.stdout
+
+
+def test_a_masked_file_is_known_again_under_another_name(user_box):
+    # proves C32
+    user_box.write("conf/.env", f"API_KEY={SECRET}\n")
+    user_box.sh("true", flags=MASK)
+    user_box.mkdir("node_modules/x")
+    os.rename(f"{user_box.project}/conf/.env", f"{user_box.project}/node_modules/x/notes.txt")
+    result = user_box.sh("cat node_modules/x/notes.txt", flags=MASK)
+
+    assert result.stdout.startswith("API_KEY=")
+    assert SECRET not in result.stdout
+
+
+@pytest.mark.parametrize("obstacle", ["closed", "deep"])
+def test_what_cannot_be_searched_stops_the_launch_that_masks(user_box, obstacle):
+    # proves C32, E16
+    if obstacle == "closed":
+        user_box.mkdir("shut")
+        os.chmod(f"{user_box.project}/shut", 0o311)
+    else:
+        nest = "i=0; while [ $i -lt 60 ]; do d=$(printf %0100d 0); mkdir $d; cd $d; i=$((i+1)); done"
+        user_box.sh(nest)
+    result = user_box.sh("echo started", flags=MASK)
+    warned = user_box.sh("echo started")
+    user_box.host("sh", "-c", "chmod -R u+rwx .; rm -rf ./*")
+
+    assert (result.returncode, result.stdout) == (125, "")
+    assert "secrets cannot be masked" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert warned.stdout == "started\n"
+
+
+def test_a_directory_of_another_user_is_closed_inside_too(user_box):
+    # proves C32
+    need(os.getuid() == 0, "privileges of root")
+    os.mkdir(f"{user_box.project}/database", 0o700)
+
+    assert user_box.sh("echo started", flags=MASK).stdout == "started\n"
+
+
+def test_more_secrets_than_can_be_masked_are_refused_in_one_line(user_box):
+    # proves C32, E16
+    for number in range(1100):
+        user_box.write(f"d{number}/.env", f"API_KEY={SECRET}\n")
+    result = user_box.sh("echo started", flags=MASK)
+
+    assert (result.returncode, result.stdout) == (125, "")
+    assert "1100 files of the project would have to be masked" in result.stderr
+
+
+_LONG = {
+    "blanks": (".env", "API_KEY=x" + " " * 900_000 + "x\n"),
+    "comments": (".env", "API_KEY=x" + "#" * 900_000 + "\n"),
+    "quotes": ("credentials.json", '{"' + '\\"' * 400_000),
+    "entries": ("credentials.json", json.dumps({f"key{n}": SECRET + str(n) for n in range(22_000)})),
+    "deep": ("credentials.json", '{"a":' * 900 + f'{{"password": "{SECRET}"}}' + "}" * 900),
+    "deeper": ("credentials.json", '{"a":' * 90_000 + f'{{"password": "{SECRET}"}}' + "}" * 90_000),
+    "keys": ("id_rsa", "-----BEGIN " * 80_000),
+}
+
+
+@pytest.mark.parametrize("kind", _LONG)
+def test_a_file_made_to_keep_the_launcher_busy_does_not(user_box, kind):
+    # proves E16
+    name, content = _LONG[kind]
+    user_box.write(name, content)
+    for flags in (MASK, ()):
+        result = user_box.run("cat", name, flags=flags, timeout=15)
+        assert result.returncode == 0, result.stderr[-2000:]
+        assert "Traceback" not in result.stderr
+        if flags:
+            assert SECRET not in result.stdout

@@ -32,7 +32,7 @@ def entries(directory: str) -> set[str]:
 
 
 def journal(box) -> list[Path]:
-    return list(Path(box.home, ".claudebox/instances").glob("*/stand-ins"))
+    return list(Path(box.home, ".claudebox/instances").glob("*/stubs"))
 
 
 def processes_with(words: str) -> list[str]:
@@ -86,7 +86,7 @@ def test_what_a_person_put_into_a_stand_in_stays(box, background):
         box, box.program, "-y", "--exec", "--", "sh", "-c", "touch up; while test -e up; do sleep 0.02; done"
     )
     wait_for(f"{box.project}/up")
-    checkout.sh("echo {} >.vscode/settings.json; rm .mcp.json; echo {} >.mcp.json; rmdir .idea; ln -s /etc .idea")
+    checkout.sh("echo {} >.vscode/settings.json; rmdir .mcp.json; echo {} >.mcp.json; rmdir .idea; ln -s /etc .idea")
     checkout.sh("echo kept >.git/c; mv .git/c .git/commondir; rm up")
     session.wait(timeout=20)
 
@@ -109,8 +109,9 @@ def test_an_empty_directory_of_a_person_stays(box):
     assert not os.path.lexists(f"{box.project}/.idea")
 
 
-def test_two_sessions_share_stand_ins_until_the_last_one_ends(box, background):
+def test_two_sessions_share_stand_ins_until_the_last_one_ends(box, background, altered, new_bwrap):
     # proves C21, SEC-04
+    altered(box, bwrap=new_bwrap)
     repositories.make(box)
     before = entries(box.project)
     wait = "touch up-$1; while test -e up-$1; do sleep 0.02; done; mkdir -p .claude/x || echo kept"
@@ -143,8 +144,8 @@ def test_a_launch_that_fails_leaves_no_stand_in(user_box, altered):
 def test_a_project_that_cannot_hold_a_stand_in_is_refused(user_box, altered):
     # proves C20, E08
     repositories.make(user_box)
-    altered(user_box, edits={"launch/stubs.py": ("os.mkdir(name, 0o755, dir_fd=directory)\n        elif",
-                                            "raise OSError(28, 'No space left on device')\n        elif")})  # fmt: skip
+    altered(user_box, edits={"launch/stubs.py": ("os.mkdir(name, 0o755, dir_fd=directory)",
+                                            "raise OSError(28, 'No space left on device')")})  # fmt: skip
     result = user_box.sh("echo started")
     assert result.returncode == 125
     assert result.stdout == ""
@@ -186,15 +187,15 @@ def test_a_stand_in_that_another_session_replaces_shows_nothing_of_the_host(box,
     # proves C10, C21
     secret = box.write(f"{box.home}/.ssh/id", "secret-key")
     place = f"{box.project}/.mcp.json"
-    # bwrap itself stumbles over a link here; the other file stands for whatever a quicker one can bring about.
-    swap = f"        os.unlink({place!r}); os.link({secret!r}, {place!r})\n"
+    # bwrap itself stumbles over a link here; the other directory stands for whatever a quicker one can bring about.
+    swap = f"        os.rename({os.path.dirname(secret)!r}, {place!r})\n"
     start = "        os.execve(prepared.plan.bwrap"
     edits = {"launch/start.py": (start, swap + start)}
     if not looked:  # without the look from outside it would be read: what is tried here can succeed
-        edits["launch/inspect.py"] = ("    stubs = {stub.path for stub in plan.stubs}\n", "    stubs = set()\n")
+        edits["launch/inspect.py"] = ("    stubs = {stub.path for stub in plan.stubs}\n", "    return\n")
     altered(box, edits=edits)
 
-    result = box.host(box.program, "-y", "--exec", "--", "cat", place)
+    result = box.host(box.program, "-y", "--exec", "--", "cat", f"{place}/id")
 
     if looked:
         assert result.returncode == 125

@@ -346,7 +346,15 @@ def test_a_hostile_file_is_refused_within_a_second(person, where, kind):
     assert os.path.basename(path) in found
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_an_empty_directory_is_the_stub_of_another_session(person, capfd):
+    # proves C21
+    os.mkdir(f"{person.project}/.claudebox.toml")
+
+    assert person.reader().project(person.project) is None
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.makedirs(f"{path}/full")])
 def test_what_is_no_file_at_all_says_nothing_in_a_project(person, make, capfd):
     # proves EXT-01, C18
     make(f"{person.project}/.claudebox.toml")

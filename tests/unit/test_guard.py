@@ -49,7 +49,7 @@ def test_what_is_missing_has_a_stand_in_that_cannot_change_either():
     stubs = project.stubs(Policy("client"), machine)
 
     assert Stub(f"{PROJECT}/.claude", "directory") in stubs
-    assert Stub(f"{PROJECT}/.mcp.json", "socket") in stubs
+    assert Stub(f"{PROJECT}/.mcp.json", "directory") in stubs
     assert Stub(f"{GIT}/commondir", "dot") in stubs
     assert not [stub for stub in stubs if stub.path in (f"{GIT}/config", f"{GIT}/hooks", f"{GIT}/modules")]
     for stub in stubs:

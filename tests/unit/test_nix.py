@@ -200,18 +200,6 @@ def test_a_dev_shell_needs_the_daemon_and_a_file_of_the_project():
         compose.make_plan(wanted.replace(network="none"), ready)
 
 
-def test_stand_ins_are_what_nix_can_copy_where_it_copies_everything():
-    # proves SEC-04
-    host = hosts.debian_with_nix(guarded=hosts.guarded(repository=False))
-
-    def kinds(made):
-        return {stub.kind for stub in compose.make_plan(Policy("exec", ("true",)), made).stubs}
-
-    assert "socket" not in kinds(host)
-    assert "socket" in kinds(host.replace(repository=hosts.REPOSITORY))
-    assert "socket" in kinds(hosts.debian(guarded=hosts.guarded(repository=False)))
-
-
 def test_versions_are_numbers():
     assert number("2.26.3") == (2, 26, 3)
     assert number("2.31.0pre20250903_abc") == (2, 31, 0)

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
@@ -22,7 +21,7 @@ from claudebox.errors import ClaudeboxError
 from claudebox.facts import broker_libraries, bubblewrap, distro, host, nix, nix_daemon, nix_location, programs, uplink
 from claudebox.facts.nix_model import Daemon, Nix
 from claudebox.files import read_small
-from claudebox.launch import start
+from claudebox.launch import live_sessions, start
 from claudebox.plan import broker, nix_access
 from claudebox.tables import agent
 
@@ -112,31 +111,14 @@ def _bubblewrap(bwrap: bubblewrap.Bubblewrap) -> Iterator[Finding]:
         )
     else:
         yield Finding("bubblewrap", "ok", f"{bwrap.path} has every option that claudebox uses")
-    if follows_links(bwrap.path):
+    if live_sessions.follows_links(bwrap.path):
         yield Finding(
             "bubblewrap and links",
             "warning",
-            "this bwrap follows links to the host while it builds a sandbox (CVE-2026-87766); claudebox puts no mount "
-            "on a path that leads through a link",
-            "bubblewrap 0.12 closes it for good",
+            "this bwrap follows links to the host while it builds a sandbox (CVE-2026-87766), so no second session is "
+            "started in a project, or above or below it, while another one is at work there",
+            "install bubblewrap 0.12 or newer, or the security update of your distribution",
         )
-
-
-def follows_links(bwrap: str) -> bool:
-    """Tell whether bwrap can be led to the host by a link in a directory that it binds (C01)."""
-    with tempfile.TemporaryDirectory() as directory:
-        victim, project = os.path.join(directory, "victim"), os.path.join(directory, "project")
-        os.mkdir(victim)
-        os.mkdir(project)
-        os.symlink(f"/oldroot{victim}", os.path.join(project, "link"))
-        subprocess.run(
-            [bwrap, "--unshare-user", "--bind", project, "/p", "--dir", "/p/link/reached", "/nonexistent"],
-            env={},
-            capture_output=True,
-            timeout=10,
-            check=False,
-        )
-        return os.path.exists(os.path.join(victim, "reached"))
 
 
 def _trial(environ: dict[str, str]) -> Finding:

@@ -80,7 +80,7 @@ class Reader:
             return None
         if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             return self._open(path, "project", shown=PROJECT_FILE)
-        if not stat.S_ISSOCK(mode):  # which is the stand-in of another session
+        if not stat.S_ISDIR(mode) or os.listdir(path):  # an empty one is the stub of another session
             console.warn(f"{PROJECT_FILE} is not a file, and says nothing")
         return None
 

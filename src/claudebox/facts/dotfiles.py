@@ -7,30 +7,28 @@ from __future__ import annotations
 
 import os
 
-from claudebox.facts.model import Guarded, Held
+from claudebox.facts.model import Guarded
+from claudebox.facts.paths import above
 from claudebox.tables.project_paths import OWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from claudebox.facts.model import Held
+
 
 def find_own_settings(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:
     """Return the files in the project that settings are read from, and the directories on the way to them."""
     inside = workdir.rstrip("/") + "/"
     guarded: dict[str, Guarded] = {}
-    held: dict[str, Held] = {}
     for path in _places(state):
         real = os.path.realpath(path)
         if not real.startswith(inside) or not os.path.exists(real):
             continue
         reason = f"claudebox reads it as {os.path.basename(state)}/{os.path.relpath(path, state)}"
         guarded[real] = Guarded(OWN, real, reason, "none", "present", _identity(real))
-        above = os.path.dirname(real)
-        while above.startswith(inside):
-            held[above] = Held(above, _identity(above))
-            above = os.path.dirname(above)
-    return tuple(guarded.values()), tuple(held.values())
+    return tuple(guarded.values()), tuple(above(guarded, workdir))
 
 
 def _places(state: str) -> Iterator[str]:

@@ -21,6 +21,8 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from claudebox.config.model import Policy
     from claudebox.facts.nix_model import Nix
     from claudebox.facts.toolchains import Found
@@ -76,6 +78,7 @@ class Host(Value):
     sockets: tuple[str, ...] = ()  # in the project and in what is mounted besides
     guarded: tuple[Guarded, ...] = ()
     leaks: tuple[Leak, ...] = ()  # files of the project that hold secrets
+    leaks_note: str = ""  # how far was searched, if not everywhere
     held: tuple[Held, ...] = ()
     client: programs.Client | None = None
     client_problem: ClaudeboxError | None = None
@@ -119,6 +122,9 @@ def read_host(policy: Policy, environ: dict[str, str]) -> Host:
     found = logins.find_login(home, instance)
     login, libraries = logins.for_broker(policy, environ, found, certificates=bool(secrets))
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
+    leaks, leaks_note = project.leaks(policy, workdir.real, repository, instance)
+    ours = [name for name, _, _ in project_paths.PROTECTED]
+    bound = sockets.find_sockets(workdir.real, [fact.real for fact in sources.values()], ours)
     return Host(
         uid=uid,
         gid=os.getgid(),
@@ -156,12 +162,11 @@ def read_host(policy: Policy, environ: dict[str, str]) -> Host:
         ),
         identity=git.read_identity(home, environ),
         repository=repository,
-        sockets=sockets.find_sockets(
-            workdir.real, [fact.real for fact in sources.values()], [name for name, _, _ in project_paths.PROTECTED]
-        ),
+        sockets=bound,
         guarded=(*protected.look(workdir.real, repository, instance), *own_files),
-        held=held,
-        leaks=project.leaks(policy, workdir.real, repository),
+        held=(*held, *paths.above(_masks(policy, leaks, bound), workdir.real)),
+        leaks=leaks,
+        leaks_note=leaks_note,
         client=client,
         client_problem=client_problem,
         sources=sources,
@@ -180,6 +185,13 @@ def read_host(policy: Policy, environ: dict[str, str]) -> Host:
         held_secrets=secrets,
         libraries=libraries,
     )
+
+
+def _masks(policy: Policy, leaks: tuple[Leak, ...], bound: tuple[str, ...]) -> Iterator[str]:
+    """Yield what will be masked: it must be found again at the same place in the next session."""
+    yield from bound
+    if policy.project_secrets == "mask":
+        yield from (leak.path for leak in leaks)
 
 
 def _own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:

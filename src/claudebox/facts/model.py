@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    StubKind = Literal["directory", "socket", "dot", "file", "none"]
+    StubKind = Literal["directory", "dot", "file", "none"]
 
 Identity = tuple[int, int]  # device and inode: what a path is, however it is spelled
 
@@ -61,6 +61,7 @@ class Leak(Value):
     path: str
     lines: tuple[int, ...]  # where, if it has lines
     shadow: bytes  # the same without them
+    identity: Identity | None = None
 
 
 class HeldSecret(Secret):

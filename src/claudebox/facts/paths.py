@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import stat
 
-from claudebox.facts.model import Hidden, PathFact
+from claudebox.facts.model import Held, Hidden, PathFact
 from claudebox.tables import host_paths
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from claudebox.facts.model import Identity
 
 _KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}
@@ -108,6 +110,22 @@ def destination(dest: str, seen: dict[str, int]) -> Destination:
         if stat.S_ISLNK(mode):
             return Destination(through_link=True)
     return Destination(exists=True, directory=stat.S_ISDIR(mode))
+
+
+def above(paths: Iterable[str], workdir: str) -> Iterator[Held]:
+    """Yield the directories between the project and these paths: who moves one of them moves what lies in it (C22)."""
+    inside = workdir.rstrip("/") + "/"
+    seen: set[str] = set()
+    for path in paths:
+        parent = os.path.dirname(path)
+        while parent.startswith(inside) and parent not in seen:
+            seen.add(parent)
+            try:
+                status = os.lstat(parent)
+            except OSError:
+                break
+            yield Held(parent, (status.st_dev, status.st_ino))
+            parent = os.path.dirname(parent)
 
 
 def claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:

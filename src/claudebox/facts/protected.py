@@ -19,21 +19,15 @@ if TYPE_CHECKING:
 
 
 def look(workdir: str, repository: Repository | None, instance: Instance) -> tuple[Guarded, ...]:
-    """Return what is there and what is missing; a stand-in of another session counts as missing."""
+    """Return what is there and what is missing; a stub of another session counts as missing."""
     before = state.recorded_stubs(instance)
     rows: dict[str, Guarded] = {}
     for row in _rows(workdir, repository):
         rows.setdefault(row.path, row)
-    stand_ins = before | state.recorded_stubs(instance)  # another session may have come or gone meanwhile
+    made = before | state.recorded_stubs(instance)  # another session may have come or gone meanwhile
     return tuple(
-        row.replace(kind="missing", identity=None) if _stood_for(row, stand_ins) else row for row in rows.values()
+        row.replace(kind="missing", identity=None) if (row.stub, row.path) in made else row for row in rows.values()
     )
-
-
-def _stood_for(row: Guarded, stand_ins: frozenset[tuple[str, str]]) -> bool:
-    if (row.stub, row.path) in stand_ins:
-        return True
-    return row.stub == "socket" and ("directory", row.path) in stand_ins  # see guard.stubs
 
 
 def _rows(workdir: str, repository: Repository | None) -> Iterator[Guarded]:

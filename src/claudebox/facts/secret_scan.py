@@ -1,6 +1,7 @@
 """Secrets in files of the project: where they are, and the same file without them.
 
-Off the launch path: imported only where a file is named like a secret, or an address of git carries a password.
+Off the launch path: imported only where a file is named like a secret, or an address of git carries a password. Every
+step is linear in the size of a file, and none recurses: who wrote it may want the launcher to hang (E16).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LIMIT = 1 << 20
-_MOST_FILES = 64
+_MOST_BYTES = 16 << 20  # of all files together; what is beyond is taken for a secret as a whole
 _BINARY = (".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk")
 _PAIR = re.compile(r"""^(\s*(?:export\s+)?["']?)([\w.\-/:@]+?)(["']?\s*(?:=|:(?=[\s"']|$))\s*)(.*)$""", re.ASCII)
 _PASSWORD = re.compile(r"(://[^/\s:@]*:)([^/\s@]+)(@)")
@@ -31,34 +32,43 @@ _HARMLESS = re.compile(
     r"https?://[^@?]*|<[^>]*>|\$\{?\w+\}?|change_?me|x+|\*+)$"
 )
 _RANDOM = re.compile(r"^(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/=_\-]{20,}$")
+_JSON = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]', re.DOTALL)  # strings, closed or not, and what stands between them
 
 
 def examine(paths: tuple[str, ...]) -> tuple[Leak, ...]:
     """Return the files that hold secrets."""
     found: list[Leak] = []
-    for path in paths[:_MOST_FILES]:
-        content = read_small(path, limit=_LIMIT)
+    left = _MOST_BYTES
+    for path in paths:
         name = os.path.basename(path).lower()
+        try:
+            status = os.lstat(path)
+        except OSError:  # it has gone
+            continue
+        identity = (status.st_dev, status.st_ino)
+        content = read_small(path, limit=_LIMIT) if left > 0 else None
         if name.endswith(_BINARY) or content is None or b"\0" in content:
             if content != b"":
-                found.append(Leak(path, (), b""))  # a key store, or too large to look at: nothing of it is shown
+                # A key store, or too large to look at: nothing of it is shown.
+                found.append(Leak(path, (), b"", identity))
             continue
+        left -= len(content)
         text = content.decode("utf-8", "surrogateescape")
-        lines = sorted({number for number, _ in _lines(text, name)})
+        lines = tuple(sorted({number for number, _ in _lines(text, name)}))
         if lines:
             shadow = _shadow(text, name, set(lines)).encode("utf-8", "surrogateescape")
-            found.append(Leak(path, tuple(lines), shadow))
+            found.append(Leak(path, lines, shadow, identity))
     return tuple(found)
 
 
 def _lines(text: str, name: str) -> Iterator[tuple[int, str]]:
     """Yield the lines that hold a secret, by the names and shapes that claudebox knows."""
-    document = _document(text)
-    if document is not None:
-        values = [json.dumps(value)[1:-1] for value in _masked(document)]
-        yield from (
-            (number, line) for number, line in enumerate(text.split("\n"), 1) if any(value in line for value in values)
-        )
+    if _is_json(text):
+        number, last = 1, 0
+        for start, end, masked in _strings(text):
+            if masked != text[start:end]:
+                number, last = number + text.count("\n", last, start), start
+                yield number, ""
         return
     for number, line in enumerate(text.split("\n"), 1):
         if "PRIVATE KEY-----" in line and "BEGIN" in line:
@@ -82,9 +92,13 @@ def _lines(text: str, name: str) -> Iterator[tuple[int, str]]:
 
 def _shadow(text: str, name: str, marked: set[int]) -> str:
     """Return the text with the same keys and harmless values."""
-    document = _document(text)
-    if document is not None:
-        return json.dumps(_plain(document), indent=2) + "\n"
+    if _is_json(text):
+        pieces: list[str] = []
+        last = 0
+        for start, end, masked in _strings(text):
+            pieces += text[last:start], masked
+            last = end
+        return "".join((*pieces, text[last:]))
     everything = name.startswith(".env") or name.endswith(".env") or ".tfvars" in name
     rows: list[str] = []
     until = ""  # the quote or the PEM line that ends a value of several lines
@@ -119,26 +133,49 @@ def _shadow(text: str, name: str, marked: set[int]) -> str:
     return "\n".join(rows)
 
 
-def _document(text: str) -> object:
-    """Return what JSON says, None if it is none."""
+def _is_json(text: str) -> bool:
     if not text.lstrip().startswith(("{", "[{", "[\n")):
-        return None
+        return False
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+        json.loads(text)
+    except ValueError:
+        return False
+    except RecursionError:  # nested deeper than any program would read
+        return True
+    return True
 
 
-def _masked(node: object, key: str = "") -> Iterator[str]:
-    """Yield the strings that a shadow replaces."""
-    if isinstance(node, dict):
-        for name, value in node.items():
-            yield from _masked(value, str(name))
-    elif isinstance(node, list):
-        for value in node:
-            yield from _masked(value, key)
-    elif isinstance(node, str) and _plain(node, key) != node:
-        yield node
+def _strings(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield where each value is that is a string, and what is shown in its place; a list inherits its key."""
+    keys = [""]
+    before: re.Match[str] | None = None  # a string that may turn out to be a key
+    for token in _JSON.finditer(text):
+        mark = token[0][0]
+        if before is not None and mark != ":":
+            yield before.start(), before.end(), _masked(before[0], keys[-1])
+        if before is not None and mark == ":":
+            keys[-1] = _decoded(before[0])
+        elif mark in "{[":
+            keys.append(keys[-1])
+        elif mark in "}]" and len(keys) > 1:
+            keys.pop()
+        before = token if mark == '"' else None
+    if before is not None:
+        yield before.start(), before.end(), _masked(before[0], keys[-1])
+
+
+def _decoded(token: str) -> str:
+    try:
+        value: str = json.loads(token)
+    except ValueError:
+        return token
+    return value
+
+
+def _masked(token: str, key: str) -> str:
+    value = _decoded(token)
+    plain = _plain(value, key)
+    return token if plain == value else json.dumps(plain)
 
 
 def _git_line(line: str) -> str:
@@ -157,12 +194,21 @@ def _value(raw: str, *, always: bool) -> tuple[str, str]:
     end = raw.find(quote, 1) if quote else -1
     if quote and end < 0:
         return quote + _shape(raw[1:]), quote
-    inner, rest = (raw[1:end], raw[end:]) if quote else re.match(r"^(.*?)(\s+#.*|[,;]?\s*)$", raw).groups()  # type: ignore[union-attr]
+    inner, rest = (raw[1:end], raw[end:]) if quote else _without_comment(raw)
     if _PASSWORD.search(inner):
         inner = _PASSWORD.sub(lambda match: match[1] + _shape(match[2]) + match[3], inner)
     elif not _HARMLESS.match(inner) or (always and len(inner) >= 4 and not inner.startswith(("http://", "https://"))):
         inner = _shape(inner)
     return quote + inner + rest, ""
+
+
+def _without_comment(raw: str) -> tuple[str, str]:
+    """Return a value without quotes, and what follows it: a comment, or blanks and a comma."""
+    at = raw.find("#")
+    while at > 0 and not raw[at - 1].isspace():
+        at = raw.find("#", at + 1)
+    inner = raw[:at].rstrip() if at > 0 else raw.rstrip().removesuffix(",").removesuffix(";")
+    return inner, raw[len(inner) :]
 
 
 def _shape(value: str) -> str:
@@ -174,16 +220,12 @@ def _shape(value: str) -> str:
     )
 
 
-def _plain(node: object, key: str = "") -> object:
-    if isinstance(node, dict):
-        return {name: _plain(value, str(name)) for name, value in node.items()}
-    if isinstance(node, list):
-        return [_plain(value, key) for value in node]
-    if isinstance(node, str) and node:
-        if _PEM.search(node):
-            return re.sub(r"(?m)^(?!-----).*$", lambda match: _shape(match[0]), node)
-        if _PASSWORD.search(node):
-            return _PASSWORD.sub(lambda match: match[1] + _shape(match[2]) + match[3], node)
-        if (name_looks_secret(key) and not _HARMLESS.match(node)) or value_looks_secret(node) or _RANDOM.match(node):
-            return _shape(node)
-    return node
+def _plain(value: str, key: str) -> str:
+    """Return what is shown in place of a value of this name."""
+    if _PEM.search(value):
+        return re.sub(r"(?m)^(?!-----).*$", lambda match: _shape(match[0]), value)
+    if _PASSWORD.search(value):
+        return _PASSWORD.sub(lambda match: match[1] + _shape(match[2]) + match[3], value)
+    if (name_looks_secret(key) and not _HARMLESS.match(value)) or value_looks_secret(value) or _RANDOM.match(value):
+        return _shape(value)
+    return value

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_small
+from claudebox.files import open_beneath, read_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from claudebox.facts.model import Identity
-    from claudebox.plan.model import Plan
+    from claudebox.plan.model import Mount, Plan
 
 _PATIENCE = 30.0
+_PATH = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _DROPPED = "run `claudebox --check`; bwrap may be a wrapper that drops options"
 
 
@@ -47,25 +49,58 @@ def confinement(payload: int, plan: Plan) -> int:
 def mounts(payload: int, plan: Plan, standing: Mapping[str, Identity]) -> None:
     """See that what was bound by name is what was examined: another session may replace things meanwhile (C10, C21).
 
-    What stands in for a missing path was made after the plan; `standing` tells what was made.
+    What stands in for a missing path was made after the plan; `standing` tells what was made. What is masked must show
+    the mask, and cover the very file that was looked at.
     """
     stubs = {stub.path for stub in plan.stubs}
-    for mount in plan.mounts:
-        if mount.kind not in ("bind", "ro-bind") or (mount.pinned is not None and plan.pin):
-            continue  # a pinned one was bound by descriptor
-        if mount.pinned is None and mount.dest not in stubs:
-            continue
-        wanted = mount.pinned or standing.get(mount.dest)
-        if wanted is None or _identity(f"/proc/{payload}/root{mount.dest}") != wanted:
-            raise ClaudeboxError(f"`{mount.source}` was replaced by something else while the sandbox was being built")
-
-
-def _identity(path: str) -> Identity | None:
+    root = os.open(f"/proc/{payload}/root", _PATH)
     try:
-        status = os.lstat(path)
+        for mount in plan.mounts:
+            if mount.kind in ("mask", "shadow") and mount.role == "masked":
+                _see_mask(root, mount)
+            elif mount.kind in ("bind", "ro-bind") and (mount.pinned is None or not plan.pin):
+                # A pinned one was bound by descriptor.
+                wanted = mount.pinned or standing.get(mount.dest)
+                if wanted is None and mount.dest not in stubs:
+                    continue
+                inside = _look(root, mount.dest)
+                if inside is None or (inside.st_dev, inside.st_ino) != wanted:
+                    raise ClaudeboxError(
+                        f"`{mount.source}` was replaced by something else while the sandbox was being built"
+                    )
+    finally:
+        os.close(root)
+
+
+def _see_mask(root: int, mount: Mount) -> None:
+    """See that a file is covered inside, and that nothing else lies under its name by now."""
+    inside = _look(root, mount.dest)
+    if inside is None:
+        masked = False
+    elif mount.kind == "mask":
+        masked = stat.S_ISCHR(inside.st_mode)
+    else:
+        masked = inside.st_size == len(mount.content) and (inside.st_dev, inside.st_ino) != mount.pinned
+    if masked and mount.pinned is not None:
+        outside = os.lstat(mount.dest)
+        masked = (outside.st_dev, outside.st_ino) == mount.pinned
+    if not masked:
+        raise ClaudeboxError(f"`{mount.dest}` was replaced by something else while it was being masked")
+
+
+def _look(root: int, path: str) -> os.stat_result | None:
+    """Return what is at a path inside, reached through no link."""
+    above, _, name = path.strip("/").rpartition("/")
+    try:
+        parent = open_beneath(root, above)
     except OSError:
         return None
-    return status.st_dev, status.st_ino
+    try:
+        return os.lstat(name, dir_fd=parent)
+    except OSError:
+        return None
+    finally:
+        os.close(parent)
 
 
 def _status(process: int) -> dict[str, str]:

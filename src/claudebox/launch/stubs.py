@@ -1,7 +1,8 @@
-"""Stand-ins in the project: made before a session, taken away after the last one, whatever happened in between.
+"""Stubs in the project: made before a session, taken away after the last one, whatever happened in between.
 
-Each is written down before it is made. A lock that all sessions of a project share tells whether one of them is still
-alive; the first that finds nobody clears away what a killed one has left (C21).
+Each is written down before it is made, with the device and inode of the directory that it is made in. A lock that all
+sessions of a project share tells whether one of them is still alive; the first that finds nobody clears away what a
+killed one has left (C21). No link is followed on the way to a stub, neither then nor later (C31).
 """
 
 from __future__ import annotations
@@ -11,47 +12,61 @@ import os
 import stat
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_at, replace_file
-from claudebox.state import STUBS, STUBS_LIMIT, parse_stubs
+from claudebox.files import open_beneath, read_at, replace_file
+from claudebox.launch.live_sessions import Presence
+from claudebox.state import STUBS, STUBS_LIMIT, StubEntry, parse_stubs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.facts.model import Identity
-    from claudebox.plan.model import Stub
+    from claudebox.plan.model import Plan, Stub
     from claudebox.state import Instance
 
+_MASKED = "masked"
 _CONTENT = {"dot": b".\n", "file": b""}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_UMASK = 0o022
 
 
 class Session:
     """A session of a project, counted among those that are alive."""
 
     def __init__(self, instance: Instance) -> None:
+        self._presence = Presence(instance.state)
         self._directory = os.open(instance.directory, _DIRECTORY)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._lock = os.open("sessions", flags, 0o600, dir_fd=self._directory)
+        os.fchmod(self._lock, 0o600)  # whatever the umask is
+        self._roots: dict[tuple[str, str], int] = {}  # of this session, found again even if they are moved meanwhile
 
-    def begin(self, stubs: Iterable[Stub]) -> dict[str, Identity]:
-        """Join the sessions that are alive, make sure that every stand-in is there, and return which they are."""
+    def begin(self, plan: Plan) -> dict[str, Identity]:
+        """Join the sessions that are alive, make sure that every stub is there, and return which they are."""
+        before = os.umask(_UMASK)  # with another, what is made could not be opened again
+        try:
+            return self._begin(plan)
+        finally:
+            os.umask(before)
+
+    def _begin(self, plan: Plan) -> dict[str, Identity]:
+        self._presence.enter(plan)
         if self._alone():
             self._clear()
         fcntl.flock(self._lock, fcntl.LOCK_SH)
-        wanted = list(stubs)
-        known = self._known()
-        new = [stub for stub in wanted if (stub.kind, stub.path) not in known]
-        if new:
-            self._record(known | {(stub.kind, stub.path) for stub in new})
-        return {stub.path: _make(stub) for stub in wanted}
+        self._remember(plan)
+        entries = [_entry(stub, plan) for stub in plan.stubs]
+        known = frozenset(self._known())
+        self._record(entry for entry in entries if entry not in known)
+        return {entry.path: _make(entry, self._root(entry)) for entry in entries}
 
     def end(self) -> None:
         """Leave, and clear away if nobody is left."""
         if self._alone():
             self._clear()
-        os.close(self._lock)
-        os.close(self._directory)
+        for descriptor in (self._lock, self._directory, *self._roots.values()):
+            os.close(descriptor)
+        self._presence.leave()
 
     def _alone(self) -> bool:
         try:
@@ -62,74 +77,105 @@ class Session:
 
     def _clear(self) -> None:
         # What stands in another comes first: a directory goes away only when it is empty.
-        for kind, path in sorted(self._known(), key=lambda entry: -len(entry[1])):
-            _remove(kind, path)
+        for entry in sorted(self._known(), key=lambda entry: -len(entry.path)):
+            try:
+                root = self._root(entry)
+            except (OSError, ClaudeboxError):
+                continue
+            _remove(entry, root)
         try:
             os.unlink(STUBS, dir_fd=self._directory)
         except FileNotFoundError:
             pass
 
-    def _known(self) -> frozenset[tuple[str, str]]:
+    def _root(self, entry: StubEntry) -> int:
+        """Open the directory in which stubs are made: the very one that was examined, under whatever name."""
+        key = (entry.root, entry.identity)
+        if key not in self._roots:
+            descriptor = os.open(entry.root, _DIRECTORY)
+            status = os.fstat(descriptor)
+            if f"{status.st_dev}:{status.st_ino}" != entry.identity:
+                os.close(descriptor)
+                raise ClaudeboxError(f"`{entry.root}` was replaced by something else since it was examined")
+            self._roots[key] = descriptor
+        return self._roots[key]
+
+    def _known(self) -> Iterable[StubEntry]:
         return parse_stubs(read_at(self._directory, STUBS, limit=STUBS_LIMIT) or b"")
 
-    def _record(self, entries: Iterable[tuple[str, str]]) -> None:
-        lines = (os.fsencode(f"{kind} {path}\0") for kind, path in sorted(entries))
-        replace_file(self._directory, STUBS, b"".join(lines))
+    def _record(self, entries: Iterable[StubEntry]) -> None:
+        """Append: another session may do the same at this moment."""
+        content = b"".join(
+            os.fsencode(f"\0\0{entry.kind}\0{entry.root}\0{entry.identity}\0{entry.relative}\0") for entry in entries
+        )
+        if not content:
+            return
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        journal = os.open(STUBS, flags, 0o600, dir_fd=self._directory)
+        try:
+            os.write(journal, content)
+        finally:
+            os.close(journal)
+
+    def _remember(self, plan: Plan) -> None:
+        """Write down what is masked, so that the next session finds it again wherever it was moved."""
+        masked = sorted(mount.pinned for mount in plan.mounts if mount.kind == "shadow" and mount.pinned is not None)
+        content = b"".join(b"%d %d\n" % identity for identity in masked)
+        if content and content != read_at(self._directory, _MASKED, limit=STUBS_LIMIT):
+            replace_file(self._directory, _MASKED, content)
 
 
-def _make(stub: Stub) -> Identity:
-    parent, name = os.path.split(stub.path)
+def _entry(stub: Stub, plan: Plan) -> StubEntry:
+    """Return what is written down: the stub, and the writable directory that it lies in, which was examined."""
+    roots = [mount for mount in plan.mounts if mount.kind == "bind" and mount.role == "project" and mount.pinned]
+    around = [mount for mount in roots if stub.path.startswith(mount.dest.rstrip("/") + "/")]
+    root = max(around, key=lambda mount: len(mount.dest))
+    device, inode = root.pinned  # type: ignore[misc]  # looked at above
+    return StubEntry(stub.kind, root.dest, f"{device}:{inode}", stub.path[len(root.dest.rstrip("/")) + 1 :])
+
+
+def _make(entry: StubEntry, root: int) -> Identity:
+    parent, name = os.path.split(entry.relative)
     try:
-        directory = os.open(parent, _DIRECTORY)
+        directory = open_beneath(root, parent)
     except OSError as error:
-        raise ClaudeboxError(f"`{stub.path}` cannot be protected: {error.strerror}") from None
+        raise ClaudeboxError(f"`{entry.path}` cannot be protected: {error.strerror}") from None
     try:
-        if stub.kind == "directory":
+        if entry.kind == "directory":
             os.mkdir(name, 0o755, dir_fd=directory)
-        elif stub.kind == "socket":
-            _make_socket(name, directory)
         else:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(name, flags, 0o644, dir_fd=directory)
-            os.write(descriptor, _CONTENT[stub.kind])
+            os.write(descriptor, _CONTENT[entry.kind])
             os.close(descriptor)
     except FileExistsError:
         pass
     except OSError as error:
+        os.close(directory)
         raise ClaudeboxError(
-            f"`{stub.path}` does not exist and cannot be kept from being created: {error.strerror}",
+            f"`{entry.path}` does not exist and cannot be kept from being created: {error.strerror}",
             hint=f"create it, or open it with `--allow {name}`",
         ) from None
+    try:
+        status = os.lstat(name, dir_fd=directory)
     finally:
         os.close(directory)
-    status = os.lstat(stub.path)
     if stat.S_ISLNK(status.st_mode):
-        raise ClaudeboxError(f"`{stub.path}` became a link while it was being protected")
+        raise ClaudeboxError(f"`{entry.path}` became a link while it was being protected")
     return status.st_dev, status.st_ino
 
 
-def _make_socket(name: str, directory: int) -> None:
-    """Make a socket, or an empty directory where the filesystem knows no sockets; git sees neither."""
+def _remove(entry: StubEntry, root: int) -> None:
+    """Take a stub away if it is still just that."""
+    parent, name = os.path.split(entry.relative)
     try:
-        os.mknod(name, stat.S_IFSOCK | 0o600, dir_fd=directory)
-    except FileExistsError:
-        raise
-    except OSError:
-        os.mkdir(name, 0o755, dir_fd=directory)
-
-
-def _remove(kind: str, path: str) -> None:
-    """Take a stand-in away if it is still just that."""
-    parent, name = os.path.split(path)
-    try:
-        directory = os.open(parent, _DIRECTORY)
+        directory = open_beneath(root, parent)
     except OSError:
         return
     try:
-        mode = os.lstat(name, dir_fd=directory).st_mode
-        if kind in ("directory", "socket") and stat.S_ISDIR(mode):
+        if entry.kind == "directory":
             os.rmdir(name, dir_fd=directory)
-        elif (kind == "socket" and stat.S_ISSOCK(mode)) or (kind in _CONTENT and _is_ours(kind, directory, name)):
+        elif _is_ours(entry.kind, directory, name):
             os.unlink(name, dir_fd=directory)
     except OSError:  # somebody has put something into it: it is theirs now
         return
@@ -138,6 +184,6 @@ def _remove(kind: str, path: str) -> None:
 
 
 def _is_ours(kind: str, directory: int, name: str) -> bool:
-    """Tell whether a file has what we write into it, or the beginning: who was killed in between wrote nothing."""
+    """Return whether a file has what we write into it, or the beginning: who was killed in between wrote nothing."""
     content = read_at(directory, name)
     return content is not None and _CONTENT[kind].startswith(content)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 _MAKING = {
     "directory": "mkdir {}",
-    "socket": "python3 -c 'import os, stat, sys; os.mknod(sys.argv[1], stat.S_IFSOCK | 0o600)' {}",
     "dot": "echo . >{}",
     "file": ": >{}",
 }

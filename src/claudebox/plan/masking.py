@@ -22,11 +22,14 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
         return
     for leak in host.leaks:
         reason = "a shadow: the same with harmless values"
-        yield Mount(leak.path, "shadow", reason, content=leak.shadow, mode=0o644, role="masked")
+        content, pinned = leak.shadow, leak.identity
+        yield Mount(leak.path, "shadow", reason, content=content, mode=0o644, pinned=pinned, role="masked")
 
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
     """Name files and lines, never values."""
+    if host.leaks_note:
+        yield f"the search for secrets in the project: {host.leaks_note}"
     if not host.leaks:
         return
     named = ", ".join(_place(leak, host.workdir.real) for leak in host.leaks[:_FILES])

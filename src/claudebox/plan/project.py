@@ -2,8 +2,8 @@
 
 A file that git, an editor or the host's own client executes or obeys is a weapon in the hands of whoever writes it.
 *Protected* ones cannot change from inside; *reported* ones may, and the person is told at the end. A protected path
-that does not exist cannot be created either: something harmless that git does not see stands in its place while a
-session runs, an empty directory or a socket that nobody answers.
+that does not exist cannot be created either: an empty directory, which git does not see and no tool trips over, stands
+in its place while a session runs, whether it would be a directory or a file.
 """
 
 from __future__ import annotations
@@ -57,10 +57,7 @@ def _ignored(closed: tuple[Guarded, ...], host: Host) -> Iterator[Mount]:
 def stubs(policy: Policy, host: Host) -> tuple[Stub, ...]:
     """Return what stands in for missing protected paths."""
     missing = (guarded for guarded in _closed(policy, host) if guarded.kind == "missing")
-    # Nix copies a project that is no repository as a whole, and knows no sockets.
-    whole = host.nix is not None and host.repository is None
-    kinds = {"socket": "directory"} if whole else {}
-    return tuple(Stub(guarded.path, kinds.get(guarded.stub, guarded.stub)) for guarded in missing)  # type: ignore[arg-type]
+    return tuple(Stub(guarded.path, guarded.stub) for guarded in missing)
 
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:

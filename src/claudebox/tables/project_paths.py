@@ -12,12 +12,12 @@ OWN = "claudebox"  # settings of the person that lie in the project; nothing ope
 # In the project: path, what stands in if it is missing, why. The name is also what `--allow` takes.
 PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
     (".claude", "directory", "the host's own claude runs hooks and commands from here"),
-    (".mcp.json", "socket", "the host's own claude starts these servers"),
+    (".mcp.json", "directory", "the host's own claude starts these servers"),
     (".vscode", "directory", "the editor runs tasks and programs named here"),
     (".idea", "directory", "the editor runs programs named here"),
     (".devcontainer", "directory", "the editor runs commands named here"),
-    (".devcontainer.json", "socket", "the editor runs commands named here"),
-    (".claudebox.toml", "socket", "claudebox reads it"),
+    (".devcontainer.json", "directory", "the editor runs commands named here"),
+    (".claudebox.toml", "directory", "claudebox reads it"),
 )
 
 # In a git directory. `commondir` would redirect all the others (D06); git takes `.` for "here".

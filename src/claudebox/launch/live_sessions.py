@@ -1,0 +1,144 @@
+"""The sessions that are alive, and what each of them can write.
+
+bwrap before 0.12 resolves the place of a mount by name, and follows links while it does. Whoever can write there at
+that moment can lead it out of the sandbox, so no sandbox with mounts in a directory is built by such a bwrap while
+another session can write to that directory, to one above or to one below (C30).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from claudebox.errors import ClaudeboxError
+from claudebox.files import read_at
+from claudebox.state import open_state
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.facts.model import Identity
+    from claudebox.plan.model import Mount, Plan
+
+    Lineage = tuple[Identity, ...]  # a directory and those above it
+
+_DIRECTORY = "live"
+_LOCK = "lock"
+_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Presence:
+    """One entry, held by a lock for as long as the launcher lives."""
+
+    def __init__(self, state: str) -> None:
+        self._directory = open_state(state, _DIRECTORY)
+        self._name = f"{os.getpid()}.{time.monotonic_ns()}"
+        self._entry = -1
+
+    def enter(self, plan: Plan) -> None:
+        """Write down what this session can write; refuse if another could interfere with its set-up."""
+        written = [mount for mount in plan.mounts if mount.kind == "bind" and mount.role != "pin"]
+        lineages = {mount.dest: _lineage(mount.source) for mount in written}
+        endangered = [lineages[mount.dest] for mount in written if _is_built_upon(mount, plan)]
+        lock = os.open(_LOCK, _FILE, 0o600, dir_fd=self._directory)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for workdir, others in self._others():
+                if _overlap(endangered, others) and follows_links(plan.bwrap):
+                    raise ClaudeboxError(
+                        f"another session is at work in `{workdir}`, and `{plan.bwrap}` is too old to build a sandbox "
+                        "beside it: it could be led out of the project",
+                        hint="update bubblewrap to 0.12 or newer, or wait for the end of that session",
+                    )
+            self._entry = os.open(self._name, _FILE | os.O_TRUNC, 0o600, dir_fd=self._directory)
+            fcntl.flock(self._entry, fcntl.LOCK_EX)
+            rows = (" ".join(f"{device}:{inode}" for device, inode in lineage) for lineage in lineages.values())
+            os.write(self._entry, os.fsencode("\0".join((plan.workdir, *rows))))
+        finally:
+            os.close(lock)
+
+    def leave(self) -> None:
+        """Take the entry away."""
+        if self._entry >= 0:
+            try:
+                os.unlink(self._name, dir_fd=self._directory)
+            except FileNotFoundError:
+                pass
+            os.close(self._entry)
+        os.close(self._directory)
+
+    def _others(self) -> Iterator[tuple[str, list[Lineage]]]:
+        """Yield where the other sessions are and what they can write; entries of dead ones go away."""
+        for name in os.listdir(self._directory):
+            if name == _LOCK or not self._is_alive(name):
+                continue
+            workdir, *rows = os.fsdecode(read_at(self._directory, name, limit=1 << 20) or b"").split("\0")
+            yield workdir, [tuple(_identity(word) for word in row.split()) for row in rows if row]
+
+    def _is_alive(self, name: str) -> bool:
+        try:
+            entry = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(entry, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            os.unlink(name, dir_fd=self._directory)
+        except BlockingIOError:
+            return True
+        except FileNotFoundError:
+            return False
+        finally:
+            os.close(entry)
+        return False
+
+
+def _identity(word: str) -> Identity:
+    device, _, inode = word.partition(":")
+    return int(device), int(inode)
+
+
+def _lineage(path: str) -> Lineage:
+    found = []
+    path = os.path.realpath(path)
+    while True:
+        try:
+            status = os.stat(path)
+        except OSError:  # not made yet, so nobody else can write to it
+            return ()
+        found.append((status.st_dev, status.st_ino))
+        if path == "/":
+            return tuple(found)
+        path = os.path.dirname(path)
+
+
+def _is_built_upon(mount: Mount, plan: Plan) -> bool:
+    below = mount.dest.rstrip("/") + "/"
+    return any(other.dest.startswith(below) for other in plan.mounts)
+
+
+def _overlap(ours: list[Lineage], theirs: list[Lineage]) -> bool:
+    return any(one and other and (one[0] in other or other[0] in one) for one in ours for other in theirs)
+
+
+def follows_links(bwrap: str) -> bool:
+    """Return whether bwrap can be led to the host by a link in a directory that it binds (C01, CVE-2026-87766).
+
+    Tried, because distributions mend old versions. One that cannot be tried counts as one that does.
+    """
+    import subprocess  # noqa: PLC0415 - only beside another session, and for `--check`
+    import tempfile  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as directory:
+        victim, project = os.path.join(directory, "victim"), os.path.join(directory, "project")
+        os.mkdir(victim)
+        os.mkdir(project)
+        os.symlink(f"/oldroot{victim}", os.path.join(project, "link"))
+        options = ("--unshare-user", "--bind", project, "/p", "--dir", "/p/plain", "--dir", "/p/link/reached")
+        try:
+            subprocess.run([bwrap, *options, "/nonexistent"], env={}, capture_output=True, timeout=10, check=False)
+        except (OSError, subprocess.SubprocessError):
+            return True
+        tried = os.path.exists(os.path.join(project, "plain"))
+        return not tried or os.path.exists(os.path.join(victim, "reached"))

@@ -1,0 +1,211 @@
+"""Two sessions in one tree: an old bwrap would resolve places of mounts where the first agent can plant links."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.conftest import need
+from tests.sandbox import repositories
+from tests.sandbox.test_stand_ins import entries, journal, wait_for
+
+from claudebox.launch import live_sessions
+
+OLD = "/usr/bin/bwrap"
+WAIT = "touch up; while test -e up; do sleep 0.02; done"
+
+
+@pytest.fixture
+def old() -> None:
+    """Need a bwrap that follows links, to see that it is not used beside another session."""
+    need(live_sessions.follows_links(OLD), "bwrap that follows links")
+
+
+def test_what_follows_links_is_found_by_trying(old, new_bwrap, tmp_path):
+    # proves C30, C01
+    assert not live_sessions.follows_links(new_bwrap)
+    useless = tmp_path / "bwrap"
+    useless.write_text("#!/bin/sh\nexit 1\n")
+    useless.chmod(0o755)
+    assert live_sessions.follows_links(str(useless))
+    assert live_sessions.follows_links(f"{tmp_path}/missing")
+
+
+@pytest.mark.parametrize("where", [".", "sub/deep", ".."])
+def test_an_old_bwrap_builds_nothing_beside_a_session_of_the_same_tree(box, background, old, where):
+    # proves C30
+    outer = box.mkdir(f"{box.base}/outer")
+    box.project = box.mkdir(f"{outer}/project")
+    box.mkdir("sub/deep")
+    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
+    wait_for(f"{box.project}/up")
+    second = os.path.normpath(os.path.join(box.project, where))
+    beside = box.mkdir(f"{box.base}/beside")
+
+    refused = box.run("echo", "started", cwd=second)
+    unrelated = box.run("echo", "started", cwd=beside)
+    os.unlink(f"{box.project}/up")
+    session.communicate(timeout=20)
+    afterwards = box.run("echo", "started", cwd=second)
+
+    assert (refused.returncode, refused.stdout) == (125, "")
+    assert f"another session is at work in `{box.project}`" in refused.stderr
+    assert "update bubblewrap to 0.12" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert [unrelated.stdout, afterwards.stdout] == ["started\n"] * 2
+    assert journal(box) == []
+
+
+def test_a_new_bwrap_builds_beside_any_session(box, background, altered, new_bwrap):
+    # proves C30
+    altered(box, bwrap=new_bwrap)
+    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
+    wait_for(f"{box.project}/up")
+    second = box.run("echo", "started")
+    os.unlink(f"{box.project}/up")
+    session.communicate(timeout=20)
+
+    assert second.stdout == "started\n", second.stderr
+
+
+def test_a_killed_session_stands_in_nobodys_way(box, background, old):
+    # proves C30, E10
+    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", "touch up; sleep 60")
+    wait_for(f"{box.project}/up")
+    session.send_signal(signal.SIGKILL)
+    session.wait()
+
+    assert box.run("echo", "started").stdout == "started\n"
+    assert [name for name in os.listdir(f"{box.home}/.claudebox/live") if name != "lock"] == []
+
+
+def test_worktrees_share_the_clients_directory_and_nothing_is_mounted_in_it_meanwhile(box, background, old):
+    # proves C30
+    box.write(f"{box.home}/.claude/agents/one.md", "from the host")
+    checkout = repositories.make(box)
+    checkout.sh("git worktree add -q ../one; git worktree add -q ../two")
+    box.project = f"{box.base}/one"
+    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
+    wait_for(f"{box.project}/up")
+    plain = box.run("echo", "started", cwd=f"{box.base}/two")
+    inherited = box.run("echo", "started", flags=("--inherit", "agents"), cwd=f"{box.base}/two")
+    os.unlink(f"{box.project}/up")
+    session.communicate(timeout=20)
+    later = box.run("echo", "started", flags=("--inherit", "agents"), cwd=f"{box.base}/two")
+
+    assert plain.stdout == later.stdout == "started\n", plain.stderr
+    assert inherited.returncode == 125
+    assert "another session is at work" in inherited.stderr
+
+
+def test_what_a_session_can_write_besides_its_project_counts(box, background, old):
+    # proves C30
+    other = box.mkdir(f"{box.base}/other")
+    session = background(box, box.program, "-y", "--mount-rw", other, "--exec", "--", "sh", "-c", WAIT)
+    wait_for(f"{box.project}/up")
+    refused = box.run("echo", "started", cwd=other)
+    os.unlink(f"{box.project}/up")
+    session.communicate(timeout=20)
+
+    assert refused.returncode == 125
+    assert "another session is at work" in refused.stderr
+
+
+def test_the_check_recommends_an_update(user_box, altered, old, new_bwrap):
+    # proves C30, UX-05
+    def finding() -> dict[str, str]:
+        found = json.loads(user_box.claudebox("--check", "--json").stdout)["findings"]
+        return next((row for row in found if row["name"] == "bubblewrap and links"), {})
+
+    assert finding()["status"] == "warning"
+    assert "0.12" in finding()["remedy"]
+    altered(user_box, bwrap=new_bwrap)
+    assert finding() == {}
+
+
+def test_stubs_are_taken_away_in_the_project_and_nowhere_else(box, background):
+    # proves C31, C21
+    box.project = box.mkdir(f"{box.base}/up/project")
+    before = {entry.partition(" ")[2] for entry in entries(box.project)}
+    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
+    wait_for(f"{box.project}/up")
+    for name in (".claude", ".vscode"):
+        box.mkdir(f"{box.base}/victim/project/{name}")
+    os.rename(f"{box.base}/up", f"{box.base}/moved")
+    os.symlink(f"{box.base}/victim", f"{box.base}/up")
+    os.unlink(f"{box.base}/moved/project/up")
+    output, _ = session.communicate(timeout=20)
+
+    assert session.returncode == 0, output
+    assert sorted(os.listdir(f"{box.base}/victim/project")) == [".claude", ".vscode"]
+    assert {entry.partition(" ")[2] for entry in entries(f"{box.base}/moved/project")} == before
+
+
+@pytest.mark.parametrize("swapped", ["project", "up"])
+def test_what_a_killed_session_left_is_not_looked_for_behind_a_link(box, background, swapped):
+    # proves C31
+    box.project = box.mkdir(f"{box.base}/up/project")
+    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", "touch up; sleep 60")
+    wait_for(f"{box.project}/up")
+    session.send_signal(signal.SIGKILL)
+    session.wait()
+    (state,) = Path(box.home, ".claudebox/instances").iterdir()
+    left = (state / "stubs").read_bytes()
+    for name in (".claude", ".vscode"):
+        box.mkdir(f"{box.base}/victim/project/{name}")
+    place, target = (box.project, "victim/project") if swapped == "project" else (f"{box.base}/up", "victim")
+    os.rename(place, f"{place}-moved")
+    os.symlink(f"{box.base}/{target}", place)
+    # Another checkout of the same repository has the same state; here the journal is handed over by hand.
+    box.project = box.mkdir(f"{box.base}/other")
+    box.run("true")
+    (other,) = (path for path in Path(box.home, ".claudebox/instances").iterdir() if path != state)
+    (other / "stubs").write_bytes(left)
+    os.chown(other / "stubs", box.account.uid, box.account.gid)
+    assert box.run("true").returncode == 0
+
+    assert not (other / "stubs").exists()
+    assert sorted(os.listdir(f"{box.base}/victim/project")) == [".claude", ".vscode"]
+
+
+def test_two_launches_at_once_lose_no_entry_of_the_journal(box, background, altered, new_bwrap):
+    # proves C21
+    altered(box, bwrap=new_bwrap)
+    checkout = repositories.make(box)
+    trees = [f"tree{number}" for number in range(6)]
+    checkout.sh("; ".join(f"git worktree add -q ../{tree}" for tree in trees))
+    before = {tree: entries(f"{box.base}/{tree}") for tree in trees}
+    sessions = [
+        background(
+            box, box.program, "-y", "--exec", "--", "sh", "-c", "touch /tmp/x; sleep 60", cwd=f"{box.base}/{tree}"
+        )
+        for tree in trees
+    ]
+    for tree in trees:
+        wait_for(f"{box.base}/{tree}/.vscode")
+    (state,) = Path(box.home, ".claudebox/instances").iterdir()
+    recorded = (state / "stubs").read_bytes()
+    for session in sessions:
+        session.send_signal(signal.SIGKILL)
+    for session in sessions:
+        session.wait()
+    for tree in trees:
+        assert f"{box.base}/{tree}\0".encode() in recorded
+    assert box.run("true", cwd=f"{box.base}/{trees[0]}").returncode == 0
+    assert {tree: entries(f"{box.base}/{tree}") for tree in trees} == before
+
+
+@pytest.mark.parametrize("umask", ["777", "077", "000"])
+def test_a_strange_umask_leaves_nothing_behind(box, umask):
+    # proves C21, E08
+    before = entries(box.project)
+    script = f'umask {umask}; "$0" -y --exec -- sh -c "umask; mkdir .claude/x || echo kept"'
+    result = box.host("sh", "-c", script, box.program)
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == [f"0{umask}", "kept"]
+    assert entries(box.project) == before
+    assert box.run("echo", "again").stdout == "again\n"
