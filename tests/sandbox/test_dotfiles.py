@@ -55,7 +55,7 @@ def test_the_cache_and_the_approvals_are_never_visible_inside(box):
     # proves EXT-01, E05
     box.write(f"{box.home}/.claudebox/config.toml", 'network = "none"\n')
     box.sh("true")
-    assert os.listdir(f"{box.home}/.claudebox/cache")
+    assert os.listdir(f"{box.home}/.claudebox/config-cache")
 
     assert "No such file" in box.sh(f"ls {box.home}/.claudebox 2>&1").stdout
-    assert box.sh("true", cwd=f"{box.home}/.claudebox/cache").returncode == 125
+    assert box.sh("true", cwd=f"{box.home}/.claudebox/config-cache").returncode == 125
