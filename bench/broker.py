@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox.launch.broker import Companion  # noqa: E402
+from claudebox.launch.broker import BrokerSidecar  # noqa: E402
 from claudebox.plan.model import ApiConfig, Broker, Endpoint, Trust  # noqa: E402
 from claudebox.tables import agent  # noqa: E402
 
@@ -234,13 +234,13 @@ def broker(port: int, certificate: str) -> Iterator[tuple[str, int]]:
         trust=Trust(certificate),
     )
     libraries = tuple(path for path in sys.path if os.path.isdir(f"{path}/h11"))
-    companion = Companion(Broker(config, libraries=libraries, sockets=("model_api",)))
-    companion.open()
+    sidecar = BrokerSidecar(Broker(config, libraries=libraries, sockets=("model_api",)))
+    sidecar.open()
     try:
-        companion.begin()
-        yield companion.sources()["model_api"], companion._process  # noqa: SLF001
+        sidecar.begin()
+        yield sidecar.sources()["model_api"], sidecar._process  # noqa: SLF001
     finally:
-        for note in companion.finish():
+        for note in sidecar.finish():
             print(note, file=sys.stderr)
 
 

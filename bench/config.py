@@ -66,7 +66,7 @@ class Case:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(content)
-        reader = files.Reader(self._home)
+        reader = files.SettingsReader(self._home)
         source = reader.project(self._project)
         assert source is not None
         layer = reader.layer(source)
@@ -75,7 +75,7 @@ class Case:
         wide = tuple(change.text for change in trust.changes(before, after) if change.widens)
         assert wide
         path = os.path.realpath(source.path)
-        trust.approve(trust.Request(f"{self._home}/.claudebox", path, source.digest, layer), wide)
+        trust.approve(trust.TrustRequest(f"{self._home}/.claudebox", path, source.digest, layer), wide)
 
     def run(self) -> tuple[float, float]:
         """Launch once and return the milliseconds that passed, and those that were computed."""

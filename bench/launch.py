@@ -163,7 +163,7 @@ def _bare(name: str, base: str, installed: str, argv: Sequence[str], environ: di
     os.chdir(twin)
     Case("the first launch", (installed, *PAYLOAD), environ).run()  # makes the state of this project
     wishes = policy.decide_policy(settings.read_settings(argv, environ), home=environ["HOME"], workdir=twin)
-    facts = host.read_host(wishes, environ).replace(terminal=host.Terminal())
+    facts = host.read_host(wishes, environ).replace(terminal=host.TerminalFact())
     made = compose.make_plan(wishes, facts).replace(gate=())
     Session(facts.instance).begin(made)
     prepared = start.prepare(made)

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from claudebox.config.files import Reader
+    from claudebox.config.files import SettingsReader
     from claudebox.config.model import Policy
     from claudebox.config.settings import Settings
     from claudebox.facts.host import Host
@@ -54,7 +54,7 @@ def read_flags(argv: list[str]) -> Settings:
 
 def read_settings(
     flags: Settings, environ: dict[str, str], *, approve: Callable[[Iterable[str]], bool] | None = None
-) -> tuple[Settings, Reader | None]:
+) -> tuple[Settings, SettingsReader | None]:
     """Return the settings of a launch here, and the reader of files where there are any."""
     from claudebox.config import settings as table  # noqa: PLC0415
     from claudebox.facts import host  # noqa: PLC0415
@@ -68,7 +68,7 @@ def read_settings(
         return settings, None
     from claudebox.config import files  # noqa: PLC0415 - only where there is one
 
-    reader = files.Reader(home)
+    reader = files.SettingsReader(home)
     return files.apply(flags, environ, reader, workdir=host.current_directory(), approve=approve), reader
 
 
@@ -115,7 +115,7 @@ def _show(planned: Planned) -> int:
     return 0
 
 
-def _play(planned: Planned, files: Reader | None, environ: dict[str, str]) -> int:
+def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str]) -> int:
     """Show the plan, ask, start it, and stay until its end."""
     from claudebox.launch import start  # noqa: PLC0415
     from claudebox.plan import claude_code, explain  # noqa: PLC0415
@@ -197,8 +197,8 @@ def launch(
     finally:
         stubs.end()
     terminal.restore(abnormal=status > 128)
-    for companion in sandbox.companions:
-        for note in companion.finish():
+    for sidecar in sandbox.sidecars:
+        for note in sidecar.finish():
             console.note(note)
     return status
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from claudebox.launch.broker import Companion
+from claudebox.launch.broker import BrokerSidecar
 from claudebox.plan.model import ApiConfig, Broker, Endpoint, Trust
 from claudebox.tables import agent
 
@@ -147,7 +147,7 @@ def upstream(certificate):
 
 
 @contextlib.contextmanager
-def running(port: int, certificate: str = "", **changes: object) -> Iterator[Companion]:
+def running(port: int, certificate: str = "", **changes: object) -> Iterator[BrokerSidecar]:
     """Run a broker; `changes` are parts of the configuration of its service."""
     config = ApiConfig(
         Endpoint("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port),
@@ -155,13 +155,13 @@ def running(port: int, certificate: str = "", **changes: object) -> Iterator[Com
         credentials=(("ANTHROPIC_API_KEY", KEY),),
         trust=Trust(certificate),
     ).replace(**changes)
-    companion = Companion(Broker(config, libraries=LIBRARIES, sockets=("model_api",)))
-    companion.open()
+    sidecar = BrokerSidecar(Broker(config, libraries=LIBRARIES, sockets=("model_api",)))
+    sidecar.open()
     try:
-        companion.begin()
-        yield companion
+        sidecar.begin()
+        yield sidecar
     finally:
-        companion.finish()
+        sidecar.finish()
 
 
 @pytest.fixture
@@ -171,8 +171,8 @@ def broker():
 
         def start(served: Upstream | int, **changes: object) -> Callable[[], Caller]:
             port, secret = (served, "") if isinstance(served, int) else (served.port, served.certificate)
-            companion = stack.enter_context(running(port, secret, **changes))
-            path = companion.sources()["model_api"]
+            sidecar = stack.enter_context(running(port, secret, **changes))
+            path = sidecar.sources()["model_api"]
             return lambda: stack.enter_context(Caller(path))
 
         yield start

@@ -59,8 +59,8 @@ def session(hosts, path):
         "proxy": proxy,
         "login_proxy": proxy,
     }
-    with running(0, **changes) as companion:
-        place = companion.sources()["model_api"]
+    with running(0, **changes) as sidecar:
+        place = sidecar.sources()["model_api"]
 
         def ask(body: bytes = b"{}"):
             with Caller(place) as caller:

@@ -16,13 +16,13 @@ from tests.conftest import REPOSITORY, need
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import broker_libraries
 from claudebox.launch import broker as start
-from claudebox.launch.broker import Companion
+from claudebox.launch.broker import BrokerSidecar
 from claudebox.plan.model import Broker, InjectConfig, InjectedSecret
 
 
-def asked(companion) -> bool:
+def asked(sidecar) -> bool:
     """Tell whether the broker answers."""
-    with Caller(companion.sources()["model_api"]) as caller:
+    with Caller(sidecar.sources()["model_api"]) as caller:
         caller.say(b"GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n")
         return caller.head()[0] == 403
 
@@ -30,9 +30,9 @@ def asked(companion) -> bool:
 def test_it_starts_with_nothing_in_its_environment_or_arguments_and_cannot_be_looked_into(ordinary_account):
     # proves A02
     need(os.getuid() == 0, "root, to look where others cannot")
-    with running(1) as companion:
-        assert asked(companion)
-        place = Path(f"/proc/{companion._process}")
+    with running(1) as sidecar:
+        assert asked(sidecar)
+        place = Path(f"/proc/{sidecar._process}")
         arguments = (place / "cmdline").read_bytes()
         assert KEY.encode() not in arguments + (place / "environ").read_bytes()
         assert b"main.main" in arguments
@@ -74,8 +74,8 @@ def test_it_ends_with_the_launcher_however_that_ends():
         f"import sys, time; sys.path[:0] = {[str(REPOSITORY), str(REPOSITORY / 'src'), *LIBRARIES]!r}\n"
         "from tests.broker.conftest import running\n"
         "manager = running(1)\n"
-        "companion = manager.__enter__()\n"
-        "print(companion._process, companion._directory, flush=True)\n"
+        "sidecar = manager.__enter__()\n"
+        "print(sidecar._process, sidecar._directory, flush=True)\n"
         "time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, encoding="ascii") as launcher:
@@ -97,18 +97,18 @@ def test_it_ends_with_the_launcher_however_that_ends():
 
 
 def test_a_directory_of_a_living_launcher_stays(tmp_path):
-    with running(1) as companion:
-        os.utime(companion._directory, (0, 0))
-        start._clear(os.path.dirname(companion._directory))
-        assert asked(companion)
+    with running(1) as sidecar:
+        os.utime(sidecar._directory, (0, 0))
+        start._clear(os.path.dirname(sidecar._directory))
+        assert asked(sidecar)
 
 
 def test_the_names_of_its_sockets_go_when_they_are_bound():
-    with running(1) as companion:
-        path = companion.sources()["model_api"]
+    with running(1) as sidecar:
+        path = sidecar.sources()["model_api"]
         assert os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
         with contextlib.closing(Caller(path).channel) as early:
-            companion.attach(0)
+            sidecar.attach(0)
             assert not os.path.exists(os.path.dirname(path))
             early.sendall(b"GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n")
             assert b" 403 " in early.recv(4096)
@@ -117,20 +117,20 @@ def test_the_names_of_its_sockets_go_when_they_are_bound():
 def test_a_broker_that_cannot_start_says_why_in_one_line():
     secret = InjectedSecret("TOKEN", "value-value", "other-other", (("a.example", 443),))
     broken = Broker(inject=InjectConfig((secret,), bundle="/no/such/bundle"), libraries=LIBRARIES, awaited=True)
-    companion = Companion(broken)
-    companion.open()
-    companion.begin()
+    sidecar = BrokerSidecar(broken)
+    sidecar.open()
+    sidecar.begin()
     with pytest.raises(ClaudeboxError, match=r"did not start: .* /no/such/bundle, cannot be read"):
-        companion.attach(0)
-    companion.finish()
+        sidecar.attach(0)
+    sidecar.finish()
 
 
 def test_a_broker_that_ends_in_the_midst_is_told_afterwards():
-    with running(1) as companion:
-        assert asked(companion)
-        os.kill(companion._process, 9)
+    with running(1) as sidecar:
+        assert asked(sidecar)
+        os.kill(sidecar._process, 9)
         time.sleep(0.1)
-        (note,) = companion.finish()
+        (note,) = sidecar.finish()
 
     assert "the broker ended during the session" in note
 

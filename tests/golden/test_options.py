@@ -13,7 +13,7 @@ from tests.hosts import PROJECT
 
 from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.facts.git import Repository
-from claudebox.facts.host import Terminal
+from claudebox.facts.host import TerminalFact
 from claudebox.facts.model import HeldSecret
 from claudebox.facts.programs import Client
 from claudebox.facts.uplink import Candidate
@@ -65,7 +65,7 @@ def cases() -> dict[str, tuple[Policy, Host]]:
     """Return every case by its name."""
     made: dict[str, tuple[Policy, Host]] = {}
     for name, build in hosts.ALL.items():
-        made[f"{name}-client"] = CLIENT, build(terminal=Terminal(shared=True))
+        made[f"{name}-client"] = CLIENT, build(terminal=TerminalFact(shared=True))
         made[f"{name}-offline"] = OFFLINE, build()
         made[f"{name}-generous"] = GENEROUS, hosts.asking(build(), GENEROUS)
     made["debian-repository"] = (

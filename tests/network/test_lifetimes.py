@@ -178,16 +178,16 @@ def test_an_uplink_that_dies_takes_the_network_and_nothing_else(netbox, uplink):
 
 
 def test_nothing_carries_packets_when_nobody_watches_the_rules(netbox, uplink):
-    """The warden is killed: the uplink must go with it, since new addresses would stay open."""
+    """The netns holder is killed: the uplink must go with it, since new addresses would stay open."""
     # proves F04
     with netbox.start("sleep", "1000", flags=INET) as process:
         found = helpers(process, uplink)
         carrier = next(pid for pid, line in found.items() if uplink in line and "tap0" in line)
         own = os.readlink(f"/proc/{process.pid}/ns/net")
-        warden = next(
+        holder = next(
             pid for pid, line in found.items() if "bin/claudebox" in line and os.readlink(f"/proc/{pid}/ns/net") != own
         )
-        os.kill(warden, signal.SIGKILL)
+        os.kill(holder, signal.SIGKILL)
         assert wait_until(lambda: not processes.alive(carrier))
         process.terminate()
         assert process.wait(15) == 128 + signal.SIGTERM

@@ -133,7 +133,7 @@ def test_relays_end_with_a_launcher_that_is_killed(plain_netbox):
         assert wait_until(lambda: any(line.startswith("sleep") for line in processes.descendants(process.pid).values()))
         found = processes.descendants(process.pid)
         relays = [line for line in found.values() if "bin/claudebox" in line]
-        assert len(relays) == 3  # the warden and a relay for each direction
+        assert len(relays) == 3  # the netns holder and a relay for each direction
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert wait_until(lambda: not any(map(processes.alive, found)), 3)

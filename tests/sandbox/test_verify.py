@@ -25,7 +25,7 @@ from claudebox.commands import examined
 from claudebox.commands.verify import verify
 from claudebox.launch import start
 from claudebox.plan import explain
-from claudebox.plan.model import Domain, Mount, Variable
+from claudebox.plan.model import AllowedDomain, Mount, Variable
 from claudebox.tables import agent
 HOME = os.environ["HOME"]
 NOTHING = bytes.fromhex("060000000000ff7f")  # a filter that allows everything
@@ -42,7 +42,7 @@ def held(plan):
 def changed(plan, dest, **what):
     return plan.replace(mounts=tuple(r.replace(**what) if r.dest == dest else r for r in plan.mounts))
 def listed(plan, name):
-    proxy = plan.broker.proxy.replace(domains=(Domain(name, "broken on purpose"),))
+    proxy = plan.broker.proxy.replace(domains=(AllowedDomain(name, "broken on purpose"),))
     return plan.replace(broker=plan.broker.replace(proxy=proxy))
 def open_more(plan, canaries):
     prepared = start.prepare(plan)

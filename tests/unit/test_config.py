@@ -31,7 +31,7 @@ class Person:
         os.chmod(self.state, 0o700)
 
     def reader(self):
-        return files.Reader(self.home)
+        return files.SettingsReader(self.home)
 
     def defaults(self, text):
         return self._write(f"{self.state}/config.toml", text)

@@ -46,7 +46,7 @@ def home(tmp_path):
 
 def layers(home, text):
     (home / ".claudebox/config.toml").write_text(text)
-    return files.layers(Settings({}), {}, files.Reader(str(home)))
+    return files.layers(Settings({}), {}, files.SettingsReader(str(home)))
 
 
 def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
@@ -128,7 +128,7 @@ def test_the_file_of_init_changes_nothing_and_every_line_of_it_can_be_put_in_for
 
 def test_the_default_profile_is_what_happens_without_one(home):
     # proves EXT-03
-    (layer,) = files.Reader(str(home)).profile("default", "--profile")
+    (layer,) = files.SettingsReader(str(home)).profile("default", "--profile")
     plain, named = settings.read_settings([], {}), settings.merge(settings.parse_arguments([]), {}, (layer,))
 
     assert [change for change in trust.changes(plain, named) if change.key not in ("name", "description")] == []
@@ -141,14 +141,14 @@ def test_the_strict_profile_is_strict_in_everything_that_this_version_knows(home
     # proves EXT-03, SEC-01
     row = next(row for row in SETTINGS if row.key == key)
     assert value in row.choices
-    (layer,) = files.Reader(str(home)).profile("strict", "--profile")
+    (layer,) = files.SettingsReader(str(home)).profile("strict", "--profile")
 
     assert layer.given[key][0].value == value
 
 
 def test_built_in_profiles_only_tighten_and_give_a_reason_for_each_setting(home):
     # proves EXT-03
-    reader = files.Reader(str(home))
+    reader = files.SettingsReader(str(home))
     for name, path in reader.names().items():
         chain = reader.profile(name, "--profile")
         before, after = settings.read_settings([], {}), settings.merge(settings.parse_arguments([]), {}, chain)

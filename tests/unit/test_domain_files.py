@@ -13,7 +13,7 @@ def layers(home, text, *, role="config.toml"):
     path = home / ".claudebox" / role
     path.write_text(text)
     path.chmod(0o600)
-    return files.layers(settings.parse_arguments([]), {}, files.Reader(str(home)))
+    return files.layers(settings.parse_arguments([]), {}, files.SettingsReader(str(home)))
 
 
 def listed(home, text, *argv):

@@ -8,7 +8,7 @@ from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.errors import NOT_FOUND, ClaudeboxError
 from claudebox.facts.bubblewrap import Bubblewrap
 from claudebox.facts.git import Repository
-from claudebox.facts.host import Terminal
+from claudebox.facts.host import TerminalFact
 from claudebox.plan import compose, seccomp
 from claudebox.plan.model import Mount
 
@@ -52,7 +52,7 @@ def test_without_a_client_only_the_client_cannot_start():
         ({"bwrap": Bubblewrap("/usr/bin/bwrap")}, "does not know `--args`, `--perms`"),
         ({"signal_reset": ()}, "default signals"),
         ({"machine": "riscv64"}, "no seccomp filter for riscv64"),
-        ({"terminal": Terminal(shared=True, foreground=False)}, "in the background of a terminal"),
+        ({"terminal": TerminalFact(shared=True, foreground=False)}, "in the background of a terminal"),
         ({"workdir": hosts.fact(HOME)}, "is no project"),
     ],
 )
@@ -75,7 +75,7 @@ def test_namespaces_follow_the_tier_and_the_kernel():
 def test_the_terminal_is_shared_in_the_foreground_and_given_up_without_one():
     # proves B05, B07
     assert compose.make_plan(CLIENT, hosts.debian()).detached
-    assert not compose.make_plan(CLIENT, hosts.debian(terminal=Terminal(shared=True))).detached
+    assert not compose.make_plan(CLIENT, hosts.debian(terminal=TerminalFact(shared=True))).detached
 
 
 def test_the_filter_is_the_one_of_the_machine_and_of_the_policy():

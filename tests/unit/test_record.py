@@ -43,7 +43,7 @@ def test_what_is_written_is_json_in_ascii_on_one_line(value):
 
 
 def test_a_record_is_the_persons_alone(state):
-    made = session_log.Record(state, "project")
+    made = session_log.SessionLog(state, "project")
     made.write("start", {"name": "\udcff\x1b[31m"})
     made.close()
 
@@ -57,7 +57,7 @@ def test_old_records_go_and_new_ones_stay(state, monkeypatch):
     names: list[str] = []
     kept: list[str] = []
     for _ in range(22):
-        made = session_log.Record(state, "project")
+        made = session_log.SessionLog(state, "project")
         made.write("start", {})
         made.close()
         names.append(made.name)
@@ -72,7 +72,7 @@ def test_old_records_go_and_new_ones_stay(state, monkeypatch):
 def test_records_are_bounded_in_size(state, monkeypatch):
     monkeypatch.setattr(session_log, "MOST_BYTES", 1000)
     for _ in range(16):
-        made = session_log.Record(state, "project")
+        made = session_log.SessionLog(state, "project")
         made.write("start", {"text": "x" * 400})
         made.close()
         time.sleep(0.002)
@@ -83,7 +83,7 @@ def test_records_are_bounded_in_size(state, monkeypatch):
 def test_where_nothing_can_be_written_a_warning_is_all(state, capfd):
     os.makedirs(state, mode=0o700)
     Path(f"{state}/log").touch()
-    made = session_log.Record(state, "project")
+    made = session_log.SessionLog(state, "project")
     made.write("start", {})
 
     assert made.descriptor == -1
@@ -91,7 +91,7 @@ def test_where_nothing_can_be_written_a_warning_is_all(state, capfd):
 
 
 def test_a_full_disk_ends_the_record_and_nothing_else(capfd):
-    made = session_log.Record.__new__(session_log.Record)
+    made = session_log.SessionLog.__new__(session_log.SessionLog)
     made.descriptor, made._directory = os.open("/dev/full", os.O_WRONLY), -1
     made.write("start", {})
     made.write("end", {})
@@ -134,7 +134,7 @@ def filled(state):
     """Return a home with a record of this project and one of another."""
     made = {}
     for project in ("this", "that"):
-        made[project] = session_log.Record(state, project)
+        made[project] = session_log.SessionLog(state, project)
         made[project].write("start", {"program": "client", "project": f"/{project}", "network": "allow", "withheld": 2,
                                       "withheld_names": ("A", "B"), "variables": ({"name": "T", "origin": "host"},
                                       {"name": "HOME", "origin": "claudebox"})})  # fmt: skip

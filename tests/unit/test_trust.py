@@ -63,7 +63,7 @@ def test_what_the_person_has_already_is_no_difference():
 @pytest.fixture
 def request_of(tmp_path):
     os.makedirs(tmp_path / ".claudebox", mode=0o700)
-    return lambda digest="d" * 64, path="/project/.claudebox.toml": trust.Request(
+    return lambda digest="d" * 64, path="/project/.claudebox.toml": trust.TrustRequest(
         f"{tmp_path}/.claudebox", path, digest, Layer(".claudebox.toml", {})
     )
 

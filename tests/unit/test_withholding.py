@@ -8,7 +8,7 @@ import pytest
 from tests import hosts
 
 from claudebox.config import policy, settings
-from claudebox.config.model import NameRequest, Policy, Secret
+from claudebox.config.model import NameRequest, Policy, SecretRequest
 from claudebox.config.settings import Given, Layer
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.model import HeldSecret
@@ -39,7 +39,7 @@ def decide(*argv: str, rows=(), layers=None) -> Policy:
 def test_a_row_names_variable_hosts_and_source():
     (secret,) = decide("--network", "inet", rows=[row(hosts_="API.github.com git.example.org:8443")]).secrets
 
-    assert secret == Secret("GH_TOKEN", (("api.github.com", 443), ("git.example.org", 8443)), "env:GH", "c:1")
+    assert secret == SecretRequest("GH_TOKEN", (("api.github.com", 443), ("git.example.org", 8443)), "env:GH", "c:1")
     assert secret.places == ("api.github.com", "git.example.org:8443")
     (more,) = decide("--network", "inet", rows=[row(headers="X-Mine x-mine Cookie", weak="accept")]).secrets
     assert (more.headers, more.weak) == (("x-mine", "cookie"), True)
@@ -187,7 +187,7 @@ def test_in_tier_allow_a_secret_opens_no_way_to_a_host_that_is_not_listed():
 
 
 def hold(source: str, tmp_path, environ=None, *, weak=False, **changes):
-    secret = Secret("TOKEN", (("a.example", 443),), source, "config:1", ("x-mine",), weak)
+    secret = SecretRequest("TOKEN", (("a.example", 443),), source, "config:1", ("x-mine",), weak)
     wishes = Policy("exec", ("true",), network="inet", secrets=(secret,), **changes)
     (tmp_path / "project").mkdir(exist_ok=True)
     home, workdir = str(tmp_path), str(tmp_path / "project")

@@ -100,7 +100,7 @@ def _plan(environ: dict[str, str], wanted: Examined) -> Finding:
 
 def _detached(facts: host.Host) -> host.Host:
     """Return the facts of a machine without a terminal: an examination may run in the background."""
-    return facts.replace(terminal=host.Terminal())
+    return facts.replace(terminal=host.TerminalFact())
 
 
 def _bubblewrap(bwrap: bubblewrap.Bubblewrap) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ def run(environ: dict[str, str], settings: Settings) -> int:
         names = records(directory, wanted.project)
         found = False
         for name in names[-1:] if wanted.project else names:
-            for line in Reader(directory, name).lines():
+            for line in LogReader(directory, name).lines():
                 if wanted.takes(line):
                     found = True
                     show(line)
@@ -97,7 +97,7 @@ def records(directory: str, project: str = "") -> list[str]:
     return sorted(name for name in names if name.endswith(session_log.SUFFIX) and f"-{project}" in name)
 
 
-class Reader:
+class LogReader:
     """Reads one record, as far as it goes."""
 
     def __init__(self, directory: str, name: str) -> None:
@@ -128,13 +128,13 @@ class Reader:
 
 
 class _Following(NamedTuple):
-    readers: dict[str, Reader]
+    readers: dict[str, LogReader]
 
     def turn(self, directory: str, project: str) -> Iterator[Line]:
         present = records(directory, project)
         for name in present:
             if name not in self.readers:
-                self.readers[name] = Reader(directory, name)
+                self.readers[name] = LogReader(directory, name)
         for name in [name for name in self.readers if name not in present]:
             self.readers.pop(name).close()
         for reader in self.readers.values():
@@ -146,7 +146,7 @@ def _follow(directory: str, wanted: Wanted, show: Any) -> int:
     old = records(directory, wanted.project)
     following = _Following({})
     for name in old[:-1]:
-        reader = Reader(directory, name)
+        reader = LogReader(directory, name)
         for _ in reader.lines():
             continue
         following.readers[name] = reader

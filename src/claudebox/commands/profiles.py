@@ -38,9 +38,9 @@ def run(name: str, flags: Settings, environ: dict[str, str]) -> int:
         case "init", ():
             return _init(home)
         case "profiles", ():
-            console.write(_list(files.Reader(home)), descriptor=1)
+            console.write(_list(files.SettingsReader(home)), descriptor=1)
         case "profiles", (profile,):
-            console.write(_show(files.Reader(home), profile), descriptor=1)
+            console.write(_show(files.SettingsReader(home), profile), descriptor=1)
         case "trust", ():
             console.write(_approvals(home), descriptor=1)
         case "trust", ("approve",):
@@ -69,7 +69,7 @@ def _init(home: str) -> int:
     return 0
 
 
-def _list(reader: files.Reader) -> Iterator[str]:
+def _list(reader: files.SettingsReader) -> Iterator[str]:
     names = reader.names()
     width = max(len(name) for name in names)
     for name, path in sorted(names.items()):
@@ -83,7 +83,7 @@ def _list(reader: files.Reader) -> Iterator[str]:
         yield f"{console.clean(name):<{width}}  {text}{where}"
 
 
-def _show(reader: files.Reader, name: str) -> Iterator[str]:
+def _show(reader: files.SettingsReader, name: str) -> Iterator[str]:
     chain = reader.profile(name, "--profiles")
     yield console.paint(console.clean(name), "bold", descriptor=1)
     for layer in chain:
@@ -112,7 +112,7 @@ def _show(reader: files.Reader, name: str) -> Iterator[str]:
         yield "    nothing"
 
 
-def _reasons(reader: files.Reader, layer: Layer) -> dict[int, str]:
+def _reasons(reader: files.SettingsReader, layer: Layer) -> dict[int, str]:
     """Return the comments above each line of a profile."""
     names = {reader.shown(path): path for path in (*reader.names().values(), *_built_in())}
     path = names.get(layer.origin)
@@ -156,7 +156,7 @@ def _state(path: str, digest: str) -> str:
 
 
 def _approve(home: str, environ: dict[str, str]) -> int:
-    reader = files.Reader(home)
+    reader = files.SettingsReader(home)
     none = Settings({})
     source = reader.project(os.getcwd())
     if source is None:
@@ -179,8 +179,8 @@ def _approve(home: str, environ: dict[str, str]) -> int:
     return 0
 
 
-def _request(home: str, source: Source, layer: Layer) -> trust.Request:
-    return trust.Request(f"{home}/.claudebox", os.path.realpath(source.path), source.digest, layer)
+def _request(home: str, source: Source, layer: Layer) -> trust.TrustRequest:
+    return trust.TrustRequest(f"{home}/.claudebox", os.path.realpath(source.path), source.digest, layer)
 
 
 def _revoke(home: str, path: str) -> int:

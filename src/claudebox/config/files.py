@@ -2,7 +2,7 @@
 
 `tomllib` alone would cost a launch 15 ms. What a file says is therefore kept, parsed and checked, in
 ~/.claudebox/config-cache under the digest of its content, and read again only when the content is another one;
-`validate` does the reading, off the usual path. Nothing is written before `Reader.save`.
+`validate` does the reading, off the usual path. Nothing is written before `SettingsReader.save`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Source(Value):
         return syscalls.sha256(self.content)
 
 
-class Reader:
+class SettingsReader:
     """Turns the files of one user into layers."""
 
     def __init__(self, home: str) -> None:
@@ -276,7 +276,7 @@ def _is_ours(status: os.stat_result) -> bool:
     return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def layers(flags: Settings, environ: dict[str, str], reader: Reader) -> tuple[Layer, ...]:
+def layers(flags: Settings, environ: dict[str, str], reader: SettingsReader) -> tuple[Layer, ...]:
     """Return the layers of the person's own files: defaults, then the profile that they chose."""
     defaults = reader.defaults()
     own = (defaults,) if defaults else ()
@@ -287,7 +287,7 @@ def layers(flags: Settings, environ: dict[str, str], reader: Reader) -> tuple[La
 def apply(
     flags: Settings,
     environ: dict[str, str],
-    reader: Reader,
+    reader: SettingsReader,
     *,
     workdir: str,
     approve: Callable[[Iterable[str]], bool] | None,
@@ -303,5 +303,5 @@ def apply(
     from claudebox.config import trust  # noqa: PLC0415 - only where a project has a file
 
     project = reader.layer(source)
-    request = trust.Request(reader.state, os.path.realpath(source.path), source.digest, project)
+    request = trust.TrustRequest(reader.state, os.path.realpath(source.path), source.digest, project)
     return trust.settle(request, lambda extra: settings.merge(flags, environ, (*own, *extra)), approve)

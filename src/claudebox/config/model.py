@@ -56,7 +56,7 @@ def named(place: tuple[str, int]) -> str:
     return place[0] if place[1] == 443 else f"{place[0]}:{place[1]}"
 
 
-class Secret(Value):
+class SecretRequest(Value):
     """A variable whose value stays outside."""
 
     env: str
@@ -96,7 +96,7 @@ class Policy(Value):
     toolchains: tuple[NameRequest, ...] = ()
     packages: tuple[NameRequest, ...] = ()
     credential: GitCredential | None = None
-    secrets: tuple[Secret, ...] = ()
+    secrets: tuple[SecretRequest, ...] = ()
     command: tuple[str, ...] = ()  # another agent
     kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
     refuse_secrets: bool = False

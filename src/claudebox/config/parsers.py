@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from claudebox.config.model import Secret
+    from claudebox.config.model import SecretRequest
     from claudebox.config.settings import Given
 
 
@@ -126,7 +126,7 @@ def credential(given: Given) -> GitCredential:
     return GitCredential(host, token, username, given.origin)
 
 
-def secret(given: Given) -> Secret:
+def secret(given: Given) -> SecretRequest:
     """Read one of `secrets`."""
     from claudebox.config import secrets  # noqa: PLC0415 - only for those who have some
 

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from claudebox.config.model import Program, Secret
+    from claudebox.config.model import Program, SecretRequest
     from claudebox.config.settings import Given, Settings
 
 
@@ -132,7 +132,9 @@ def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
     return tuple(found.values())
 
 
-def _secrets(settings: Settings, names: tuple[NameRequest, ...], constants: tuple[Constant, ...]) -> tuple[Secret, ...]:
+def _secrets(
+    settings: Settings, names: tuple[NameRequest, ...], constants: tuple[Constant, ...]
+) -> tuple[SecretRequest, ...]:
     from claudebox.config import secrets  # noqa: PLC0415 - only for those who have some
 
     return secrets.decide_secrets(settings, settings.one("network"), names, constants)

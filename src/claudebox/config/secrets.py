@@ -5,7 +5,7 @@ Off the usual launch path: imported only where somebody has such settings.
 
 from __future__ import annotations
 
-from claudebox.config.model import Secret
+from claudebox.config.model import SecretRequest
 from claudebox.config.parsers import valid_name
 from claudebox.errors import ClaudeboxError
 from claudebox.tables.agent import CREDENTIALS
@@ -30,7 +30,7 @@ _NEVER_PREFIXES = (
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
-def read_secret(given: Given) -> Secret:
+def read_secret(given: Given) -> SecretRequest:
     """Return one of the rows, or say what is wrong with it."""
     name, source = given.fields["env"], given.fields["from"]
     if not valid_name(name):
@@ -51,7 +51,7 @@ def read_secret(given: Given) -> Secret:
         )
     hosts = tuple(dict.fromkeys(_host(word, given.origin) for word in given.fields["hosts"].split()))
     headers = tuple(dict.fromkeys(_header(word, given.origin) for word in given.fields.get("headers", "").split()))
-    return Secret(name, hosts, source, given.origin, headers, given.fields.get("weak") == "accept")
+    return SecretRequest(name, hosts, source, given.origin, headers, given.fields.get("weak") == "accept")
 
 
 def _header(word: str, origin: str) -> str:
@@ -89,9 +89,9 @@ def _host(word: str, origin: str) -> tuple[str, int]:
 
 def decide_secrets(
     settings: Settings, network: Given, names: Iterable[NameRequest], constants: Iterable[Constant]
-) -> tuple[Secret, ...]:
+) -> tuple[SecretRequest, ...]:
     """Return the secrets of these settings; a later file replaces what an earlier one says about a variable."""
-    found: dict[str, Secret] = {}
+    found: dict[str, SecretRequest] = {}
     for secret in map(read_secret, settings.all("secrets")):
         other = found.get(secret.env)
         if other is not None and _file(other.origin) == _file(secret.origin):

@@ -26,7 +26,7 @@ _LIMIT = 1 << 20
 _MODES = {"ro": "read-only", "rw": "writable"}
 
 
-class Request(Value):
+class TrustRequest(Value):
     """What a project asks for."""
 
     state: str  # ~/.claudebox
@@ -44,7 +44,7 @@ class Change(Value):
 
 
 def settle(
-    request: Request,
+    request: TrustRequest,
     merge: Callable[[tuple[Layer, ...]], Settings],
     approved: Callable[[Iterable[str]], bool] | None,
 ) -> Settings:
@@ -119,7 +119,7 @@ def _widens(row: Setting, old: tuple[Given, ...], new: tuple[Given, ...]) -> boo
     return row.effect == "widens"
 
 
-def explain(request: Request, before: Settings, after: Settings) -> Iterator[str]:
+def explain(request: TrustRequest, before: Settings, after: Settings) -> Iterator[str]:
     """Yield the request as a difference against what the person has now."""
     yield f"{console.paint('This project', 'bold')} asks for settings, in {console.quote(request.path)}:"
     for change in changes(before, after):
@@ -127,7 +127,7 @@ def explain(request: Request, before: Settings, after: Settings) -> Iterator[str
         yield f"  {mark}  {console.shorten(change.text, 200)}"
 
 
-def is_approved(request: Request, wide: tuple[str, ...]) -> bool:
+def is_approved(request: TrustRequest, wide: tuple[str, ...]) -> bool:
     """Tell whether exactly this content, with at most this effect, was approved."""
     recorded = (read_small(_record(request.state, request.path), limit=_LIMIT) or b"").split(b"\0")
     if recorded[:2] != [os.fsencode(request.path), request.digest.encode()]:
@@ -135,7 +135,7 @@ def is_approved(request: Request, wide: tuple[str, ...]) -> bool:
     return {_encoded(text) for text in wide} <= set(recorded[2:])
 
 
-def approve(request: Request, wide: tuple[str, ...]) -> None:
+def approve(request: TrustRequest, wide: tuple[str, ...]) -> None:
     """Write an approval down."""
     from claudebox.files import replace_file  # noqa: PLC0415
     from claudebox.state import open_state  # noqa: PLC0415

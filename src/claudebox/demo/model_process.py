@@ -21,7 +21,7 @@ _PROGRAM = f"import sys; sys.path.insert(0, {PACKAGE!r}); from claudebox.demo.se
 _START_LIMIT = 20.0  # seconds
 
 
-class Model:
+class ModelProcess:
     """A running model; use it with `with`."""
 
     def __init__(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from claudebox import console
 from claudebox.demo import scenario, verdict
 from claudebox.demo import stage as staging
-from claudebox.demo.model_process import PACKAGE, Model
+from claudebox.demo.model_process import PACKAGE, ModelProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ def run(environ: dict[str, str], words: Sequence[str] = (), *, interactive: bool
         staging.try_on_host(stage, acts)
         console.write(_INTRODUCTION, descriptor=1)
         tier = network or "none"
-        model = Model(
+        model = ModelProcess(
             scenario.script(acts, pause=_PACE if interactive else 0.0),
             socket=f"{stage.base}/model.sock",
             canaries=stage.canaries,
@@ -61,7 +61,9 @@ def run(environ: dict[str, str], words: Sequence[str] = (), *, interactive: bool
         return 1 if any(row.verdict in ("broken", "failed") for row in rows) else 0
 
 
-def _play(stage: Stage, model: Model, words: tuple[str, ...], tier: str, *, interactive: bool) -> tuple[int, str]:
+def _play(
+    stage: Stage, model: ModelProcess, words: tuple[str, ...], tier: str, *, interactive: bool
+) -> tuple[int, str]:
     """Start claudebox as a person would, and return its status and what it printed."""
     socket = f"{stage.base}/model.sock"
     variables = {

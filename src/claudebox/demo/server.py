@@ -36,7 +36,7 @@ _FAILURES = {
 _SUMMARY = "<analysis>A scripted session.</analysis>\n<summary>A scripted session took place.</summary>"
 
 
-class Model:
+class ScriptedModel:
     """What all connections share: the script, and how often each failure was given."""
 
     def __init__(self, configuration: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "claudebox-demo"
     sys_version = ""
-    model: ClassVar[Model]
+    model: ClassVar[ScriptedModel]
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that the base class has
         """Say nothing on standard error."""
@@ -233,7 +233,7 @@ def main() -> int:
     line = sys.stdin.readline()
     try:
         configuration = json.loads(line)
-        Handler.model = Model(configuration)
+        Handler.model = ScriptedModel(configuration)
     except (ValueError, KeyError, TypeError) as error:
         sys.stderr.write(f"the script cannot be used: {error}\n")
         return 2

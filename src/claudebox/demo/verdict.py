@@ -13,7 +13,7 @@ from claudebox.demo.stage import read
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from claudebox.demo.model_process import Model
+    from claudebox.demo.model_process import ModelProcess
     from claudebox.demo.scenario import Act
     from claudebox.demo.stage import Stage
 
@@ -31,7 +31,7 @@ class Row:
     detail: str
 
 
-def judge(act: Act, stage: Stage, model: Model, tier: str) -> Row:
+def judge(act: Act, stage: Stage, model: ModelProcess, tier: str) -> Row:
     """Return the line of the table for one act."""
     notes = [answer["note"] for answer in model.answers if answer["note"]]
     seen = next((note["seen"] for note in notes if note["key"] == act.key), "")

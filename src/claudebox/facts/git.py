@@ -46,7 +46,7 @@ def find_repository(
     found = _find(workdir, uid)
     if found is None:
         return None
-    reader = git_config.Reader(parse_config, found.root, home)
+    reader = git_config.GitConfigReader(parse_config, found.root, home)
     for path in (*git_config.of_person(home, environ or {}), *_configuration(found)):
         reader.read(path)
     bases = (workdir, found.git_dir) if found.git_dir else (workdir,)

@@ -37,7 +37,7 @@ class Obeyed(Value):
     reason: str
 
 
-class Reader:
+class GitConfigReader:
     """Reads the configuration that applies to a checkout."""
 
     def __init__(self, parse: Parse, root: str, home: str) -> None:

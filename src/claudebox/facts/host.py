@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _TTY_DESCRIPTORS = (0, 1, 2)
 
 
-class Terminal(Value):
+class TerminalFact(Value):
     """What of the standard descriptors is a terminal, and whether we own it."""
 
     shared: bool = False
@@ -52,7 +52,7 @@ class Host(Value):
     bwrap: bubblewrap.Bubblewrap = bubblewrap.Bubblewrap()
     landlock: int = 0
     cgroup_namespace: bool = True
-    terminal: Terminal = Terminal()
+    terminal: TerminalFact = TerminalFact()
     home_fact: PathFact = PathFact("", "")
     hidden: tuple[Hidden, ...] = ()
     not_projects: tuple[PathFact, ...] = ()
@@ -281,7 +281,7 @@ def _uplinks(policy: Policy, path: tuple[str, ...]) -> tuple[Candidate, ...]:
     return uplink.find_uplinks(path, policy.uplink)
 
 
-def _terminal() -> Terminal:
+def _terminal() -> TerminalFact:
     shared = False
     foreground = True
     for descriptor in _TTY_DESCRIPTORS:
@@ -292,4 +292,4 @@ def _terminal() -> Terminal:
             foreground = foreground and os.tcgetpgrp(descriptor) == os.getpgrp()
         except OSError:  # not our controlling terminal: nobody types commands there
             continue
-    return Terminal(shared, foreground)
+    return TerminalFact(shared, foreground)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox.config.model import Secret
+from claudebox.config.model import SecretRequest
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -64,7 +64,7 @@ class Leak(Value):
     identity: Identity | None = None
 
 
-class HeldSecret(Secret):
+class HeldSecret(SecretRequest):
     """The same with its value, for the broker, and with what stands for it inside."""
 
     value: str = ""

@@ -28,7 +28,7 @@ _PREFIX = "claudebox-broker-"
 _LEFT = 10.0  # seconds after which a directory of a launcher that is gone was left behind
 _BACKLOG = 512
 _PATIENCE = 20.0  # seconds for a broker that is waited for
-_FAREWELL = 2.0  # seconds that it has to write down what it knows
+_END_PATIENCE = 2.0  # seconds that it has to write down what it knows
 _LIMIT = 1 << 16
 _PROGRAM = "import sys; sys.path[:0] = {!r}; from claudebox.broker import main; main.main({}, {})"
 
@@ -62,11 +62,11 @@ def _clear(place: str) -> None:
             continue
 
 
-class Companion:
+class BrokerSidecar:
     """The broker of one sandbox, seen from the launcher."""
 
     def __init__(self, broker: Broker, handed: Callable[[], list[tuple[str, int]]] = list) -> None:
-        """Choose names; `handed` returns listeners that the warden opened inside, for `attach`."""
+        """Choose names; `handed` returns listeners that the netns holder opened inside, for `attach`."""
         self._broker = broker
         self._handed = handed
         self._directory = f"{_place()}/{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
@@ -120,7 +120,7 @@ class Companion:
 
     def attach(self, _payload: int) -> None:
         """Take the names of the sockets away, now that they are bound, and hand over what was opened inside."""
-        self._tidy()
+        self._cleanup()
         handed = self._handed()
         if handed and self._control is not None:
             names = " ".join(name for name, _ in handed).encode()
@@ -131,7 +131,7 @@ class Companion:
                 pass
             for _, number in handed:
                 os.close(number)
-        self._hear(_PATIENCE if self._broker.awaited else 0.0)
+        self._receive(_PATIENCE if self._broker.awaited else 0.0)
         if self._failure:
             raise ClaudeboxError(f"the broker, which keeps your key outside, did not start: {self._failure}")
 
@@ -142,7 +142,7 @@ class Companion:
 
     def finish(self) -> tuple[str, ...]:
         """End it, and return what the person should know."""
-        self._tidy()
+        self._cleanup()
         if not self._process or self._control is None:
             return ()
         self.tend()
@@ -150,9 +150,9 @@ class Companion:
             self._control.shutdown(socket.SHUT_WR)
         except OSError:
             pass
-        self._hear(0.0, until_end=True)
+        self._receive(0.0, until_end=True)
         if self._ready:  # otherwise it has nothing to write down yet
-            self._hear(_FAREWELL, until_end=True)
+            self._receive(_END_PATIENCE, until_end=True)
         status = process.end(self._process)
         self._process = 0
         self._control.close()
@@ -161,7 +161,7 @@ class Companion:
             self._notes.insert(0, f"the broker ended during the session ({why}); from then on nothing answered for it")
         return tuple(self._notes)
 
-    def _hear(self, patience: float, *, until_end: bool = False) -> None:
+    def _receive(self, patience: float, *, until_end: bool = False) -> None:
         """Take up what it says, for so many seconds, until it is ready or has ended."""
         assert self._control is not None  # noqa: S101 - for the type checker
         while select.select([self._control.fileno()], [], [], patience)[0]:
@@ -183,7 +183,7 @@ class Companion:
         if patience and not until_end:
             self._failure = f"it was not ready within {patience:.0f} seconds"
 
-    def _tidy(self) -> None:
+    def _cleanup(self) -> None:
         for name, listener in self._listeners.items():
             listener.close()
             try:

@@ -16,7 +16,7 @@ READY, FAILED, NOTE, LISTENERS = b"ready", b"failed ", b"note ", b"listeners "
 _TYPES: dict[str, type[Value]] = {
     kind.__name__: kind
     for kind in (
-        model.ApiConfig, model.Barred, model.Domain, model.Endpoint, model.InjectConfig, model.InjectedSecret,
+        model.ApiConfig, model.Barred, model.AllowedDomain, model.Endpoint, model.InjectConfig, model.InjectedSecret,
         model.ProxyConfig, model.Ranges, model.Trust, HostProxy,
     )
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """From the gate's "ready" to the launcher's "go": rules first, then the uplink, then the relays; and their end.
 
-Everything here either works or raises; whatever was started by then is ended again. See `warden` for who holds whom.
+Everything here either works or raises; whatever was started by then is ended again. See `netns` for who holds whom.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from claudebox.plan.model import Link
 
 _PATIENCE = 10.0  # seconds for an uplink to get ready
-_WARDEN_PATIENCE = 10.0
+_NETNS_PATIENCE = 10.0
 _BACKLOG = 128
 _LAST_WORDS = 2048
 _HINT = "run `claudebox --check`; or try the other program with `--uplink`"
 
 
-class Attachment:
+class NetworkSidecar:
     """The network of one sandbox, as far as it needs processes of ours."""
 
     def __init__(self, link: Link) -> None:
@@ -35,7 +35,7 @@ class Attachment:
         self._published = [(listener, port) for port in link.published for listener in _listen(port)]
         self._control: socket.socket | None = None
         self._children: list[int] = []
-        self._guard = self._uplink = 0
+        self._netns_pid = self._uplink = 0
         self._lost = False
         self._life = self._words = -1
         self._served: list[tuple[str, int]] = []
@@ -44,15 +44,17 @@ class Attachment:
         """Make nothing: bwrap binds nothing of ours."""
 
     def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
-        """Start the warden, which gathers what it needs while bwrap builds the sandbox."""
+        """Start the netns holder, which gathers what it needs while bwrap builds the sandbox."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        self._life, held = os.pipe2(os.O_CLOEXEC)  # the other end is the warden's alone: it closes when the warden ends
+        self._life, held = os.pipe2(
+            os.O_CLOEXEC
+        )  # the other end is the netns holder's alone: it closes when the netns holder ends
         listeners = [(listener.fileno(), port) for listener, port in self._published]
-        self._guard = process.fork(
+        self._netns_pid = process.fork(
             lambda: netns.watch_over(self._link, theirs, listeners),
             (theirs.fileno(), held, *(number for number, _ in listeners)),
         )
-        self._children.append(self._guard)
+        self._children.append(self._netns_pid)
         theirs.close()
         os.close(held)
         for listener, _ in self._published:
@@ -61,17 +63,17 @@ class Attachment:
     def attach(self, payload: int) -> None:
         """Connect the sandbox whose gate is this process; raise if anything is not as it should be."""
         self._tell(str(payload).encode())
-        word, descriptors = self._hear(netns.READY)
+        word, descriptors = self._receive(netns.READY)
         served = len(descriptors) - len(self._link.served)
         names = (row.name for row in self._link.served)
         self._served = list(zip(names, descriptors[served:], strict=True))
-        if word.endswith(netns.UNLED):
+        if word.endswith(netns.NO_REDIRECT):
             self._renounce()
         self._relay(descriptors[:served])
         if self._link.program:
             self._start(ipv6=word.endswith(b" 6"))
         self._tell(netns.ATTACHED)
-        self._hear(netns.BARRED)
+        self._receive(netns.BARRED)
         if self._uplink and _ended(self._uplink):
             raise self._broken("ended at once")
 
@@ -101,10 +103,10 @@ class Attachment:
         except OSError:  # it has ended; what it said before tells why
             return
 
-    def _hear(self, wanted: bytes) -> tuple[bytes, list[int]]:
-        """Return the warden's word and the listeners that came with it."""
+    def _receive(self, wanted: bytes) -> tuple[bytes, list[int]]:
+        """Return the netns holder's word and the listeners that came with it."""
         assert self._control is not None  # noqa: S101
-        self._control.settimeout(_WARDEN_PATIENCE)
+        self._control.settimeout(_NETNS_PATIENCE)
         try:
             word, ancillary, _, _ = self._control.recvmsg(4096, 4096)
         except TimeoutError:
@@ -112,7 +114,8 @@ class Attachment:
         if not word.startswith(wanted):
             said = word.removeprefix(netns.FAILED).decode("utf-8", "replace").strip()
             raise ClaudeboxError(
-                f"the network of the sandbox could not be set up: {said or 'its warden ended'}", hint=_hint(said)
+                f"the network of the sandbox could not be set up: {said or 'the process that holds it ended'}",
+                hint=_hint(said),
             )
         found: list[int] = []
         for level, kind, data in ancillary:
@@ -151,7 +154,7 @@ class Attachment:
                 self._start_pasta(words, ipv6=ipv6)
             else:
                 ready, told = os.pipe2(os.O_CLOEXEC)
-                command = uplink_args.slirp4netns(link.path, self._guard, told, self._life, ipv6=ipv6)
+                command = uplink_args.slirp4netns(link.path, self._netns_pid, told, self._life, ipv6=ipv6)
                 self._uplink = process.spawn(command, {2: words, told: told, self._life: self._life})
                 self._children.append(self._uplink)
                 os.close(told)
@@ -167,7 +170,9 @@ class Attachment:
             os.mkfifo(path, 0o600)
             ready = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
             root = os.getuid() == 0
-            command = uplink_args.pasta(self._link.path, self._link.forwarder, self._guard, path, ipv6=ipv6, root=root)
+            command = uplink_args.pasta(
+                self._link.path, self._link.forwarder, self._netns_pid, path, ipv6=ipv6, root=root
+            )
             self._uplink = process.spawn(command, {2: words})
             self._children.append(self._uplink)
             self._await(ready, lambda: bool(os.read(ready, 16).strip()))
@@ -194,12 +199,12 @@ class Attachment:
         return ClaudeboxError(f"the uplink `{self._link.path}` {what}" + (f": {said}" if said else ""), hint=_HINT)
 
     def tend(self) -> None:
-        """Look after the processes, since one of ours may have ended: nothing carries packets without the warden."""
+        """Look after the processes, since one of ours may have ended: nothing carries packets without the holder."""
         if not self._children:
             return
-        if _ended(self._guard):
+        if _ended(self._netns_pid):
             for child in self._children:
-                if child != self._guard:
+                if child != self._netns_pid:
                     os.kill(child, signal.SIGKILL)
         elif self._uplink and _ended(self._uplink):
             self._lost = True
@@ -214,7 +219,7 @@ class Attachment:
                 said = _last_words(self._words)
                 end = f"status {status}, {said}" if said else f"status {status}"
                 notes = (f"the uplink ended during the session ({end}); from then on the sandbox had no network",)
-            if child == self._guard and status not in (None, 0):
+            if child == self._netns_pid and status not in (None, 0):
                 notes = (f"the process that watches over the network ended (status {status}), and the uplink with it",)
         self._children.clear()
         for _, descriptor in self.hand_over():

@@ -55,7 +55,7 @@ def resolve(policy: Policy, nix: Nix, environ: dict[str, str], state: str) -> Re
                                       if os.path.isdir(f"{nix.location.root}{path}/bin")))  # fmt: skip
     if not failures:
         _remember(state, key, directories)
-        _tidy(state)
+        _cleanup(state)
     warnings = [f"package {name} {why}; it is missing inside" for name, why in failures.items()]
     empty = [name for name in built if not any(f"{path}/bin" in directories for path in built[name])]
     warnings += [f"package {name} has no programs" for name in empty]
@@ -108,7 +108,7 @@ def _remember(state: str, key: str, directories: tuple[str, ...]) -> None:
         os.close(directory)
 
 
-def _tidy(state: str) -> None:
+def _cleanup(state: str) -> None:
     """Give up what was not resolved anew for long; it would be again if somebody asked for it."""
     for old in _unused(f"{state}/nix"):
         for name in os.listdir(old):

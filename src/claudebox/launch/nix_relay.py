@@ -1,4 +1,4 @@
-"""A companion of one session: a Nix daemon of our own in front of the real one, which trusts nobody (G01).
+"""A sidecar of one session: a Nix daemon of our own in front of the real one, which trusts nobody (G01).
 
 It runs as the person, whom the real daemon trusts, and speaks to it for the sandbox; so it is what an attacker would
 attack next. It gets a sandbox of its own, with the filter of system calls, and without network, homes or anything to
@@ -39,7 +39,7 @@ substitute = true
 """
 
 
-class Relay:
+class NixRelaySidecar:
     """The process, from before the sandbox starts until it has ended."""
 
     def __init__(self, relay: NixRelay, seccomp: bytes) -> None:
@@ -71,7 +71,7 @@ class Relay:
         os.close(words)
         os.close(rules)
 
-    def attach(self, payload: int) -> None:  # noqa: ARG002 - a companion is told; this one has nothing to do with it
+    def attach(self, payload: int) -> None:  # noqa: ARG002 - a sidecar is told; this one has nothing to do with it
         """Wait until it answers, and hear from itself that it trusts nobody."""
         ended = os.pidfd_open(self._child)
         limit = time.monotonic() + _PATIENCE

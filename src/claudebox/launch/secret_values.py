@@ -13,7 +13,7 @@ from claudebox.files import read_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.config.model import Policy, Secret
+    from claudebox.config.model import Policy, SecretRequest
     from claudebox.facts.model import HeldSecret
 
 UNKNOWN = "***"  # stands for what a command would print, where a plan is only shown
@@ -96,7 +96,7 @@ def hold(
     return tuple(held)
 
 
-def _reachable(policy: Policy, secret: Secret) -> tuple[tuple[str, int], ...]:
+def _reachable(policy: Policy, secret: SecretRequest) -> tuple[tuple[str, int], ...]:
     """Return the hosts to which the tier leads: a secret opens no way."""
     if policy.network != "allow":
         return secret.hosts
@@ -106,7 +106,7 @@ def _reachable(policy: Policy, secret: Secret) -> tuple[tuple[str, int], ...]:
     return tuple(place for place in secret.hosts if permission.rule(*place) is not None)
 
 
-def _check_value(value: str, secret: Secret) -> None:
+def _check_value(value: str, secret: SecretRequest) -> None:
     """Refuse what cannot be sent in a header, could not be told from ordinary text, or can be guessed."""
     name, origin = secret.env, secret.origin
     if not value.isascii() or not value.isprintable():

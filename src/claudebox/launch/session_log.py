@@ -28,7 +28,7 @@ _EVERY = 16  # records between two looks at their size
 _LINE = 65536
 
 
-class Record:
+class SessionLog:
     """What is written down about one session; where it cannot be, the session goes on without."""
 
     def __init__(self, state: str, name: str) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from claudebox.plan.model import Plan
 
-    class Companion(Protocol):
+    class Sidecar(Protocol):
         """What the launcher asks of each."""
 
         def open(self) -> None:
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
             """End."""
 
 
-def prepare(plan: Plan) -> tuple[tuple[Companion, ...], dict[str, str]]:
-    """Return the companions in the order in which they attach, and where the sockets are that bwrap binds."""
-    found: list[Companion] = []
+def prepare(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
+    """Return the sidecars in the order in which they attach, and where the sockets are that bwrap binds."""
+    found: list[Sidecar] = []
     places: dict[str, str] = {}
     handed: Callable[[], list[tuple[str, int]]] = list
     if plan.link is not None:
-        from claudebox.launch.network import Attachment  # noqa: PLC0415
+        from claudebox.launch.network import NetworkSidecar  # noqa: PLC0415
 
-        attachment = Attachment(plan.link)
-        handed = attachment.hand_over
-        found.append(attachment)
+        network = NetworkSidecar(plan.link)
+        handed = network.hand_over
+        found.append(network)
     if plan.broker is not None:
-        from claudebox.launch.broker import Companion as Broker  # noqa: PLC0415
+        from claudebox.launch.broker import BrokerSidecar  # noqa: PLC0415
 
-        broker = Broker(plan.broker, handed)
+        broker = BrokerSidecar(plan.broker, handed)
         places = broker.sources()
         found.append(broker)
     if plan.relay is not None:
-        from claudebox.launch.nix_relay import Relay  # noqa: PLC0415
+        from claudebox.launch.nix_relay import NixRelaySidecar  # noqa: PLC0415
 
-        found.append(Relay(plan.relay, plan.seccomp))
+        found.append(NixRelaySidecar(plan.relay, plan.seccomp))
     return tuple(found), places

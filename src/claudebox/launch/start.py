@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from claudebox.facts.model import Identity
-    from claudebox.launch.sidecars import Companion
+    from claudebox.launch.sidecars import Sidecar
     from claudebox.plan.model import Plan
 
 _FIRST_OWN_DESCRIPTOR = 10  # below are the standard ones and those of the gate
@@ -46,7 +46,7 @@ class Prepared(Value):
     argv: tuple[str, ...]
     descriptors: tuple[int, ...]
     open_files: tuple[int, int]  # the limit that the person's shell gave us
-    companions: tuple[Companion, ...] = ()  # processes of ours beside the sandbox
+    sidecars: tuple[Sidecar, ...] = ()  # processes of ours beside the sandbox
     pipes: tuple[tuple[str, int], ...] = ()  # through which the broker writes what bwrap puts into files
 
 
@@ -58,7 +58,7 @@ class Sandbox(Value):
     payload: int  # the program inside, as a process of the host
     init_descriptor: int
     payload_descriptor: int
-    companions: tuple[Companion, ...] = ()
+    sidecars: tuple[Sidecar, ...] = ()
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
@@ -79,7 +79,7 @@ def prepare(plan: Plan) -> Prepared:
     needed = sum(not isinstance(word, str) for row in rows for word in row) + _SPARE_DESCRIPTORS
     if limit[0] != resource.RLIM_INFINITY and needed > limit[0]:
         _raise_limit(needed, limit)
-    companions, places = _companions(plan)
+    sidecars, places = _sidecars(plan)
     descriptors: list[int] = []
     arguments: list[str] = []
     pipes: list[tuple[str, int]] = []
@@ -99,10 +99,10 @@ def prepare(plan: Plan) -> Prepared:
                 arguments.append(str(descriptors[-1]))
     descriptors.append(_own(syscalls.memory_file(os.fsencode("\0".join((*arguments, ""))))))
     argv = ("bwrap", "--args", str(descriptors[-1]), "--", *plan.gate, *plan.command)
-    return Prepared(plan, argv, tuple(descriptors), limit, companions, tuple(pipes))
+    return Prepared(plan, argv, tuple(descriptors), limit, sidecars, tuple(pipes))
 
 
-def _companions(plan: Plan) -> tuple[tuple[Companion, ...], dict[str, str]]:
+def _sidecars(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
     if plan.link is None and plan.broker is None and plan.relay is None:
         return (), {}
     from claudebox.launch import sidecars  # noqa: PLC0415 - most sandboxes need none
@@ -161,7 +161,7 @@ def start(
 ) -> Sandbox:
     """Start bwrap, after `prelude` in the child; see that every protection is in force, and let the payload go.
 
-    `meanwhile` is done while bwrap is at work, and returns where companions write their decisions.
+    `meanwhile` is done while bwrap is at work, and returns where sidecars write their decisions.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -175,8 +175,8 @@ def start(
     syscalls.call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     monitor = 0
     try:
-        for companion in prepared.companions:
-            companion.open()
+        for sidecar in prepared.sidecars:
+            sidecar.open()
         monitor = os.fork()
         if monitor == 0:
             _become_bwrap(prepared, gate, message_end, prelude)
@@ -184,8 +184,8 @@ def start(
         os.close(message_end)
         try:
             log = meanwhile() if meanwhile is not None else -1
-            for companion in prepared.companions:
-                companion.begin((*prepared.pipes, *((("log", log),) if log >= 0 else ())))
+            for sidecar in prepared.sidecars:
+                sidecar.begin((*prepared.pipes, *((("log", log),) if log >= 0 else ())))
         finally:
             for _, descriptor in prepared.pipes:  # bwrap waits for the end of each
                 os.close(descriptor)
@@ -195,8 +195,8 @@ def start(
         init = inspect.confinement(payload, prepared.plan)
         inspect.mounts(payload, prepared.plan, standing)
         _limit(payload, prepared.open_files)
-        for companion in prepared.companions:  # the sandbox is complete, and nothing of the payload has run
-            companion.attach(payload)
+        for sidecar in prepared.sidecars:  # the sandbox is complete, and nothing of the payload has run
+            sidecar.attach(payload)
         # Before the word: afterwards they may have ended already.
         descriptors = os.pidfd_open(init), os.pidfd_open(payload)
         # From here on signals are taken one at a time by `supervise`.
@@ -205,11 +205,11 @@ def start(
             raise Interrupted(_interruptions[0])
         freezer.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
         ours.send(b"go\n")
-        return Sandbox(monitor, init, payload, *descriptors, prepared.companions)
+        return Sandbox(monitor, init, payload, *descriptors, prepared.sidecars)
     except BaseException:
         ours.close()  # the gate ends everything when it hears no more of us
-        for companion in prepared.companions:
-            companion.finish()
+        for sidecar in prepared.sidecars:
+            sidecar.finish()
         if monitor:
             _await_end(monitor)
             _end_orphans(monitor)

@@ -85,13 +85,13 @@ class _Supervisor:
             self._thawing = not self._custody.thaw()
         process, status = os.waitpid(self._sandbox.monitor, os.WNOHANG | os.WUNTRACED)
         if not process:
-            for companion in self._sandbox.companions:
-                companion.tend()
+            for sidecar in self._sandbox.sidecars:
+                sidecar.tend()
             return None
         if os.WIFSTOPPED(status):  # so has, or will, the payload: it sent the signal to the whole group
             self._attend()
             return None
-        self._bury()
+        self._reap()
         code = os.waitstatus_to_exitcode(status)
         return self._verdict or (code if code >= 0 else 128 - code)
 
@@ -164,7 +164,7 @@ class _Supervisor:
         except ProcessLookupError:
             return
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         """See that nothing is left, whatever it did to outlive the monitor (E12)."""
         limit = time.monotonic() + _BURIAL
         while time.monotonic() < limit:

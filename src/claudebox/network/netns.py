@@ -1,4 +1,4 @@
-"""The warden: one process in the sandbox's network, outside of everything else of the sandbox.
+"""The netns holder: one process in the sandbox's network, outside of everything else of the sandbox.
 
 It installs the rules and sees that they are there, opens the sockets that must belong to that network, and adds the
 host's new addresses for as long as the sandbox runs. Uplink and relays end with it, so that no packet ever leaves
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from claudebox.plan.model import Link, Served
 
 READY, ATTACHED, BARRED, FAILED = b"ready", b"attached", b"barred", b"failed"
-UNLED = b" unled"  # after "ready": the kernel does not lead programs to the broker that know no proxy
+NO_REDIRECT = b" no-redirect"  # after "ready": the kernel does not lead programs to the broker that know no proxy
 _NS_GET_USERNS = 0xB701
 _NEW_USER, _NEW_NET = 0x10000000, 0x40000000
 _PAUSE = 0.02  # between two looks at tables that keep changing
@@ -48,7 +48,7 @@ SETTINGS = (
 IN_FLIGHT = {"pasta": 524288, "slirp4netns": 1048576}
 
 
-class Failure(Exception):  # noqa: N818 - it is reported as a word of the protocol
+class SetupFailed(Exception):  # noqa: N818 - it is reported as a word of the protocol
     """Something that a person has to put right."""
 
 
@@ -67,15 +67,15 @@ def watch_over(link: Link, control: socket.socket, published: list[tuple[int, in
         served = {row.name: _serve(row) for row in link.served}
         listeners += served.values()
         if not link.program and (problem := redirect.see_isolation()):
-            raise Failure(problem)
-        unled = bool(link.redirect) and not _led(served[link.redirect])
-    except (OSError, ValueError, Failure) as error:
+            raise SetupFailed(problem)
+        no_redirect = bool(link.redirect) and not _redirect_works(served[link.redirect])
+    except (OSError, ValueError, SetupFailed) as error:
         control.send(FAILED + f" {error}".encode())
         return
     descriptors = b"".join(listener.fileno().to_bytes(4, "little") for listener in listeners)
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if listeners else []
     family = b" 6" if watch is not None and watch.ipv6 else b" 4"
-    control.sendmsg([READY + (UNLED if unled else family)], ancillary)
+    control.sendmsg([READY + (NO_REDIRECT if no_redirect else family)], ancillary)
     for listener in listeners:
         listener.close()
     if published:
@@ -85,7 +85,7 @@ def watch_over(link: Link, control: socket.socket, published: list[tuple[int, in
     try:
         if link.program:
             _see_refusal()
-    except Failure as error:
+    except SetupFailed as error:
         control.send(FAILED + f" {error}".encode())
         return
     control.send(BARRED)
@@ -96,13 +96,13 @@ def _join(payload: int, target: int) -> None:
     """Enter the network of the sandbox, by the user namespace that owns it; that is not always the payload's (F20)."""
     network = os.open(f"/proc/{payload}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     if _ended(target):
-        raise Failure("the sandbox ended while its network was being set up")
+        raise SetupFailed("the sandbox ended while its network was being set up")
     if os.fstat(network).st_ino == os.stat("/proc/self/ns/net").st_ino:
-        raise Failure("the sandbox has no network of its own")  # rules would bar the host from itself
+        raise SetupFailed("the sandbox has no network of its own")  # rules would bar the host from itself
     owner = fcntl.ioctl(network, _NS_GET_USERNS)
     for descriptor, kind in ((owner, _NEW_USER), (network, _NEW_NET)):
         if syscalls.call("setns", descriptor, kind) != 0:
-            raise Failure("the network of the sandbox cannot be entered")
+            raise SetupFailed("the network of the sandbox cannot be entered")
         os.close(descriptor)
 
 
@@ -149,7 +149,7 @@ class _Watch:
             self._filter = netlink.connect(netlink.NETFILTER)
             netlink.transact(self._filter, *self._batch)
         except OSError as error:
-            raise Failure(f"the kernel did not take the rules of nf_tables: {error.strerror or error}") from None
+            raise SetupFailed(f"the kernel did not take the rules of nf_tables: {error.strerror or error}") from None
         self._verify(self._filter)
 
     def _verify(self, channel: socket.socket) -> None:
@@ -161,11 +161,11 @@ class _Watch:
                 ours = [nftables.expressions(rule) for rule in sent if rule.chain == name]
                 theirs = [body for body in found_rules if nftables.chain_of(body) == name]
                 if len(ours) != len(theirs) or not all(map(nftables.holds, ours, theirs)):
-                    raise Failure(f"the kernel does not hold the rules that it was given (chain `{name}`)")
+                    raise SetupFailed(f"the kernel does not hold the rules that it was given (chain `{name}`)")
             if not all(
                 any(nftables.holds(nftables.described(chain), body) for body in found_chains) for chain in hooked
             ):
-                raise Failure("the kernel does not hold the chains that it was given")
+                raise SetupFailed("the kernel does not hold the chains that it was given")
 
     def follow(self) -> None:
         """Bar what has appeared since the last look."""
@@ -201,7 +201,7 @@ def _listen(port: int) -> list[socket.socket]:
             listener.listen(_BACKLOG)
         except OSError as error:
             if family == socket.AF_INET:
-                raise Failure(f"port {port} of the sandbox's loopback: {error.strerror}") from None
+                raise SetupFailed(f"port {port} of the sandbox's loopback: {error.strerror}") from None
             continue
         made.append(listener)
     return made
@@ -216,11 +216,11 @@ def _serve(served: Served) -> socket.socket:
         if served.kind == "stream":
             listener.listen(_BACKLOG)
     except OSError as error:
-        raise Failure(f"port {served.port} of the sandbox's loopback: {error.strerror}") from None
+        raise SetupFailed(f"port {served.port} of the sandbox's loopback: {error.strerror}") from None
     return listener
 
 
-def _led(listener: socket.socket) -> bool:
+def _redirect_works(listener: socket.socket) -> bool:
     """Let the kernel lead programs here that know no proxy; tell whether it does."""
     try:
         redirect.install(listener.getsockname()[1])
@@ -257,11 +257,11 @@ def _see_refusal() -> None:
         except OSError as error:
             refused = refused or error.errno in _REFUSED
         else:
-            raise Failure("the rules are in the kernel, but do not hold")
+            raise SetupFailed("the rules are in the kernel, but do not hold")
         finally:
             probe.close()
     if not refused:
-        raise Failure("the uplink says that it is ready, but there is no way out of the sandbox")
+        raise SetupFailed("the uplink says that it is ready, but there is no way out of the sandbox")
 
 
 def _stay(control: socket.socket, target: int, watch: _Watch | None) -> None:

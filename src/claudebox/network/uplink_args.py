@@ -9,11 +9,11 @@ _ADDRESS4, _LENGTH4, _GATEWAY4 = "10.0.2.100", "24", "10.0.2.2"
 _ADDRESS6, _GATEWAY6 = "fd00::100", "fe80::2"
 
 
-def pasta(path: str, forwarder: str, warden: int, ready: str, *, ipv6: bool, root: bool) -> tuple[str, ...]:
+def pasta(path: str, forwarder: str, holder: int, ready: str, *, ipv6: bool, root: bool) -> tuple[str, ...]:
     """Return the words for pasta in the foreground; it writes its number to `ready` when packets flow.
 
     Every mapping is switched off by name: by default pasta splices the sandbox's loopback to the host's, and opens
-    on the host what listens inside (F11, F12). It polls the warden's namespace and ends with it.
+    on the host what listens inside (F11, F12). It polls the holder's namespace and ends with it.
     """
     return (
         path, "--foreground", "--quiet", "--config-net", "--ns-ifname", DEVICE,
@@ -23,15 +23,15 @@ def pasta(path: str, forwarder: str, warden: int, ready: str, *, ipv6: bool, roo
         "--address", _ADDRESS4, "--netmask", _LENGTH4, "--gateway", _GATEWAY4,
         *(("--address", _ADDRESS6, "--gateway", _GATEWAY6) if ipv6 else ("--ipv4-only",)),
         *(("--runas", "0:0") if root else ()),
-        "--userns", f"/proc/{warden}/ns/user", "--netns", f"/proc/{warden}/ns/net",
+        "--userns", f"/proc/{holder}/ns/user", "--netns", f"/proc/{holder}/ns/net",
     )  # fmt: skip
 
 
-def slirp4netns(path: str, warden: int, ready: int, end: int, *, ipv6: bool) -> tuple[str, ...]:
+def slirp4netns(path: str, holder: int, ready: int, end: int, *, ipv6: bool) -> tuple[str, ...]:
     """Return the words for slirp4netns; it writes to one descriptor when packets flow, and ends when another closes."""
     return (
         path, "--configure", f"--mtu={_MTU}", "--disable-host-loopback", "--enable-seccomp",
         *(("--enable-ipv6",) if ipv6 else ()),
-        f"--ready-fd={ready}", f"--exit-fd={end}", f"--userns-path=/proc/{warden}/ns/user",
-        "--netns-type=path", f"/proc/{warden}/ns/net", DEVICE,
+        f"--ready-fd={ready}", f"--exit-fd={end}", f"--userns-path=/proc/{holder}/ns/user",
+        "--netns-type=path", f"/proc/{holder}/ns/net", DEVICE,
     )  # fmt: skip

@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.config.model import Policy, Secret
+    from claudebox.config.model import Policy, SecretRequest
     from claudebox.facts.host import Host
     from claudebox.plan.model import Broker, Link
 
@@ -262,6 +262,6 @@ def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:
         yield f"{secret.origin}: {secret.source} is not set on the host, so {secret.env} is not set inside"
 
 
-def _is_set(secret: Secret, host: Host) -> bool:
+def _is_set(secret: SecretRequest, host: Host) -> bool:
     kind, _, name = secret.source.partition(":")
     return kind != "env" or bool(host.environ.get(name))

@@ -132,7 +132,7 @@ class ApiConfig(Value):
     login_proxy: HostProxy | None = None  # of this machine, towards those who renew the login
 
 
-class Domain(Value):
+class AllowedDomain(Value):
     """A name that the proxy leads to, or all names beneath one."""
 
     name: str
@@ -142,7 +142,7 @@ class Domain(Value):
 class ProxyConfig(Value):
     """What the broker does in tier `allow`: it leads to these domains, and to nothing else."""
 
-    domains: tuple[Domain, ...]
+    domains: tuple[AllowedDomain, ...]
     ranges: Ranges = Ranges()  # closed, whatever a name resolves to
     proxy: HostProxy | None = None  # of this machine, which resolves the names then
 
@@ -192,7 +192,7 @@ class NixAccess(Value):
     why: str
     remedy: str = ""
     warnings: tuple[str, ...] = ()
-    told: bool = False  # by the person, in plain words
+    explicit: bool = False  # the user said so
 
 
 class NixRelay(Value):

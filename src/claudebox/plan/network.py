@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claudebox.console import clean
 from claudebox.errors import ClaudeboxError
-from claudebox.plan.model import Barred, Domain, Link, ProxyConfig, Ranges, Served, Variable
+from claudebox.plan.model import AllowedDomain, Barred, Link, ProxyConfig, Ranges, Served, Variable
 from claudebox.tables import inside
 
 TYPE_CHECKING = False
@@ -131,7 +131,7 @@ def plan_proxy(policy: Policy, host: Host) -> ProxyConfig | None:
     """Return what the broker does for the network."""
     if policy.network != "allow":
         return None
-    domains = tuple(Domain(row.name, row.origin) for row in policy.domains)
+    domains = tuple(AllowedDomain(row.name, row.origin) for row in policy.domains)
     return ProxyConfig(domains, closed_ranges(), tunnel_proxy(host.environ)[0])
 
 

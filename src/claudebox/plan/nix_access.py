@@ -31,7 +31,7 @@ def decide_access(policy: Policy, nix: Nix) -> NixAccess:
     """Return what the sandbox gets, with the reason."""
     asked = policy.nix
     if asked == "off":
-        return NixAccess("off", "you said so", told=True)
+        return NixAccess("off", "you said so", explicit=True)
     problem = nix.location.problem or ("" if nix.program else "the program `nix` was not found")
     if asked != "auto":
         if problem:
@@ -61,7 +61,7 @@ def _as_told(policy: Policy, nix: Nix) -> NixAccess:
     if nix.daemon.sandbox != "true" and not (kind == "relay" and nix.daemon.trusted == "yes"):
         warnings.append(f"Nix: builders may see files of this machine: `sandbox` of the daemon is {nix.daemon.sandbox}")
     why = f"you said so with {policy.nix_origin}"
-    return NixAccess(kind, why, warnings=tuple(warnings), told=True)  # type: ignore[arg-type]
+    return NixAccess(kind, why, warnings=tuple(warnings), explicit=True)  # type: ignore[arg-type]
 
 
 def _judged(nix: Nix) -> NixAccess:

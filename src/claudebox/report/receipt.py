@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from claudebox.commands.log import Reader, human
+from claudebox.commands.log import LogReader, human
 from claudebox.console import paint, shorten
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def lines(written: Iterable[Line], where: str = "") -> Iterator[str]:
 
 def read(directory: str, name: str) -> list[Line]:
     """Return the lines of a record."""
-    reader = Reader(directory, name)
+    reader = LogReader(directory, name)
     try:
         return list(reader.lines())
     finally:

@@ -9,7 +9,7 @@ import os
 import time
 
 from claudebox import console
-from claudebox.launch.session_log import DIRECTORY, Record
+from claudebox.launch.session_log import DIRECTORY, SessionLog
 from claudebox.tables.secret_patterns import looks_secret
 
 TYPE_CHECKING = False
@@ -31,7 +31,7 @@ class Aftermath:
         """Write down how it begins."""
         self._plan, self._policy, self._host = plan, policy, host
         self._started = time.time()
-        self.record = Record(host.instance.state, host.instance.name)
+        self.record = SessionLog(host.instance.state, host.instance.name)
         self._start: dict[str, Plain] = {
             "program": policy.program,
             "project": plan.workdir[:_LONGEST],
