@@ -56,8 +56,8 @@ def _misspelt(flag: str) -> bool:
     return flag.partition("=")[0] not in {"--continue", "--resume", "--model"}
 
 
-def test_the_readme_names_every_flag():
-    shown = (REPOSITORY / "README.md").read_text()
+def test_the_list_of_commands_names_every_flag():
+    shown = (REPOSITORY / "docs/usage.md").read_text()
 
     assert [row.flags[-1] for row in SETTINGS if row.flags and row.flags[-1] not in shown] == []
 
