@@ -48,9 +48,19 @@ def quote(path: str) -> str:
 
 def paint(text: str, style: str, *, descriptor: int = 2) -> str:
     """Return the text in a style, where the terminal has one and the person did not forbid it."""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not os.isatty(descriptor):
+    if os.environ.get("NO_COLOR") or is_dumb() or not os.isatty(descriptor):
         return text
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+
+
+def is_dumb() -> bool:
+    """Return whether the terminal shows control sequences instead of obeying them."""
+    return os.environ.get("TERM") == "dumb"
+
+
+def in_tmux() -> bool:
+    """Return whether the terminal is a pane of tmux."""
+    return bool(os.environ.get("TMUX"))
 
 
 def write(lines: Iterable[str], *, descriptor: int = 2) -> None:

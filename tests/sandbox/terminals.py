@@ -34,8 +34,8 @@ PATIENCE = 20.0  # seconds; only a hang needs them
 CTRL_C, CTRL_Z, CTRL_BACKSLASH = "\x03", "\x1a", "\x1c"
 _PROMPT = "<$?>host$ "  # shows the status of the last command
 _AT_PROMPT = r"<(\d+)>host\$ "
-_ESCAPES = re.compile(r"\x1b\[[0-9;?<>=]*[A-Za-z]|\x1b[=>78]|\r")
-_UNFINISHED = re.compile(r"\x1b(\[[0-9;?<>=]*)?\Z")
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[ -/]*[0-Z\\^-~]|[\r\x0f\x18]")
+_UNFINISHED = re.compile(r"\x1b(\[[0-?]*[ -/]*|\][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
 _BASH = ("/bin/bash", "--norc", "--noprofile", "-i")
 
 

@@ -7,7 +7,6 @@ succeed; then the agent tries it in the sandbox; at the end the launcher looks a
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -93,14 +92,8 @@ def _play(
 
 
 def _wait(child: subprocess.Popen[str]) -> int:
-    """Wait for the end, and stop when the child stops: the shell that reads the terminal waits for us, not for it."""
-    while True:
-        _, status = os.waitpid(child.pid, os.WUNTRACED)
-        if not os.WIFSTOPPED(status):
-            child.returncode = os.waitstatus_to_exitcode(status)
-            return _shell_status(child.returncode)
-        os.kill(os.getpid(), signal.SIGTSTP)  # returns when the shell continues both of us
-        child.send_signal(signal.SIGCONT)
+    """Wait for the end. claudebox stops its whole group, which is ours: to stop as well would be to stop twice."""
+    return _shell_status(child.wait())
 
 
 def _shell_status(code: int) -> int:

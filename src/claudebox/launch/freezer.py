@@ -1,4 +1,4 @@
-"""Keeping hold of what runs inside: it ends with us, and it stands still while the person types at the shell.
+"""Keeping hold of what runs inside: it ends with us, and it stands still while the user types at the shell.
 
 Signals are not enough for either. The first process inside can be taken over by the others and made to outlive
 bwrap (E10). A stopped process can have itself continued by a timer or by the very key that is pressed, two can
@@ -23,7 +23,9 @@ _SEIZE, _INTERRUPT, _CONTINUE, _DETACH = 0x4206, 0x4207, 7, 17
 _DIE_WITH_HOLDER = 1 << 20
 _HOLD_CHILDREN = 1 << 1 | 1 << 2 | 1 << 3  # fork, vfork, clone: from their first instruction
 _ALL_KINDS = 0x40000000  # __WALL: other people's children and threads, too
+_STOPS = frozenset((signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU))
 _FREEZE_LIMIT, _THAW_LIMIT, _PAUSE = 3.0, 1.0, 0.0005  # seconds
+_LOOKS = 3
 
 
 def bind(init: int) -> None:
@@ -31,7 +33,7 @@ def bind(init: int) -> None:
     syscalls.call("ptrace", _SEIZE, init, None, _DIE_WITH_HOLDER)
 
 
-class Custody:
+class Freezer:
     """Holds everything that descends from the first process of a sandbox, and that process too."""
 
     def __init__(self, init: int) -> None:
@@ -45,7 +47,7 @@ class Custody:
             continue
 
     def freeze(self) -> bool:
-        """Hold everything; tell whether there was a moment at which all of it stood still."""
+        """Hold everything; return whether there was a moment at which all of it stood still."""
         if not os.path.exists(f"/proc/{self._init}/task/{self._init}/children"):
             return False  # a kernel that does not tell, or the end
         limit = time.monotonic() + _FREEZE_LIMIT
@@ -60,7 +62,7 @@ class Custody:
         return False
 
     def thaw(self) -> bool:
-        """Let everything go on that ran before; tell whether nothing is held any more."""
+        """Let everything go on that ran before; return whether nothing is held any more."""
         limit = time.monotonic() + _THAW_LIMIT
         while time.monotonic() < limit:
             held = [thread for _, thread in _threads(self._init) if self._holds(thread)]
@@ -99,7 +101,7 @@ class Custody:
 
 
 def alive(init: int) -> bool:
-    """Tell whether anything that descends from the first process still runs."""
+    """Return whether anything that descends from the first process still runs."""
     return any(_letter(_status(thread)) not in b"ZX" for process, thread in _threads(init) if process != init)
 
 
@@ -110,7 +112,7 @@ def kill(process: int) -> None:
 
 
 def stopped(process: int) -> bool:
-    """Tell whether a process has stopped, or will before it does anything else."""
+    """Return whether a process has stopped, or will before it does anything else."""
     status = _status(process)
     if _letter(status) != b"D":
         return _letter(status) in b"Tt"
@@ -119,6 +121,44 @@ def stopped(process: int) -> bool:
     due = _pending(status) & ~own & _bits(signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
     children = _read(f"/proc/{process}/task/{process}/children").split()
     return bool(due) and any(_letter(_status(int(child))) == b"T" for child in children)
+
+
+def is_stopped(process: int) -> bool:
+    """Return whether a process was stopped by a signal."""
+    return _letter(_status(process)) == b"T"
+
+
+def parent(process: int) -> int:
+    """Return the parent of a process, 0 if there is none."""
+    return int(_status(process).get(b"PPid", b"0"))
+
+
+def is_inside(process: int, init: int) -> bool:
+    """Return whether a process descends from the first one inside, which adopts all orphans there."""
+    while process > 1:
+        if process == init:
+            return True
+        process = parent(process)
+    return False
+
+
+def has_group(init: int, number: int) -> bool:
+    """Return whether a process group is one of the sandbox."""
+    if os.path.exists(f"/proc/{number}"):
+        return is_inside(number, init)
+    # Its leader has ended. Processes come and go while we look, so one look is not enough.
+    for _ in range(_LOOKS):
+        if any(process == thread and group(process) == number for process, thread in _threads(init)):
+            return True
+    return False
+
+
+def group(process: int) -> int:
+    """Return the process group of a process, -1 if it has gone."""
+    try:
+        return os.getpgid(process)
+    except OSError:
+        return -1
 
 
 def _threads(process: int) -> Iterator[tuple[int, int]]:
@@ -144,6 +184,8 @@ def _resume(thread: int, request: int) -> bool:
     if not os.WIFSTOPPED(status):
         return False
     number = None if status >> 16 else os.WSTOPSIG(status)  # a signal on its way must not be lost
+    if number in _STOPS and request == _DETACH and group(thread) == os.getpgrp():
+        number = None  # but one that would have stopped it with the job: the job goes on
     syscalls.call("ptrace", request, thread, None, number)
     return True
 

@@ -1,6 +1,6 @@
-"""A terminal of the sandbox's own: a pty whose other end is held here, between the sandbox and the person (B01-B11).
+"""A terminal of the sandbox's own: a pty whose other end is held here, between the sandbox and the user (B01-B11).
 
-The payload never holds the person's terminal. It has the pty as the controlling terminal of a session of its own, in
+The payload never holds the user's terminal. It has the pty as the controlling terminal of a session of its own, in
 which a leader stays beside it, so that job control works as at any shell; what the leader sees of a suspension it
 passes on to `supervise`, which stops everything. What the payload writes goes through `screen`.
 """
@@ -20,19 +20,17 @@ from claudebox.syscalls import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
 _PIECE = 65536
 _BACKLOG = 262144  # bytes that wait for a slow reader before the writer has to
 _PUSH_TITLE, _POP_TITLE = b"\x1b[22;0t", b"\x1b[23;0t"
 _PR_SET_PDEATHSIG = 1
-_SIGNAL_SET = 128  # bytes of a sigset_t
 _DRAIN = 0.5  # seconds for the last words
 
 
 class PrivateTerminal(Terminal):
-    """The person's terminal, with a pty in front of it."""
+    """The user's terminal, with a pty in front of it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,12 +39,14 @@ class PrivateTerminal(Terminal):
         self._master, self._slave = os.openpty()
         os.set_blocking(self._master, False)
         termios.tcsetattr(self._slave, termios.TCSANOW, termios.tcgetattr(self._real))
-        self._resize()
+        self.resize()
         self._tty = self._reopen()
         self._filter = Filter()
         self._to_screen = bytearray()
         self._to_payload = bytearray()
-        self._signals = -1
+        self._entered = False
+        self.signals = (signal.SIGWINCH,)
+        self.carriers = (self,)
         self._alive = {self._master, self._tty}
 
     def _reopen(self) -> int:
@@ -77,37 +77,18 @@ class PrivateTerminal(Terminal):
         for descriptor in (self._master, self._slave, self._tty):
             os.close(descriptor)
 
-    def receive(self, watched: Iterable[int], timeout: float) -> Any:
-        """Wait for a signal as `sigtimedwait` does, and carry bytes meanwhile."""
-        numbers = [*watched, signal.SIGWINCH]
-        if self._signals < 0:
-            self._begin(numbers)
-        deadline = time.monotonic() + timeout
-        while True:
-            information = signal.sigtimedwait(numbers, 0)
-            if information is None:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return None
-                self._carry(left)
-            elif information.si_signo == signal.SIGWINCH:
-                self._resize()
-            else:
-                return information
-
-    def _begin(self, numbers: Iterable[int]) -> None:
-        os.close(self._slave)
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])
-        mask = bytearray(_SIGNAL_SET)
-        for number in numbers:
-            mask[(number - 1) // 8] |= 1 << (number - 1) % 8
-        # Readable while a signal is pending; it is still `sigtimedwait` that takes it.
-        self._signals = syscalls.call("signalfd", -1, bytes(mask), os.O_CLOEXEC)
-        if self._signals < 0:
-            raise OSError("signalfd failed")
-        self._resize()
+    def enter(self, *, by_force: bool = False) -> None:  # noqa: ARG002 - the pty keeps its modes
+        """Take the terminal, at first or again."""
+        if not self._entered:
+            self._entered = True
+            os.close(self._slave)
+            signal.pthread_sigmask(signal.SIG_BLOCK, self.signals)
+            self._to_screen += _PUSH_TITLE
+        else:
+            self._to_screen += self._filter.redo()
+        self._alive.add(self._tty)  # it may have been refused in the background
         self._raw()
-        self._to_screen += _PUSH_TITLE
+        self.resize()
 
     def _raw(self) -> None:
         modes = termios.tcgetattr(self._tty)
@@ -121,30 +102,28 @@ class PrivateTerminal(Terminal):
         modes[6][termios.VMIN], modes[6][termios.VTIME] = 1, 0
         termios.tcsetattr(self._tty, termios.TCSADRAIN, modes)
 
-    def _resize(self) -> None:
+    def resize(self) -> None:
+        """Give the pty the size of the terminal."""
         try:
             size = fcntl.ioctl(self._real, termios.TIOCGWINSZ, bytes(8))
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)  # the kernel tells the payload
         except OSError:
             return
 
-    def _carry(self, timeout: float) -> None:
-        """Carry what is there, in both directions, until something happens."""
-        poll = select.poll()
-        poll.register(self._signals, select.POLLIN)
-        wanted = {
+    def wanted(self) -> dict[int, int]:
+        """Return what to wait for in both directions."""
+        sides = {
             self._tty: (len(self._to_payload) < _BACKLOG, self._to_screen),
             self._master: (len(self._to_screen) < _BACKLOG, self._to_payload),
         }
-        for descriptor, (readable, waiting) in wanted.items():
-            events = (select.POLLIN if readable else 0) | (select.POLLOUT if waiting else 0)
-            if descriptor in self._alive and events:
-                poll.register(descriptor, events)
-        for descriptor, events in poll.poll(min(timeout, 3600.0) * 1000):
-            if descriptor != self._signals:
-                self._step(descriptor, events)
+        wanted = {
+            descriptor: (select.POLLIN if readable else 0) | (select.POLLOUT if waiting else 0)
+            for descriptor, (readable, waiting) in sides.items()
+        }
+        return {descriptor: events for descriptor, events in wanted.items() if events and descriptor in self._alive}
 
-    def _step(self, descriptor: int, events: int) -> None:
+    def step(self, descriptor: int, events: int) -> None:
+        """Carry what is there."""
         if events & select.POLLOUT:
             self._write(descriptor)
         if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
@@ -192,16 +171,10 @@ class PrivateTerminal(Terminal):
             self._write(self._tty)
 
     def leave(self) -> None:
-        """Give the terminal back while everything inside is stopped."""
+        """Give the terminal back while everything inside is frozen."""
         self._to_screen += self._filter.undo()
         self._flush()
         self._put_back()
-
-    def enter(self) -> None:
-        """Take the terminal again."""
-        self._raw()
-        self._to_screen += self._filter.redo()
-        self._resize()
 
     def _put_back(self) -> None:
         modes = next(state.modes for state in self._states if state.modes is not None)
@@ -210,14 +183,14 @@ class PrivateTerminal(Terminal):
         except (OSError, termios.error):
             return
 
-    def restore(self, *, abnormal: bool) -> None:  # noqa: ARG002 - every mode is undone in any case
-        """Show the last words, undo the modes that were left switched, and give the terminal back."""
-        if self._signals >= 0 and self.foreground():
+    def restore(self) -> None:
+        """Show the last output, undo the modes that were left switched, and give the terminal back."""
+        if self._entered and self.foreground_group() == os.getpgrp():
             self._flush()
             self._to_screen += self._filter.undo() + _POP_TITLE
             self._flush()
             self._put_back()
-        super().restore(abnormal=False)
+        self._restore_flags()
 
 
 def _lead(process: int) -> NoReturn:

@@ -36,6 +36,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
 _SPARE_DESCRIPTORS = 64
 
+# Taken by `supervise`, never by default: a read inside must not stop us, who have to freeze it (B15).
+JOB_CONTROL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT)
+
 _interruptions: list[int] = []  # signals that came while the sandbox was being set up
 
 
@@ -200,7 +203,7 @@ def start(
         # Before the word: afterwards they may have ended already.
         descriptors = os.pidfd_open(init), os.pidfd_open(payload)
         # From here on signals are taken one at a time by `supervise`.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, signal.SIGTSTP])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, *JOB_CONTROL])
         if _interruptions:
             raise Interrupted(_interruptions[0])
         freezer.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
@@ -224,7 +227,7 @@ def start(
 
 def release_signals() -> None:
     """Take signals again as before a launch, for those who go on when its sandbox has ended."""
-    taken = [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, signal.SIGTSTP, signal.SIGTTOU]
+    taken = [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, *JOB_CONTROL]
     signal.pthread_sigmask(signal.SIG_UNBLOCK, taken)
 
 

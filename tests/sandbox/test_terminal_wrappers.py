@@ -1,0 +1,220 @@
+"""However claudebox was started, nothing inside runs while its terminal is somebody else's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tests.conftest import need
+from tests.sandbox.terminals import CTRL_C, CTRL_Z, PATIENCE, Terminal, command, content, marked, put_down, wait_until
+
+SPY = Path(__file__).resolve().parent.parent / "probes" / "spy.py"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SHELLS = {
+    "bash": ("/bin/bash", "--norc", "--noprofile", "-i"),
+    "dash": ("/bin/dash", "-i"),
+    "zsh": ("/bin/zsh", "-f", "-i"),
+    "fish": ("/usr/bin/fish", "--no-config", "-i", "-C", "function fish_prompt; echo -n '<0>host$ '; end"),
+}
+# Dies of Ctrl+C without waiting for what it has started.
+CARELESS = """\
+import os, signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.spawnvp(os.P_WAIT, "sh", ["sh", "-c", "trap : INT; . ./wrapper.sh"])
+"""
+FORGET = "\x15"  # Ctrl+U
+
+
+def wrapped(box, how, line):
+    """Return the line for a shell that starts this command in a certain way."""
+    script = box.write("wrapper.sh", f"{line}\necho the wrapper goes on\n")
+    box.write("wrapper.mk", f"all:\n\t@{line}\n")
+    box.write("package.json", '{"scripts": {"box": "sh wrapper.sh"}}')
+    box.write("nested.sh", "sh wrapper.sh\necho nested\n")
+    box.write("careless.py", CARELESS)
+    return {
+        "directly": line,
+        "script": f"sh {script}",
+        "bash script": f"bash {script}",
+        "nested scripts": "sh nested.sh",
+        "make": "make -f wrapper.mk",
+        "npm": "npm run --silent box",
+        "watch": f"watch -n 1000 {shlex.quote(line)}",
+        "subshell": f"( {line}; true )",
+        "careless": "python3 careless.py",
+        "python": f'python3 -c \'import subprocess; subprocess.call(["sh", "{script}"])\'',
+    }[how]
+
+
+class Watched:
+    """A spy in a sandbox on a terminal, started in a certain way."""
+
+    def __init__(self, terminal, how, *, manner="deaf", line=""):
+        box = terminal.box
+        self.terminal = terminal
+        self.stolen = f"{box.project}/stolen-by-{manner}"
+        words = ("python3", box.write("spy.py", SPY.read_bytes()), "plain", self.stolen, manner)
+        terminal.type(wrapped(box, how, line or command(box, *words)))
+        wait_until(lambda: os.path.exists(self.stolen), "the spy is there")
+        terminal.shown(during=0.2)
+        self.type("first")
+        wait_until(lambda: "first" in self.taken(), "the spy gets what is typed for it")
+
+    def taken(self):
+        """Return what the spy has got."""
+        return content(self.stolen)
+
+    def type(self, line):
+        self.terminal.type(line)
+
+    def type_slowly(self):
+        """Type as a user does, so that every key can be fought for, and give a spy the time to write it down."""
+        for letter in LETTERS:
+            self.terminal.press(letter)
+            time.sleep(0.005)
+        self.terminal.shown(during=0.2)
+
+
+@contextlib.contextmanager
+def terminal_of(box, shell="bash"):
+    """Open a terminal with a shell, and leave no spy behind that outlives it."""
+    argv = SHELLS[shell]
+    need(os.access(argv[0], os.X_OK), shell)
+    with Terminal(box, argv=argv) as terminal:
+        try:
+            if shell != "bash":
+                terminal.expect(r"host\$ ")
+            yield terminal
+        finally:
+            put_down(f"{box.project}/stolen-by-")
+
+
+def prompt(terminal):
+    terminal.expect(r"host\$ ", patience=PATIENCE)
+
+
+def test_the_spy_gets_what_is_typed_at_the_shell_where_nobody_freezes_it(user_box, altered):
+    # The positive control of everything below.
+    altered(user_box, edits={"launch/supervise.py": ("if not self._terminal.shared:", "if True:")})
+    with terminal_of(user_box) as terminal:
+        spy = Watched(terminal, "script")
+        terminal.press(CTRL_Z)
+        prompt(terminal)
+        before = spy.taken()
+        spy.type_slowly()
+
+        assert spy.taken() != before
+
+
+@pytest.mark.parametrize(
+    ("shell", "how"),
+    [
+        *(("bash", how) for how in (
+            "script", "bash script", "nested scripts", "make", "npm", "watch", "subshell", "python",
+        )),
+        *((shell, how) for shell in ("dash", "zsh", "fish") for how in ("script", "make")),
+    ],
+)  # fmt: skip
+def test_a_spy_that_ignores_ctrl_z_is_frozen_with_its_wrapper(user_box, shell, how):
+    # proves B15, B06
+    if how in ("make", "npm", "watch"):
+        program = shutil.which(how)
+        need(program, how)
+        user_box.environ["PATH"] = f"{os.path.dirname(program or '')}:/usr/bin:/bin"
+    with terminal_of(user_box, shell) as terminal:
+        spy = Watched(terminal, how)
+        for _ in range(2):
+            terminal.press(CTRL_Z)
+            prompt(terminal)
+            time.sleep(0.05)
+            before = spy.taken()
+            spy.type_slowly()
+            assert spy.taken() == before
+
+            terminal.press(FORGET)
+            terminal.type("fg")
+            spy.terminal.shown(during=0.3)
+            marker = f"yours{len(before)}"
+            spy.type(marker)
+            wait_until(lambda: marker in spy.taken(), "the spy goes on after fg")  # noqa: B023
+
+
+@pytest.mark.parametrize("how", ["careless", "python"])
+def test_a_sandbox_whose_wrapper_dies_of_ctrl_c_is_frozen_and_ended(user_box, how):
+    # proves B15, B06
+    with terminal_of(user_box) as terminal:
+        spy = Watched(terminal, how)
+        terminal.press(CTRL_C)
+        prompt(terminal)
+        time.sleep(0.05)
+        before = spy.taken()
+        spy.type_slowly()
+
+        assert spy.taken() == before
+        wait_until(lambda: not marked(spy.stolen), "the end of the sandbox")
+
+
+@pytest.mark.parametrize("name", ["KILL", "STOP"])
+def test_a_wrapper_that_is_killed_or_stopped_from_elsewhere_leaves_no_spy(user_box, name):
+    # proves B15, B06
+    with terminal_of(user_box) as terminal:
+        spy = Watched(terminal, "script")
+        os.kill(os.tcgetpgrp(terminal.master), getattr(signal, f"SIG{name}"))  # the leader of the group
+        prompt(terminal)
+        time.sleep(0.05)
+        before = spy.taken()
+        spy.type_slowly()
+
+        assert spy.taken() == before
+
+
+def test_a_thief_of_the_terminal_is_frozen_and_the_shell_has_it(user_box):
+    # proves B15, B06
+    with terminal_of(user_box) as terminal:
+        spy = Watched(terminal, "script", manner="thief")
+        terminal.press(CTRL_Z)
+        prompt(terminal)
+        time.sleep(0.05)
+        before = spy.taken()
+        spy.type_slowly()
+        assert spy.taken() == before
+
+        terminal.press(FORGET)
+        terminal.type("echo at the she''ll")
+        terminal.expect("\nat the shell\n")
+
+
+HANDLER = """\
+import os, signal, time
+def stop(*_):
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGSTOP)
+signal.signal(signal.SIGTSTP, stop)
+print("ready", flush=True)
+while True:
+    line = input()
+    print("read", line, flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["directly", "script"])
+def test_one_fg_is_enough_for_a_program_that_tidies_up_before_it_stops(user_box, how):
+    # proves SAND-15
+    program = user_box.write("program.py", HANDLER)
+    with terminal_of(user_box) as terminal:
+        terminal.type(wrapped(user_box, how, command(user_box, "python3", program)))
+        terminal.expect("\nready\n")
+        for number in range(3):
+            terminal.shown(during=1.2)  # Ctrl+Z right after fg is another matter
+            terminal.press(CTRL_Z)
+            assert terminal.prompt() == 128 + signal.SIGTSTP
+            terminal.type("fg")
+            terminal.shown(during=0.8)
+            terminal.type(f"line {number}")
+            terminal.expect(f"read line {number}\n")
