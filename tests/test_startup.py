@@ -30,7 +30,8 @@ OWN = {
     "plan", "plan.bwrap_args", "plan.claude_code", "plan.compose", "plan.environment", "plan.explain", "plan.masking",
     "plan.model", "plan.mount_checks", "plan.mounts", "plan.network", "plan.project", "plan.sandbox_md",
     "plan.seccomp", "report", "report.changes", "report.session", "session", "state", "syscalls", "tables",
-    "tables.agent", "tables.host_paths", "tables.inside", "tables.project_paths", "tables.secret_patterns", "values",
+    "tables.agent", "tables.bwrap", "tables.host_paths", "tables.inside", "tables.project_paths",
+    "tables.secret_patterns", "values",
 }  # fmt: skip
 FORBIDDEN = {
     "argparse", "asyncio", "collections", "contextlib", "ctypes", "dataclasses", "enum", "functools", "hashlib",

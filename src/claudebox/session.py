@@ -41,7 +41,7 @@ def run(argv: list[str], environ: dict[str, str]) -> int:
     flags = read_flags(argv)
     showing = flags.on("dry_run") or flags.on("explain")
     settings, files = read_settings(flags, environ, approve=None if showing else _approve)
-    planned = make_plan(settings, decide(settings, environ), environ)
+    planned = make_plan(settings, decide_policy(settings, environ), environ)
     return _show(planned) if showing else _play(planned, files, environ)
 
 
@@ -81,7 +81,7 @@ def _approve(request: Iterable[str]) -> bool:
         return False
 
 
-def decide(settings: Settings, environ: dict[str, str]) -> Policy:
+def decide_policy(settings: Settings, environ: dict[str, str]) -> Policy:
     """Return what the settings ask for here."""
     from claudebox.config import policy  # noqa: PLC0415
     from claudebox.facts import host  # noqa: PLC0415

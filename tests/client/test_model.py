@@ -259,4 +259,4 @@ def test_messages_of_the_system_and_reminders_are_not_taken_for_the_person():
 )
 def test_a_script_with_a_mistake_is_refused(document, problem):
     with pytest.raises(ValueError, match=problem):
-        scripts.parse(document)
+        scripts.parse_script(document)

@@ -48,7 +48,7 @@ def open_more(plan, canaries):
     prepared = start.prepare(plan)
     return prepared.replace(descriptors=(*prepared.descriptors, start._own(os.dup(canaries.descriptor))))
 environ = dict(os.environ)
-found = verify.examine(environ, examined.read(["--verify", *{flags!r}], environ), {seam})
+found = verify.examine(environ, examined.read_examined(["--verify", *{flags!r}], environ), {seam})
 print(json.dumps({{row.promise: [row.status, row.detail] for row in found}}))
 """
 

@@ -183,6 +183,20 @@ def test_no_rendering_shows_what_the_broker_holds():
     }
 
 
+@pytest.mark.parametrize("network", ["full", "allow"])
+def test_a_proxy_of_the_host_that_cannot_be_used_is_said_once(network):
+    # proves HOUSE-04
+    environ = {"ANTHROPIC_API_KEY": KEY, "ALL_PROXY": "socks5://me:pass-word@proxy:1080"}
+    warnings = made(POLICY.replace(network=network), environ=environ).warnings
+
+    assert [text for text in warnings if "ALL_PROXY of this machine names a socks5 proxy" in text] == [
+        text for text in warnings if "proxy" in text and "is not used" in text
+    ]
+    assert len([text for text in warnings if "socks5" in text]) == 1
+    assert not [text for text in made(environ={"ANTHROPIC_API_KEY": KEY}).warnings if "proxy" in text]
+    assert "pass-word" not in str(warnings)
+
+
 def test_the_agent_is_told_that_the_key_is_outside():
     # proves AWARE-02
     told = next(row.content for row in made(environ={"ANTHROPIC_API_KEY": KEY}).mounts if row.dest.endswith("BOX.md"))

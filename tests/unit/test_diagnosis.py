@@ -1,8 +1,14 @@
 from __future__ import annotations
 
 import pytest
+from tests import hosts
 
+from claudebox.config.model import Policy
+from claudebox.errors import ClaudeboxError
+from claudebox.facts.bubblewrap import Bubblewrap
 from claudebox.launch import bwrap_errors
+from claudebox.plan import compose
+from claudebox.tables import bwrap
 
 
 @pytest.mark.parametrize(
@@ -62,3 +68,12 @@ def test_the_remedy_is_the_one_of_this_machine(monkeypatch, settings, words):
 def test_settings_of_the_kernel_are_read():
     assert bwrap_errors._setting("kernel/ostype") == b"Linux"
     assert bwrap_errors._setting("kernel/no_such_setting") == b""
+
+
+def test_the_least_version_of_bwrap_is_one_number():
+    # proves HOUSE-04
+    with pytest.raises(ClaudeboxError) as raised:
+        compose.make_plan(Policy("exec", ("true",)), hosts.debian(bwrap=Bubblewrap("/usr/bin/bwrap")))
+
+    assert raised.value.hint == bwrap_errors.explain("bwrap: Unknown option --perms").hint
+    assert bwrap.LEAST in raised.value.hint

@@ -24,6 +24,7 @@ from claudebox.files import read_small
 from claudebox.launch import live_sessions, start
 from claudebox.plan import broker, nix_access
 from claudebox.tables import agent
+from claudebox.tables import bwrap as options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,7 @@ class Finding:
 
 def run(argv: list[str], environ: dict[str, str]) -> int:
     """Print the report; 1 if a launch would fail."""
-    wanted = examined.read(argv, environ)
+    wanted = examined.read_examined(argv, environ)
     findings = list(examine(environ, wanted))
     failed = any(finding.status == "failed" for finding in findings)
     if wanted.settings.on("json"):
@@ -104,10 +105,13 @@ def _detached(facts: host.Host) -> host.Host:
 
 
 def _bubblewrap(bwrap: bubblewrap.Bubblewrap) -> Iterator[Finding]:
-    lacking = [option for option in ("--bind-fd", "--disable-userns", "--size") if option not in bwrap.options]
+    lacking = [option for option in options.USEFUL if option not in bwrap.options]
     if lacking:
         yield Finding(
-            "bubblewrap", "warning", f"{bwrap.path} lacks {', '.join(lacking)}", "install bubblewrap 0.10 or newer"
+            "bubblewrap",
+            "warning",
+            f"{bwrap.path} lacks {', '.join(lacking)}",
+            f"install bubblewrap {options.FULL} or newer",
         )
     else:
         yield Finding("bubblewrap", "ok", f"{bwrap.path} has every option that claudebox uses")
@@ -141,7 +145,7 @@ def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> C
         os.mkdir(project, 0o700)
         os.chdir(project)
         settings, _ = session.read_settings(session.read_flags(["--exec", "--network", network, "--", *command]), bare)
-        planned = session.make_plan(settings, session.decide(settings, bare), bare, pretend=_detached)
+        planned = session.make_plan(settings, session.decide_policy(settings, bare), bare, pretend=_detached)
         status = session.try_out(planned, start.prepare(planned.plan))
     except ClaudeboxError as error:
         return error

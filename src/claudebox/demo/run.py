@@ -37,7 +37,7 @@ def run(environ: dict[str, str], words: Sequence[str] = (), *, interactive: bool
 
     `network` is the tier, `none` unless the person chose one: the model is reached through a socket in any of them.
     """
-    with staging.make(environ) as stage:
+    with staging.make_stage(environ) as stage:
         acts = scenario.acts(stage.project, stage.port, staging.find_python())
         staging.try_on_host(stage, acts)
         console.write(_INTRODUCTION, descriptor=1)

@@ -122,7 +122,7 @@ class Script:
         return self.otherwise if self.conversations else Answer(say="You said: {prompt}")
 
 
-def parse(document: dict[str, Any]) -> Script:
+def parse_script(document: dict[str, Any]) -> Script:
     """Read a script; ValueError for what it cannot be."""
     _only(document, {"conversations", "otherwise"}, "a script")
     conversations = []

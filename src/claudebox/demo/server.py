@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from claudebox.demo import messages
-from claudebox.demo.script import Answer, Script, Seen, look, parse
+from claudebox.demo.script import Answer, Script, Seen, look, parse_script
 
 _LARGEST = 64 << 20  # bytes of a request
 _FAILURES = {
@@ -40,7 +40,7 @@ class ScriptedModel:
     """What all connections share: the script, and how often each failure was given."""
 
     def __init__(self, configuration: dict[str, Any]) -> None:
-        self.script: Script = parse(configuration.get("script") or {})
+        self.script: Script = parse_script(configuration.get("script") or {})
         self.key = str(configuration.get("key") or "")
         self.canaries = {name: value.encode() for name, value in (configuration.get("canaries") or {}).items()}
         self._lock = threading.Lock()

@@ -53,7 +53,7 @@ class Stage:
 
 
 @contextlib.contextmanager
-def make(environ: dict[str, str]) -> Iterator[Stage]:
+def make_stage(environ: dict[str, str]) -> Iterator[Stage]:
     """Make everything that a demonstration needs, and remove it at the end."""
     home, here = os.path.realpath(current_home(environ)), os.getcwd()
     if f"{home}/".startswith(f"{here.rstrip('/')}/"):  # no project, so nothing in it is out of the question
@@ -113,10 +113,10 @@ def _furnish_project(stage: Stage, git: str) -> None:
         subprocess.run([git, *words], cwd=stage.project, env=stage.environ, check=True, stdin=subprocess.DEVNULL)
     shutil.rmtree(f"{stage.project}/.git/hooks", ignore_errors=True)  # examples that nobody needs
     os.mkdir(f"{stage.project}/.git/hooks")
-    stage.head = read(f"{stage.project}/{scenario.BRANCH}")
+    stage.head = read_text(f"{stage.project}/{scenario.BRANCH}")
 
 
-def read(path: str) -> str:
+def read_text(path: str) -> str:
     """Return the content of a file that the agent may have removed."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:

@@ -7,12 +7,8 @@ import stat
 
 from claudebox.facts import programs
 from claudebox.files import read_small
+from claudebox.tables.bwrap import NEEDED, USEFUL
 from claudebox.values import Value
-
-_OPTIONS = (  # of bwrap, that some version lacks
-    "--args", "--bind-fd", "--cap-drop", "--die-with-parent", "--disable-userns", "--perms", "--remount-ro",
-    "--seccomp", "--size",
-)  # fmt: skip
 
 
 class Bubblewrap(Value):
@@ -46,4 +42,4 @@ def find_bwrap(path: tuple[str, ...]) -> Bubblewrap:
             remedy=f"`sudo chown root:root {found}; sudo chmod 755 {found}`",
         )
     binary = read_small(found, limit=16 << 20, follow=True) or b""
-    return Bubblewrap(found, frozenset(option for option in _OPTIONS if f" {option} ".encode() in binary))
+    return Bubblewrap(found, frozenset(option for option in (*NEEDED, *USEFUL) if f" {option} ".encode() in binary))

@@ -9,6 +9,7 @@ import os
 
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
+from claudebox.tables.bwrap import LEAST
 
 _LIMIT = 8192
 APPARMOR_PROFILE = """\
@@ -45,7 +46,7 @@ def explain(words: str) -> ClaudeboxError:
     if "uid map" in lower or "new namespace" in lower or "namespaces" in lower or "unshare user" in lower:
         return ClaudeboxError(f"the user namespace could not be made: {said}", hint=namespace_remedy())
     if "unknown option" in lower:
-        return ClaudeboxError(f"bwrap is too old: {said}", hint="install bubblewrap 0.8 or newer")
+        return ClaudeboxError(f"bwrap is too old: {said}", hint=f"install bubblewrap {LEAST} or newer")
     if "mount proc" in lower or ("proc" in lower and "mount" in lower):
         return ClaudeboxError(
             f"/proc of the sandbox could not be mounted: {said}",

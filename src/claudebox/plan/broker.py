@@ -111,6 +111,13 @@ def read_endpoint(address: str) -> Endpoint:
 _PATH = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/@:")
 
 
+def warnings(policy: Policy, host: Host) -> Iterator[str]:
+    """Say what is wrong with the proxy of this machine towards the model."""
+    _, problem = find_proxy(host.environ, _endpoint_of(policy, host).scheme)
+    if problem:
+        yield problem
+
+
 def provide(policy: Policy, host: Host, held: str) -> Provision:
     """Return what the sandbox gets of it: the socket of the client, placeholders, and a word to the agent."""
     if not held:

@@ -17,7 +17,7 @@ from claudebox.plan import (
     seccomp,
 )
 from claudebox.plan.model import Mount, Plan, Provision
-from claudebox.tables import agent
+from claudebox.tables import agent, bwrap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from claudebox.facts.host import Host
     from claudebox.plan.model import Broker, Link
 
-_NEEDED = ("--args", "--perms", "--seccomp", "--cap-drop", "--die-with-parent", "--remount-ro")
 _RANK = {"mask": 2, "shadow": 2, "bind": 1, "tmpfs": 1}  # hide > write > read, where two rows want the same place
 
 
@@ -176,11 +175,11 @@ def _rank(row: Mount) -> int:
 def _check_bwrap(host: Host) -> None:
     if host.bwrap.problem:
         raise ClaudeboxError(host.bwrap.problem, hint=host.bwrap.remedy)
-    missing = [option for option in _NEEDED if option not in host.bwrap.options]
+    missing = [option for option in bwrap.NEEDED if option not in host.bwrap.options]
     if missing:
         raise ClaudeboxError(
             f"`{host.bwrap.path}` does not know {', '.join(f'`{option}`' for option in missing)}",
-            hint="install bubblewrap 0.5 or newer",
+            hint=f"install bubblewrap {bwrap.LEAST} or newer",
         )
     if not host.signal_reset:
         raise ClaudeboxError(
@@ -233,7 +232,12 @@ def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
         elif repository.linked and not repository.writable and not repository.git_dir:
             yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
     model = policy.program == "client" and not policy.command and not held
-    yield from network.warnings(policy, host, needed=agent.API_HOST if model else "")
+    of_network = [*network.warnings(policy, host, needed=agent.API_HOST if model else "")]
+    if held:
+        from claudebox.plan import broker  # noqa: PLC0415 - it is loaded by now
+
+        of_network += broker.warnings(policy, host)
+    yield from dict.fromkeys(of_network)
     yield from project.warnings(policy, host)
     yield from masking.warnings(policy, host)
     for path in host.sockets:

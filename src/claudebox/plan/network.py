@@ -147,11 +147,12 @@ def tunnel_proxy(environ: dict[str, str]) -> tuple[HostProxy | None, str]:
 
 def warnings(policy: Policy, host: Host, *, needed: str = "") -> Iterator[str]:
     """Yield what is unusual about the network; `needed` is the host without which the client is lost."""
+    if policy.network == "allow" or host.held_secrets:
+        problem = tunnel_proxy(host.environ)[1]
+        if problem:
+            yield problem
     if policy.network != "allow":
         return
-    problem = tunnel_proxy(host.environ)[1]
-    if problem:
-        yield problem
     from claudebox.config import domains  # noqa: PLC0415 - other tiers need nothing of it
 
     listed = domains.Permission([domains.parse_domain(row.name, row.origin) for row in policy.domains])

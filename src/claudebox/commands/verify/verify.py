@@ -96,7 +96,7 @@ class Finding:
 
 def run(argv: list[str], environ: dict[str, str]) -> int:
     """Print the findings; 1 if a promise is broken."""
-    wanted = examined.read(argv, environ)
+    wanted = examined.read_examined(argv, environ)
     if wanted.settings.words:
         raise ClaudeboxError("`--verify` runs its own program", hint="leave out the words for claude")
     findings = examine(environ, wanted)
