@@ -24,7 +24,7 @@ sys.path.insert(0, f"{TOP}/src")
 
 from claudebox.config import policy, settings  # noqa: E402
 from claudebox.facts import host  # noqa: E402
-from claudebox.launch import start  # noqa: E402
+from claudebox.launch import prepare  # noqa: E402
 from claudebox.launch.stubs import Session  # noqa: E402
 from claudebox.plan import compose  # noqa: E402
 
@@ -166,7 +166,7 @@ def _bare(name: str, base: str, installed: str, argv: Sequence[str], environ: di
     facts = host.read_host(wishes, environ).replace(terminal=host.TerminalFact())
     made = compose.make_plan(wishes, facts).replace(gate=())
     Session(facts.instance).begin(made)
-    prepared = start.prepare(made)
+    prepared = prepare.complete(prepare.prepare(made), {})
     os.chdir(f"{base}/project")
     return Case(name, (made.bwrap, *prepared.argv[1:]), {}, prepared.descriptors)
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.config.settings import Settings
     from claudebox.facts.host import Host
-    from claudebox.launch.start import Prepared
+    from claudebox.facts.model import HeldSecret
+    from claudebox.launch.prepare import Prepared
+    from claudebox.launch.secret_values import Obtain
     from claudebox.launch.terminal import Terminal
     from claudebox.launch.token_copy import Freshness
     from claudebox.plan.model import Plan
@@ -36,12 +38,19 @@ class Planned(Value):
     plan: Plan
 
 
+class Values(Value):
+    """What was fetched when the user had agreed."""
+
+    texts: dict[str, str] = {}  # noqa: RUF012 - values are never changed; by the keys of `Fetched`
+    secrets: tuple[HeldSecret, ...] = ()  # for the broker, and for the search at the end
+
+
 def run(argv: list[str], environ: dict[str, str]) -> int:
     """Show or play the session that these arguments ask for; return the exit status."""
     flags = read_flags(argv)
     showing = flags.on("dry_run") or flags.on("explain")
     settings, files = read_settings(flags, environ, approve=None if showing else _approve)
-    planned = make_plan(settings, decide_policy(settings, environ), environ)
+    planned = make_plan(settings, decide_policy(settings, environ), environ, asking=not showing)
     return _show(planned) if showing else _play(planned, files, environ)
 
 
@@ -90,13 +99,21 @@ def decide_policy(settings: Settings, environ: dict[str, str]) -> Policy:
 
 
 def make_plan(
-    settings: Settings, policy: Policy, environ: dict[str, str], *, pretend: Callable[[Host], Host] | None = None
+    settings: Settings,
+    policy: Policy,
+    environ: dict[str, str],
+    *,
+    asking: bool = True,
+    pretend: Callable[[Host], Host] | None = None,
 ) -> Planned:
-    """Look at the machine and decide everything about the sandbox; an examination can `pretend` other facts."""
+    """Look at the machine and decide everything about the sandbox; nothing of the user's is run, nothing is written.
+
+    `asking` permits to ask `nix` about its daemon; an examination can `pretend` other facts.
+    """
     from claudebox.facts import host  # noqa: PLC0415
     from claudebox.plan import compose  # noqa: PLC0415
 
-    facts = host.read_host(policy, environ)
+    facts = host.read_host(policy, environ, asking=asking)
     if pretend is not None:
         facts = pretend(facts)
     return Planned(settings, policy, facts, compose.make_plan(policy, facts))
@@ -117,17 +134,19 @@ def _show(planned: Planned) -> int:
 
 def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str]) -> int:
     """Show the plan, ask, start it, and stay until its end."""
-    from claudebox.launch import start  # noqa: PLC0415
+    from claudebox.launch import prepare, start  # noqa: PLC0415
     from claudebox.plan import claude_code, explain  # noqa: PLC0415
 
     settings, policy, host, plan = planned.settings, planned.policy, planned.host, planned.plan
-    prepared = start.prepare(plan)
+    prepared = prepare.prepare(plan)
     console.write(explain.audit(plan))
     if not settings.on("yes") and not console.confirm("Proceed? [Y/n] ", default=True):
         return DECLINED
-    start.check_project(prepared)
+    prepare.check_project(prepared)
     if files is not None:
         files.save()
+    values = fetch(planned, environ)
+    host = host.replace(held_secrets=values.secrets)
     freshness = None
     if host.login.known and not plan.holds_credential and not policy.command:
         from claudebox.launch.token_copy import Freshness  # noqa: PLC0415 - only where a token enters
@@ -146,7 +165,7 @@ def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str
 
     key = claude_code.key_tail(plan.variables)
     try:
-        status = launch(planned, prepared, terminal, prelude, key=key, freshness=freshness, meanwhile=meanwhile)
+        status = launch(planned, prepared, values, terminal, prelude, key=key, freshness=freshness, meanwhile=meanwhile)
     except start.Interrupted as interruption:
         for aftermath in remembered:
             aftermath.record.write("end", {"status": 128 + interruption.number})
@@ -164,9 +183,44 @@ def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str
     return status
 
 
+def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = None) -> Values:
+    """Run and read what the user agreed to: values of secrets (by `obtain`), the token for git, packages."""
+    policy, host, plan = planned.policy, planned.host, planned.plan
+    state = host.instance.state
+    if host.nix is not None and host.nix.answer:
+        from claudebox.launch import nix_packages  # noqa: PLC0415 - once, until the daemon changes
+
+        nix_packages.remember_daemon(state, host.nix.answer)
+    fetched = (*(row.fetched for row in plan.variables), *(row.fetched for row in plan.mounts))
+    wanted = {row.key for row in fetched if row is not None}
+    if not wanted:
+        return Values()
+    from claudebox.facts import programs  # noqa: PLC0415
+    from claudebox.launch import secret_values  # noqa: PLC0415
+    from claudebox.plan.model import GIT_TOKEN, PACKAGES, placeholder_key  # noqa: PLC0415
+
+    path = programs.search_path(environ, host.workdir.real)
+    obtain = obtain or secret_values.source_reader(environ, path, home=host.home)
+    held = secret_values.hold(plan.secrets, obtain)
+    if held:
+        from claudebox.plan import environment  # noqa: PLC0415 - it made the plan
+
+        environment.check_withheld(((row.value, row.origin) for row in held), plan.variables)
+    texts = {placeholder_key(secret.env): secret.placeholder for secret in held}
+    if GIT_TOKEN in wanted and policy.credential is not None:
+        texts[GIT_TOKEN] = secret_values.git_token(policy.credential, obtain)
+    if PACKAGES in wanted and host.nix is not None and host.nix.packages is not None:
+        from claudebox.launch import nix_packages  # noqa: PLC0415 - only for those who ask for some
+
+        found = nix_packages.resolve(policy, host.nix, host.nix.packages, environ, state)
+        texts[PACKAGES] = "".join(f"{directory}:" for directory in found)
+    return Values(texts, held)
+
+
 def launch(
     planned: Planned,
     prepared: Prepared,
+    values: Values,
     terminal: Terminal,
     prelude: Callable[[], None] | None = None,
     *,
@@ -179,17 +233,22 @@ def launch(
     `key` is the end of an API key that the client inside is to accept without asking.
     """
     from claudebox import state  # noqa: PLC0415
-    from claudebox.launch import start  # noqa: PLC0415
+    from claudebox.launch import prepare, start  # noqa: PLC0415
     from claudebox.launch.stubs import Session  # noqa: PLC0415
 
     plan, instance = planned.plan, planned.host.instance
+    broker = prepared.plan.broker
+    if values.secrets and broker is not None:
+        from claudebox.plan import secrets  # noqa: PLC0415 - only for those who have some
+
+        prepared = prepared.replace(plan=prepared.plan.replace(broker=secrets.with_values(broker, values.secrets)))
     state.create(instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
     if freshness is not None:
         freshness.bring()
     stubs = Session(instance)
     try:
         standing = stubs.begin(plan)
-        sandbox = start.start(prepared, standing, prelude, meanwhile=meanwhile)
+        sandbox = start.start(prepare.complete(prepared, values.texts), standing, prelude, meanwhile=meanwhile)
         from claudebox.launch import supervise  # noqa: PLC0415 - loaded while bwrap was at work
 
         chore = freshness.look if freshness is not None else None
@@ -203,13 +262,13 @@ def launch(
     return status
 
 
-def try_out(planned: Planned, prepared: Prepared) -> int:
+def try_out(planned: Planned, prepared: Prepared, values: Values) -> int:
     """Launch for the sake of an examination: nobody is asked, no log is written, and the caller goes on afterwards."""
     from claudebox.launch import start  # noqa: PLC0415
     from claudebox.launch.terminal import Terminal  # noqa: PLC0415
 
     try:
-        return launch(planned, prepared, Terminal())
+        return launch(planned, prepared, values, Terminal())
     except start.Interrupted:
         raise KeyboardInterrupt from None
     finally:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import tree
+from tests.conftest import need
 from tests.sandbox.terminals import Terminal
 
 QUESTION = r"Proceed\? \[Y/n\] "
@@ -56,18 +60,94 @@ def test_what_enters_is_shown_before_the_question(user_box):
         assert "CANARY" not in terminal.raw()
 
 
-def test_nothing_is_written_before_the_answer(user_box):
-    # proves UX-02
-    with Terminal(user_box) as terminal:
+TOKEN = "ghp_0aA1bB2cC3dD4eE5fF6gG7hH8iI9jJ0kK1lL"
+CONFIG = """\
+network = "allow"
+allow_domains = ["api.github.com", "github.com"]
+profile = "mine"
+[git_credential]
+host = "git.example.org"
+token = "command:{base}/bin/token git"
+[[secrets]]
+env = "GH_TOKEN"
+hosts = ["api.github.com"]
+from = "command:{base}/bin/token secret"
+"""
+# Whatever makes a process or changes something that has a name.
+SYSTEM_CALLS = (
+    "fork,vfork,clone,clone3,execve,execveat,open,openat,openat2,creat,mkdir,mkdirat,rmdir,unlink,unlinkat,rename,"
+    "renameat,renameat2,link,linkat,symlink,symlinkat,mknod,mknodat,chmod,fchmodat,chown,fchownat,truncate,utimensat,"
+    "setxattr,bind"
+)
+
+
+@pytest.fixture
+def elaborate(user_box):
+    """Return a box with settings that make a launch run commands of the user and write things down."""
+    base = user_box.base
+    user_box.mkdir(f"{base}/ran")
+    script = f"#!/bin/sh\ntouch {base}/ran/$1\necho {TOKEN}\n"
+    user_box.write(f"{base}/bin/token", script, mode=0o755)
+    user_box.write(f"{user_box.home}/.claudebox/config.toml", CONFIG.format(base=base), mode=0o600)
+    user_box.write(f"{user_box.home}/.claudebox/profiles/mine.toml", '[env]\nPAGER = "cat"\n', mode=0o600)
+    for directory in (".claudebox", ".claudebox/profiles"):
+        os.chmod(f"{user_box.home}/{directory}", 0o700)
+    user_box.write(".env", f"API_KEY={TOKEN}\n")
+    return user_box
+
+
+def test_nothing_is_run_and_nothing_written_before_the_answer_and_no_leaves_nothing(elaborate):
+    # proves UX-02, HOUSE-01
+    box = elaborate
+    before = tree(box.home, box.project, f"{box.base}/ran")
+    with Terminal(box) as terminal:
         ask(terminal, "true")
+        assert tree(box.home, box.project, f"{box.base}/ran") == before
         terminal.press("n\r")
-        terminal.prompt()
-        assert not os.path.exists(f"{user_box.home}/.claudebox")
-        assert os.listdir(user_box.project) == []
-        ask(terminal, "true")
+        assert terminal.prompt() == 130
+        assert tree(box.home, box.project, f"{box.base}/ran") == before
+        assert TOKEN not in terminal.raw()
+
+        ask(terminal, "sh", "-c", "echo ${#GH_TOKEN} $GH_TOKEN")
         terminal.press("y\r")
+        terminal.expect(rf"{len(TOKEN)} ghp_\w+")
         assert terminal.prompt() == 0
-        assert os.path.exists(f"{user_box.home}/.claudebox")
+        assert TOKEN not in terminal.raw()
+    assert sorted(os.listdir(f"{box.base}/ran")) == ["git", "secret"]  # the control: a yes does all of it
+    assert {"config-cache", "instances", "log"} <= set(os.listdir(f"{box.home}/.claudebox"))
+
+
+@pytest.mark.parametrize("words", [("--explain",), ("--explain", "--json"), ("--dry-run",)])
+def test_showing_runs_nothing_and_writes_nothing(elaborate, words):
+    # proves UX-04, HOUSE-01
+    box = elaborate
+    before = tree(box.home, box.project, f"{box.base}/ran")
+    result = box.claudebox(*words, "--exec", "--", "true")
+
+    assert result.returncode == 0, result.stderr
+    assert tree(box.home, box.project, f"{box.base}/ran") == before
+
+
+def test_the_kernel_sees_no_process_and_no_write_before_the_answer(elaborate):
+    # proves HOUSE-01
+    box, log = elaborate, f"{elaborate.base}/ran/calls"
+    need(shutil.which("strace"), "strace")
+    traced = ("strace", "-f", "-qq", "-e", f"trace=?{SYSTEM_CALLS.replace(',', ',?')}", "-o", log)
+    with Terminal(box) as terminal:
+        terminal.type(shlex.join((*traced, box.program, "--exec", "--", "true")))
+        terminal.expect(QUESTION)
+        calls = Path(log).read_text().splitlines()
+        terminal.press("n\r")
+        assert terminal.prompt() == 130
+        assert len(Path(log).read_text().splitlines()) == len(calls)
+
+    source = os.path.dirname(os.path.dirname(box.program))
+    assert any(".claudebox/config.toml" in call for call in calls)  # the control: it does see what is read
+    python = next(index for index, call in enumerate(calls) if f'"{source}/src' in call)
+    assert not [call for call in calls[python:] if "exec" in call]
+    changing = [call for call in calls if not re.search(r"\b(execve|open|openat|openat2)\(", call)]
+    changing += [call for call in calls if re.search("O_WRONLY|O_RDWR|O_CREAT", call)]
+    assert [call for call in changing if source not in call and '"/dev/tty"' not in call] == []
 
 
 def test_what_was_typed_before_the_question_is_no_answer_to_it(user_box):

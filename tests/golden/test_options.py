@@ -19,6 +19,7 @@ from claudebox.facts.programs import Client
 from claudebox.facts.uplink import Candidate
 from claudebox.plan import bwrap_args, compose, environment
 from claudebox.plan.explain import bash_quote
+from claudebox.plan.model import Fetched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,6 @@ GENEROUS = Policy(
 )
 _SECRET = HeldSecret(
     "GH_TOKEN", (("api.github.com", 443), ("git.example.org", 8443)), "env:GH_TOKEN", "config.toml:1",
-    value="ghp_the-value-itself", placeholder="ghp_what-stands-for-it",
 )  # fmt: skip
 _COMMON = "/home/alice/main/.git"
 _OWN = f"{_COMMON}/worktrees/project"
@@ -113,6 +113,8 @@ def shown(word: bwrap_args.Word) -> str:
         return f"<socket {word.name}>"
     if isinstance(word, bwrap_args.Pipe):
         return f"<pipe {word.name}>"
+    if isinstance(word, Fetched):
+        return f"{word.before}<{word.key}>{word.after}"
     return f"<descriptor on {bash_quote(word.path)}>" if isinstance(word, bwrap_args.Pin) else bash_quote(word)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import glob
 import os
 import pty
+import shlex
 import shutil
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from tests.sandbox.terminals import Terminal
 
 
 @pytest.fixture
@@ -243,6 +245,23 @@ def test_progress_is_shown_on_a_terminal_and_cleaned(watched):
     assert b"resolving packages: needs-hello" in shown
     assert b"building" in shown
     assert b"\r\x1b[K" in shown
+
+
+def test_nothing_is_built_or_written_before_the_answer(watched):
+    # proves HOUSE-01, PKG-01
+    box, builds = watched
+    state = f"{box.home}/.claudebox"
+    with Terminal(box) as terminal:
+        for answer, status in (("n", 130), ("y", 0)):
+            terminal.type(shlex.join((box.program, *packages("first"), "--exec", "--", "tool")))
+            terminal.expect("packages are resolved at the start: first")
+            terminal.expect(r"Proceed\? \[Y/n\] ")
+            assert builds() == 0
+            assert os.listdir(state) == ["config.toml"]
+            terminal.press(f"{answer}\r")
+            assert terminal.prompt() == status
+            assert bool(builds()) == (answer == "y")
+    assert {"nix", "cache"} <= set(os.listdir(state))
 
 
 def test_showing_builds_nothing(watched):

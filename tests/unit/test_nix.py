@@ -249,7 +249,7 @@ def test_a_configuration_of_the_person_says_nothing_about_the_daemon_of_the_mach
 
     def asked(where: Location, directory: str) -> Daemon:
         environ = {"NIX_CONF_DIR": str(tmp_path / directory)}
-        return nix_daemon.ask(where, "/usr/bin/nix", environ, str(tmp_path), keep=False, asking=False)
+        return nix_daemon.ask(where, "/usr/bin/nix", environ, str(tmp_path), asking=False)[0]
 
     assert "reads another" in asked(Location(), "own").problem
     assert "has not been asked" in asked(Location(), "system").problem

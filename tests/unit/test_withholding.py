@@ -11,16 +11,16 @@ from claudebox.config import policy, settings
 from claudebox.config.model import NameRequest, Policy, SecretRequest
 from claudebox.config.settings import Given, Layer
 from claudebox.errors import ClaudeboxError
+from claudebox.facts import secret_sources
 from claudebox.facts.model import HeldSecret
 from claudebox.facts.uplink import Candidate
 from claudebox.launch import secret_values
-from claudebox.plan import compose, explain, sandbox_md
+from claudebox.plan import compose, environment, explain, sandbox_md, secrets
+from claudebox.plan.model import Fetched, placeholder_key
 
 VALUE = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
-HELD = HeldSecret(
-    "GH_TOKEN", (("github.com", 443), ("git.example.org", 8443)), "env:GH", "config:1",
-    value=VALUE, placeholder="ghp_other",
-)  # fmt: skip
+HELD = HeldSecret("GH_TOKEN", (("github.com", 443), ("git.example.org", 8443)), "env:GH", "config:1")
+FILLED = HELD.replace(value=VALUE, placeholder="ghp_other")
 
 
 def row(
@@ -111,12 +111,17 @@ def test_a_plan_has_the_placeholder_and_only_the_broker_has_the_value():
     drawn = compose.make_plan(wishes, host())
     variables = {variable.name: variable for variable in drawn.variables}
 
-    assert variables["GH_TOKEN"].value == "ghp_other"
+    assert variables["GH_TOKEN"].fetched == Fetched(placeholder_key("GH_TOKEN"))
+    assert variables["GH_TOKEN"].value == ""
     assert variables["NODE_EXTRA_CA_CERTS"].value == variables["SSL_CERT_FILE"].value
     assert drawn.broker is not None
     assert drawn.broker.awaited  # noqa: PGH005 - a field of ours
+    assert VALUE not in repr(drawn)
     assert drawn.broker.inject is not None
-    assert [row.value for row in drawn.broker.inject.secrets] == [VALUE]
+    filled = secrets.with_values(drawn.broker, (FILLED,))
+    assert filled.inject is not None
+    assert [row.value for row in filled.inject.secrets] == [VALUE]
+    assert filled.inject.replace(secrets=()) == drawn.broker.inject.replace(secrets=())
     shown = "\n".join((*explain.audit(drawn), *explain.tree(drawn), *explain.dry_run(drawn), explain.as_json(drawn)))
     assert VALUE not in shown
     assert "github.com, git.example.org:8443" in shown
@@ -150,10 +155,18 @@ def test_the_agent_is_told_of_the_placeholder_and_not_of_the_value():
 def test_a_value_does_not_enter_under_another_name():
     environ = {**hosts.ENVIRON, "OTHER": f"https://x:{VALUE}@github.com"}
     wishes = Policy("exec", ("true",), network="inet", secrets=(HELD,))
+    asking = wishes.replace(names=(NameRequest("OTHER", "--env"),))
 
+    # What a file or a command gives is known later only.
+    environment.check_withheld([(VALUE, "c:1")], compose.make_plan(wishes, host(environ=environ)).variables)
+    entering = compose.make_plan(asking, host(environ=environ)).variables
+    with pytest.raises(ClaudeboxError, match="has the value in it"):
+        environment.check_withheld([(VALUE, "c:1")], entering)
+    # The value of a variable is known at once, before anything is shown.
+    environ["GH"] = VALUE
     assert compose.make_plan(wishes, host(environ=environ)).broker is not None
     with pytest.raises(ClaudeboxError, match="has the value in it"):
-        compose.make_plan(wishes.replace(names=(NameRequest("OTHER", "--env"),)), host(environ=environ))
+        compose.make_plan(asking, host(environ=environ))
 
 
 def test_a_variable_that_claudebox_makes_is_no_secret():
@@ -172,12 +185,12 @@ def test_in_tier_none_they_are_not_there_and_the_audit_says_so():
     assert "GH_TOKEN" not in {variable.name for variable in drawn.variables}
     assert drawn.broker is None
     assert any("tier none reaches no host" in warning for warning in drawn.warnings)
-    assert secret_values.hold(wishes, {"GH": VALUE}, (), home="/", workdir="/x") == ()
+    assert secret_sources.find_secrets(wishes, {"GH": VALUE}, home="/", workdir="/x") == ()
 
 
 def test_in_tier_allow_a_secret_opens_no_way_to_a_host_that_is_not_listed():
     wishes = Policy("exec", ("true",), network="allow", secrets=(HELD,), domains=(NameRequest("github.com", "--x"),))
-    (held,) = secret_values.hold(wishes, {"GH": VALUE}, (), home="/", workdir="/x")
+    (held,) = secret_sources.find_secrets(wishes, {"GH": VALUE}, home="/", workdir="/x")
     drawn = compose.make_plan(wishes, host().replace(held_secrets=(held,)))
 
     assert held.hosts == (("github.com", 443),)
@@ -186,12 +199,19 @@ def test_in_tier_allow_a_secret_opens_no_way_to_a_host_that_is_not_listed():
     assert [row.port for row in drawn.link.served if row.address != "127.0.0.1"] == [443]
 
 
-def hold(source: str, tmp_path, environ=None, *, weak=False, **changes):
+def find(source: str, tmp_path, environ=None, *, weak=False):
+    """Return what is known before the question."""
     secret = SecretRequest("TOKEN", (("a.example", 443),), source, "config:1", ("x-mine",), weak)
-    wishes = Policy("exec", ("true",), network="inet", secrets=(secret,), **changes)
+    wishes = Policy("exec", ("true",), network="inet", secrets=(secret,))
     (tmp_path / "project").mkdir(exist_ok=True)
-    home, workdir = str(tmp_path), str(tmp_path / "project")
-    return secret_values.hold(wishes, environ or {}, ("/usr/bin", "/bin"), home=home, workdir=workdir)
+    return secret_sources.find_secrets(wishes, environ or {}, home=str(tmp_path), workdir=str(tmp_path / "project"))
+
+
+def hold(source: str, tmp_path, environ=None, *, weak=False):
+    """Return what is known after it."""
+    found = find(source, tmp_path, environ, weak=weak)
+    obtain = secret_values.source_reader(environ or {}, ("/usr/bin", "/bin"), home=str(tmp_path))
+    return secret_values.hold(found, obtain)
 
 
 def test_values_come_from_variables_files_and_commands(tmp_path):
@@ -214,10 +234,13 @@ def test_a_value_that_can_be_guessed_is_accepted_if_the_row_says_so(tmp_path):
     assert (held.value, held.headers) == ("password1234", ("x-mine",))
 
 
-def test_a_plan_that_is_only_shown_runs_no_command(tmp_path):
-    (held,) = hold(f"command:touch {tmp_path}/ran", tmp_path, showing=True)
+def test_looking_for_secrets_runs_no_command_and_reads_no_value(tmp_path):
+    # proves HOUSE-01
+    (tmp_path / "token").write_text(VALUE)
+    (held,) = find(f"command:touch {tmp_path}/ran", tmp_path)
+    (of_file,) = find(f"file:{tmp_path}/token", tmp_path)
 
-    assert held.value == secret_values.UNKNOWN
+    assert (held.value, of_file.value) == ("", "")
     assert not (tmp_path / "ran").exists()
     with pytest.raises(ClaudeboxError, match="gave no token"):
         hold(f"command:touch {tmp_path}/ran", tmp_path)

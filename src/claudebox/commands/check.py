@@ -21,7 +21,8 @@ from claudebox.errors import ClaudeboxError
 from claudebox.facts import broker_libraries, bubblewrap, distro, host, nix, nix_daemon, nix_location, programs, uplink
 from claudebox.facts.nix_model import Daemon, Nix
 from claudebox.files import read_small
-from claudebox.launch import live_sessions, start
+from claudebox.launch import live_sessions
+from claudebox.launch.prepare import prepare
 from claudebox.plan import broker, nix_access
 from claudebox.tables import agent
 from claudebox.tables import bwrap as options
@@ -92,7 +93,7 @@ def _plan(environ: dict[str, str], wanted: Examined) -> Finding:
     """Make the plan of a launch here, and open everything that it binds."""
     try:
         plan = session.make_plan(wanted.settings, wanted.policy, environ, pretend=_detached).plan
-        start.prepare(plan)
+        prepare(plan)
     except ClaudeboxError as problem:
         return Finding("plan", "failed", "; ".join((problem.message, *problem.more)), problem.hint)
     detail = f"{len(plan.mounts)} mounts, {len(plan.variables)} variables; `--explain` shows them"
@@ -146,7 +147,7 @@ def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> C
         os.chdir(project)
         settings, _ = session.read_settings(session.read_flags(["--exec", "--network", network, "--", *command]), bare)
         planned = session.make_plan(settings, session.decide_policy(settings, bare), bare, pretend=_detached)
-        status = session.try_out(planned, start.prepare(planned.plan))
+        status = session.try_out(planned, prepare(planned.plan), session.Values())
     except ClaudeboxError as error:
         return error
     except OSError as error:
@@ -237,7 +238,7 @@ def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
     program = nix.find_program(path, host.current_home(environ))
     known = Daemon(problem=where.problem)
     if program and not where.problem:
-        known = nix_daemon.ask(where, program, environ, "/nonexistent", keep=False, asking=True)
+        known, _ = nix_daemon.ask(where, program, environ, "/nonexistent", asking=True)
     decision = nix_access.decide_access(Policy("exec"), Nix(where, program, known))
     told = [f"the store {where.store} is visible inside, read-only", nix_access.described(decision.replace(remedy=""))]
     if known.version:

@@ -91,7 +91,6 @@ class Policy(Value):
     allow: tuple[NameRequest, ...] = ()
     shared_home: bool = False
     project_secrets: ProjectSecrets = "warn"
-    record: bool = True  # findings may be remembered in claudebox's state
     constants: tuple[Constant, ...] = ()
     toolchains: tuple[NameRequest, ...] = ()
     packages: tuple[NameRequest, ...] = ()
@@ -107,7 +106,6 @@ class Policy(Value):
     packages_optional: bool = False
     devshell: str = ""  # what asked for the project's dev shell
     auth: Literal["broker", "passthrough"] = "passthrough"
-    showing: bool = False  # nothing will be started, so nothing may be run or written to find out
 
     @property
     def brokered(self) -> bool:

@@ -61,7 +61,6 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         allow=tuple(NameRequest(parsers.protected(given), given.origin) for given in settings.all("allow")),
         shared_home=settings.one("claude_home").value == "shared",
         project_secrets=settings.one("project_secrets").value,  # type: ignore[arg-type]  # the table has checked it
-        record=not (settings.on("dry_run") or settings.on("explain")),
         constants=constants,
         toolchains=_names(settings, "toolchain", parsers.toolchain),
         packages=_names(settings, "package", parsers.package),
@@ -77,7 +76,6 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         nixpkgs=parsers.nixpkgs(settings.one("nixpkgs")) if settings.all("nixpkgs") else "",
         packages_optional=settings.on("packages_optional"),
         devshell=settings.one("devshell").origin if settings.on("devshell") else "",
-        showing=settings.on("dry_run") or settings.on("explain"),
     )
 
 

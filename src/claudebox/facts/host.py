@@ -91,8 +91,8 @@ class Host(Value):
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the person's
     toolchains: Found | None = None
     nix: Nix | None = None
-    token: str = ""  # for git inside
-    held_secrets: tuple[HeldSecret, ...] = ()  # with their values, which only the broker gets
+    git_token: bool = False  # there is one for git inside
+    held_secrets: tuple[HeldSecret, ...] = ()  # without their values
     libraries: tuple[str, ...] | ClaudeboxError = ()  # where the broker's are, looked for where there is one
 
     @property
@@ -101,8 +101,8 @@ class Host(Value):
         return logins.find_credential(self.environ, self.login)
 
 
-def read_host(policy: Policy, environ: dict[str, str]) -> Host:
-    """Look at the machine."""
+def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -> Host:
+    """Look at the machine; `asking` permits to run `nix` for what its daemon would do, and nothing is ever written."""
     uid = os.getuid()
     user, account_home = _account()
     home = current_home(environ)
@@ -115,10 +115,10 @@ def read_host(policy: Policy, environ: dict[str, str]) -> Host:
     own_files, held = _own_files(f"{home}/.claudebox", workdir.real)
     seen: dict[str, int] = {}
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
-    nix = _nix(policy, environ, home, path, workdir.real)
+    nix = _nix(policy, environ, home, path, workdir.real, asking=asking)
     store = nix.location.store if nix else ""
     homes = [home] if account_home in ("", home) else [home, account_home]
-    secrets, token = _kept_outside(policy, environ, path, home, workdir.real)
+    secrets, git_token = _kept_outside(policy, environ, home, workdir.real)
     found = logins.find_login(home, instance)
     login, libraries = logins.for_broker(policy, environ, found, certificates=bool(secrets))
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
@@ -181,7 +181,7 @@ def read_host(policy: Policy, environ: dict[str, str]) -> Host:
         ),
         toolchains=_toolchains(policy, home, path, examiner),
         nix=nix,
-        token=token,
+        git_token=git_token,
         held_secrets=secrets,
         libraries=libraries,
     )
@@ -212,25 +212,26 @@ def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Exam
     return toolchains.find_toolchains((request.name for request in policy.toolchains), home, path, examiner)
 
 
-def _nix(policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str) -> Nix | None:
+def _nix(
+    policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str, *, asking: bool
+) -> Nix | None:
     if not distro.has_nix(environ):
         return None
     from claudebox.facts import nix as facts  # noqa: PLC0415 - most machines have none
 
-    return facts.read_nix(policy, environ, home=home, path=path, workdir=workdir)
+    return facts.read_nix(policy, environ, home=home, path=path, workdir=workdir, asking=asking)
 
 
 def _kept_outside(
-    policy: Policy, environ: dict[str, str], path: tuple[str, ...], home: str, workdir: str
-) -> tuple[tuple[HeldSecret, ...], str]:
-    """Return the secrets for the broker, and the token for git inside."""
+    policy: Policy, environ: dict[str, str], home: str, workdir: str
+) -> tuple[tuple[HeldSecret, ...], bool]:
+    """Return the secrets for the broker, and whether there is a token for git inside."""
     if not policy.secrets and policy.credential is None:
-        return (), ""
-    from claudebox.launch import secret_values  # noqa: PLC0415 - only for those who have some
-    from claudebox.plan import git_credential  # noqa: PLC0415 - only for those who have some
+        return (), False
+    from claudebox.facts import secret_sources  # noqa: PLC0415 - only for those who have some
 
-    held = secret_values.hold(policy, environ, path, home=home, workdir=workdir)
-    return held, git_credential.obtain(policy, environ, path, home=home, secrets=held)
+    held, login = secret_sources.find_secrets(policy, environ, home=home, workdir=workdir), policy.credential
+    return held, login is not None and secret_sources.available(login.token, login.origin, environ, home=home)
 
 
 def current_home(environ: dict[str, str]) -> str:

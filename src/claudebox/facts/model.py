@@ -65,7 +65,7 @@ class Leak(Value):
 
 
 class HeldSecret(SecretRequest):
-    """The same with its value, for the broker, and with what stands for it inside."""
+    """One that the broker holds; its value, and what stands for it inside, are fetched when the user has agreed."""
 
     value: str = ""
     placeholder: str = ""

@@ -16,24 +16,26 @@ if TYPE_CHECKING:
 _PLACES = ("~/.nix-profile/bin", "/nix/var/nix/profiles/default/bin", "/run/current-system/sw/bin", "/usr/bin")
 
 
-def read_nix(policy: Policy, environ: dict[str, str], *, home: str, path: tuple[str, ...], workdir: str) -> Nix | None:
+def read_nix(
+    policy: Policy, environ: dict[str, str], *, home: str, path: tuple[str, ...], workdir: str, asking: bool
+) -> Nix | None:
     """Look at everything; nothing is run that was run before and cannot have changed."""
     where = nix_location.find_nix(environ)
     program = find_program(path, home)
     state = f"{home}/.claudebox"
+    answer = b""
     known = Daemon(problem=where.problem or "the program `nix` was not found")
     if program and not where.problem and policy.nix != "off":
         wanted = policy.nix != "auto" or policy.network == "full"  # else the answer would change nothing
-        asking = wanted and not policy.showing
-        known = nix_daemon.ask(where, program, environ, state, keep=policy.record, asking=asking)
+        known, answer = nix_daemon.ask(where, program, environ, state, asking=asking and wanted)
     if not os.path.isdir(where.store):
         return None
     reference = policy.nixpkgs or build_paths.NIXPKGS or known.nixpkgs or "nixpkgs"
-    nix = Nix(where, program, known, _path(where, program, path), reference)
+    nix = Nix(where, program, known, _path(where, program, path), reference, answer=answer)
     if policy.packages:
-        from claudebox.launch import nix_packages  # noqa: PLC0415 - only for those who ask for some
+        from claudebox.facts import nix_packages  # noqa: PLC0415 - only for those who ask for some
 
-        nix = nix.replace(resolved=nix_packages.resolve(policy, nix, environ, state))
+        nix = nix.replace(packages=nix_packages.recall(policy, nix, state))
     shells = [name for name in ("flake.nix", "shell.nix") if os.path.lexists(f"{workdir}/{name}")]
     return nix.replace(directory=_relay_directory(environ), shell=shells[0] if shells else "")
 

@@ -12,16 +12,14 @@ import time
 
 from claudebox import syscalls
 from claudebox.facts import nix_handshake
-from claudebox.facts.nix_model import Daemon, Location
-from claudebox.files import read_small, replace_file
-from claudebox.state import open_state
+from claudebox.facts.nix_model import DAEMON_CACHE, Daemon, Location
+from claudebox.files import read_small
 from claudebox.syscalls import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_CACHE = "nix-daemon"
 _SYSTEM = "/etc/nix"
 _FORMAT = "1"
 _LIFE = 24 * 3600  # seconds: groups may come from elsewhere than /etc/group
@@ -32,27 +30,28 @@ _ACCOUNTS = ("/etc/passwd", "/etc/group")
 
 
 def ask(
-    location: Location, program: str, environ: Mapping[str, str], state: str, *, keep: bool, asking: bool
-) -> Daemon:
-    """Return what was found out before, if it still holds, or find out; `asking` permits to run programs for that."""
+    location: Location, program: str, environ: Mapping[str, str], state: str, *, asking: bool
+) -> tuple[Daemon, bytes]:
+    """Return what was found out before, if it still holds, or find out; `asking` permits to run `nix` for that.
+
+    The second value is what `launch` may keep in the cache, if there is anything new.
+    """
     if _configured_elsewhere(location, environ):
-        return Daemon(problem="NIX_CONF_DIR names a configuration, and the machine's daemon reads another")
+        return Daemon(problem="NIX_CONF_DIR names a configuration, and the machine's daemon reads another"), b""
     key = _key(location, program, environ)
     known = _recall(state, key)
     if known is not None:
-        return _confirmed(known, location) if asking else known
+        return _confirmed(known, location) if asking else known, b""
     if not asking:
-        return Daemon(problem="the daemon has not been asked yet; `claudebox --check` does")
+        return Daemon(problem="the daemon has not been asked yet; `claudebox --check` does"), b""
     from claudebox.facts import nix_query  # noqa: PLC0415 - once, not at each start
 
     found = nix_query.ask(location, program, environ)
     # What was configured after the daemon had started may not be in force, and will be at a moment that we cannot see.
     if found.problem == "" and _stale(location, environ):
         reason = "its configuration changed after it had started: what is in force is not known"
-        return found.replace(trusted="unknown", sandbox="unknown", problem=reason)
-    if keep and found.problem == "":
-        _remember(state, key, found)
-    return found
+        return found.replace(trusted="unknown", sandbox="unknown", problem=reason), b""
+    return found, b"" if found.problem else _answer(key, found)
 
 
 def _configured_elsewhere(location: Location, environ: Mapping[str, str]) -> bool:
@@ -121,7 +120,7 @@ def _key(location: Location, program: str, environ: Mapping[str, str]) -> str:
 
 
 def _recall(state: str, key: str) -> Daemon | None:
-    lines = os.fsdecode(read_small(f"{state}/cache/{_CACHE}") or b"").split("\n")
+    lines = os.fsdecode(read_small(f"{state}/cache/{DAEMON_CACHE}") or b"").split("\n")
     if len(lines) != 8 or lines[0] != key or not lines[1].isdigit():
         return None
     if not 0 <= time.time() - int(lines[1]) < _LIFE:
@@ -129,13 +128,9 @@ def _recall(state: str, key: str) -> Daemon | None:
     return Daemon(lines[2], lines[3], lines[4], lines[5], lines[6])  # type: ignore[arg-type]
 
 
-def _remember(state: str, key: str, found: Daemon) -> None:
+def _answer(key: str, found: Daemon) -> bytes:
     lines = (key, str(int(time.time())), found.version, found.client, found.trusted, found.sandbox, found.nixpkgs, "")
-    directory = open_state(state, "cache")
-    try:
-        replace_file(directory, _CACHE, os.fsencode("\n".join(lines)))
-    finally:
-        os.close(directory)
+    return os.fsencode("\n".join(lines))
 
 
 def _stale(location: Location, environ: Mapping[str, str]) -> bool:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 STORE = "/nix/store"
 STATE = "/nix/var/nix"
+DAEMON_CACHE = "nix-daemon"  # in ~/.claudebox/cache
 RELAY_PREFIX = "claudebox-relay-"  # of the directory of a relay
 
 
@@ -61,11 +62,12 @@ def number(version: str) -> tuple[int, ...]:
     return tuple(parts)
 
 
-class Resolved(Value):
-    """What the packages are."""
+class Packages(Value):
+    """What is known of the packages that were asked for, without building any."""
 
-    path: tuple[str, ...] = ()  # their directories of programs, in the order in which they were asked for
-    warnings: tuple[str, ...] = ()
+    key: str  # of their directory in ~/.claudebox/nix
+    path: tuple[str, ...] | None = None  # their directories of programs, if they were there before and still are
+    fresh: bool = False  # and nothing newer need be looked for
 
 
 class Nix(Value):
@@ -76,7 +78,8 @@ class Nix(Value):
     daemon: Daemon = Daemon()
     path: tuple[str, ...] = ()  # where its programs are inside, if they are in the store
     nixpkgs: str = ""  # the package set, as a flake reference
-    resolved: Resolved | None = None  # the packages that were asked for
+    packages: Packages | None = None  # those that were asked for
+    answer: bytes = b""  # what the daemon said just now, to be kept when the user has agreed
     directory: str = ""  # of the socket of a relay, should there be one
     shell: str = ""  # what the project's dev shell is made of: flake.nix or shell.nix
 

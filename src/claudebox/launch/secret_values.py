@@ -1,6 +1,6 @@
-"""Where the value of a secret comes from: a variable of the host, a file, or what a command prints.
+"""The values of secrets: from a variable of the host, a file, or what a command prints.
 
-Fetched once, before the start, and never written down. Both `secrets` and `git_credential` use this notation.
+Fetched once, when the user has agreed, and never written down. Both `secrets` and `git_credential` use this notation.
 """
 
 from __future__ import annotations
@@ -13,34 +13,37 @@ from claudebox.files import read_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.config.model import Policy, SecretRequest
+    from collections.abc import Callable, Iterable
+
+    from claudebox.config.model import GitCredential, SecretRequest
     from claudebox.facts.model import HeldSecret
 
-UNKNOWN = "***"  # stands for what a command would print, where a plan is only shown
+    Obtain = Callable[[str, str], str]  # source and origin -> value
+
 _TIMEOUT = 20
-_SYSTEM = ("/usr", "/opt", "/nix/store")  # of the host, read-only inside
 _LIMIT = 1 << 16
 _SHORTEST = 8  # less than this stands in ordinary text by chance
 _FEWEST_BITS = 42.0  # of random tokens of 16 hexadecimal digits one in a hundred has fewer
 
 
-def obtain(
-    source: str, origin: str, environ: dict[str, str], path: tuple[str, ...], *, home: str, showing: bool
-) -> str:
-    """Return a value, or nothing if its variable is not set; a command is not run just to show a plan."""
-    kind, _, rest = source.partition(":")
-    if kind == "env":
-        return environ.get(rest, "")
-    if kind == "file":
-        return _read(f"{home}{rest[1:]}" if rest.startswith("~/") else rest, origin)
-    return UNKNOWN if showing else _run(rest, origin, environ, path)
+def source_reader(environ: dict[str, str], path: tuple[str, ...], *, home: str) -> Obtain:
+    """Return what gets the value of a source."""
+
+    def obtain(source: str, origin: str) -> str:
+        kind, _, rest = source.partition(":")
+        if kind == "env":
+            return environ.get(rest, "")
+        if kind == "file":
+            return _read(f"{home}{rest[1:]}" if rest.startswith("~/") else rest, origin)
+        return _run(rest, origin, environ, path)
+
+    return obtain
 
 
 def _read(path: str, origin: str) -> str:
     content = read_small(path, limit=_LIMIT, follow=True)
     if content is None:
-        problem = "cannot be read as a small file" if os.path.exists(path) else "does not exist"
-        raise ClaudeboxError(f"`{origin}`: the file `{path}` {problem}")
+        raise ClaudeboxError(f"`{origin}`: the file `{path}` cannot be read as a small file")
     value = os.fsdecode(content).strip()
     if not value:
         raise ClaudeboxError(f"`{origin}`: the file `{path}` is empty")
@@ -70,40 +73,25 @@ def _run(command: str, origin: str, environ: dict[str, str], path: tuple[str, ..
     return value
 
 
-def hold(
-    policy: Policy, environ: dict[str, str], path: tuple[str, ...], *, home: str, workdir: str
-) -> tuple[HeldSecret, ...]:
-    """Return every secret that the broker will hold, with its placeholder; one whose variable is unset is left out."""
-    from claudebox.facts.model import HeldSecret  # noqa: PLC0415
+def hold(secrets: Iterable[HeldSecret], obtain: Obtain) -> tuple[HeldSecret, ...]:
+    """Return the secrets with their values and placeholders."""
     from claudebox.launch.placeholder import shaped_like  # noqa: PLC0415
 
     held: list[HeldSecret] = []
-    for secret in policy.secrets if policy.network != "none" else ():  # a secret opens no tier
-        _check_place(
-            secret.source, secret.origin, home=home, visible=(workdir, *(row.source for row in policy.mounts), *_SYSTEM)
-        )
-        value = obtain(secret.source, secret.origin, environ, path, home=home, showing=policy.showing)
-        hosts = _reachable(policy, secret)
-        if not value or not hosts:
-            continue
-        if value != UNKNOWN:
-            _check_value(value, secret)
+    for secret in secrets:
+        value = obtain(secret.source, secret.origin)
+        _check_value(value, secret)
         taken = tuple(text for other in held for text in (other.value, other.placeholder))
-        placeholder = shaped_like(value, os.urandom, taken)
-        held.append(
-            HeldSecret(secret.env, hosts, secret.source, secret.origin, secret.headers, secret.weak, value, placeholder)
-        )
+        held.append(secret.replace(value=value, placeholder=shaped_like(value, os.urandom, taken)))
     return tuple(held)
 
 
-def _reachable(policy: Policy, secret: SecretRequest) -> tuple[tuple[str, int], ...]:
-    """Return the hosts to which the tier leads: a secret opens no way."""
-    if policy.network != "allow":
-        return secret.hosts
-    from claudebox.config.domains import Permission, parse_domain  # noqa: PLC0415
-
-    permission = Permission(parse_domain(row.name, row.origin) for row in policy.domains)
-    return tuple(place for place in secret.hosts if permission.rule(*place) is not None)
+def git_token(credential: GitCredential, obtain: Obtain) -> str:
+    """Return the token for git inside."""
+    token = obtain(credential.token, credential.origin)
+    if not token or not token.isprintable():
+        raise ClaudeboxError(f"`{credential.origin}`: `{credential.token}` gave nothing that can be a token")
+    return token
 
 
 def _check_value(value: str, secret: SecretRequest) -> None:
@@ -134,16 +122,3 @@ def guessable_bits(value: str) -> float:
 
     text = [char for char in value if char.isalnum()]
     return -sum(log2(text.count(char) / len(text)) for char in text)
-
-
-def _check_place(source: str, origin: str, *, home: str, visible: tuple[str, ...]) -> None:
-    """Refuse a file that the agent could read by itself."""
-    kind, _, rest = source.partition(":")
-    if kind != "file":
-        return
-    path = os.path.realpath(f"{home}{rest[1:]}" if rest.startswith("~/") else rest)
-    for directory in visible:
-        if f"{path}/".startswith(f"{os.path.realpath(directory)}/"):
-            raise ClaudeboxError(
-                f"`{origin}`: `{path}` is visible inside, in `{directory}`", hint="keep it elsewhere, in your home, say"
-            )

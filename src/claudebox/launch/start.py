@@ -1,12 +1,10 @@
-"""Plan → a running sandbox: descriptors, the gate, and the checks before the first instruction of the payload.
+"""What was prepared → a running sandbox: the gate, and the checks before the first instruction of the payload.
 
-Acts and decides nothing. `prepare` opens everything before the person is asked, so that what was shown is what is
-started (E07); `start` goes on from there.
+Acts and decides nothing.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import resource
 import time
@@ -15,7 +13,7 @@ from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.launch import freezer, inspect
-from claudebox.plan import bwrap_args
+from claudebox.launch.prepare import own
 from claudebox.plan.bwrap_args import FORWARDED_SIGNALS, GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
 from claudebox.syscalls import signal, socket
 from claudebox.values import Value
@@ -26,31 +24,18 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from claudebox.facts.model import Identity
+    from claudebox.launch.prepare import Prepared
     from claudebox.launch.sidecars import Sidecar
-    from claudebox.plan.model import Plan
 
-_FIRST_OWN_DESCRIPTOR = 10  # below are the standard ones and those of the gate
 _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
 _LOOK = 0.5  # seconds between two looks whether bwrap is still there
 _PR_SET_CHILD_SUBREAPER = 36
 _MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
-_SPARE_DESCRIPTORS = 64
 
 # Taken by `supervise`, never by default: a read inside must not stop us, who have to freeze it (B15).
 JOB_CONTROL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT)
 
 _interruptions: list[int] = []  # signals that came while the sandbox was being set up
-
-
-class Prepared(Value):
-    """Everything that bwrap will be handed, already open."""
-
-    plan: Plan
-    argv: tuple[str, ...]
-    descriptors: tuple[int, ...]
-    open_files: tuple[int, int]  # the limit that the person's shell gave us
-    sidecars: tuple[Sidecar, ...] = ()  # processes of ours beside the sandbox
-    pipes: tuple[tuple[str, int], ...] = ()  # through which the broker writes what bwrap puts into files
 
 
 class Sandbox(Value):
@@ -72,89 +57,6 @@ class Interrupted(Exception):  # noqa: N818 - not an error
         self.number = number
 
 
-def prepare(plan: Plan) -> Prepared:
-    """Open every descriptor that the plan needs."""
-    rows = list(bwrap_args.options(plan))
-    words = sum(len(row) for row in rows)
-    if words > bwrap_args.MAX_WORDS - len(plan.gate) - len(plan.command):
-        raise ClaudeboxError(f"the sandbox needs {words} words of options, and bwrap takes {bwrap_args.MAX_WORDS}")
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = sum(not isinstance(word, str) for row in rows for word in row) + _SPARE_DESCRIPTORS
-    if limit[0] != resource.RLIM_INFINITY and needed > limit[0]:
-        _raise_limit(needed, limit)
-    sidecars, places = _sidecars(plan)
-    descriptors: list[int] = []
-    arguments: list[str] = []
-    pipes: list[tuple[str, int]] = []
-    for row in rows:
-        for word in row:
-            if isinstance(word, str):
-                arguments.append(word)
-            elif isinstance(word, bwrap_args.Socket):
-                arguments.append(places[word.name])
-            elif isinstance(word, bwrap_args.Pipe):
-                entry, writer = os.pipe2(os.O_CLOEXEC)
-                descriptors.append(_own(entry))
-                pipes.append((word.name, _own(writer)))
-                arguments.append(str(descriptors[-1]))
-            else:
-                descriptors.append(_pin(word) if isinstance(word, bwrap_args.Pin) else _own(syscalls.memory_file(word)))
-                arguments.append(str(descriptors[-1]))
-    descriptors.append(_own(syscalls.memory_file(os.fsencode("\0".join((*arguments, ""))))))
-    argv = ("bwrap", "--args", str(descriptors[-1]), "--", *plan.gate, *plan.command)
-    return Prepared(plan, argv, tuple(descriptors), limit, sidecars, tuple(pipes))
-
-
-def _sidecars(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
-    if plan.link is None and plan.broker is None and plan.relay is None:
-        return (), {}
-    from claudebox.launch import sidecars  # noqa: PLC0415 - most sandboxes need none
-
-    return sidecars.prepare(plan)
-
-
-def _raise_limit(needed: int, limit: tuple[int, int]) -> None:
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, limit[1]))
-    except (OSError, ValueError):
-        raise ClaudeboxError(
-            f"the sandbox needs {needed} open files, and the limit is {limit[1]}", hint="raise it with `ulimit -n`"
-        ) from None
-
-
-def _own(descriptor: int) -> int:
-    """Move a descriptor out of the way of those that the gate gets."""
-    if descriptor >= _FIRST_OWN_DESCRIPTOR:
-        return descriptor
-    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_OWN_DESCRIPTOR)
-    os.close(descriptor)
-    return moved
-
-
-def _pin(pin: bwrap_args.Pin) -> int:
-    """Open the very thing that was checked; its name may mean something else by now (C10)."""
-    try:
-        descriptor = _own(os.open(pin.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
-    except OSError as error:
-        raise ClaudeboxError(f"`{pin.path}` cannot be opened: {error.strerror}") from None
-    status = os.fstat(descriptor)
-    if (status.st_dev, status.st_ino) != pin.identity:
-        raise ClaudeboxError(f"`{pin.path}` was replaced by something else while it was being examined")
-    return descriptor
-
-
-def check_project(prepared: Prepared) -> None:
-    """Refuse if the project was replaced while the person was asked: stand-ins are made in it by name (C10, C21)."""
-    plan = prepared.plan
-    pinned = next(mount.pinned for mount in plan.mounts if mount.dest == plan.workdir)
-    try:
-        status = os.lstat(plan.workdir)
-    except OSError:
-        status = None
-    if status is None or (status.st_dev, status.st_ino) != pinned:
-        raise ClaudeboxError(f"`{plan.workdir}` was replaced by something else since it was shown")
-
-
 def start(
     prepared: Prepared,
     standing: Mapping[str, Identity],
@@ -168,9 +70,9 @@ def start(
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-    gate = _own(theirs.detach())
+    gate = own(theirs.detach())
     messages, message_end = os.pipe()
-    message_end = _own(message_end)
+    message_end = own(message_end)
     taken = (number for number in IGNORED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
     _interruptions.clear()
     handlers = {number: signal.signal(number, _interrupt) for number in taken}

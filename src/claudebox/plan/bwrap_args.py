@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from claudebox.plan.model import Fetched
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -49,7 +50,7 @@ class Pipe(Value):
     name: str
 
 
-Word = str | bytes | Pin | Socket | Pipe  # bytes are the content of a descriptor
+Word = str | bytes | Pin | Socket | Pipe | Fetched  # bytes are the content of a descriptor
 
 
 def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
@@ -65,7 +66,7 @@ def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
         yield ("--new-session",)
     yield "--seccomp", plan.seccomp
     for variable in plan.variables:
-        yield "--setenv", variable.name, variable.value
+        yield "--setenv", variable.name, variable.fetched or variable.value
     for mount in plan.mounts:
         yield from _mount(mount, plan)
     for dest in ("/dev", "/"):  # nothing is added to them from here on (C25)
@@ -101,7 +102,7 @@ def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:
             yield "--tmpfs", mount.dest
         case "file":
             yield "--perms", f"{mount.mode:04o}"
-            yield "--file", mount.content, mount.dest
+            yield "--file", mount.fetched or mount.content, mount.dest
 
 
 def gate(host: Host) -> tuple[str, ...]:

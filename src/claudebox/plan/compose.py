@@ -79,7 +79,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         kept=extra.kept,
         nix=extra.nix,
         relay=extra.relay,
-        secrets=tuple(row.replace(value="") for row in host.held_secrets),
+        secrets=host.held_secrets,
         broker=broker,
     )
 

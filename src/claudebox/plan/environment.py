@@ -5,7 +5,7 @@ from __future__ import annotations
 from claudebox import __version__
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import network
-from claudebox.plan.model import Variable
+from claudebox.plan.model import Fetched, Variable, placeholder_key
 from claudebox.tables import agent, inside, secret_patterns
 
 TYPE_CHECKING = False
@@ -41,7 +41,8 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
         row = _from_host(constant.name, constant.value, constant.origin, "a constant of your settings")
         advice = "looks like a secret: let the variable in by its name instead"
         rows[constant.name] = row.replace(note=advice) if row.secret else row
-    _check_withheld(host, rows.values())
+    known = ((host.environ.get(row.source.removeprefix("env:"), ""), row.origin) for row in host.held_secrets)
+    check_withheld(known, rows.values())
     if policy.refuse_secrets:
         _refuse_secrets(policy, rows.values())
     return tuple(rows[name] for name in sorted(rows))
@@ -71,7 +72,8 @@ def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:
             raise ClaudeboxError(f"`{secret.origin}`: `{secret.env}` is made by claudebox")
         note = f"a placeholder: the value goes to {', '.join(secret.places)} alone"
         reason = f"the value comes from {secret.source} and stays outside"
-        yield Variable(secret.env, secret.placeholder, secret.origin, reason, secret=True, note=note)
+        placeholder = Fetched(placeholder_key(secret.env))
+        yield Variable(secret.env, "", secret.origin, reason, secret=True, note=note, fetched=placeholder)
     if host.held_secrets:
         for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *inside.AUTHORITIES):
             yield Variable(
@@ -79,14 +81,15 @@ def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:
             )
 
 
-def _check_withheld(host: Host, rows: Iterable[Variable]) -> None:
-    """Refuse a value by another name where it is to be kept out."""
-    for secret in host.held_secrets:
+def check_withheld(values: Iterable[tuple[str, str]], rows: Iterable[Variable]) -> None:
+    """Refuse a value by another name where it is to be kept out; `values` come with what keeps them out."""
+    rows = tuple(rows)
+    for value, origin in values:
         for row in rows:
-            if secret.value and secret.value in row.value and row.origin != "claudebox":
+            if value and value in row.value and row.origin != "claudebox":
                 raise ClaudeboxError(
-                    f"`{row.name}` (from {row.origin}) has the value in it that `{secret.origin}` keeps out",
-                    hint="leave one of them away",
+                    f"`{row.name}` (from {row.origin}) has the value in it that `{origin}` keeps out",
+                    hint="remove one of them",
                 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from claudebox.console import clean, paint, shorten
 from claudebox.plan import bwrap_args, network
+from claudebox.plan.model import Fetched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ def _variable(row: Variable) -> str:
 
 def shown(row: Variable) -> str:
     """Return a value as it may be printed: of a secret only its length (B13)."""
+    if row.fetched is not None and row.secret:
+        return "<made at the start, not shown>"
     if row.secret:
         return f"<{len(row.value)} characters, not shown>"
     return shorten(row.value, _WIDTH)
@@ -89,15 +92,15 @@ def dry_run(plan: Plan) -> Iterator[str]:
 
     Contents come from here-documents of the shell. The gate is left out, since nobody would answer it.
     """
+    plan = plan.replace(variables=tuple(row.replace(fetched=None) for row in plan.variables))
     secret = {row.name for row in plan.variables if row.secret}
-    unprinted = {row.content for row in plan.mounts if row.secret}
     contents: list[bytes] = []
 
     def word(value: bwrap_args.Word) -> str:
-        if isinstance(value, bwrap_args.Pipe):  # a broker writes it
-            value = b""
+        if isinstance(value, (bwrap_args.Pipe, Fetched)):  # a broker writes it, or a launch fetches it
+            value = b"" if isinstance(value, bwrap_args.Pipe) else b"***"
         if isinstance(value, bytes):
-            contents.append(b"***" if value in unprinted else value)
+            contents.append(value)
             return str(9 + len(contents))
         if isinstance(value, bwrap_args.Socket):  # it exists while a broker does
             return f"/tmp/claudebox-broker/{value.name}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import environment, git_credential, mount_checks
-from claudebox.plan.model import Mount, Provision, Variable
+from claudebox.plan.model import PACKAGES, Fetched, Mount, Provision, Variable
 from claudebox.tables.toolchains import TOOLCHAINS
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ def plan_extras(policy: Policy, host: Host) -> Provision:
             *_toolchains(host), *_kept(policy, host), *_cache_mounts(caches, host), *_credential(policy, host),
             *nix.mounts,
         ),
-        variables=(*_variables(policy, host, caches), *nix.variables, *_path(host, path)),
+        variables=(*_variables(policy, host, caches), *nix.variables, *_path(host, path, packages=nix.packages)),
         kept=(
             *(f"home/{name}" for name in policy.kept_names), *(f"caches/{name}" for name in caches.values()),
             *nix.kept,
@@ -56,10 +56,13 @@ def _nix(policy: Policy, host: Host) -> Provision:
     return Provision(warnings=tuple(warnings))
 
 
-def _path(host: Host, directories: tuple[str, ...]) -> Iterator[Variable]:
-    if directories:
+def _path(host: Host, directories: tuple[str, ...], *, packages: bool) -> Iterator[Variable]:
+    if directories or packages:
         reason = "programs, those that were asked for first; none in a directory that can be written to"
-        yield Variable("PATH", environment.search_path(host, directories), "claudebox", reason)
+        value = environment.search_path(host, directories)
+        own, _, rest = value.partition(":")
+        fetched = Fetched(PACKAGES, f"{own}:", rest) if packages else None
+        yield Variable("PATH", value, "claudebox", reason, fetched=fetched)
 
 
 def _caches(policy: Policy) -> dict[str, str]:
@@ -101,7 +104,7 @@ def _cache_mounts(caches: dict[str, str], host: Host) -> Iterator[Mount]:
 
 def _credential(policy: Policy, host: Host) -> Iterator[Mount]:
     if policy.credential is not None:
-        yield from git_credential.plan_mounts(policy.credential, host.token)
+        yield from git_credential.plan_mounts(policy.credential, host)
 
 
 def _variables(policy: Policy, host: Host, caches: dict[str, str]) -> Iterator[Variable]:
@@ -117,5 +120,5 @@ def _warnings(policy: Policy, host: Host) -> Iterator[str]:
         if host.toolchains is not None and all(name != request.name for name, _, _ in host.toolchains.programs):
             places = ", ".join(f"~/{place}" for place in TOOLCHAINS[request.name].programs)
             yield f"{request.origin}: nothing of toolchain {request.name} is in your home (looked for {places})"
-    if policy.credential is not None and not host.token:
+    if policy.credential is not None and not host.git_token:
         yield f"{policy.credential.origin}: {policy.credential.token} is not set, git inside cannot log in"

@@ -20,6 +20,22 @@ if TYPE_CHECKING:
     Uplink = Literal["", "pasta", "slirp4netns"]
 
 
+class Fetched(Value):
+    """A text that the launcher fetches when the user has agreed: nothing is run to show a plan."""
+
+    key: str  # what it is: PACKAGES, GIT_TOKEN, or the placeholder of a secret
+    before: str = ""
+    after: str = ""
+
+
+PACKAGES, GIT_TOKEN = "packages", "git token"
+
+
+def placeholder_key(name: str) -> str:
+    """Return the key of what stands for a secret in this variable."""
+    return f"placeholder of {name}"
+
+
 class Mount(Value):
     """One row of the mount table; `dest` is its key."""
 
@@ -31,7 +47,7 @@ class Mount(Value):
     mode: int = 0o755
     size: int = 0
     pinned: Identity | None = None  # the source must still be this when it is opened
-    secret: bool = False  # the content is never printed
+    fetched: Fetched | None = None  # the content comes later
     role: Role = "system"
 
     @property
@@ -49,6 +65,7 @@ class Variable(Value):
     reason: str
     secret: bool = False  # looks like one: its value is never printed
     note: str = ""
+    fetched: Fetched | None = None  # the value comes later; `value` is what can be said without it
 
 
 class Stub(Value):
@@ -214,6 +231,7 @@ class Provision(Value):
     kept: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     path: tuple[str, ...] = ()  # directories of programs, in front of those of the system
+    packages: bool = False  # in front of these come those of packages, which are fetched
     advice: tuple[str, ...] = ()  # sentences for the agent
     nix: NixAccess | None = None
     relay: NixRelay | None = None

@@ -131,7 +131,7 @@ def _session_bundle(host: Host) -> Iterable[Mount]:
 
 def _home(policy: Policy, host: Host) -> Iterable[Mount]:
     yield Mount(host.home, "tmpfs", "a home of its own, empty and gone at the end", mode=0o700, size=_share(host, 4))
-    login = policy.credential if host.token else None
+    login = policy.credential if host.git_token else None
     helper = {"host": login.host, "helper": GIT_HELPER} if login else {}
     config = render_git_config(*host.identity, **helper)
     yield Mount(f"{host.home}/.gitconfig", "file", "your name for commits, nothing else", content=config, mode=0o644)

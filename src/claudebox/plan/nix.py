@@ -38,13 +38,18 @@ def provide(policy: Policy, host: Host, nix: Nix) -> Provision:
     decision = nix_access.decide_access(policy, nix)
     relay = _relay(host, nix) if decision.kind == "relay" else None
     shell = nix_devshell.plan(policy, nix, decision) if policy.devshell else None
-    resolved = nix.resolved
+    known = nix.packages.path if nix.packages is not None and nix.packages.fresh else None
+    fetched = nix.packages is not None and known is None
+    if fetched and not nix.program:
+        raise ClaudeboxError(f"`{policy.packages[0].origin}`: packages need the program `nix`, which was not found")
+    names = ", ".join(request.name for request in policy.packages)
     return Provision(
         mounts=(*_mounts(policy, host, nix, decision), *(shell.mounts if shell else ())),
         variables=tuple(_variables(policy, nix, decision)),
         kept=(_CACHE,) if decision.kind != "off" else (),
-        warnings=(*decision.warnings, *(resolved.warnings if resolved else ())),
-        path=(*(resolved.path if resolved else ()), *nix.path),
+        warnings=decision.warnings + ((f"packages are resolved at the start: {names}",) if fetched else ()),
+        path=(*(known or ()), *nix.path),
+        packages=fetched,
         advice=tuple(_advice(policy, decision)),
         nix=decision,
         relay=relay,

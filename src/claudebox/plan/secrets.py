@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
+    from claudebox.facts.model import HeldSecret
+    from claudebox.plan.model import Broker
 
 _OTHER_PORTS = (22, 80)
 
@@ -26,15 +28,21 @@ def served(policy: Policy, host: Host) -> tuple[Served, ...]:
 
 
 def plan_injection(policy: Policy, host: Host) -> InjectConfig:
-    """Return what the broker does with the secrets; nobody else sees the values."""
+    """Return what the broker does with the secrets; their values come when they have been fetched."""
     return InjectConfig(
-        tuple(InjectedSecret(row.env, row.value, row.placeholder, row.hosts, row.headers) for row in host.held_secrets),
+        tuple(InjectedSecret(row.env, "", "", row.hosts, row.headers) for row in host.held_secrets),
         bundle=host.ca_bundle.real if host.ca_bundle is not None else "",
         ranges=network.closed_ranges(),
         proxy=network.tunnel_proxy(host.environ)[0],
         listeners=tuple((name, *place) for name, place, _ in _places(host)),
         passages=tuple((name, *place) for name, place, _ in _passages(policy, host)),
     )
+
+
+def with_values(broker: Broker, held: tuple[HeldSecret, ...]) -> Broker:
+    """Return the broker with the values, which nobody else sees."""
+    rows = tuple(InjectedSecret(row.env, row.value, row.placeholder, row.hosts, row.headers) for row in held)
+    return broker.replace(inject=broker.inject.replace(secrets=rows) if broker.inject is not None else None)
 
 
 def _places(host: Host) -> Iterable[tuple[str, tuple[str, int], str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 CA_BUNDLE_INSIDE = "/run/claudebox/ca-bundle.crt"
 GIT_HELPER = "/run/claudebox/git-credential"
+GIT_TOKEN_FILE = "/run/claudebox/git-token"  # noqa: S105 - a path
 
 # Ports of the sandbox's loopback that the broker answers in tier `allow`.
 PROXY_PORT, REDIRECTED_PORT, NAMES_PORT = 3128, 3129, 53

@@ -445,7 +445,9 @@ def _writable(path: str) -> bool:
 def settings(spec: Spec) -> str:
     """Compare variables, mounts and the network with what was asked for."""
     for name, digest in spec["variables"].items():  # type: ignore[attr-defined]
-        if hashlib.sha256(os.fsencode(os.environ.get(name, "\0"))).hexdigest() != digest:
+        if name not in os.environ:
+            return f"the variable {name} is missing"
+        if digest and hashlib.sha256(os.fsencode(os.environ[name])).hexdigest() != digest:
             return f"the variable {name} is not what it should be"
     for path, writable, device, inode in spec["asked"]:  # type: ignore[attr-defined]
         status = os.stat(path)

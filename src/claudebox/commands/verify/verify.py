@@ -20,7 +20,7 @@ from claudebox import console, session, state
 from claudebox.commands import examined
 from claudebox.commands.verify.canaries import Canaries
 from claudebox.errors import ClaudeboxError
-from claudebox.launch import placeholder, start
+from claudebox.launch import prepare as opening
 from claudebox.plan import compose
 from claudebox.plan.model import Mount
 from claudebox.syscalls import sha256
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from claudebox.commands.examined import Examined
     from claudebox.facts.host import Host
-    from claudebox.launch.start import Prepared
+    from claudebox.launch.prepare import Prepared
     from claudebox.plan.model import Plan
-    from claudebox.session import Planned
+    from claudebox.session import Planned, Values
 
 Status = Literal["held", "broken", "untestable"]
 
@@ -126,7 +126,7 @@ def examine(
     wanted: Examined,
     *,
     alter: Callable[[Plan], Plan] = lambda plan: plan,
-    prepare: Callable[[Plan, Canaries], Prepared] = lambda plan, _: start.prepare(plan),
+    prepare: Callable[[Plan, Canaries], Prepared] = lambda plan, _: opening.prepare(plan),
 ) -> list[Finding]:
     """Plant, start, probe, and compare with what the plan promises.
 
@@ -148,8 +148,10 @@ def examine(
             {**environ, "CLAUDEBOX_CANARY": canaries.token},
             pretend=lambda facts: _with_canaries(facts, canaries),
         )
-        plan = alter(_with_probe(planned, canaries))
-        output = _run_probe(planned.replace(plan=plan), prepare(plan, canaries))
+        plan = _with_probe(planned, canaries)
+        prepared = prepare(alter(plan), canaries)
+        values = session.fetch(planned, environ, lambda _source, _origin: canaries.value)
+        output = _run_probe(planned.replace(plan=plan), prepared, values)
         return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
     finally:
         canaries.remove()
@@ -164,11 +166,7 @@ def _with_canaries(facts: Host, canaries: Canaries) -> Host:
     """Return the same facts with other credentials and values: the user's own have no business in a test."""
     held = {name: canaries.credential for name in agent.CREDENTIALS if facts.environ.get(name)}
     login = facts.login.replace(path=canaries.login) if facts.login.usable else facts.login
-    secrets = tuple(
-        row.replace(value=canaries.value, placeholder=placeholder.shaped_like(canaries.value, os.urandom))
-        for row in facts.held_secrets
-    )
-    return facts.replace(environ={**facts.environ, **held}, login=login, held_secrets=secrets)
+    return facts.replace(environ={**facts.environ, **held}, login=login)
 
 
 def _with_probe(planned: Planned, canaries: Canaries) -> Plan:
@@ -200,7 +198,9 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
     return {
         "token": canaries.token[::-1],
         "leftover": canaries.leftover,
-        "variables": {row.name: sha256(os.fsencode(row.value)) for row in plan.variables},
+        "variables": {
+            row.name: sha256(os.fsencode(row.value)) if row.fetched is None else "" for row in plan.variables
+        },
         "network": plan.network,
         "network_namespace": os.readlink("/proc/self/ns/net"),
         "asked": [(row.dest, row.writable, *row.pinned) for row in plan.mounts if row.role == "asked" and row.pinned],
@@ -234,14 +234,14 @@ def _unlisted(canaries: Canaries) -> list[tuple[str, int]]:
             ("claudebox.invalid", 443)]  # fmt: skip
 
 
-def _run_probe(planned: Planned, prepared: Prepared) -> dict[str, dict[str, str]]:
+def _run_probe(planned: Planned, prepared: Prepared, values: Values) -> dict[str, dict[str, str]]:
     """Run the probe and return what it wrote, by promise."""
     reading, writing = os.pipe()
     kept = os.dup(1)
     try:
         os.dup2(writing, 1)
         os.close(writing)
-        session.try_out(planned, prepared)
+        session.try_out(planned, prepared, values)
     finally:
         os.dup2(kept, 1)
         os.close(kept)

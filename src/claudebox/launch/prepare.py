@@ -1,0 +1,139 @@
+"""Plan → what bwrap is handed: bound paths opened by identity, contents in memory, and the list of its options.
+
+`prepare` opens everything that is bound before the user is asked, so that what was shown is what is started (E07);
+`complete` adds what exists only when they have agreed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+
+from claudebox import syscalls
+from claudebox.errors import ClaudeboxError
+from claudebox.plan import bwrap_args
+from claudebox.plan.model import Fetched
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from claudebox.launch.sidecars import Sidecar
+    from claudebox.plan.model import Plan
+
+_FIRST_OWN_DESCRIPTOR = 10  # below are the standard ones and those of the gate
+_SPARE_DESCRIPTORS = 64
+
+
+class Prepared(Value):
+    """Everything that bwrap will be handed, already open."""
+
+    plan: Plan
+    arguments: tuple[bwrap_args.Word, ...]  # of bwrap: texts, and what becomes one when it starts
+    descriptors: tuple[int, ...]
+    open_files: tuple[int, int]  # the limit that the user's shell gave us
+    argv: tuple[str, ...] = ()
+    sidecars: tuple[Sidecar, ...] = ()  # processes of ours beside the sandbox
+    pipes: tuple[tuple[str, int], ...] = ()  # through which the broker writes what bwrap puts into files
+
+
+def prepare(plan: Plan) -> Prepared:
+    """Open every descriptor that the plan needs."""
+    rows = list(bwrap_args.options(plan))
+    words = sum(len(row) for row in rows)
+    if words > bwrap_args.MAX_WORDS - len(plan.gate) - len(plan.command):
+        raise ClaudeboxError(f"the sandbox needs {words} words of options, and bwrap takes {bwrap_args.MAX_WORDS}")
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = sum(not isinstance(word, str) for row in rows for word in row) + _SPARE_DESCRIPTORS
+    if limit[0] != resource.RLIM_INFINITY and needed > limit[0]:
+        _raise_limit(needed, limit)
+    descriptors: list[int] = []
+    arguments: list[bwrap_args.Word] = []
+    for row in rows:
+        for word in row:
+            if isinstance(word, (bytes, bwrap_args.Pin)):
+                descriptors.append(own(syscalls.memory_file(word)) if isinstance(word, bytes) else _pin(word))
+                arguments.append(str(descriptors[-1]))
+            else:
+                arguments.append(word)
+    return Prepared(plan, tuple(arguments), tuple(descriptors), limit)
+
+
+def complete(prepared: Prepared, texts: Mapping[str, str]) -> Prepared:
+    """Return the same with everything that exists only when the user has agreed: sidecars, pipes, fetched texts."""
+    plan = prepared.plan
+    sidecars, places = _sidecars(plan)
+    descriptors = list(prepared.descriptors)
+    arguments: list[str] = []
+    pipes: list[tuple[str, int]] = []
+    for word in prepared.arguments:
+        if isinstance(word, str):
+            arguments.append(word)
+        elif isinstance(word, bwrap_args.Socket):
+            arguments.append(places[word.name])
+        elif isinstance(word, Fetched):
+            text = f"{word.before}{texts[word.key]}{word.after}"
+            if arguments[-1] == "--file":
+                descriptors.append(own(syscalls.memory_file(os.fsencode(text))))
+                text = str(descriptors[-1])
+            arguments.append(text)
+        elif isinstance(word, bwrap_args.Pipe):
+            entry, writer = os.pipe2(os.O_CLOEXEC)
+            descriptors.append(own(entry))
+            pipes.append((word.name, own(writer)))
+            arguments.append(str(descriptors[-1]))
+    descriptors.append(own(syscalls.memory_file(os.fsencode("\0".join((*arguments, ""))))))
+    argv = ("bwrap", "--args", str(descriptors[-1]), "--", *plan.gate, *plan.command)
+    return prepared.replace(argv=argv, descriptors=tuple(descriptors), sidecars=sidecars, pipes=tuple(pipes))
+
+
+def _sidecars(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
+    if plan.link is None and plan.broker is None and plan.relay is None:
+        return (), {}
+    from claudebox.launch import sidecars  # noqa: PLC0415 - most sandboxes need none
+
+    return sidecars.prepare(plan)
+
+
+def _raise_limit(needed: int, limit: tuple[int, int]) -> None:
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, limit[1]))
+    except (OSError, ValueError):
+        raise ClaudeboxError(
+            f"the sandbox needs {needed} open files, and the limit is {limit[1]}", hint="raise it with `ulimit -n`"
+        ) from None
+
+
+def own(descriptor: int) -> int:
+    """Move a descriptor out of the way of those that the gate gets."""
+    if descriptor >= _FIRST_OWN_DESCRIPTOR:
+        return descriptor
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_OWN_DESCRIPTOR)
+    os.close(descriptor)
+    return moved
+
+
+def _pin(pin: bwrap_args.Pin) -> int:
+    """Open the very thing that was checked; its name may mean something else by now (C10)."""
+    try:
+        descriptor = own(os.open(pin.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
+    except OSError as error:
+        raise ClaudeboxError(f"`{pin.path}` cannot be opened: {error.strerror}") from None
+    status = os.fstat(descriptor)
+    if (status.st_dev, status.st_ino) != pin.identity:
+        raise ClaudeboxError(f"`{pin.path}` was replaced by something else while it was being examined")
+    return descriptor
+
+
+def check_project(prepared: Prepared) -> None:
+    """Refuse if the project was replaced while the user was asked: stand-ins are made in it by name (C10, C21)."""
+    plan = prepared.plan
+    pinned = next(mount.pinned for mount in plan.mounts if mount.dest == plan.workdir)
+    try:
+        status = os.lstat(plan.workdir)
+    except OSError:
+        status = None
+    if status is None or (status.st_dev, status.st_ino) != pinned:
+        raise ClaudeboxError(f"`{plan.workdir}` was replaced by something else since it was shown")
