@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import subprocess
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.client.anthropic import Anthropic
@@ -325,3 +328,53 @@ def test_an_address_that_makes_no_sense_is_told(user_box, environ, problem):
     assert result.returncode == 125
     assert problem in result.stderr
     assert "u:p" not in result.stderr
+
+
+_POST = """
+import http.client, os, sys, urllib.parse
+place = urllib.parse.urlsplit(sys.argv[1] if len(sys.argv) > 1 else os.environ["ANTHROPIC_BASE_URL"])
+connection = http.client.HTTPConnection(place.hostname, place.port or 80, timeout=20)
+try:
+    connection.request("POST", "/v1/messages", body=b"the-conversation")
+except OSError as error:
+    print(type(error).__name__)
+else:
+    print(connection.getresponse().status)
+"""
+
+
+def test_a_client_that_ignores_the_brokers_socket_reaches_nothing(user_box, listener):
+    # proves HOST-01, AUTH-01
+    user_box.write("post.py", _POST)
+    key = {"ANTHROPIC_API_KEY": KEY}
+    control = user_box.run("python3", "post.py", f"http://localhost:{listener.port}", env=key)
+    shown = user_box.run("sh", "-c", "echo $ANTHROPIC_BASE_URL", env=key)
+    result = user_box.run("python3", "post.py", env=key)
+
+    assert control.stdout == "200\n", control.stderr
+    assert listener.received == [b"the-conversation"]
+    assert shown.stdout == "http://claudebox.invalid\n"
+    assert result.stdout == "gaierror\n", result.stderr
+    assert listener.received == [b"the-conversation"]
+
+
+@pytest.fixture
+def listener():
+    """Return a server on a port of the host's loopback, which remembers what was posted to it."""
+    received: list[bytes] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            received.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_words):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield SimpleNamespace(port=server.server_address[1], received=received)
+        server.shutdown()
+        thread.join()

@@ -106,7 +106,7 @@ def test_a_project_file_cannot_get_at_the_credential_nor_lead_it_elsewhere(wish)
     result = made(POLICY.replace(**wish), environ={"ANTHROPIC_API_KEY": KEY})
 
     assert values(result)["ANTHROPIC_API_KEY"] == agent.PLACEHOLDER
-    assert values(result)["ANTHROPIC_BASE_URL"] == "http://localhost"
+    assert values(result)["ANTHROPIC_BASE_URL"] == "http://claudebox.invalid"
     assert values(result)["ANTHROPIC_UNIX_SOCKET"] == agent.API_SOCKET
     assert config(result).endpoint == Endpoint("https", "api.anthropic.com", 443, "")
 

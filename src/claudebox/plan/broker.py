@@ -131,7 +131,7 @@ def _variables(policy: Policy, host: Host, held: str) -> Iterator[Variable]:
     """Return what the client finds instead of a credential."""
     endpoint = _endpoint_of(policy, host)
     yield Variable("ANTHROPIC_UNIX_SOCKET", agent.API_SOCKET, "claudebox", "the way to the broker")
-    yield Variable(agent.BASE_URL, "http://localhost", "claudebox", f"the broker asks {endpoint} instead")
+    yield Variable(agent.BASE_URL, agent.NOWHERE, "claudebox", f"the broker asks {endpoint} instead")
     if str(endpoint) == agent.OFFICIAL:
         yield Variable(agent.FIRST_PARTY, "1", "claudebox", "behind the broker is Anthropic's own API")
     name = "CLAUDE_CODE_OAUTH_TOKEN" if held == "login" else held

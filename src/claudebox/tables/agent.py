@@ -29,6 +29,9 @@ LOGIN_TRAITS = (
     ("scopes", "CLAUDE_CODE_OAUTH_SCOPES"),
 )
 TRANSCRIPTS = "projects"  # in the client's directory: one directory per working directory, one file per conversation
+# What the client believes the model's address to be while it talks to the broker's socket. It cannot resolve (RFC 6761)
+# and nobody can listen there: a client that ignores the socket reaches nothing, least of all a port of this machine.
+NOWHERE = "http://claudebox.invalid"
 MANAGED = "/etc/claude-code"  # settings of the machine's administrator; read first, changed by nobody
 
 # State, caches and logins of the host's client: never brought in, whatever is inherited.
