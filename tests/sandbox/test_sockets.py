@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import stat
 import uuid
 
 import pytest
@@ -81,3 +83,167 @@ def test_signals_from_inside_do_not_reach_the_process_group_of_the_launcher(box,
     # bwrap's own monitor is in that group, and dies of the signal.
     assert reached(*naive) == f"reached {int(signal.SIGTERM)} status -{int(signal.SIGTERM)}"
     assert reached(box.program, "-y", "--exec", "--") == "reached status 7"
+
+
+TIERS = ("none", "full")
+SERVE = """
+import os, socket, sys
+os.chdir(sys.argv[1])
+server = socket.socket(socket.AF_UNIX)
+server.bind(sys.argv[2])
+server.listen()
+os.chmod(sys.argv[2], 0o666)
+for command in sys.argv[4:]:
+    os.system(command)
+print("ready", flush=True)
+while True:
+    with server.accept()[0] as connection:
+        connection.send(b"agent-secret")
+"""
+
+
+@pytest.fixture
+def serve(box, background):
+    """Return what makes a program of the host answer on a socket, bound by any name in any directory."""
+
+    def start(directory: str, name: str, *afterwards: str) -> None:
+        server = background(box, PYTHON, "-c", SERVE, directory, name, "--", *afterwards)
+        assert server.stdout.readline() == "ready\n"
+
+    return start
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(
+    ("directory", "name", "afterwards", "place"),
+    [
+        ("a/b/c", "s", (), "a/b/c/s"),
+        ("a", "b/s", ("mv b/s b/t",), "a/b/t"),
+        ("a/b", "{project}/a/b/s", ("mv s ../../t",), "t"),
+        ("a/b", "{project}/a/b/s", ("cd ..; mv b ../d",), "d/s"),
+        ("a/b", "{project}/a/b/s", ("ln s ../l",), "a/l"),
+        ("a/b", "{base}/s", ("mv {base}/s t",), "a/b/t"),
+        (".", "{project}/s", (), "s"),
+    ],
+)
+def test_a_socket_of_the_host_does_not_answer_under_any_name(
+    box, probe, serve, tier, directory, name, afterwards, place
+):
+    # proves C33, C19, SAND-09
+    script = probe(box, "connect.py")
+    box.mkdir("a/b/c")
+    names = {"project": box.project, "base": box.base}
+    os.chmod(box.base, 0o777)
+    serve(f"{box.project}/{directory}", name.format(**names), *(word.format(**names) for word in afterwards))
+
+    control = box.host(PYTHON, script, f"{box.project}/{place}")
+    inside = box.run(PYTHON, script, f"{box.project}/{place}", flags=("--network", tier))
+
+    assert control.stdout.strip() == "agent-secret"
+    assert inside.returncode == 0, inside.stderr
+    assert inside.stdout.strip() == "ECONNREFUSED"
+    assert f"{place} is a socket of the host" in inside.stderr
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_session_cannot_move_a_socket_to_where_the_next_does_not_look(box, probe, serve, tier):
+    # proves C33, C22
+    script = probe(box, "connect.py")
+    box.mkdir("backend/run")
+    box.mkdir("x/y")
+    serve(f"{box.project}/backend/run", "s")
+    flags = ("--network", tier)
+
+    rename = (
+        "import errno, os\n"
+        "for old, new in (('backend', 'x/y/z'), ('backend/run', 'x/z'), ('backend/run/s', 'x/s'), ('a', 'b')):\n"
+        "    try: os.rename(old, new); print('moved')\n"
+        "    except OSError as error: print(errno.errorcode[error.errno])\n"
+    )
+    box.write("a")
+    moved = box.run(PYTHON, "-c", rename, flags=flags)
+    later = box.run(PYTHON, script, f"{box.project}/backend/run/s", flags=flags)
+
+    assert moved.stdout.split() == ["EBUSY", "EXDEV", "EXDEV", "moved"], moved.stderr
+    assert later.stdout.strip() == "ECONNREFUSED"
+
+
+@pytest.mark.parametrize(("tier", "status"), [("none", 125), ("inet", 125), ("full", 0)])
+def test_a_directory_that_cannot_be_searched_is_said(user_box, background, tier, status):
+    # proves C33, E16
+    user_box.mkdir("a")
+    server = background(user_box, PYTHON, "-c", SERVE, f"{user_box.project}/a", "s", "--", "cd ..; chmod 0311 a")
+    assert server.stdout.readline() == "ready\n"
+
+    result = user_box.run("true", flags=("--network", tier))
+    os.chmod(f"{user_box.project}/a", 0o755)
+
+    if status or result.returncode != 125:  # tier inet may be missing here
+        assert result.returncode == status, result.stderr
+        assert f"`{user_box.project}/a` (Permission denied)" in result.stderr
+        assert "sockets of the host" in result.stderr
+
+
+def dead(directory: str, number: int) -> None:
+    for name in range(number):
+        os.mknod(f"{directory}/s{name}", stat.S_IFSOCK | 0o666)
+
+
+def test_sockets_that_nobody_holds_stop_nothing(box):
+    # proves E16, C33
+    dead(box.mkdir("below"), 3010)
+    dead(box.project, 5)
+    result = box.run("echo", "started", flags=("--network", "none"))
+
+    assert result.stdout == "started\n", result.stderr
+
+
+def test_thousands_of_dead_sockets_at_the_top_are_said_in_one_line(box):
+    # proves E16, C33
+    dead(box.project, 3010)
+    full = box.run("echo", "started")
+    none = box.run("echo", "started", flags=("--network", "none"))
+
+    assert full.stdout == "started\n", full.stderr
+    assert "3010 sockets lie in the project" in full.stderr
+    assert (none.returncode, none.stdout) == (125, "")
+    assert "-type s -delete" in none.stderr
+
+
+def test_thousands_of_live_sockets_are_refused_in_one_line(user_box, background):
+    # proves E16, C33
+    user_box.mkdir("many")
+    program = (
+        "import os, resource, socket; resource.setrlimit(resource.RLIMIT_NOFILE, (2200, 2200)); os.chdir('many')\n"
+        "held = []\nfor n in range(2000):\n    held.append(socket.socket(socket.AF_UNIX)); held[-1].bind(f's{n}')\n"
+        "print('ready', flush=True); import time; time.sleep(60)"
+    )
+    server = background(user_box, PYTHON, "-c", program)
+    assert server.stdout.readline() == "ready\n"
+    result = user_box.run("echo", "started")
+
+    assert (result.returncode, result.stdout) == (125, "")
+    assert "2000 sockets of the host lie in the project" in result.stderr
+
+
+def test_a_socket_whose_directory_became_a_thousand_links_stops_nothing(box, serve):
+    # proves E16, C33
+    box.mkdir("a")
+    serve(box.project, f"{box.project}/a/s", "rm -r a")
+    for number in range(1200):
+        os.symlink(f"l{number + 1}", f"{box.project}/l{number}")
+    os.symlink("l0", f"{box.project}/a")
+    result = box.run("echo", "started")
+
+    assert result.stdout == "started\n", result.stderr
+
+
+def test_a_kernel_that_lists_no_sockets_means_looking_everywhere(box, probe, serve, altered):
+    # proves C33, E08
+    altered(box, edits={"facts/sockets.py": ("    body = bytes(", "    return None\n    body = bytes(")})
+    script = probe(box, "connect.py")
+    box.mkdir("a/b")
+    serve(f"{box.project}/a/b", "s")
+    inside = box.run(PYTHON, script, f"{box.project}/a/b/s", flags=("--network", "none"))
+
+    assert inside.stdout.strip() == "ECONNREFUSED", inside.stderr

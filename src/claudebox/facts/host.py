@@ -16,7 +16,7 @@ from claudebox.facts import login as logins
 from claudebox.facts.model import Guarded, Held, HeldSecret, Hidden, Leak, PathFact
 from claudebox.facts.paths import Examiner
 from claudebox.files import read_small
-from claudebox.tables import host_paths, project_paths
+from claudebox.tables import host_paths
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -76,6 +76,7 @@ class Host(Value):
     identity: tuple[str, str] = ("", "")
     repository: git.Repository | None = None
     sockets: tuple[str, ...] = ()  # in the project and in what is mounted besides
+    sockets_note: str = ""  # what was not searched for them
     guarded: tuple[Guarded, ...] = ()
     leaks: tuple[Leak, ...] = ()  # files of the project that hold secrets
     leaks_note: str = ""  # how far was searched, if not everywhere
@@ -123,8 +124,10 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
     login, libraries = logins.for_broker(policy, environ, found, certificates=bool(secrets))
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     leaks, leaks_note = project.leaks(policy, workdir.real, repository, instance)
-    ours = [name for name, _, _ in project_paths.PROTECTED]
-    bound = sockets.find_sockets(workdir.real, [fact.real for fact in sources.values()], ours)
+    home_fact = examiner.fact(home)
+    not_beneath = paths.present(examiner, host_paths.NOT_A_PROJECT_BENEATH)
+    searched = paths.searchable(sources.values(), home_fact, not_beneath)
+    bound = sockets.find_sockets(workdir.real, searched, strict=policy.network != "full")
     return Host(
         uid=uid,
         gid=os.getgid(),
@@ -138,10 +141,10 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
         landlock=syscalls.landlock_abi(),
         cgroup_namespace=os.path.exists("/proc/self/ns/cgroup"),
         terminal=_terminal(),
-        home_fact=examiner.fact(home),
+        home_fact=home_fact,
         hidden=paths.hidden(examiner, homes, environ),
         not_projects=paths.not_projects(examiner, homes),
-        not_beneath=paths.present(examiner, host_paths.NOT_A_PROJECT_BENEATH),
+        not_beneath=not_beneath,
         beneath_after_all=paths.present(examiner, host_paths.BENEATH_AFTER_ALL),
         usr=usr,
         roots=distro.roots() if usr else (),
@@ -162,9 +165,10 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
         ),
         identity=git.read_identity(home, environ),
         repository=repository,
-        sockets=bound,
+        sockets=bound.paths,
+        sockets_note=bound.note,
         guarded=(*protected.look(workdir.real, repository, instance), *own_files),
-        held=(*held, *paths.above(_masks(policy, leaks, bound), workdir.real)),
+        held=(*held, *paths.above(_masks(policy, leaks, bound.paths), workdir.real)),
         leaks=leaks,
         leaks_note=leaks_note,
         client=client,

@@ -112,6 +112,16 @@ def destination(dest: str, seen: dict[str, int]) -> Destination:
     return Destination(exists=True, directory=stat.S_ISDIR(mode))
 
 
+def searchable(sources: Iterable[PathFact], home: PathFact, system: tuple[PathFact, ...]) -> list[str]:
+    """Return the directories to be mounted that are not refused anyway, and are worth a walk."""
+    barred = {fact.identity for fact in system}
+    return [
+        fact.real
+        for fact in sources
+        if fact.kind == "directory" and fact.identity not in home.lineage and barred.isdisjoint(fact.lineage)
+    ]
+
+
 def above(paths: Iterable[str], workdir: str) -> Iterator[Held]:
     """Yield the directories between the project and these paths: who moves one of them moves what lies in it (C22)."""
     inside = workdir.rstrip("/") + "/"

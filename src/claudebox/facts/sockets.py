@@ -1,7 +1,9 @@
-"""Sockets of the host that lie in what the sandbox shows: whoever answers one is outside, and would obey (C19).
+"""Sockets of the host that lie in what the sandbox shows: whoever answers one is outside, and would obey (C19, C33).
 
-Network namespaces do not cover sockets that have a path. The kernel lists those that are bound, however deep they lie;
-the top of the project is looked at as well, for those that were bound under another name or by another container.
+Network namespaces do not cover sockets that have a path. The kernel lists those that are bound, with device and inode,
+because their names say little: they may be relative, renamed or moved since. Where such a socket is not found under its
+name and lies on a device of the project, the project is walked. Sockets of other network namespaces (containers) are
+not listed; of those, the ones at the top of the project are found.
 """
 
 from __future__ import annotations
@@ -9,29 +11,111 @@ from __future__ import annotations
 import os
 import stat
 
+from claudebox import syscalls
+from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
+from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_SCAN_LIMIT = 4096  # entries of the project that are looked at
-_TABLE_LIMIT = 16 << 20
+_MOST_ENTRIES, _MOST_SECONDS = 2_000_000, 20.0  # of a walk that must see everything
+_FEWER_ENTRIES, _FEWER_SECONDS = 200_000, 1.0  # of one that may say that it did not
+_MOST_UNKNOWN = 256  # sockets that nobody seems to hold, and that are masked all the same
+_MOST_BOUND = 1500  # bwrap takes no more options
+_AF_NETLINK, _SOCK_DIAG = 16, 4
+_REQUEST_AND_DUMP, _BY_FAMILY, _ERROR, _DONE = 0x301, 20, 2, 3
+_AF_UNIX, _SHOW_NAME_AND_PLACE, _NAME, _PLACE = 1, 3, 0, 1
 
 
-def find_sockets(workdir: str, sources: Iterable[str], ours: Iterable[str]) -> tuple[str, ...]:
-    """Return the sockets in the project and in the sources, but for the stand-ins that are ours."""
-    skipped = {os.path.join(workdir, name) for name in ours}
-    found = {path for path in _in_top(workdir) if path not in skipped}
-    roots = tuple(f"{root.rstrip('/')}/" for root in (workdir, *sources))
-    found.update(path for path in _bound(workdir) if path.startswith(roots) and _is_socket(path))
-    return tuple(sorted(found))
+class SocketSearch(Value):
+    """What a search for sockets has found."""
+
+    paths: tuple[str, ...] = ()
+    note: str = ""  # what was not looked at
+
+
+class BoundSocket(Value):
+    """A socket that has a path, as the kernel knows it."""
+
+    device: int
+    inode: int  # the lower 32 bits
+    name: str
+
+
+def find_sockets(workdir: str, sources: Iterable[str], *, strict: bool) -> SocketSearch:
+    """Return the sockets in the project and in the sources; a `strict` search that cannot be completed is refused."""
+    roots = [workdir, *sources]
+    bound = _bound()
+    found: set[str] = set()
+    unknown = set(_in_top(workdir))  # of another network namespace, or of nobody
+    strays: set[str] = set()  # the same, deeper
+    note = ""
+    if bound is None or bound:
+        devices = _devices(roots)
+        rows = [row for row in bound or () if not devices or row.device in devices]
+        missing = {row.inode for row in rows}
+        for row in rows:
+            place = _locate(row)
+            if place:
+                found.add(place)
+                missing.discard(row.inode)
+        if missing or bound is None:
+            note = _walk(roots, missing, found, strays, strict=strict)
+    inside = tuple(f"{root.rstrip('/')}/" for root in roots)
+    found = {path for path in found if path.startswith(inside)}
+    unknown -= found
+    strays -= found
+    if bound is None:
+        unknown |= strays
+    elif len(unknown | strays) <= _MOST_UNKNOWN:  # dead, or of a container: without a walk they were not seen either
+        found |= strays
+    if len(unknown) > _MOST_UNKNOWN:
+        note = _too_many(workdir, len(unknown), strict=strict)
+    else:
+        found |= unknown
+    if len(found) > _MOST_BOUND:
+        raise ClaudeboxError(
+            f"{len(found)} sockets of the host lie in the project, and no more than {_MOST_BOUND} can be masked",
+            hint=f"end what holds them; the first is `{min(found)}`",
+        )
+    return SocketSearch(tuple(sorted(found)), note)
+
+
+def _too_many(workdir: str, number: int, *, strict: bool) -> str:
+    text = f"{number} sockets lie in the project that no program of this machine seems to hold"
+    remedy = f"`find {workdir} -type s -delete` removes them"
+    if strict:
+        raise ClaudeboxError(f"{text}, and so many cannot be masked", hint=remedy)
+    return f"{text}; they are not masked: {remedy}"
+
+
+def _walk(roots: list[str], missing: set[int], found: set[str], strays: set[str], *, strict: bool) -> str:
+    """Look for sockets everywhere, and return what could not be looked at."""
+    from claudebox.facts.walk import Walk  # noqa: PLC0415 - only where a socket is not where its name says
+
+    most, seconds = (_MOST_ENTRIES, _MOST_SECONDS) if strict else (_FEWER_ENTRIES, _FEWER_SECONDS)
+    for root in roots:
+        walk = Walk(root, most=most, seconds=seconds)
+        for path, entry in walk.entries(lambda _: True):
+            if entry.is_file(follow_symlinks=False) or entry.is_symlink() or not _is_socket(path):
+                continue
+            (found if entry.inode() & 0xFFFFFFFF in missing else strays).add(path)
+        if walk.unfinished and strict:
+            raise ClaudeboxError(
+                f"sockets of the host could answer inside: {walk.unfinished} could not be searched for them",
+                hint="make it readable, move it away or start in a smaller directory; or use `--network full`",
+            )
+        if walk.unfinished:
+            return f"sockets of the host may answer inside: {walk.unfinished} was not searched for them"
+    return ""
 
 
 def _in_top(directory: str) -> Iterator[str]:
     try:
         with os.scandir(directory) as entries:
-            for _, entry in zip(range(_SCAN_LIMIT), entries, strict=False):
+            for entry in entries:
                 if entry.is_symlink() or entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False):
                     continue
                 if _is_socket(entry.path):
@@ -47,15 +131,105 @@ def _is_socket(path: str) -> bool:
         return False
 
 
-def _bound(workdir: str) -> Iterator[str]:
-    """Yield the real paths of bound sockets; one that was bound by a relative path is taken to lie in the project."""
-    table = read_small("/proc/net/unix", limit=_TABLE_LIMIT) or b""
-    reals: dict[str, str] = {}
-    for line in set(table.split(b"\n")[1:]):
-        fields = line.split(None, 7)
-        if len(fields) != 8 or fields[7].startswith(b"@"):
-            continue
-        parent, name = os.path.split(os.path.join(workdir, os.fsdecode(fields[7])))
-        if parent not in reals:
-            reals[parent] = os.path.realpath(parent)
-        yield os.path.join(reals[parent], name)
+def _locate(row: BoundSocket) -> str:
+    """Return where a socket lies if it is still where its name says, and nowhere else."""
+    if not row.name.startswith("/"):
+        return ""
+    parent, name = os.path.split(row.name)
+    try:
+        # The kernel follows 40 links and no more; what an agent puts on the way cannot keep us busy.
+        directory = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    try:
+        status = os.lstat(name, dir_fd=directory)
+        real = os.readlink(f"/proc/self/fd/{directory}")
+    except OSError:
+        return ""
+    finally:
+        os.close(directory)
+    same = stat.S_ISSOCK(status.st_mode) and status.st_ino & 0xFFFFFFFF == row.inode and status.st_nlink == 1
+    return os.path.join(real, name) if same else ""
+
+
+def _devices(roots: list[str]) -> set[int]:
+    """Return the devices of directories and of what is mounted below them, as the kernel knows them; none if unknown.
+
+    Some filesystems give programs another number than the one that the kernel has; the table of mounts does not.
+    """
+    rows = [line.split(b" ") for line in (read_small("/proc/self/mountinfo", limit=16 << 20) or b"").split(b"\n")]
+    mounts = {row[0]: (row[2], row[4]) for row in rows if len(row) > 4}
+    found: set[int] = set()
+    for root in roots:
+        number = _mount_of(root)
+        if number not in mounts:
+            return set()
+        below = os.fsencode(root.rstrip("/")) + b"/"
+        devices = [mounts[number][0], *(device for device, place in mounts.values() if place.startswith(below))]
+        for device in devices:
+            major, _, minor = device.partition(b":")
+            found.add(int(major) << 20 | int(minor))
+    return found
+
+
+def _mount_of(path: str) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        lines = (read_small(f"/proc/self/fdinfo/{descriptor}") or b"").split(b"\n")
+    finally:
+        os.close(descriptor)
+    return next((line.partition(b":")[2].strip() for line in lines if line.startswith(b"mnt_id:")), b"")
+
+
+def _bound() -> list[BoundSocket] | None:
+    """Return the sockets of this network namespace that have a path, None if the kernel does not list them."""
+    body = bytes((_AF_UNIX, 0, 0, 0)) + b"".join(
+        number.to_bytes(4, "little") for number in (0xFFFFFFFF, 0, _SHOW_NAME_AND_PLACE, 0, 0)
+    )
+    request = (16 + len(body)).to_bytes(4, "little") + _BY_FAMILY.to_bytes(2, "little")
+    request += _REQUEST_AND_DUMP.to_bytes(2, "little") + bytes(8) + body
+    try:
+        kernel = syscalls.socket.socket(_AF_NETLINK, syscalls.socket.SOCK_RAW, _SOCK_DIAG)
+    except OSError:
+        return None
+    found: dict[tuple[int, int], BoundSocket] = {}
+    try:
+        kernel.settimeout(10)
+        kernel.send(request)
+        while True:
+            answer = memoryview(kernel.recv(1 << 16))
+            while answer:
+                length, kind = int.from_bytes(answer[:4], "little"), int.from_bytes(answer[4:6], "little")
+                if kind == _ERROR or length < 16:
+                    return None
+                if kind == _DONE:
+                    return list(found.values())
+                row = _parse(answer[32:length])
+                if row is not None:
+                    found[row.device, row.inode] = row
+                answer = answer[(length + 3) & ~3 :]
+    except OSError:
+        return None
+    finally:
+        kernel.close()
+
+
+def _parse(attributes: memoryview) -> BoundSocket | None:
+    """Read the attributes of one socket; those without a path have no place."""
+    name, place = b"", b""
+    while len(attributes) >= 4:
+        length, kind = int.from_bytes(attributes[:2], "little"), int.from_bytes(attributes[2:4], "little")
+        if length < 4:
+            break
+        if kind == _NAME:
+            name = bytes(attributes[4:length])
+        elif kind == _PLACE:
+            place = bytes(attributes[4:length])
+        attributes = attributes[(length + 3) & ~3 :]
+    if len(place) < 8:
+        return None
+    inode, device = int.from_bytes(place[:4], "little"), int.from_bytes(place[4:8], "little")
+    return BoundSocket(device, inode, os.fsdecode(name.rstrip(b"\0")))

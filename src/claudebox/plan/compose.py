@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from claudebox.facts.host import Host
     from claudebox.plan.model import Broker, Link
 
+_SOCKETS = 6  # that are named
 _RANK = {"mask": 2, "shadow": 2, "bind": 1, "tmpfs": 1}  # hide > write > read, where two rows want the same place
 
 
@@ -240,12 +241,20 @@ def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
     yield from dict.fromkeys(of_network)
     yield from project.warnings(policy, host)
     yield from masking.warnings(policy, host)
-    for path in host.sockets:
-        yield f"{path} is a socket of the host; it is masked inside"
+    yield from _socket_warnings(host)
     yield from _secret_warnings(policy, host)
     for request in policy.names:
         if request.name not in host.environ and request.origin.startswith("--"):
             yield f"{request.origin}: {request.name} is not set on the host"
+
+
+def _socket_warnings(host: Host) -> Iterable[str]:
+    for path in host.sockets[:_SOCKETS]:
+        yield f"{path} is a socket of the host; it is masked inside"
+    if len(host.sockets) > _SOCKETS:
+        yield f"{len(host.sockets) - _SOCKETS} more sockets of the host are masked inside"
+    if host.sockets_note:
+        yield host.sockets_note
 
 
 def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:
