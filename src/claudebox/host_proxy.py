@@ -17,6 +17,7 @@ _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 class HostProxy(Value):
     """A proxy of this machine; its login is never shown."""
 
+    _unprinted = ("login",)
     host: str
     port: int
     tls: bool = False  # it is spoken to over TLS itself
@@ -25,9 +26,6 @@ class HostProxy(Value):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    def __repr__(self) -> str:
-        return f"HostProxy({self})"
 
     @property
     def authorization(self) -> bytes:

@@ -43,6 +43,7 @@ class Value:
 
     _fields: ClassVar[tuple[str, ...]] = ()
     _defaults: ClassVar[dict[str, object]] = {}
+    _unprinted: ClassVar[tuple[str, ...]] = ()  # fields that hold secrets: no trace and no message shows them
 
     def __init_subclass__(cls) -> None:
         """Collect the fields of the class and of the one that it extends."""
@@ -63,7 +64,8 @@ class Value:
         return hash((type(self), *(self.__dict__[name] for name in self._fields)))
 
     def __repr__(self) -> str:
-        inside = ", ".join(f"{name}={self.__dict__[name]!r}" for name in self._fields)
+        shown = (name for name in self._fields if name not in self._unprinted)
+        inside = ", ".join(f"{name}={self.__dict__[name]!r}" for name in shown)
         return f"{type(self).__name__}({inside})"
 
     def replace(self, **changes: Any) -> Self:

@@ -3,6 +3,9 @@ from __future__ import annotations
 import pytest
 
 from claudebox.errors import DECLINED, FAILED, NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
+from claudebox.facts.model import HeldSecret
+from claudebox.host_proxy import HostProxy
+from claudebox.plan.model import ApiConfig, Broker, Endpoint, InjectConfig, InjectedSecret
 from claudebox.values import Value
 
 
@@ -79,6 +82,32 @@ def test_replace_copies_with_some_fields_changed():
 
 def test_a_value_shows_its_fields():
     assert repr(Named(1, 2)) == "Named(x=1, y=2, name='origin')"
+
+
+class _Held(Value):
+    _unprinted = ("value",)
+    name: str
+    value: str
+
+
+def test_a_field_that_holds_a_secret_is_in_no_trace():
+    # proves B13
+    held = _Held("TOKEN", "hunter2")
+
+    assert repr(held) == "_Held(name='TOKEN')"
+    assert "hunter2" not in repr([held]) + str(held)
+    assert held.replace(name="X") == _Held("X", "hunter2")
+
+
+def test_what_the_plan_holds_for_the_broker_is_in_no_trace():
+    # proves B13, HOUSE-03
+    config = ApiConfig(
+        Endpoint("https", "a.example", 443), "p", (("KEY", "hunter2"),), proxy=HostProxy("p", 1, login="me:hunter2")
+    )
+    secret = InjectedSecret("TOKEN", "hunter2", "other", (("a.example", 443),))
+    held = HeldSecret("TOKEN", (("a.example", 443),), "env:TOKEN", "config", value="hunter2")
+
+    assert "hunter2" not in repr(Broker(config, inject=InjectConfig((secret,)))) + repr(held)
 
 
 def test_an_error_carries_what_happened_what_to_do_and_the_status():

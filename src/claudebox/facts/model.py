@@ -67,5 +67,6 @@ class Leak(Value):
 class HeldSecret(SecretRequest):
     """One that the broker holds; its value, and what stands for it inside, are fetched when the user has agreed."""
 
+    _unprinted = ("value",)
     value: str = ""
     placeholder: str = ""

@@ -139,6 +139,7 @@ class Trust(Value):
 class ApiConfig(Value):
     """What the broker does for the model API: the credential that it holds, and where it is sent."""
 
+    _unprinted = ("credentials",)
     endpoint: Endpoint
     placeholder: str
     credentials: tuple[tuple[str, str], ...] = ()  # variable and value; never printed
@@ -167,6 +168,7 @@ class ProxyConfig(Value):
 class InjectedSecret(Value):
     """A value that the broker puts in on the way to its hosts; never printed."""
 
+    _unprinted = ("value",)
     env: str
     value: str
     placeholder: str
