@@ -59,7 +59,7 @@ NOT_PURE = ("config.files", "config.trust", "config.syntax", "config.validate")
 OFF_THE_PATH = (
     "broker", "commands", "demo", "config.syntax", "config.validate", "facts.nix_query",
     "facts.secret_scan", "facts.walk", "launch.events", "launch.nix_build", "launch.pty", "launch.pty_filter",
-    "launch.token_refresh",
+    "launch.streams", "launch.token_refresh",
     "report.fingerprints", "report.leaked_values", "report.receipt", "report.resume_hint",
 )  # fmt: skip
 # It runs inside on its own, with nothing of the package around it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from claudebox import console
-from claudebox.errors import DECLINED, ClaudeboxError
+from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -152,7 +152,7 @@ def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str
         from claudebox.launch.token_copy import Freshness  # noqa: PLC0415 - only where a token enters
 
         freshness = Freshness(host.login, host.instance, environ)
-    terminal, prelude = _terminal(private=plan.private)
+    terminal = _terminal(private=plan.private)
     remembered: list[Aftermath] = []
 
     def meanwhile() -> int:
@@ -165,7 +165,7 @@ def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str
 
     key = claude_code.key_tail(plan.variables)
     try:
-        status = launch(planned, prepared, values, terminal, prelude, key=key, freshness=freshness, meanwhile=meanwhile)
+        status = launch(planned, prepared, values, terminal, key=key, freshness=freshness, meanwhile=meanwhile)
     except start.Interrupted as interruption:
         for aftermath in remembered:
             aftermath.record.write("end", {"status": 128 + interruption.number})
@@ -222,7 +222,6 @@ def launch(
     prepared: Prepared,
     values: Values,
     terminal: Terminal,
-    prelude: Callable[[], None] | None = None,
     *,
     key: str = "",
     freshness: Freshness | None = None,
@@ -248,14 +247,17 @@ def launch(
     stubs = Session(instance)
     try:
         standing = stubs.begin(plan)
-        sandbox = start.start(prepare.complete(prepared, values.texts), standing, prelude, meanwhile=meanwhile)
+        complete = prepare.complete(prepared, values.texts)
+        sandbox = start.start(complete, standing, terminal.prelude, meanwhile=meanwhile)
         from claudebox.launch import supervise  # noqa: PLC0415 - loaded while bwrap was at work
 
         chore = freshness.look if freshness is not None else None
         status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)
     finally:
         stubs.end()
-    terminal.restore()
+    for loss in terminal.restore():
+        console.warn(loss)
+        status = status or FAILED
     for sidecar in sandbox.sidecars:
         for note in sidecar.finish():
             console.note(note)
@@ -275,12 +277,11 @@ def try_out(planned: Planned, prepared: Prepared, values: Values) -> int:
         start.release_signals()
 
 
-def _terminal(*, private: bool) -> tuple[Terminal, Callable[[], None] | None]:
+def _terminal(*, private: bool) -> Terminal:
     if private:
         from claudebox.launch.pty import PrivateTerminal  # noqa: PLC0415 - only for those who want one
 
-        proxy = PrivateTerminal()
-        return proxy, proxy.prelude
+        return PrivateTerminal()
     from claudebox.launch.terminal import Terminal  # noqa: PLC0415
 
-    return Terminal(), None
+    return Terminal()

@@ -46,7 +46,7 @@ class PrivateTerminal(Terminal):
         self._to_payload = bytearray()
         self._entered = False
         self.signals = (signal.SIGWINCH,)
-        self.carriers = (self,)
+        self.carriers = (self, *self.carriers)
         self._alive = {self._master, self._tty}
 
     def _reopen(self) -> int:
@@ -59,6 +59,7 @@ class PrivateTerminal(Terminal):
 
     def prelude(self) -> None:
         """In the child: make a session with the pty as its terminal, and return in the process that becomes bwrap."""
+        super().prelude()
         os.setsid()
         fcntl.ioctl(self._slave, termios.TIOCSCTTY, 0)
         for state in self._states:
@@ -77,16 +78,20 @@ class PrivateTerminal(Terminal):
         for descriptor in (self._master, self._slave, self._tty):
             os.close(descriptor)
 
+    def begin(self) -> None:
+        """In the launcher, when the child has been made: take the terminal."""
+        super().begin()
+        self._entered = True
+        os.close(self._slave)
+        signal.pthread_sigmask(signal.SIG_BLOCK, self.signals)
+        self._to_screen += _PUSH_TITLE
+        self._raw()
+        self.resize()
+
     def enter(self, *, by_force: bool = False) -> None:  # noqa: ARG002 - the pty keeps its modes
-        """Take the terminal, at first or again."""
-        if not self._entered:
-            self._entered = True
-            os.close(self._slave)
-            signal.pthread_sigmask(signal.SIG_BLOCK, self.signals)
-            self._to_screen += _PUSH_TITLE
-        else:
-            self._to_screen += self._filter.redo()
+        """Take the terminal again."""
         self._alive.add(self._tty)  # it may have been refused in the background
+        self._to_screen += self._filter.redo()
         self._raw()
         self.resize()
 
@@ -183,14 +188,16 @@ class PrivateTerminal(Terminal):
         except (OSError, termios.error):
             return
 
-    def restore(self) -> None:
+    def restore(self) -> list[str]:
         """Show the last output, undo the modes that were left switched, and give the terminal back."""
+        lost = self._streams.finish() if self._streams else []
         if self._entered and self.foreground_group() == os.getpgrp():
             self._flush()
             self._to_screen += self._filter.undo() + _POP_TITLE
             self._flush()
             self._put_back()
         self._restore_flags()
+        return lost
 
 
 def _lead(process: int) -> NoReturn:

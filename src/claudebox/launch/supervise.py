@@ -72,7 +72,7 @@ class _Supervisor:
             return lambda timeout: signal.sigtimedwait(watched, timeout)
         from claudebox.launch.events import Events  # noqa: PLC0415 - only for those who carry bytes
 
-        self._terminal.enter()
+        self._terminal.begin()
         return Events(watched, carriers).wait
 
     def step(self, timeout: float) -> int | None:

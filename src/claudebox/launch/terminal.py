@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import sys
 import termios
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from claudebox.launch.events import Carrier
+    from claudebox.launch.streams import Streams
 
 _TIOCNXCL, _TIOCGEXCL = 0x540D, 0x80045440
+_NULL = os.makedev(1, 3)
 _PTY_MAJORS = range(136, 144)
 _ANSWER_TIMEOUT = 2  # tenths of a second
 _LONGEST_ANSWER = 4096  # what was typed before it included
@@ -66,13 +69,24 @@ class Terminal:
     """What the standard descriptors were like."""
 
     signals: tuple[int, ...] = ()  # that it wants to hear of
-    carriers: tuple[Carrier, ...] = ()  # what it carries bytes with
 
     def __init__(self) -> None:
+        self._streams = _replace_files()
+        self.carriers: tuple[Carrier, ...] = (self._streams,) if self._streams else ()
         self._states = [_remember(descriptor) for descriptor in (0, 1, 2)]
         self._terminals = [state for state in self._states if state.modes is not None]
         self._payload_modes: list[list[Any] | None] = []
         self.shared = bool(self._terminals)  # whether somebody types here what is not meant for the sandbox
+
+    def prelude(self) -> None:
+        """In the child that becomes bwrap: put what is handed in into the places of the standard descriptors."""
+        if self._streams:
+            self._streams.place()
+
+    def begin(self) -> None:
+        """In the launcher, when the child has been made: get ready to carry."""
+        if self._streams:
+            self._streams.begin()
 
     def remember(self) -> None:
         """Note the modes that the payload has set, while the terminal is its own."""
@@ -110,13 +124,17 @@ class Terminal:
             except OSError:  # of another session, or not our controlling terminal
                 continue
 
-    def restore(self) -> None:
-        """Undo what the programs inside have left behind, before anything is printed."""
+    def restore(self) -> list[str]:
+        """Undo what the programs inside have left behind, before anything is printed; return what was lost."""
+        lost = self._streams.finish() if self._streams else []
         self._restore_flags()
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
         self._reclaim()
-        if not self._terminals or self.foreground_group() != os.getpgrp():
-            return
+        if self._terminals and self.foreground_group() == os.getpgrp():
+            self._reset()
+        return lost
+
+    def _reset(self) -> None:
         for state in self._terminals:
             _release(state)
         alone = len(self._terminals) == len(self._states) or not _has_company()
@@ -162,6 +180,22 @@ def _has_members(group: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _replace_files() -> Streams | None:
+    """Return pipes for those standard descriptors that must not be handed in as they are."""
+    odd = [descriptor for descriptor in (0, 1, 2) if not _is_harmless(descriptor)]
+    if not odd:
+        return None
+    from claudebox.launch import streams  # noqa: PLC0415 - only for those who redirect to files
+
+    replaced = [descriptor for descriptor in odd if not streams.may_pass(descriptor)]
+    return streams.Streams(replaced) if replaced else None
+
+
+def _is_harmless(descriptor: int) -> bool:
+    status = os.fstat(descriptor)
+    return stat.S_ISFIFO(status.st_mode) or status.st_rdev == _NULL or os.isatty(descriptor)
 
 
 def _remember(descriptor: int) -> Remembered:
