@@ -200,7 +200,8 @@ def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = Non
     from claudebox.plan.model import GIT_TOKEN, PACKAGES, placeholder_key  # noqa: PLC0415
 
     path = programs.search_path(environ, host.workdir.real)
-    obtain = obtain or secret_values.source_reader(environ, path, home=host.home)
+    if obtain is None:
+        obtain = secret_values.source_reader(environ, lambda name: programs.find_tool(name, path), home=host.home)
     held = secret_values.hold(plan.secrets, obtain)
     if held:
         from claudebox.plan import environment  # noqa: PLC0415 - it made the plan

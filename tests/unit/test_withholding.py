@@ -11,7 +11,7 @@ from claudebox.config import policy, settings
 from claudebox.config.model import NameRequest, Policy, SecretRequest
 from claudebox.config.settings import Given, Layer
 from claudebox.errors import ClaudeboxError
-from claudebox.facts import secret_sources
+from claudebox.facts import programs, secret_sources
 from claudebox.facts.model import HeldSecret
 from claudebox.facts.uplink import Candidate
 from claudebox.launch import secret_values
@@ -210,7 +210,7 @@ def find(source: str, tmp_path, environ=None, *, weak=False):
 def hold(source: str, tmp_path, environ=None, *, weak=False):
     """Return what is known after it."""
     found = find(source, tmp_path, environ, weak=weak)
-    obtain = secret_values.source_reader(environ or {}, ("/usr/bin", "/bin"), home=str(tmp_path))
+    obtain = secret_values.source_reader(environ or {}, programs.find_tool, home=str(tmp_path))
     return secret_values.hold(found, obtain)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 
 from claudebox.errors import ClaudeboxError
-from claudebox.facts import programs
 from claudebox.files import read_small
 
 TYPE_CHECKING = False
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from claudebox.config.model import GitCredential, SecretRequest
     from claudebox.facts.model import HeldSecret
 
+    FindTool = Callable[[str], str | None]  # name -> the absolute path of a program
     Obtain = Callable[[str, str], str]  # source and origin -> value
 
 _TIMEOUT = 20
@@ -26,7 +26,7 @@ _SHORTEST = 8  # less than this stands in ordinary text by chance
 _FEWEST_BITS = 42.0  # of random tokens of 16 hexadecimal digits one in a hundred has fewer
 
 
-def source_reader(environ: dict[str, str], path: tuple[str, ...], *, home: str) -> Obtain:
+def source_reader(environ: dict[str, str], find_tool: FindTool, *, home: str) -> Obtain:
     """Return what gets the value of a source."""
 
     def obtain(source: str, origin: str) -> str:
@@ -35,7 +35,7 @@ def source_reader(environ: dict[str, str], path: tuple[str, ...], *, home: str) 
             return environ.get(rest, "")
         if kind == "file":
             return _read(f"{home}{rest[1:]}" if rest.startswith("~/") else rest, origin)
-        return _run(rest, origin, environ, path)
+        return _run(rest, origin, environ, find_tool)
 
     return obtain
 
@@ -50,7 +50,7 @@ def _read(path: str, origin: str) -> str:
     return value
 
 
-def _run(command: str, origin: str, environ: dict[str, str], path: tuple[str, ...]) -> str:
+def _run(command: str, origin: str, environ: dict[str, str], find_tool: FindTool) -> str:
     import shlex  # noqa: PLC0415 - only for those who have such a command
     from subprocess import SubprocessError, run  # noqa: PLC0415
 
@@ -58,7 +58,7 @@ def _run(command: str, origin: str, environ: dict[str, str], path: tuple[str, ..
         words = shlex.split(command)
     except ValueError as error:
         raise ClaudeboxError(f"`{origin}`: `{command}` is no command: {error}") from None
-    program = words[0] if words[0].startswith("/") else programs.find_tool(words[0], path)
+    program = words[0] if words[0].startswith("/") else find_tool(words[0])
     if program is None:
         raise ClaudeboxError(f"`{origin}`: the program `{words[0]}` was not found")
     try:
