@@ -67,7 +67,7 @@ class BrokerSidecar:
 
     def __init__(self, broker: Broker, handed: Callable[[], list[tuple[str, int]]] = list) -> None:
         """Choose names; `handed` returns listeners that the netns holder opened inside, for `attach`."""
-        self._broker = broker
+        self.broker = broker
         self._handed = handed
         self._directory = f"{_place()}/{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
         self._listeners: dict[str, socket.socket] = {}
@@ -79,11 +79,11 @@ class BrokerSidecar:
 
     def sources(self) -> dict[str, str]:
         """Return the paths of the sockets that bwrap is to bind, by name."""
-        return {name: f"{self._directory}/{name}" for name in self._broker.sockets}
+        return {name: f"{self._directory}/{name}" for name in self.broker.sockets}
 
     def open(self) -> None:
         """Make the sockets, in a directory that nobody else can enter."""
-        if not self._broker.sockets:
+        if not self.broker.sockets:
             return
         _clear(os.path.dirname(self._directory))
         os.mkdir(self._directory, 0o700)
@@ -101,14 +101,14 @@ class BrokerSidecar:
         configuration = syscalls.memory_file(
             wire.pack(
                 (
-                    self._broker.services,
+                    self.broker.services,
                     tuple((name, listener.fileno()) for name, listener in self._listeners.items()),
                     files,
                 )
             )
         )
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        program = _PROGRAM.format([package, *self._broker.libraries], configuration, theirs.fileno())
+        program = _PROGRAM.format([package, *self.broker.libraries], configuration, theirs.fileno())
         inherited = [configuration, theirs.fileno(), *(listener.fileno() for listener in self._listeners.values())]
         inherited += [descriptor for _, descriptor in files]
         words = (sys.executable, "-IS", "-c", program)
@@ -131,7 +131,7 @@ class BrokerSidecar:
                 pass
             for _, number in handed:
                 os.close(number)
-        self._receive(_PATIENCE if self._broker.awaited else 0.0)
+        self._receive(_PATIENCE if self.broker.awaited else 0.0)
         if self._failure:
             raise ClaudeboxError(f"the broker, which keeps your key outside, did not start: {self._failure}")
 

@@ -1,7 +1,7 @@
 """Plan → what bwrap is handed: bound paths opened by identity, contents in memory, and the list of its options.
 
-`prepare` opens everything that is bound before the user is asked, so that what was shown is what is started (E07);
-`complete` adds what exists only when they have agreed.
+`prepare` opens everything before the user is asked, so that what was shown is what is started (E07); `complete` adds
+what is fetched when they have agreed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Prepared(Value):
     """Everything that bwrap will be handed, already open."""
 
     plan: Plan
-    arguments: tuple[bwrap_args.Word, ...]  # of bwrap: texts, and what becomes one when it starts
+    arguments: tuple[str | Fetched, ...]  # of bwrap
     descriptors: tuple[int, ...]
     open_files: tuple[int, int]  # the limit that the user's shell gave us
-    argv: tuple[str, ...] = ()
     sidecars: tuple[Sidecar, ...] = ()  # processes of ours beside the sandbox
     pipes: tuple[tuple[str, int], ...] = ()  # through which the broker writes what bwrap puts into files
+    argv: tuple[str, ...] = ()
 
 
 def prepare(plan: Plan) -> Prepared:
@@ -49,44 +49,45 @@ def prepare(plan: Plan) -> Prepared:
     needed = sum(not isinstance(word, str) for row in rows for word in row) + _SPARE_DESCRIPTORS
     if limit[0] != resource.RLIM_INFINITY and needed > limit[0]:
         _raise_limit(needed, limit)
+    sidecars, places = _sidecars(plan)
     descriptors: list[int] = []
-    arguments: list[bwrap_args.Word] = []
+    arguments: list[str | Fetched] = []
+    pipes: list[tuple[str, int]] = []
     for row in rows:
         for word in row:
-            if isinstance(word, (bytes, bwrap_args.Pin)):
-                descriptors.append(own(syscalls.memory_file(word)) if isinstance(word, bytes) else _pin(word))
+            if isinstance(word, (str, Fetched)):
+                arguments.append(word)
+            elif isinstance(word, bwrap_args.Socket):
+                arguments.append(places[word.name])
+            elif isinstance(word, bwrap_args.Pipe):
+                entry, writer = os.pipe2(os.O_CLOEXEC)
+                descriptors.append(own(entry))
+                pipes.append((word.name, own(writer)))
                 arguments.append(str(descriptors[-1]))
             else:
-                arguments.append(word)
-    return Prepared(plan, tuple(arguments), tuple(descriptors), limit)
+                descriptors.append(_pin(word) if isinstance(word, bwrap_args.Pin) else own(syscalls.memory_file(word)))
+                arguments.append(str(descriptors[-1]))
+    return Prepared(plan, tuple(arguments), tuple(descriptors), limit, sidecars, tuple(pipes))
 
 
 def complete(prepared: Prepared, texts: Mapping[str, str]) -> Prepared:
-    """Return the same with everything that exists only when the user has agreed: sidecars, pipes, fetched texts."""
+    """Return the same with what was fetched when the user had agreed, and with that bwrap's command."""
     plan = prepared.plan
-    sidecars, places = _sidecars(plan)
     descriptors = list(prepared.descriptors)
     arguments: list[str] = []
-    pipes: list[tuple[str, int]] = []
     for word in prepared.arguments:
-        if isinstance(word, str):
-            arguments.append(word)
-        elif isinstance(word, bwrap_args.Socket):
-            arguments.append(places[word.name])
-        elif isinstance(word, Fetched):
-            text = f"{word.before}{texts[word.key]}{word.after}"
-            if arguments[-1] == "--file":
-                descriptors.append(own(syscalls.memory_file(os.fsencode(text))))
-                text = str(descriptors[-1])
-            arguments.append(text)
-        elif isinstance(word, bwrap_args.Pipe):
-            entry, writer = os.pipe2(os.O_CLOEXEC)
-            descriptors.append(own(entry))
-            pipes.append((word.name, own(writer)))
-            arguments.append(str(descriptors[-1]))
+        text = f"{word.before}{texts[word.key]}{word.after}" if isinstance(word, Fetched) else word
+        if isinstance(word, Fetched) and arguments[-1] == "--file":
+            descriptors.append(own(syscalls.memory_file(os.fsencode(text))))
+            text = str(descriptors[-1])
+        arguments.append(text)
     descriptors.append(own(syscalls.memory_file(os.fsencode("\0".join((*arguments, ""))))))
     argv = ("bwrap", "--args", str(descriptors[-1]), "--", *plan.gate, *plan.command)
-    return prepared.replace(argv=argv, descriptors=tuple(descriptors), sidecars=sidecars, pipes=tuple(pipes))
+    if plan.broker is not None:
+        from claudebox.launch import sidecars  # noqa: PLC0415 - it is there already
+
+        sidecars.supply(prepared.sidecars, plan.broker)
+    return prepared.replace(argv=argv, descriptors=tuple(descriptors))
 
 
 def _sidecars(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Protocol
 
-    from claudebox.plan.model import Plan
+    from claudebox.plan.model import Broker, Plan
 
     class Sidecar(Protocol):
         """What the launcher asks of each."""
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 
         def finish(self) -> tuple[str, ...]:
             """End."""
+
+
+def supply(found: Iterable[Sidecar], broker: Broker) -> None:
+    """Hand the broker what was fetched when the user had agreed."""
+    from claudebox.launch.broker import BrokerSidecar  # noqa: PLC0415
+
+    for sidecar in found:
+        if isinstance(sidecar, BrokerSidecar):
+            sidecar.broker = broker
 
 
 def prepare(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
