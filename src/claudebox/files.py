@@ -29,6 +29,14 @@ def read_at(directory: int, name: str, *, limit: int = 65536) -> bytes | None:
         return None
 
 
+def real_path(path: str) -> str:
+    """Return a path with every link resolved, or as it is if it leads through more links than the kernel follows."""
+    try:
+        return os.path.realpath(path)
+    except RecursionError:  # Python goes on where the kernel has given up
+        return path
+
+
 def open_beneath(directory: int, relative: str) -> int:
     """Open a directory in an open one, part by part and through no link."""
     current = os.dup(directory)

@@ -91,6 +91,7 @@ class Policy(Value):
     allow: tuple[NameRequest, ...] = ()
     shared_home: bool = False
     project_secrets: ProjectSecrets = "warn"
+    submounts: Literal["show", "mask"] = "show"
     constants: tuple[Constant, ...] = ()
     toolchains: tuple[NameRequest, ...] = ()
     packages: tuple[NameRequest, ...] = ()

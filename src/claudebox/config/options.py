@@ -289,20 +289,22 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "allow", ("--allow",), "list", "Restrictions",
-        "let the agent change this protected path for once: `git-config`, `.claude`, `.mcp.json`, `.vscode`, ...; "
-        "repeatable",
+        "let the agent change this protected path in this session: `git-config`, `.claude`, `.vscode`, ...; repeatable",
         metavar="PROTECTED", in_files="user",
     ),
     Setting(
         "project_secrets", ("--project-secrets",), "choice", "Restrictions",
-        "secrets in files of the project: `warn` names them, `mask` shows the agent the same files with harmless "
-        "values, `allow` says nothing",
+        "secrets in files of the project: `warn` names them, `mask` shows fake values instead, `allow` says nothing",
         metavar="WHAT", choices=("allow", "warn", "mask"), default="warn", in_files="project", widest="first",
     ),
     Setting(
+        "submounts", ("--submounts",), "choice", "Restrictions",
+        "mounts of the host below the project (sshfs, volumes): `show` them inside, `mask` leaves empty directories",
+        metavar="WHAT", choices=("show", "mask"), default="show", in_files="project", widest="first",
+    ),
+    Setting(
         "allow_userns", ("--allow-userns",), "switch", "Restrictions",
-        "permit user namespaces inside, for programs that bring a sandbox of their own",
-        in_files="project",
+        "permit user namespaces inside, for programs that bring a sandbox of their own", in_files="project",
     ),
     Setting(
         "secret_variables", ("--secret-variables",), "choice", "Restrictions",

@@ -61,6 +61,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         allow=tuple(NameRequest(parsers.protected(given), given.origin) for given in settings.all("allow")),
         shared_home=settings.one("claude_home").value == "shared",
         project_secrets=settings.one("project_secrets").value,  # type: ignore[arg-type]  # the table has checked it
+        submounts=settings.one("submounts").value,  # type: ignore[arg-type]  # the table has checked it
         constants=constants,
         toolchains=_names(settings, "toolchain", parsers.toolchain),
         packages=_names(settings, "package", parsers.package),

@@ -9,6 +9,7 @@ import os
 
 from claudebox.facts.model import Guarded
 from claudebox.facts.paths import above
+from claudebox.files import real_path
 from claudebox.tables.project_paths import OWN
 
 TYPE_CHECKING = False
@@ -23,7 +24,7 @@ def find_own_settings(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tu
     inside = workdir.rstrip("/") + "/"
     guarded: dict[str, Guarded] = {}
     for path in _places(state):
-        real = os.path.realpath(path)
+        real = real_path(path)
         if not real.startswith(inside) or not os.path.exists(real):
             continue
         reason = f"claudebox reads it as {os.path.basename(state)}/{os.path.relpath(path, state)}"

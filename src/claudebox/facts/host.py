@@ -11,9 +11,9 @@ import pwd
 from claudebox import state as instances
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.facts import bubblewrap, distro, git, paths, programs, project, protected, sockets
+from claudebox.facts import bubblewrap, distro, git, mount_table, paths, programs, project, protected, sockets
 from claudebox.facts import login as logins
-from claudebox.facts.model import Guarded, Held, HeldSecret, Hidden, Leak, PathFact
+from claudebox.facts.model import Guarded, Held, HeldSecret, Hidden, Leak, PathFact, Submount
 from claudebox.facts.paths import Examiner
 from claudebox.files import read_small
 from claudebox.tables import host_paths
@@ -77,6 +77,8 @@ class Host(Value):
     repository: git.Repository | None = None
     sockets: tuple[str, ...] = ()  # in the project and in what is mounted besides
     sockets_note: str = ""  # what was not searched for them
+    submounts: tuple[Submount, ...] = ()  # of the host, below the project
+    barrier: paths.Barrier = paths.Barrier()  # in the way of root
     guarded: tuple[Guarded, ...] = ()
     leaks: tuple[Leak, ...] = ()  # files of the project that hold secrets
     leaks_note: str = ""  # how far was searched, if not everywhere
@@ -123,11 +125,16 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
     found = logins.find_login(home, instance)
     login, libraries = logins.for_broker(policy, environ, found, certificates=bool(secrets))
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
-    leaks, leaks_note = project.leaks(policy, workdir.real, repository, instance)
     home_fact = examiner.fact(home)
     not_beneath = paths.present(examiner, host_paths.NOT_A_PROJECT_BENEATH)
-    searched = paths.searchable(sources.values(), home_fact, not_beneath)
-    bound = sockets.find_sockets(workdir.real, searched, strict=policy.network != "full")
+    excepted = paths.present(examiner, host_paths.BENEATH_AFTER_ALL)
+    mounts = mount_table.read_mounts()
+    leaks: tuple[Leak, ...] = ()
+    leaks_note, bound = "", sockets.SocketSearch()
+    if paths.searchable((workdir,), home_fact, not_beneath, excepted):  # it is refused otherwise
+        searched = paths.searchable(sources.values(), home_fact, not_beneath, excepted)
+        leaks, leaks_note = project.leaks(policy, workdir.real, repository, instance)
+        bound = sockets.find_sockets(workdir.real, searched, mounts, strict=policy.network != "full")
     return Host(
         uid=uid,
         gid=os.getgid(),
@@ -145,7 +152,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
         hidden=paths.hidden(examiner, homes, environ),
         not_projects=paths.not_projects(examiner, homes),
         not_beneath=not_beneath,
-        beneath_after_all=paths.present(examiner, host_paths.BENEATH_AFTER_ALL),
+        beneath_after_all=excepted,
         usr=usr,
         roots=distro.roots() if usr else (),
         opt=usr and os.path.isdir("/opt"),
@@ -167,6 +174,8 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
         repository=repository,
         sockets=bound.paths,
         sockets_note=bound.note,
+        submounts=mount_table.find_submounts(mounts, workdir.real),
+        barrier=paths.find_barrier(workdir.real) if uid == 0 else paths.Barrier(),
         guarded=(*protected.look(workdir.real, repository, instance), *own_files),
         held=(*held, *paths.above(_masks(policy, leaks, bound.paths), workdir.real)),
         leaks=leaks,

@@ -55,6 +55,14 @@ class Held(Value):
     identity: Identity
 
 
+class Submount(Value):
+    """A mount of the host below the project."""
+
+    path: str
+    kind: str  # of filesystem
+    directory: bool = True
+
+
 class Leak(Value):
     """A file of the project that holds secrets."""
 

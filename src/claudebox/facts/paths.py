@@ -6,6 +6,7 @@ import os
 import stat
 
 from claudebox.facts.model import Held, Hidden, PathFact
+from claudebox.files import real_path
 from claudebox.tables import host_paths
 from claudebox.values import Value
 
@@ -43,9 +44,9 @@ class Examiner:
     def _real(self, path: str, *, link: bool) -> str:
         parent, name = os.path.split(path)
         if link or name in ("", ".", ".."):
-            return os.path.realpath(path)
+            return real_path(path)
         if parent not in self._reals:
-            self._reals[parent] = os.path.realpath(parent)
+            self._reals[parent] = real_path(parent)
         return os.path.join(self._reals[parent], name)
 
     def _above(self, real: str) -> tuple[Identity, ...]:
@@ -68,6 +69,14 @@ class Destination(Value):
     exists: bool = False
     directory: bool = False
     through_link: bool = False
+
+
+class Barrier(Value):
+    """A directory in the way of root, and whose it is."""
+
+    path: str = ""
+    owner: str = ""
+    entered: bool = True  # it can be read at least
 
 
 def hidden(examiner: Examiner, homes: list[str], environ: dict[str, str]) -> tuple[Hidden, ...]:
@@ -112,14 +121,46 @@ def destination(dest: str, seen: dict[str, int]) -> Destination:
     return Destination(exists=True, directory=stat.S_ISDIR(mode))
 
 
-def searchable(sources: Iterable[PathFact], home: PathFact, system: tuple[PathFact, ...]) -> list[str]:
-    """Return the directories to be mounted that are not refused anyway, and are worth a walk."""
-    barred = {fact.identity for fact in system}
+def searchable(
+    sources: Iterable[PathFact], home: PathFact, system: tuple[PathFact, ...], excepted: tuple[PathFact, ...]
+) -> list[str]:
+    """Return the directories that are not refused anyway: nobody waits for a walk through a home or through /proc."""
+    barred, fine = {fact.identity for fact in system}, {fact.identity for fact in excepted}
     return [
         fact.real
         for fact in sources
-        if fact.kind == "directory" and fact.identity not in home.lineage and barred.isdisjoint(fact.lineage)
+        if fact.kind == "directory"
+        and fact.identity not in home.lineage
+        and (barred.isdisjoint(fact.lineage) or not fine.isdisjoint(fact.lineage))
     ]
+
+
+def find_barrier(path: str) -> Barrier:
+    """Return what keeps root out of a project of another user, or from writing to it.
+
+    In a user namespace root has no power over files of other users: what counts are the bits of the mode.
+    """
+    groups = {os.getgid(), *os.getgroups()}
+    current = ""
+    for part in ("", *path.strip("/").split("/")):
+        current = f"{current.rstrip('/')}/{part}"
+        status = os.stat(current)
+        bits = 7 if status.st_uid == 0 else status.st_mode >> (3 if status.st_gid in groups else 0)
+        wanted = 5 if current == path else 1
+        if bits & wanted != wanted:
+            return Barrier(current, _owner(status.st_uid), entered=False)
+        if current == path and not bits & 2:
+            return Barrier(current, _owner(status.st_uid))
+    return Barrier()
+
+
+def _owner(uid: int) -> str:
+    import pwd  # noqa: PLC0415 - only to name somebody
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def above(paths: Iterable[str], workdir: str) -> Iterator[Held]:
@@ -145,5 +186,5 @@ def claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
         names = sorted(os.listdir(directory))
     except OSError:
         return ()
-    places_of = ((name, os.path.realpath(f"{directory}/{name}")) for name in names)
+    places_of = ((name, real_path(f"{directory}/{name}")) for name in names)
     return tuple((name, real, os.path.isdir(real)) for name, real in places_of if os.path.exists(real))

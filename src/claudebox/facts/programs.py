@@ -10,7 +10,7 @@ import stat
 
 from claudebox import build_paths
 from claudebox.errors import NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
-from claudebox.files import read_small
+from claudebox.files import read_small, real_path
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -50,7 +50,7 @@ def search_path(environ: Mapping[str, str], workdir: str) -> tuple[str, ...]:
     """Return the directories of the host's PATH that are absolute and not of the project."""
     inside = workdir.rstrip("/") + "/"
     entries = (os.path.normpath(entry) for entry in environ.get("PATH", "").split(":") if entry.startswith("/"))
-    return tuple(entry for entry in dict.fromkeys(entries) if not (os.path.realpath(entry) + "/").startswith(inside))
+    return tuple(entry for entry in dict.fromkeys(entries) if not (real_path(entry) + "/").startswith(inside))
 
 
 def find_tool(name: str, path: Sequence[str] = ()) -> str | None:
@@ -103,13 +103,13 @@ def find_client(home: str, path: Sequence[str], workdir: str) -> Client:
 
 def _examine(found: str, home: str, path: Sequence[str]) -> Client:
     """Follow links, stubs and shims to the file that really runs."""
-    real = os.path.realpath(found)
+    real = real_path(found)
     manager = _shim_manager(found, real)
     if manager:
-        real = os.path.realpath(_ask(manager, home, path, found))
+        real = real_path(_ask(manager, home, path, found))
     wrapped = f"{os.path.dirname(real)}/node_modules/.bin/claude"
     if real.endswith("/.claude/local/claude") and os.path.lexists(wrapped):
-        real = os.path.realpath(wrapped)
+        real = real_path(wrapped)
     head = _head(real)
     if not head.startswith((b"\x7fELF", b"#!")):
         sibling = _platform_package(real)
@@ -157,7 +157,7 @@ def _platform_package(real: str) -> str | None:
         for base in (scope, os.path.join(os.path.dirname(os.path.dirname(real)), "node_modules/@anthropic-ai")):
             candidate = f"{base}/{name}/claude"
             if executable(candidate) and _head(candidate).startswith(b"\x7fELF"):
-                return os.path.realpath(candidate)
+                return real_path(candidate)
     return None
 
 
@@ -166,7 +166,7 @@ def _node_script(found: str, real: str, path: Sequence[str]) -> Client:
     node = beside if executable(beside) else find_tool("node", path)
     if node is None:
         raise _broken(found, "needs node, which was not found")
-    return Client(found, real, script=True, package=os.path.dirname(real), node=os.path.realpath(node))
+    return Client(found, real, script=True, package=os.path.dirname(real), node=real_path(node))
 
 
 def _shim_manager(found: str, real: str) -> str | None:

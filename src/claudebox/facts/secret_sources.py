@@ -7,6 +7,7 @@ import stat
 
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.model import HeldSecret
+from claudebox.files import real_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ def _check_place(secret: SecretRequest, *, home: str, visible: tuple[str, ...]) 
     """Refuse a file that the agent could read by itself."""
     if not secret.source.startswith("file:"):
         return
-    path = os.path.realpath(file_path(secret.source, home=home))
+    path = real_path(file_path(secret.source, home=home))
     for directory in visible:
-        if f"{path}/".startswith(f"{os.path.realpath(directory)}/"):
+        if f"{path}/".startswith(f"{real_path(directory)}/"):
             raise ClaudeboxError(
                 f"`{secret.origin}`: `{path}` is visible inside, in `{directory}`",
                 hint="keep it elsewhere, for example in your home",

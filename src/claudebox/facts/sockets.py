@@ -13,12 +13,14 @@ import stat
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_small
+from claudebox.facts.mount_table import mount_of
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from claudebox.facts.mount_table import MountRow
 
 _MOST_ENTRIES, _MOST_SECONDS = 2_000_000, 20.0  # of a walk that must see everything
 _FEWER_ENTRIES, _FEWER_SECONDS = 200_000, 1.0  # of one that may say that it did not
@@ -44,7 +46,7 @@ class BoundSocket(Value):
     name: str
 
 
-def find_sockets(workdir: str, sources: Iterable[str], *, strict: bool) -> SocketSearch:
+def find_sockets(workdir: str, sources: Iterable[str], mounts: tuple[MountRow, ...], *, strict: bool) -> SocketSearch:
     """Return the sockets in the project and in the sources; a `strict` search that cannot be completed is refused."""
     roots = [workdir, *sources]
     bound = _bound()
@@ -53,7 +55,7 @@ def find_sockets(workdir: str, sources: Iterable[str], *, strict: bool) -> Socke
     strays: set[str] = set()  # the same, deeper
     note = ""
     if bound is None or bound:
-        devices = _devices(roots)
+        devices = _devices(roots, mounts)
         rows = [row for row in bound or () if not devices or row.device in devices]
         missing = {row.inode for row in rows}
         for row in rows:
@@ -152,36 +154,16 @@ def _locate(row: BoundSocket) -> str:
     return os.path.join(real, name) if same else ""
 
 
-def _devices(roots: list[str]) -> set[int]:
-    """Return the devices of directories and of what is mounted below them, as the kernel knows them; none if unknown.
-
-    Some filesystems give programs another number than the one that the kernel has; the table of mounts does not.
-    """
-    rows = [line.split(b" ") for line in (read_small("/proc/self/mountinfo", limit=16 << 20) or b"").split(b"\n")]
-    mounts = {row[0]: (row[2], row[4]) for row in rows if len(row) > 4}
+def _devices(roots: list[str], mounts: tuple[MountRow, ...]) -> set[int]:
+    """Return the devices of directories and of what is mounted below them; none if they cannot be told."""
     found: set[int] = set()
     for root in roots:
-        number = _mount_of(root)
-        if number not in mounts:
+        number, below = mount_of(root), root.rstrip("/") + "/"
+        devices = {row.device for row in mounts if row.number == number}
+        if not devices:
             return set()
-        below = os.fsencode(root.rstrip("/")) + b"/"
-        devices = [mounts[number][0], *(device for device, place in mounts.values() if place.startswith(below))]
-        for device in devices:
-            major, _, minor = device.partition(b":")
-            found.add(int(major) << 20 | int(minor))
+        found |= devices | {row.device for row in mounts if row.place.startswith(below)}
     return found
-
-
-def _mount_of(path: str) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        lines = (read_small(f"/proc/self/fdinfo/{descriptor}") or b"").split(b"\n")
-    finally:
-        os.close(descriptor)
-    return next((line.partition(b":")[2].strip() for line in lines if line.startswith(b"mnt_id:")), b"")
 
 
 def _bound() -> list[BoundSocket] | None:

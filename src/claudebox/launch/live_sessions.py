@@ -12,7 +12,7 @@ import os
 import time
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_at
+from claudebox.files import read_at, real_path
 from claudebox.state import open_state
 
 TYPE_CHECKING = False
@@ -101,7 +101,7 @@ def _identity(word: str) -> Identity:
 
 def _lineage(path: str) -> Lineage:
     found = []
-    path = os.path.realpath(path)
+    path = real_path(path)
     while True:
         try:
             status = os.stat(path)

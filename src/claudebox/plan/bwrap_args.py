@@ -88,10 +88,8 @@ def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:
             yield "--ro-bind-data", mount.content if mount.kind == "shadow" else Pipe(mount.source), mount.dest
         case "symlink":
             yield "--symlink", mount.source, mount.dest
-        case "proc":
-            yield "--proc", mount.dest
-        case "dev":
-            yield "--dev", mount.dest
+        case "proc" | "dev":
+            yield f"--{mount.kind}", mount.dest
         case "dir":
             yield "--perms", f"{mount.mode:04o}"
             yield "--dir", mount.dest
@@ -100,6 +98,10 @@ def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:
             if plan.sizes and mount.size:
                 yield "--size", str(mount.size)
             yield "--tmpfs", mount.dest
+        case "empty":  # over a directory, and nothing can be put into it
+            yield "--perms", "0555"
+            yield "--tmpfs", mount.dest
+            yield "--remount-ro", mount.dest
         case "file":
             yield "--perms", f"{mount.mode:04o}"
             yield "--file", mount.fetched or mount.content, mount.dest

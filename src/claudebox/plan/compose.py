@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from claudebox.plan.model import Broker, Link
 
 _SOCKETS = 6  # that are named
-_RANK = {"mask": 2, "shadow": 2, "bind": 1, "tmpfs": 1}  # hide > write > read, where two rows want the same place
+_RANK = {
+    "mask": 2,
+    "empty": 2,
+    "shadow": 2,
+    "bind": 1,
+    "tmpfs": 1,
+}  # hide > write > read, where two rows want the same place
 
 
 def make_plan(policy: Policy, host: Host) -> Plan:
@@ -166,7 +172,9 @@ def arrange(rows: Iterable[Mount]) -> tuple[Mount, ...]:
                 f"two mounts want to be at `{row.dest}`: {other.reason} and {row.reason}",
                 hint="give one of them another destination with `SRC:DEST`",
             )
-    return tuple(table[dest] for dest in sorted(table, key=lambda dest: dest.split("/")))
+    hidden = tuple(f"{dest}/" for dest, row in table.items() if row.kind == "empty")  # nothing can be mounted in these
+    shown = (dest for dest in table if not dest.startswith(hidden))
+    return tuple(table[dest] for dest in sorted(shown, key=lambda dest: dest.split("/")))
 
 
 def _rank(row: Mount) -> int:

@@ -183,6 +183,7 @@ def _access(row: Mount) -> str:
         "bind": "writable",
         "tmpfs": "temporary",
         "mask": "hidden",
+        "empty": "hidden",
         "shadow": "shadow",
         "late": "made",
         "symlink": "link",

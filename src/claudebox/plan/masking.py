@@ -1,4 +1,4 @@
-"""Policy + Host → what becomes of files in the project that hold secrets (A20)."""
+"""Policy + Host → what of the project is masked: files that hold secrets (A20), mounts of the host below it (C34)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ _FILES = 12
 
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     """Return a row per file that is shown with harmless values; what the host has stays as it is."""
+    if policy.submounts == "mask":
+        for row in host.submounts:
+            yield Mount(
+                row.path, "empty" if row.directory else "mask", f"a mount of the host ({row.kind})", role="masked"
+            )
     if policy.project_secrets != "mask":
         return
     for leak in host.leaks:
@@ -28,6 +33,13 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
     """Name files and lines, never values."""
+    if host.submounts:
+        named = ", ".join(f"{row.path} ({row.kind})" for row in host.submounts[:_FILES])
+        more = f" and {len(host.submounts) - _FILES} more" if len(host.submounts) > _FILES else ""
+        if policy.submounts == "mask":
+            yield f"mounts of the host below the project are empty inside: {named}{more}"
+        else:
+            yield f"mounts of the host below the project come along: {named}{more}; `--submounts mask` hides them"
     if host.leaks_note:
         yield f"the search for secrets in the project: {host.leaks_note}"
     if not host.leaks:

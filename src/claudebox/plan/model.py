@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from claudebox.host_proxy import HostProxy
 
     Kind = Literal[
-        "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "shadow", "socket", "late"
+        "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "empty", "shadow", "socket", "late"
     ]
     # What a row is there for; `reason` says it in words, and nothing tests those.
     Role = Literal["system", "project", "protected", "pin", "asked", "client", "state", "toolchain", "masked"]

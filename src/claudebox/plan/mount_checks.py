@@ -48,6 +48,13 @@ def check_workdir(host: Host) -> None:
     for place in host.not_beneath:
         if place.identity in workdir.lineage and not excepted:
             raise ClaudeboxError(f"{name} belongs to the system (`{place.path}`)", hint=hint)
+    barrier = host.barrier
+    if barrier.path and not barrier.entered:
+        raise ClaudeboxError(
+            f"`{barrier.path}` belongs to {barrier.owner}, and root cannot enter it in a sandbox, "
+            "where it has no power over files of others",
+            hint=f"start claudebox as {barrier.owner}, or let others in: `chmod o+rx {barrier.path}`",
+        )
     hidden = hidden_by(workdir, host)
     if hidden is not None:
         raise ClaudeboxError(f"{name} would expose `{hidden.fact.path}` ({hidden.why})", hint=hint)

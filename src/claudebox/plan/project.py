@@ -62,6 +62,9 @@ def stubs(policy: Policy, host: Host) -> tuple[Stub, ...]:
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
     """Say what is open, and what cannot be closed."""
+    if host.barrier.path:
+        owner = host.barrier.owner
+        yield f"the project belongs to {owner}, and root can only read it inside; start claudebox as {owner} instead"
     for request in policy.allow:
         yield f"{request.origin} {request.name}: the agent can change it, and the host's tools obey it"
     for guarded in host.guarded:

@@ -1,0 +1,72 @@
+"""What is mounted on this machine, and what of it lies below the project."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from claudebox.facts.model import Submount
+from claudebox.files import read_small
+from claudebox.values import Value
+
+_LIMIT = 16 << 20
+_REMOTE = ("fuse", "nfs", "cifs", "smb", "9p", "ceph", "afs", "autofs")
+_ESCAPED = ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\134", b"\\"))
+
+
+class MountRow(Value):
+    """A mount of the host, as the kernel lists it."""
+
+    number: int
+    device: int  # as the kernel numbers it; some filesystems give programs another one
+    place: str
+    kind: str  # of filesystem
+
+
+def read_mounts() -> tuple[MountRow, ...]:
+    """Return the mounts that this process sees."""
+    lines = (read_small("/proc/self/mountinfo", limit=_LIMIT) or b"").split(b"\n")
+    return tuple(_parse(line) for line in lines if line)
+
+
+def _parse(line: bytes) -> MountRow:
+    words = line.split(b" ")
+    major, _, minor = words[2].partition(b":")
+    place = words[4]
+    if b"\\" in place:
+        for escape, char in _ESCAPED:
+            place = place.replace(escape, char)
+    kind = words[words.index(b"-") + 1]
+    return MountRow(int(words[0]), int(major) << 20 | int(minor), os.fsdecode(place), os.fsdecode(kind))
+
+
+def mount_of(path: str) -> int:
+    """Return the number of the mount that a path lies in, -1 if it cannot be told."""
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    try:
+        lines = (read_small(f"/proc/self/fdinfo/{descriptor}") or b"").split(b"\n")
+    finally:
+        os.close(descriptor)
+    return next((int(line.partition(b":")[2]) for line in lines if line.startswith(b"mnt_id:")), -1)
+
+
+def find_submounts(mounts: tuple[MountRow, ...], workdir: str) -> tuple[Submount, ...]:
+    """Return what is mounted below the project: it comes along with it (C34)."""
+    below = workdir.rstrip("/") + "/"
+    found: dict[str, str] = {}
+    for row in mounts:  # a later one covers an earlier one
+        if row.place.startswith(below):
+            found[row.place] = row.kind
+    return tuple(Submount(path, kind, _is_directory(path, kind)) for path, kind in sorted(found.items()))
+
+
+def _is_directory(path: str, kind: str) -> bool:
+    if kind.startswith(_REMOTE):  # a server that does not answer would keep us waiting
+        return True
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return True
