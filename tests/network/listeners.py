@@ -26,6 +26,9 @@ NAMES = {
     "host.example": ("198.51.100.2", "2001:db8:77::2"),
     "roaming.example": ("192.0.2.50", ""),
     "nobody.example": ("203.0.113.99", ""),
+    "openssl.example": ("203.0.113.85", ""),
+    "go.example": ("203.0.113.86", ""),
+    "java.example": ("203.0.113.87", ""),
 }
 # Each question has the other answer: what was checked is not what a second look would find.
 FLIPPING = {"flipping.example": ("203.0.113.80", "192.168.77.50")}

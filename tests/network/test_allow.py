@@ -222,7 +222,7 @@ barrier = threading.Barrier(200)
 def one():
     with socket.create_connection(("public.example", 7003), timeout=30) as channel:
         barrier.wait(30)
-        channel.sendall(b"x" * 100000)
+        channel.sendall(b"\\0" * 100000)
         channel.shutdown(socket.SHUT_WR)
         count = 0
         while piece := channel.recv(1 << 16):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import hashlib
 import json
@@ -359,7 +360,7 @@ def serve(channel):
         head += channel.recv(1)
     print(head.split(b"\\r\\n")[0].decode(), b"Basic " + base64.b64encode(b"me:pass word") in head, flush=True)
     if head.startswith(b"CONNECT "):
-        far = socket.create_connection(("203.0.113.80", 443))
+        far = socket.create_connection(("203.0.113.80", int(head.split(b" ")[1].rpartition(b":")[2])))
         channel.sendall(b"HTTP/1.1 200 fine\\r\\n\\r\\n")
     else:
         far = socket.create_connection(("203.0.113.80", 80))
@@ -373,8 +374,25 @@ with socket.create_server(("192.168.77.1", 8888)) as server:
 """
 
 
+REPEATING = """
+import socket, threading
+def serve(channel):
+    data = b""
+    while b"\\r\\n\\r\\n" not in data:
+        data += channel.recv(4096)
+    print(data.decode(), flush=True)
+    line = data.replace(b"\\r\\n", b" ")
+    channel.sendall(b"HTTP/1.1 407 " + line + b"\\r\\nX: " + line + b"\\r\\nConnection: close\\r\\n\\r\\n" + data)
+    channel.close()
+server = socket.create_server(("192.168.77.1", 8888))
+print("listening", flush=True)
+while True:
+    threading.Thread(target=serve, args=server.accept()[:1]).start()
+"""
+
+
 def test_the_proxy_of_the_host_is_used_and_its_password_stays_outside(webbox, world, web):
-    # proves NET-03, SAND-02
+    # proves NET-03, SAND-02, K08
     process = world.start("lan", sys.executable, "-c", UPSTREAM)
     assert process.stdout is not None
     assert process.stdout.readline() == "listening\n"
@@ -399,8 +417,52 @@ def test_the_proxy_of_the_host_is_used_and_its_password_stays_outside(webbox, wo
     assert "pass" not in result.stdout.replace("passwd", "").replace("bypass", "") + result.stderr
     assert "through the proxy of this machine, 192.168.77.1:8888" in result.stderr
     asked = process.stdout.read().splitlines()
-    by_url = "GET http://four.example/page HTTP/1.1 True"
-    assert asked == ["CONNECT four.example:443 HTTP/1.1 True", by_url, by_url]
+    plain = "CONNECT four.example:80 HTTP/1.1 True"
+    assert asked == ["CONNECT four.example:443 HTTP/1.1 True", plain, plain]
+
+
+def test_a_proxy_of_the_host_without_a_password_is_asked_for_plain_urls(webbox, world, web):
+    # proves NET-03
+    process = world.start("lan", sys.executable, "-c", UPSTREAM)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "listening\n"
+    webbox.environ |= {"HTTPS_PROXY": "http://192.168.77.1:8888"}
+    flags = ("--network", "allow", "--allow-domain", "four.example", *trusted(webbox))
+    try:
+        result = webbox.sh("curl -sS http://four.example/page; curl -sS https://four.example/page", flags=flags)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert result.stdout.count("page of four.example") == 2, result.stderr
+    assert process.stdout.read().splitlines() == [
+        "GET http://four.example/page HTTP/1.1 False", "CONNECT four.example:443 HTTP/1.1 False",
+    ]  # fmt: skip
+
+
+def test_what_a_proxy_of_the_host_repeats_is_not_passed_on(webbox, world, web):
+    """It repeats what it was sent, in its status line, a field and the body, as error pages and TRACE do."""
+    # proves K08
+    process = world.start("lan", sys.executable, "-c", REPEATING)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "listening\n"
+    webbox.environ |= {"HTTPS_PROXY": "http://me:pass%20word@192.168.77.1:8888"}
+    flags = ("--network", "allow", "--allow-domain", "four.example", *trusted(webbox))
+    try:
+        result = webbox.sh(
+            "for way in '' '--noproxy *' '-x socks5h://127.0.0.1:3128'; do "
+            "curl -sS -i $way http://four.example/page; curl -sS -i $way -X TRACE http://four.example/page; "
+            "curl -sS -i $way https://four.example/page; done",
+            flags=flags,
+        )
+    finally:
+        process.kill()
+        process.wait()
+
+    assert "status 407" in result.stdout
+    assert base64.b64encode(b"me:pass word") in process.stdout.read().encode(), "the control: it did get the password"
+    for form in ("pass word", "cGFzcyB3b3Jk", base64.b64encode(b"me:pass word").decode()):
+        assert form not in result.stdout + result.stderr
 
 
 def test_a_proxy_of_the_host_that_is_not_http_is_said_not_to_be_used(webbox):

@@ -38,11 +38,26 @@ def damaged(data: bytes) -> st.SearchStrategy[bytes]:
     )
 )
 def test_a_greeting_of_tls_is_complete_incomplete_or_malformed(data):
-    with contextlib.suppress(tls_sni.Malformed):
+    with contextlib.suppress(tls_sni.MalformedHello):
         wanted = tls_sni.missing(data)
         assert wanted == 0 or len(data) < wanted <= tls_sni.LONGEST
         if not wanted:
             assert tls_sni.server_name(data).isascii()
+
+
+@given(st.binary(min_size=1, max_size=300).map(lambda data: bytes((data[0] % 4 + 20, 3)) + data[1:]))
+def test_whatever_a_server_says_is_waited_for_or_carried(data):
+    with contextlib.suppress(tls_sni.MalformedHello):
+        wanted = tls_sni.retry_missing(data)
+        assert wanted == 0 or len(data) < wanted <= tls_sni.LONGEST
+        assert 0 <= tls_sni.asks_again(data) <= len(data)
+
+
+@given(st.binary(min_size=1, max_size=300))
+def test_first_bytes_are_a_request_or_not_or_awaited(data):
+    wanted = requests.line_missing(data)
+    assert wanted in (0, len(data) + 1)
+    assert not (wanted and requests.is_request(data))
 
 
 @given(st.one_of(st.binary(max_size=200), st.lists(TOKENS, max_size=20).map(b"".join)))

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
-from tests.unit.test_greetings import client_hello
+from tests.unit.test_greetings import RETRY, client_hello, record, server_hello
 
 from claudebox.broker.proxy import dial as dialing
 from claudebox.broker.proxy import gateway as module
@@ -104,8 +104,8 @@ def test_bytes_are_counted_and_the_decision_is_written_down_at_the_end():
             caller = await setting.call()
             assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
             far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            caller.send(b"x" * 1000)
-            assert await read(far) == b"x" * 1000
+            caller.send(b"\0" * 1000)
+            assert await read(far) == b"\0" * 1000
             far.send(b"y" * 20)
             far.close()
             assert await drained(caller) == b"y" * 20
@@ -201,6 +201,92 @@ def test_tls_for_another_name_is_never_handed_on(name):
     asyncio.run(body())
 
 
+@pytest.mark.parametrize("second", ["a.example", "b.example", None])
+@pytest.mark.parametrize("early", [b"", record(20, b"\1"), record(20, b"\1") + record(23, bytes(40))])
+def test_a_second_greeting_must_name_the_same_server(second, early):
+    # proves K02
+    async def body():
+        async with gateway() as setting:
+            caller = await setting.call()
+            await read(caller)
+            first = client_hello("a.example")
+            caller.send(first)
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            assert await read(far) == first
+            again = record(22, server_hello(RETRY))
+            far.send(again)
+            assert await read(caller) == again
+            caller.send(early + client_hello(second))
+            if second == "a.example":
+                whole = early + client_hello(second)
+                got = b""
+                while len(got) < len(whole):
+                    got += await read(far)
+                far.send(b"more")
+                assert await read(caller) == b"more"
+            else:
+                assert await drained(caller) == tls_sni.REFUSAL
+                assert await drained(far) == early
+                assert setting.written[-1]["rule"] == "other-server-name"
+            caller.close()
+            far.close()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("before", [record(21, b"\1\x5a"), record(20, b"\1"), record(23, b"x"), b"\x80\x2e\1\3\1"])
+def test_nothing_may_stand_in_front_of_a_greeting(before):
+    # proves K03
+    async def body():
+        async with gateway() as setting:
+            caller = await setting.call()
+            await read(caller)
+            caller.send(before + client_hello("b.example"))
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            assert await drained(caller) == tls_sni.REFUSAL
+            assert await drained(far) == b""
+            caller.close()
+            far.close()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("method", ["GET", "BREW", "M-SEARCH", "X" * 300])
+def test_a_request_on_another_port_is_for_the_host_that_was_asked_for(method):
+    # proves K11
+    async def body():
+        async with gateway() as setting:
+            for host, wanted in ((f"a.example:{setting.port}", method.encode()), ("b.example", b"")):
+                caller = await setting.call()
+                await read(caller)
+                for piece in (method[:2], method[2:], f" / HTTP/1.1\r\nHost: {host}\r\n\r\n"):
+                    caller.send(piece.encode())
+                    await asyncio.sleep(0.01)
+                far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+                assert (await read(far)).startswith(wanted)
+                if not wanted:
+                    assert (await drained(caller)).startswith(b"HTTP/1.1 403 ")
+                caller.close()
+                far.close()
+
+    asyncio.run(body())
+
+
+def test_a_text_that_ends_without_a_line_end_is_no_request():
+    async def body():
+        async with gateway() as setting:
+            caller = await setting.call()
+            await read(caller)
+            caller.send(b"just a word")
+            caller.shutdown(socket.SHUT_WR)
+            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            assert await drained(far) == b"just a word"
+            caller.close()
+            far.close()
+
+    asyncio.run(body())
+
+
 def test_a_server_that_speaks_first_is_heard():
     async def body():
         async with gateway() as setting:
@@ -222,7 +308,7 @@ def test_a_reset_is_a_reset_on_the_other_side(side):
             caller = await setting.call()
             await read(caller)
             far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            caller.send(b"x")
+            caller.send(b"\0")
             await read(far)
             one, other = (caller, far) if side == "caller" else (far, caller)
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(4, "little") + bytes(4))

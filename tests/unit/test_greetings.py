@@ -66,12 +66,12 @@ def name_extension(*names: bytes) -> bytes:
     with_extensions(name_extension("ü.example".encode())),
     with_extensions(b"\0\0\0\x09\0\1\0"),
     with_extensions(b"\0\0\0\0"),
-    with_extensions(name_extension(b"a.example"))[:-1] + b"",
-], ids=["twice", "two names", "not ASCII", "too short", "empty", "cut"])  # fmt: skip
+    with_extensions(name_extension(b"a.example"))[:3] + b"\1\0" + with_extensions(name_extension(b"a.example"))[5:],
+], ids=["twice", "two names", "not ASCII", "too short", "empty", "something behind it"])  # fmt: skip
 def test_an_ambiguous_greeting_is_refused(data):
     assert tls_sni.server_name(with_extensions(name_extension(b"a.example"))) == "a.example"
-    with pytest.raises(tls_sni.Malformed):
-        tls_sni.server_name(data + bytes(8 if tls_sni.missing(data) else 0))
+    with pytest.raises(tls_sni.MalformedHello):
+        tls_sni.server_name(data + bytes(256 if tls_sni.missing(data) else 0))
 
 
 @pytest.mark.parametrize("data", [
@@ -79,7 +79,7 @@ def test_an_ambiguous_greeting_is_refused(data):
     b"\x16\3\1\x40\0\1\xff\xff\xff" + bytes(16380) + (b"\x16\3\1\x40\0" + bytes(16384)) * 3,
 ])  # fmt: skip
 def test_what_is_no_greeting_is_refused_early(data):
-    with pytest.raises(tls_sni.Malformed):
+    with pytest.raises(tls_sni.MalformedHello):
         tls_sni.missing(data)
 
 
@@ -162,11 +162,74 @@ def test_a_length_survives_being_named_in_connection():
     assert b"Content-Length: 3\r\n" in requests.single(head, "/", "a.example")
 
 
-@pytest.mark.parametrize("data", [b"GET / H", b"\r\n\r\nGET / H", b"G", b"POST", b"PRI * HTTP/2.0"])
-def test_a_request_is_recognised_by_its_first_bytes(data):
-    assert requests.looks_like_request(data)
-    assert not requests.looks_like_request(b"SSH-2.0-x")
-    assert not requests.looks_like_request(b"NICK me")
+@pytest.mark.parametrize("data", [
+    b"GET / HTTP/1.1\r\n", b"\r\n\r\nGET / HTTP/1.1\n", b"  WHATEVER\t/\thttp/1.0\r\n", b"PRI * HTTP/2.0\r\n",
+    b"M-SEARCH * HTTP/1.1\r\n", b"a" * 5000 + b" / HTTP/1.1\r\n", b"GET /\xff\x80 HTTP/1.1\r\n",
+])  # fmt: skip
+def test_a_request_is_recognised_whatever_its_method(data):
+    # proves K11
+    for end in range(len(data.lstrip()) and 1, len(data)):
+        wanted = requests.line_missing(data[:end])
+        assert wanted == end + 1, data[:end]
+    assert requests.line_missing(data) == 0
+    assert requests.is_request(data)
+
+
+@pytest.mark.parametrize("data", [
+    b"SSH-2.0-OpenSSH_9.2\r\n", b"NICK me\r\n", b"*1\r\n$4\r\nPING\r\n", b"AMQP\0\0\x09\x01",
+    b"\0\0\0\x08\4\xd2\x16\x2f",
+    b"0033git-upload-pack /project.git\0host=a.example\0", b"\x16\3\1", b"(foo",
+])  # fmt: skip
+def test_other_protocols_are_told_from_requests_at_once(data):
+    assert requests.line_missing(data) == 0
+    assert not requests.is_request(data)
+
+
+def record(kind: int, content: bytes) -> bytes:
+    return bytes((kind, 3, 3)) + len(content).to_bytes(2, "big") + content
+
+
+RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+
+
+def server_hello(random: bytes) -> bytes:
+    body = b"\3\3" + random + b"\0\x13\1\0" + b"\0\x0c\0\x2b\0\2\3\4\0\x33\0\2\0\x18"
+    return b"\2" + len(body).to_bytes(3, "big") + body
+
+
+WARNING = record(21, b"\1\x70")
+
+
+@pytest.mark.parametrize("before", [b"", WARNING, WARNING * 2])
+@pytest.mark.parametrize("size", [1000, 50, 7, 1])
+def test_a_server_that_wants_another_greeting_is_noticed(before, size):
+    # proves K02
+    again = before + refragmented(record(22, server_hello(RETRY)), size)
+    tail = record(20, b"\1")
+    for end in range(len(again)):
+        assert end < tls_sni.retry_missing(again[:end]) <= len(again)
+    assert tls_sni.retry_missing(again + tail) == 0
+    assert tls_sni.asks_again(again + tail) == len(again)
+    content = before + refragmented(record(22, server_hello(bytes(32))), size)
+    assert tls_sni.retry_missing(content) == 0
+    assert tls_sni.asks_again(content) == 0
+
+
+@pytest.mark.parametrize("said", [record(21, b"\2\x28"), b"HTTP/1.1 400 Bad Request\r\n", record(22, b"\1\0\0\1x"),
+                                  record(20, b"\1"), WARNING * 40])  # fmt: skip
+def test_a_server_that_says_something_else_is_carried_as_it_is(said):
+    assert tls_sni.retry_missing(said) == 0
+    assert tls_sni.asks_again(said) == 0
+
+
+@pytest.mark.parametrize(
+    "start", [b"\x14\3\1", b"\x15\3\1\0\2", b"\x17\3\3", b"\x18\3", b"\x16\3", b"\x80\x2e\1", b"\x15"]
+)
+def test_every_record_of_tls_is_taken_for_tls(start):
+    # proves K03
+    assert tls_sni.is_tls(start)
+    for other in (b"SSH-2", b"\0\0\0\x08", b"\x15\0\0\0", b"\x80\0\0\0"):
+        assert not tls_sni.is_tls(other)
 
 
 def test_socks_is_taken_apart():

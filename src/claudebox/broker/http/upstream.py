@@ -30,8 +30,11 @@ class Egress:
 
     @property
     def absolute(self) -> bool:
-        """Tell whether requests name the whole address, because a proxy reads them."""
-        return self.proxy is not None and self.scheme == "http"
+        """Return whether requests name the whole address, because a proxy reads them.
+
+        Not where it wants a login: what comes back could repeat it.
+        """
+        return self.proxy is not None and self.scheme == "http" and not self.proxy.login
 
     async def connect(self) -> Stream:
         """Return a connection, or say why there is none."""
@@ -76,6 +79,8 @@ class Egress:
         if answer is None or answer.status != 200 or stream.transport is None:
             stream.abort()
             raise Malformed(f"it answered {answer.status}" if answer else "it closed the connection")
+        if self.scheme == "http":
+            return stream
         loop = asyncio.get_running_loop()
         inner = Stream()
         transport = await loop.start_tls(stream.transport, inner, self._tls(), server_hostname=self.host)

@@ -96,12 +96,9 @@ class ApiRules(Rules):
         if b"gzip" in (request.header(b"accept-encoding") or b""):  # what can be looked into if it is an error
             rest = (*rest, (b"accept-encoding", b"gzip, deflate"))
         target = self._prefix + request.target
-        proxy = self._egress.proxy
-        extra: tuple[tuple[bytes, bytes], ...] = ()
-        if self._egress.absolute and proxy is not None:
+        if self._egress.absolute:
             target = b"http://" + self._authority + target
-            extra = ((b"proxy-authorization", proxy.authorization),) if proxy.authorization else ()
-        headers = ((b"host", self._authority), *rest, *held, *extra)
+        headers = ((b"host", self._authority), *rest, *held)
         return type(request)(request.method, target, headers, request.version)
 
     async def again(self, request: Request, response: Response) -> Request | Refusal | None:

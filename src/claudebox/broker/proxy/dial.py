@@ -39,11 +39,6 @@ class Unreachable(Exception):  # noqa: N818
     """A permitted name that does not answer."""
 
 
-def login_header(proxy: HostProxy) -> bytes:
-    """Return the line that logs in to the proxy of this machine, if it wants one."""
-    return b"Proxy-Authorization: " + proxy.authorization + b"\r\n" if proxy.login else b""
-
-
 def look_up(name: str) -> list[str]:
     """Ask this machine's resolver, for exactly this name and none beneath its search domains."""
     found = socket.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
@@ -85,6 +80,13 @@ class Dialer:
         answered = self._answered.get(name, "")
         return [answered, *(address for address in order if address != answered)] if answered in order else order
 
+    def asks_by_url(self, name: str, port: int) -> bool:
+        """Return whether plain HTTP goes to the proxy of this machine as a whole URL.
+
+        Not where it wants a login: that would stand in each request, and an error page or `TRACE` would show it.
+        """
+        return self.proxy is not None and not self.proxy.login and self.proxy.serves(name, port)
+
     async def dial(self, name: str, port: int) -> socket.socket:
         """Return a connection to a name."""
         if self.proxy is not None and self.proxy.serves(name, port):
@@ -115,7 +117,9 @@ class Dialer:
         channel = await self.approach(name)
         try:
             request = f"CONNECT {name}:{port} HTTP/1.1\r\nHost: {name}:{port}\r\n".encode()
-            request += login_header(proxy) + b"\r\n"
+            if proxy.login:
+                request += b"Proxy-Authorization: " + proxy.authorization + b"\r\n"
+            request += b"\r\n"
             await loop.sock_sendall(channel, request)
             reply = b""
             while not reply.endswith(b"\r\n\r\n"):  # byte by byte: what follows belongs to the connection
@@ -123,9 +127,10 @@ class Dialer:
                 if not piece or len(reply) > _LONGEST_REPLY:
                     raise Unreachable(f"the proxy of this machine does not lead to `{name}`")
                 reply += piece
-            if reply.split(b" ", 2)[1:2] != [b"200"]:
-                said = reply.partition(b"\r\n")[0].decode("latin-1")
-                raise Unreachable(f"the proxy of this machine does not lead to `{name}`: {said}")
+            status = reply[9:12]
+            if status != b"200":  # what else it says may repeat our login
+                said = f": status {status.decode()}" if status.isdigit() else ""
+                raise Unreachable(f"the proxy of this machine does not lead to `{name}`, port {port}{said}")
         except BaseException as error:
             channel.close()
             if isinstance(error, (OSError, TimeoutError)):

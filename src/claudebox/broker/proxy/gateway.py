@@ -12,9 +12,9 @@ import resource
 import socket
 from typing import TYPE_CHECKING
 
-from claudebox.broker.proxy import peek, requests, socks5, tls_sni
+from claudebox.broker.proxy import peek, requests, socks5, tls_handshake, tls_sni
 from claudebox.broker.proxy.acl import Refusal, unrecorded
-from claudebox.broker.proxy.dial import Unreachable, login_header
+from claudebox.broker.proxy.dial import Unreachable
 from claudebox.config.domains import WEB, canonical
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Interceptor = Callable[[socket.socket, str, int, Dial], Awaitable[None]]
 
 _MOST, _DESCRIPTORS_EACH = 1024, 6  # connections; two ends and two pipes
+_SSH = b"SSH-"  # some hosts offer it on this port, and no server of TLS goes on after it
 GREETING = 20.0  # seconds in which a caller must have said what it wants
 
 
@@ -118,10 +119,9 @@ class Gateway:
     ) -> bool:
         """Send one request to the server that it is for, and let body and answer pass."""
         host = admitted.name if admitted.port == 80 else f"{admitted.name}:{admitted.port}"
-        proxy = self._dialer.proxy
-        if far is None and proxy is not None and proxy.serves(admitted.name, admitted.port):
+        if far is None and self._dialer.asks_by_url(admitted.name, admitted.port):
             far = await self._counted(admitted, self._dialer.approach(admitted.name))
-            request = requests.single(head, f"http://{host}{path}", host, login_header(proxy))
+            request = requests.single(head, f"http://{host}{path}", host)
         else:
             far = far or await self._counted(admitted, self._dialer.dial(admitted.name, admitted.port))
             request = requests.single(head, path, host)
@@ -178,8 +178,7 @@ class Gateway:
     async def _reach(self, host: str, port: int) -> tuple[Admission, socket.socket | None]:
         """Return a connection; none yet to a server that the proxy of this machine is to be asked for by URL."""
         admitted = self._door.admit(host, port)
-        proxy = self._dialer.proxy
-        if port == 80 and proxy is not None and proxy.serves(admitted.name, port):
+        if port == 80 and self._dialer.asks_by_url(admitted.name, port):
             return admitted, None
         return admitted, await self._counted(admitted, self._dialer.dial(admitted.name, port))
 
@@ -207,11 +206,14 @@ class Gateway:
             if speaker is far and admitted.port in WEB and not peek.has_ended(far):
                 speaker = await peek.first_to_speak(caller)  # on the web, clients speak first
             if speaker is caller:
-                start = await peek.peek(caller, lambda _: 0)
-                if start[0] == tls_sni.HANDSHAKE:
+                async with asyncio.timeout(GREETING):
+                    start = await peek.peek_all(caller, requests.line_missing)
+                if tls_sni.is_tls(start):
                     return await self._open_tls(caller, admitted, far)
-                if admitted.port == 80 or requests.looks_like_request(start):
+                if admitted.port == 80 or requests.is_request(start):
                     return await self._open_http(caller, admitted, far)
+                if admitted.port == 443 and not start.startswith(_SSH):
+                    return await self._refuse_tls(caller, admitted, far, "not-tls")
         except (OSError, EOFError, TimeoutError, ValueError):
             if far is not None:
                 far.close()
@@ -220,19 +222,14 @@ class Gateway:
         return self._carry(caller, admitted, far)
 
     async def _open_tls(self, caller: socket.socket, admitted: Admission, far: socket.socket) -> bool:
-        try:
-            async with asyncio.timeout(GREETING):
-                wanted = canonical(tls_sni.server_name(await peek.peek(caller, tls_sni.missing)))
-        except tls_sni.Malformed:
-            wanted = ""
-        if wanted != admitted.name:
-            far.close()
-            self._record(host=admitted.name, port=admitted.port, verdict="denied", rule="other-server-name")
-            await peek.part(caller, tls_sni.REFUSAL)
-            return False
+        async with asyncio.timeout(GREETING):
+            meant = await tls_handshake.names_server(caller, admitted.name)
+        if not meant:
+            return await self._refuse_tls(caller, admitted, far)
         handler = self._intercept(admitted.name, admitted.port) if self._intercept is not None else None
         if handler is None:
-            return self._carry(caller, admitted, far)
+            meant, sent = await tls_handshake.pass_hello(caller, far, admitted.name)
+            return self._carry(caller, admitted, far, sent) if meant else await self._refuse_tls(caller, admitted, far)
 
         async def handed() -> socket.socket:
             return far
@@ -241,6 +238,14 @@ class Gateway:
             await handler(caller, admitted.name, admitted.port, handed)  # it writes down what it does
         finally:
             far.close()
+        return False
+
+    async def _refuse_tls(
+        self, caller: socket.socket, admitted: Admission, far: socket.socket, rule: str = "other-server-name"
+    ) -> bool:
+        far.close()
+        self._record(host=admitted.name, port=admitted.port, verdict="denied", rule=rule)
+        await peek.part(caller, tls_sni.REFUSAL)
         return False
 
     async def _open_http(self, caller: socket.socket, admitted: Admission, far: socket.socket | None) -> bool:

@@ -67,6 +67,17 @@ async def peek(channel: socket.socket, missing: Callable[[bytes], int]) -> bytes
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
 
+async def peek_all(channel: socket.socket, missing: Callable[[bytes], int]) -> bytes:
+    """Return the same, or everything that came if the other side ended before it was enough."""
+    try:
+        return await peek(channel, missing)
+    except EOFError:
+        data = channel.recv(LOOK, socket.MSG_PEEK)
+        if not data:
+            raise
+        return data
+
+
 async def take(channel: socket.socket, count: int) -> None:
     """Take what was looked at."""
     while count > 0:

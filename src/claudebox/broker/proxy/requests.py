@@ -12,10 +12,7 @@ _NOT_PASSED = frozenset((
     b"connection", b"host", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"upgrade", b"http2-settings",
 ))  # fmt: skip
-METHODS = (
-    b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"TRACE ", b"CONNECT ", b"PROPFIND ",
-    b"PROPPATCH ", b"REPORT ", b"MKCOL ", b"COPY ", b"MOVE ", b"LOCK ", b"UNLOCK ", b"SEARCH ", b"PRI ",
-)  # fmt: skip
+_BLANK = b"\r\n\t "
 
 
 class Malformed(ValueError):  # noqa: N818 - what it is, not that it is one
@@ -54,10 +51,20 @@ def missing(data: bytes) -> int:
     return len(data) + 1
 
 
-def looks_like_request(data: bytes) -> bool:
-    """Tell whether these first bytes may be HTTP; servers overlook empty lines in front."""
-    start = data.lstrip(b"\r\n")
-    return any(start.startswith(method) or method.startswith(start) for method in METHODS)
+def line_missing(data: bytes) -> int:
+    """Return how many bytes there must be to know whether this is HTTP; servers overlook empty lines in front."""
+    return 0 if b"\n" in data.lstrip(_BLANK) or not _may_be_request(data) or len(data) >= LONGEST else len(data) + 1
+
+
+def is_request(data: bytes) -> bool:
+    """Return whether these first bytes are HTTP, whatever the method: the first line says so, or does not end."""
+    line, end, _ = data.lstrip(_BLANK).partition(b"\n")
+    return b"HTTP/" in line.upper() if end else len(data) >= LONGEST and _may_be_request(data)
+
+
+def _may_be_request(data: bytes) -> bool:
+    start = data.lstrip(_BLANK)
+    return b"\0" not in start and _TOKEN.issuperset(start.split(None, 1)[0] if start else b"")
 
 
 def parse(data: bytes) -> Head:
@@ -108,14 +115,14 @@ def split_url(target: str) -> tuple[str, str]:
     return where, path if path.startswith("/") else f"/{path}"
 
 
-def single(head: Head, target: str, host: str, extra: bytes = b"") -> bytes:
+def single(head: Head, target: str, host: str) -> bytes:
     """Return the head for a server that is asked this once, and for exactly this host."""
     named = {name.strip().lower() for value in head.values(b"connection") for name in value.split(b",")}
     kept = [row for row in head.fields if row[0].lower() not in _NOT_PASSED | named - {b"transfer-encoding"}]
     lines = [f"{head.method} {target} {head.version}".encode(), b"Host: " + host.encode(), b"Connection: close"]
     lines += [name + b": " + value for name, value in kept if name.lower() != b"content-length"]
     lines += [b"Content-Length: " + value for value in head.values(b"content-length")]
-    return b"\r\n".join(lines) + b"\r\n" + extra + b"\r\n"
+    return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
 def response(status: int, reason: str, text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The first words of TLS: which server a client asks for. Pure.
+"""The first words of TLS: which server a client asks for, and whether it will be asked to say so again. Pure.
 
 Only as much is understood as is needed to find one name; whatever is not exactly so is refused, because a server might
 read it otherwise.
@@ -6,60 +6,128 @@ read it otherwise.
 
 from __future__ import annotations
 
-HANDSHAKE = 22  # first byte of everything that starts with TLS
+HANDSHAKE, ALERT, CHANGE_CIPHER_SPEC, APPLICATION_DATA = 22, 21, 20, 23  # types of records
 LONGEST = 64 << 10
-# Fatal, access denied: clients name it to the person.
+# Fatal, access denied: clients name it to the user.
 REFUSAL = bytes((21, 3, 3, 0, 2, 2, 49))
-_CLIENT_HELLO, _SERVER_NAME, _HOST_NAME = 1, 0, 0
-_RECORD_HEAD, _MESSAGE_HEAD = 5, 4
+_CLIENT_HELLO, _SERVER_HELLO, _SERVER_NAME, _HOST_NAME = 1, 2, 0, 0
+RECORD_HEAD, _MESSAGE_HEAD = 5, 4
+_WARNING, _ALERTS = 1, 16
+# What a server says for `random` where it wants another ClientHello (RFC 8446, 4.1.3).
+_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+_RANDOM = _MESSAGE_HEAD + 2
 
 
-class Malformed(ValueError):  # noqa: N818 - what it is, not that it is one
+class MalformedHello(ValueError):  # noqa: N818 - what it is, not that it is one
     """Not a greeting that all servers understand alike."""
+
+
+def is_tls(start: bytes) -> bool:
+    """Return whether these first bytes begin a record of TLS, or the greeting of SSL 2 that some servers still take."""
+    if start[0] & 0x80 and (len(start) < 3 or start[2] == _CLIENT_HELLO):
+        return True
+    return 20 <= start[0] <= 24 and start[1:2] in (b"", b"\3")
 
 
 def missing(data: bytes) -> int:
     """Return how many bytes there must be before more can be told; nothing if the greeting is complete."""
     message, at = _joined(data)
-    if len(message) >= _MESSAGE_HEAD and len(message) >= _MESSAGE_HEAD + int.from_bytes(message[1:4], "big"):
-        return 0
-    wanted = at + _RECORD_HEAD
+    return 0 if _is_complete(message) else _wanted(data, at)
+
+
+def _is_complete(message: bytes) -> bool:
+    return len(message) >= _MESSAGE_HEAD and len(message) >= _MESSAGE_HEAD + int.from_bytes(message[1:4], "big")
+
+
+def _wanted(data: bytes, at: int) -> int:
+    """Return how many bytes there must be for the record that starts here to be complete."""
+    wanted = at + RECORD_HEAD
     if len(data) >= wanted:
         wanted += int.from_bytes(data[at + 3 : at + 5], "big")
     if wanted > LONGEST:
-        raise Malformed("it is too long")
+        raise MalformedHello("it is too long")
     return wanted
 
 
-def _joined(data: bytes) -> tuple[bytes, int]:
-    """Return what complete records carry, and where the first incomplete one starts."""
+def _joined(data: bytes, kind: int = _CLIENT_HELLO) -> tuple[bytes, int]:
+    """Return what complete records carry up to the end of the first message, and where the next record starts."""
     message, at = b"", 0
-    while len(data) - at >= _RECORD_HEAD:
+    while len(data) - at >= RECORD_HEAD:
         length = int.from_bytes(data[at + 3 : at + 5], "big")
         if data[at] != HANDSHAKE or data[at + 1] != 3 or not 0 < length <= 1 << 14:
-            raise Malformed("its records are not those of a handshake")
-        if len(data) - at - _RECORD_HEAD < length:
+            raise MalformedHello("its records are not those of a handshake")
+        if len(data) - at - RECORD_HEAD < length:
             break
-        message += data[at + _RECORD_HEAD : at + _RECORD_HEAD + length]
-        at += _RECORD_HEAD + length
-    if message and message[0] != _CLIENT_HELLO:
-        raise Malformed("it does not start with a client's greeting")
+        message += data[at + RECORD_HEAD : at + RECORD_HEAD + length]
+        at += RECORD_HEAD + length
+        if _is_complete(message):
+            break
+    if message and message[0] != kind:
+        raise MalformedHello("it does not start with a greeting")
     return message, at
+
+
+def hello_size(data: bytes) -> int:
+    """Return how many bytes the records of a complete greeting take."""
+    return _joined(data)[1]
+
+
+def retry_missing(data: bytes) -> int:
+    """Return how many bytes of a server there must be to know what `asks_again` returns; nothing if there are."""
+    at = _after_warnings(data)
+    if at >= 0 and data[at : at + 1] == bytes((ALERT,)):  # the beginning of one
+        return at + RECORD_HEAD + 2
+    if at < 0 or (len(data) > at and data[at] != HANDSHAKE):
+        return 0
+    try:
+        message, end = _joined(data[at:], _SERVER_HELLO)
+    except MalformedHello:
+        return 0
+    return 0 if _is_complete(message) else _wanted(data, at + end)
+
+
+def asks_again(data: bytes) -> int:
+    """Return how many bytes a server took to say that it wants another ClientHello; nothing if it does not."""
+    at = _after_warnings(data)
+    if at < 0:
+        return 0
+    try:
+        message, end = _joined(data[at:], _SERVER_HELLO)
+    except MalformedHello:
+        return 0
+    return at + end if message[_RANDOM : _RANDOM + len(_RETRY)] == _RETRY else 0
+
+
+def _after_warnings(data: bytes) -> int:
+    """Return where something else than warnings starts in what a server said; -1 if it is none that go on."""
+    at = 0
+    for _ in range(_ALERTS):
+        if data[at : at + 1] != bytes((ALERT,)):
+            return at
+        record = data[at : at + RECORD_HEAD + 2]
+        if len(record) == RECORD_HEAD + 2 and record[3:6] != bytes((0, 2, _WARNING)):
+            return -1
+        if len(record) < RECORD_HEAD + 2:
+            return at
+        at += RECORD_HEAD + 2
+    return -1
 
 
 def server_name(data: bytes) -> str:
     """Return the name in a complete greeting, or nothing if there is none."""
     message, _ = _joined(data)
-    body = _Reader(message[_MESSAGE_HEAD : _MESSAGE_HEAD + int.from_bytes(message[1:4], "big")])
+    if len(message) != _MESSAGE_HEAD + int.from_bytes(message[1:4], "big"):
+        raise MalformedHello("something follows it in the same record")
+    body = _Fields(message[_MESSAGE_HEAD:])
     body.take(2 + 32)  # version, random
     body.sized(1)  # session
     body.sized(2)  # ciphers
     body.sized(1)  # compressions
     if not body.left:
         return ""
-    extensions = _Reader(body.sized(2))
+    extensions = _Fields(body.sized(2))
     if body.left:
-        raise Malformed("something follows its extensions")
+        raise MalformedHello("something follows its extensions")
     found: list[str] = []
     while extensions.left:
         kind = int.from_bytes(extensions.take(2), "big")
@@ -67,23 +135,23 @@ def server_name(data: bytes) -> str:
         if kind == _SERVER_NAME:
             found.append(_host_name(value))
     if len(found) > 1:
-        raise Malformed("it names its server twice")
+        raise MalformedHello("it names its server twice")
     return found[0] if found else ""
 
 
 def _host_name(value: bytes) -> str:
-    whole = _Reader(value)
-    entries = _Reader(whole.sized(2))
+    whole = _Fields(value)
+    entries = _Fields(whole.sized(2))
     kind, name = entries.take(1)[0], entries.sized(2)
     if whole.left or entries.left or kind != _HOST_NAME:
-        raise Malformed("it names more than one server")
+        raise MalformedHello("it names more than one server")
     try:
         return name.decode("ascii")
     except UnicodeDecodeError:
-        raise Malformed("the name of its server is not ASCII") from None
+        raise MalformedHello("the name of its server is not ASCII") from None
 
 
-class _Reader:
+class _Fields:
     """Takes bytes from the front."""
 
     def __init__(self, data: bytes) -> None:
@@ -95,7 +163,7 @@ class _Reader:
 
     def take(self, count: int) -> bytes:
         if self.left < count:
-            raise Malformed("it ends too early")
+            raise MalformedHello("it ends too early")
         self._at += count
         return self._data[self._at - count : self._at]
 
