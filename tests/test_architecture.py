@@ -33,7 +33,7 @@ BORDERS = {
     "network": (*ROOT, "tables", "network", "plan.model", "config.domains", "launch.process"),
     "broker": (
         *ROOT, "tables", "broker", "network", "plan.model", "config.domains", "launch.broker_wire",
-        "launch.token_copy", "launch.token_refresh",
+        "launch.tls_context", "launch.token_copy",
     ),
 }  # fmt: skip
 # Imports across a border that have not gone yet; this table only ever shrinks.
@@ -58,7 +58,7 @@ NOT_PURE = ("config.files", "config.trust", "config.syntax", "config.validate")
 OFF_THE_PATH = (
     "broker", "commands", "demo", "config.syntax", "config.validate", "facts.nix_query",
     "facts.secret_scan", "facts.walk", "launch.events", "launch.nix_build", "launch.pty", "launch.pty_filter",
-    "launch.streams", "launch.token_refresh",
+    "launch.streams", "launch.tls_context", "launch.token_refresh",
     "report.fingerprints", "report.leaked_values", "report.receipt", "report.resume_hint",
 )  # fmt: skip
 # It runs inside on its own, with nothing of the package around it.

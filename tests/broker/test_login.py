@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from tests.broker.conftest import Caller, running
 from tests.client.anthropic import Anthropic
+from tests.network.topology import wait_until
 
 from claudebox.host_proxy import find_proxy
+from claudebox.launch import token_refresh
 from claudebox.plan.model import Endpoint, Trust
 from claudebox.tables import agent
 
@@ -38,6 +40,7 @@ def log_in(tmp_path, tokens, *, expires):
     }
     new = directory / "new"
     new.write_text(json.dumps(document), encoding="ascii")
+    os.utime(new, (time.time() - 300, time.time() - 300))  # one that was written just now is not renewed at once
     new.rename(path)
     return str(path)
 
@@ -210,3 +213,95 @@ def test_a_lock_that_somebody_left_behind_stops_nobody(hosts, tmp_path):
         assert ask()[0] == 200
 
     assert hosts.renewals == ["refresh-host"]
+
+
+def test_an_upstream_that_refuses_everything_spends_one_token_a_minute(hosts, tmp_path):
+    # proves K07
+    path = log_in(tmp_path, hosts.issue("host"), expires=HOUR * 8)
+    hosts.honours = False
+
+    with contextlib.ExitStack() as stack:
+        for ask in [stack.enter_context(session(hosts, path)) for _ in range(4)]:
+            assert [ask()[0] for _ in range(5)] == [401] * 5
+
+    assert hosts.renewals == ["refresh-host"]
+    assert read(path)[agent.TOKENS]["refreshToken"] == "refresh-renewed-1"
+    hosts.honours = True
+    with session(hosts, path) as ask:  # the control: the login that was renewed is good
+        assert ask()[0] == 200
+
+
+@pytest.mark.parametrize("life", [None, "soon", [], {}, True, -5, 0, 1e400, float("nan"), 10**30, 10**400, "3600"])
+def test_new_tokens_are_kept_however_odd_the_rest_of_the_answer_is(hosts, tmp_path, life):
+    # proves K07
+    path = log_in(tmp_path, hosts.issue("host"), expires=60)
+    hosts.life = life
+
+    with session(hosts, path) as ask:
+        assert [ask()[0] for _ in range(3)] == [200] * 3
+
+    tokens = read(path)[agent.TOKENS]
+    assert (tokens["accessToken"], tokens["refreshToken"]) == ("access-renewed-1", "refresh-renewed-1")
+    assert hosts.renewals == ["refresh-host"]
+    assert time.time() + 600 < tokens["expiresAt"] / 1000 < time.time() + 400 * 86400
+
+
+def test_a_new_refresh_token_is_kept_even_without_an_access_token(hosts, tmp_path):
+    # proves K07
+    path = log_in(tmp_path, hosts.issue("host"), expires=60)
+    hosts.odd_access = 7
+
+    with session(hosts, path) as ask:
+        ask()
+
+    assert read(path)[agent.TOKENS]["refreshToken"] == "refresh-renewed-1"
+    assert read(path)[agent.TOKENS]["accessToken"] == "access-host"
+
+
+def test_a_session_that_ends_in_the_midst_of_a_renewal_loses_nothing(hosts, tmp_path):
+    # proves K07, I01
+    path = log_in(tmp_path, hosts.issue("host"), expires=60)
+    hosts.delay = 3.0
+
+    with session(hosts, path) as ask:
+        threading.Thread(target=attempt, args=(ask,), daemon=True).start()
+        assert wait_until(lambda: hosts.renewals == ["refresh-host"])
+    assert read(path)[agent.TOKENS]["refreshToken"] == "refresh-host"  # the broker has ended, the answer is to come
+
+    assert wait_until(lambda: read(path)[agent.TOKENS]["refreshToken"] == "refresh-renewed-1", 15)
+    assert wait_until(lambda: not [name for name in os.listdir(os.path.dirname(path)) if "lock" in name])
+    assert not os.path.exists(f"{os.path.dirname(path)}.lock")
+    with session(hosts, path) as ask:
+        assert ask()[0] == 200
+    assert hosts.renewals == ["refresh-host"]
+
+
+def attempt(ask):
+    with contextlib.suppress(OSError, AssertionError):
+        ask()
+
+
+def test_a_login_that_cannot_be_written_is_not_spent(hosts, tmp_path, monkeypatch):
+    # proves K07
+    path = log_in(tmp_path, hosts.issue("host"), expires=60)
+
+    def full(*_arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space"):
+        token_refresh.renew(path)
+
+    assert hosts.renewals == []
+    assert sorted(os.listdir(os.path.dirname(path))) == [".credentials.json"]
+
+
+def test_somebody_who_holds_the_lock_for_writing_does_not_cost_the_token(hosts, tmp_path):
+    # proves K07
+    path = log_in(tmp_path, hosts.issue("host"), expires=60)
+    os.mkdir(os.path.join(os.path.dirname(path), ".storage-write.lock"))
+
+    with session(hosts, path) as ask:
+        assert ask()[0] == 200
+
+    assert read(path)[agent.TOKENS]["refreshToken"] == "refresh-renewed-1"

@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,6 +32,10 @@ class Anthropic:
         self.renewals: list[str] = []  # refresh tokens that were presented
         self.messages: list[str] = []  # access tokens that asked for an answer
         self.reachable = True
+        self.honours = True  # access tokens, as they should be
+        self.life: object = _LIFETIME
+        self.odd_access: object = None
+        self.delay = 0.0  # seconds before a renewal is answered
 
     @property
     def proxy(self) -> str:
@@ -95,7 +100,7 @@ class Anthropic:
         if path.startswith("/v1/messages"):
             token = headers.get("authorization", "").removeprefix("Bearer ")
             self.messages.append(token)
-            if token not in self.access:
+            if token not in self.access or not self.honours:
                 return "401 Unauthorized", "application/json", _error("authentication_error", "invalid bearer token")
             return "200 OK", "text/event-stream", _stream("hello from the hosts")
         return "404 Not Found", "application/json", b"{}"
@@ -105,8 +110,10 @@ class Anthropic:
         if token not in self.refresh:
             return "400 Bad Request", "application/json", json.dumps({"error": "invalid_grant"}).encode()
         self.refresh.remove(token)
+        time.sleep(self.delay)
         access, refresh = self.issue(f"renewed-{len(self.renewals)}")
-        answer = {"access_token": access, "refresh_token": refresh, "expires_in": _LIFETIME, "token_type": "Bearer"}
+        given = self.odd_access or access
+        answer = {"access_token": given, "refresh_token": refresh, "expires_in": self.life, "token_type": "Bearer"}
         return "200 OK", "application/json", json.dumps(answer).encode()
 
 

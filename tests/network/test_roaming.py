@@ -6,6 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
 from tests.network.conftest import PYTHON
 from tests.network.topology import PORT, wait_until
 
@@ -68,3 +69,30 @@ def test_what_becomes_the_hosts_own_during_a_session_is_barred_at_once(user_netb
             ("tailnet", "route", "del", "192.168.77.0/24"),
         ):
             subprocess.run(["ip", "-n", world.name(words[0]), *words[1:]], check=False, capture_output=True)
+
+
+@pytest.mark.parametrize("route", [
+    ("route", "add", "192.0.2.0/24", "nexthop", "dev", "tail0", "nexthop", "dev", "lan0"),
+    ("route", "add", "192.0.2.0/24", "nexthop", "dev", "tail0", "nexthop", "via", "192.168.77.1", "dev", "lan0"),
+])  # fmt: skip
+def test_a_network_with_several_next_hops_and_no_gateway_is_barred(plain_netbox, world, route):
+    # proves NET-01, NET-03, F04, K09
+    world.address("tailnet", "lo", f"{PEER4}/32")
+    world.address("lan", "lo", f"{PEER4}/32")
+    world.sysctl("tailnet", "net/ipv4/conf/all/proxy_arp", "1")
+    targets = [["tcp", PEER4, PORT], ["tcp", "203.0.113.80", PORT]]
+    named = [["connect", "roaming.example", PORT], ["connect", "public.example", PORT]]
+    flags = ("--network", "allow", *(w for _, name, _ in named for w in ("--allow-domain", f"{name}:{PORT}")))
+    try:
+        world.ip("host", *route)
+        control = plain_netbox.probe(targets, flags=None)
+        inet = plain_netbox.probe(targets, flags=("--network", "inet"))
+        allow = plain_netbox.probe(named, flags=flags, wait=False)
+    finally:
+        world.ip("host", "route", "del", "192.0.2.0/24")
+        world.ip("tailnet", "addr", "del", f"{PEER4}/32", "dev", "lo")
+        world.ip("lan", "addr", "del", f"{PEER4}/32", "dev", "lo")
+
+    assert control[0][0] in ("tailnet", "lan")
+    assert [answer for answer, _ in inet] == ["ECONNREFUSED", "internet"]
+    assert [answer for answer, _ in allow] == ["403", "internet"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import sys
 
 import pytest
 
@@ -77,6 +78,27 @@ def test_addresses_peers_and_networks_without_a_gateway_are_surroundings():
         "198.51.100.1/32", "198.51.100.2/32", "2001:db8::/64", "2001:db8::5/128", "203.0.113.0/24", "203.0.113.5/32",
         "203.1.0.0/16",
     ]  # fmt: skip
+
+
+def hop(*attributes: tuple[int, bytes]) -> bytes:
+    rest = b"".join(nftables.attribute(kind, value) for kind, value in attributes)
+    return (8 + len(rest)).to_bytes(2, sys.byteorder) + bytes(6) + rest
+
+
+def test_a_route_with_several_next_hops_is_near_if_one_of_them_has_no_gateway():
+    # proves F04, K09
+    gateway = (5, ipaddress.ip_address("10.0.0.1").packed)
+    via = (18, bytes(2) + ipaddress.ip_address("fd00::1").packed)
+
+    def found(hops: bytes) -> bool:
+        destination = ipaddress.ip_address("203.1.0.0").packed
+        return bool(addresses.surroundings([message(socket.AF_INET, 16, (1, destination), (9, hops))]))
+
+    assert found(hop() + hop())
+    assert found(hop(gateway) + hop())
+    assert found(hop() + hop(via))
+    assert found(hop(gateway) + hop(gateway)[:6])
+    assert not found(hop(gateway) + hop(via))
 
 
 def test_what_is_barred_already_is_not_barred_again():

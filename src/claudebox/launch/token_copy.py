@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MARGIN = 600.0  # seconds before its end at which a token is renewed
 STAMP = "stamp"
+DONE, UNUSABLE, UNREACHABLE, REFUSED = 0, 1, 2, 3  # statuses of a refresher
 _POLL = 60.0
 _PATIENCE = 40.0  # longer than a refresher that works ever takes
 _REFRESHER = (
@@ -46,9 +47,8 @@ class Freshness:
             return
         refresher, limit = self._start(), time.monotonic() + _PATIENCE
         while not os.waitpid(refresher, os.WNOHANG)[0]:
-            if time.monotonic() > limit:
-                os.kill(refresher, 9)
-                os.waitpid(refresher, 0)
+            if time.monotonic() > limit:  # it may have spent a token, and goes on
+                self._refresher = refresher
                 return
             time.sleep(0.005)
 
@@ -81,6 +81,7 @@ class Freshness:
                 [sys.executable, *arguments],
                 self._environ,
                 file_actions=[(os.POSIX_SPAWN_DUP2, nothing, descriptor) for descriptor in (0, 1, 2)],
+                setsid=True,  # what ends the session must not end it
                 setsigmask=[],
             )
         finally:

@@ -1,7 +1,8 @@
 """A short-lived process on the host that renews a login and writes the copy for the sandboxes.
 
-It takes the locks that the client takes, in the client's order, so that host and sandboxes never spend each other's
-refresh token; what it writes to the login is what the client would write.
+It outlives the session that started it: a refresh token is spent by being sent, so what comes for it is written down
+before anything else is looked at. It takes the locks that the client takes, in the client's order, so that host and
+sandboxes never spend each other's refresh token; what it writes to the login is what the client would write.
 """
 
 from __future__ import annotations
@@ -9,20 +10,27 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
+import signal
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from claudebox import syscalls
 from claudebox.files import read_small, replace_file
 from claudebox.host_proxy import find_proxy
-from claudebox.launch import token_copy
+from claudebox.launch import broker_wire, token_copy
+from claudebox.launch.tls_context import make_context
+from claudebox.launch.token_copy import DONE, REFUSED, UNREACHABLE, UNUSABLE
 from claudebox.tables import agent
 
 if TYPE_CHECKING:
+    import http.client
     import ssl
     from collections.abc import Iterator
 
@@ -33,12 +41,35 @@ _STALE = 30.0
 _PATIENCE = 20.0
 _TIMEOUT = 15.0
 
-DONE, UNUSABLE, UNREACHABLE, REFUSED = 0, 1, 2, 3
+_OVERALL = 40.0  # seconds for the whole answer
+_TOUCH = 3.0  # seconds: the client takes a lock for abandoned that was not touched for ten
+_SHORTEST_LIFE, _LONGEST_LIFE, _USUAL_LIFE = token_copy.MARGIN + 60.0, 366 * 86400.0, 3600.0
+_AGAIN = 60.0  # seconds in which a login that was just written is not renewed because it was refused
+_PR_SET_DUMPABLE = 4
+
+
+def renew_detached(descriptor: int) -> int:
+    """Renew for a broker, which has written what to do into this file in memory; return the exit status."""
+    _withdraw()
+    with os.fdopen(descriptor, "rb") as file:
+        source, refused, proxy, trust = broker_wire.unpack(file.read())
+    try:
+        return renew(source, refused=refused, proxy=proxy, context=make_context(trust))
+    except (OSError, ValueError):
+        return UNREACHABLE
+
+
+def _withdraw() -> None:
+    """Let nobody look in, and let no signal that ends a session end this."""
+    syscalls.call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def main(argv: list[str]) -> int:
-    """Renew if due, and write the copy: `keeper CREDENTIALS LOGIN-DIRECTORY`."""
+    """Renew if due, and write the copy: `token_refresh CREDENTIALS LOGIN-DIRECTORY`."""
     source, directory = argv
+    _withdraw()
     descriptor = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -102,30 +133,60 @@ def renew(
     context: ssl.SSLContext | None = None,
 ) -> int:
     """Renew a login that is due, or whose token was refused, unless somebody was faster."""
-    directory = os.path.dirname(os.path.realpath(source))
+    directory, name = os.path.split(os.path.realpath(source))
     with _lock(os.path.join(directory, ".oauth_refresh.lock")), _lock(f"{directory}.lock"):
         document = _read(source)
         tokens = _tokens(document)
         if tokens is None or not (_due(tokens) or tokens["accessToken"] == refused):  # somebody was faster
             return DONE
+        if not _due(tokens) and 0 <= time.time() - os.stat(source).st_mtime < _AGAIN:  # renewed just now, in vain
+            return DONE
         if not isinstance(tokens.get("refreshToken"), str):
             return REFUSED
+        parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            answer = _ask(tokens["refreshToken"], proxy, context)
-        except urllib.error.HTTPError as error:
-            return REFUSED if error.code in (400, 401, 403) else UNREACHABLE
-        except (OSError, ValueError):
-            return UNREACHABLE
-        tokens["accessToken"] = answer["access_token"]
-        tokens["refreshToken"] = answer.get("refresh_token") or tokens["refreshToken"]
-        tokens["expiresAt"] = int((time.time() + float(answer.get("expires_in", 3600))) * 1000)
-        with _lock(os.path.join(directory, ".storage-write.lock")):
-            parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            _check_room(parent, name, len(json.dumps(document)))
             try:
-                replace_file(parent, os.path.basename(os.path.realpath(source)), json.dumps(document).encode())
-            finally:
-                os.close(parent)
-    return DONE
+                answer = _ask(tokens["refreshToken"], proxy, context)
+            except urllib.error.HTTPError as error:
+                return REFUSED if error.code in (400, 401, 403) else UNREACHABLE
+            except (OSError, ValueError):
+                return UNREACHABLE
+            _take_up(tokens, answer)
+            # Whoever holds this lock for long has lost it: what we have cannot be had again.
+            with _lock(os.path.join(directory, ".storage-write.lock"), patience=_TOUCH, regardless=True):
+                replace_file(parent, name, json.dumps(document).encode())
+        finally:
+            os.close(parent)
+    return DONE if isinstance(answer.get("access_token"), str) else UNREACHABLE
+
+
+def _check_room(parent: int, name: str, size: int) -> None:
+    """Fail before a token is spent if a new one could not be written down."""
+    trial = f".{name}.{os.getpid()}"
+    descriptor = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=parent)
+    try:
+        os.posix_fallocate(descriptor, 0, size + (1 << 14))
+    finally:
+        os.close(descriptor)
+        os.unlink(trial, dir_fd=parent)
+
+
+def _take_up(tokens: dict[str, Any], answer: dict[str, Any]) -> None:
+    """Take whatever is new, however odd the rest of the answer is."""
+    if isinstance(answer.get("refresh_token"), str) and answer["refresh_token"]:
+        tokens["refreshToken"] = answer["refresh_token"]
+    if isinstance(answer.get("access_token"), str):
+        life = answer.get("expires_in")
+        if (
+            not isinstance(life, int | float)
+            or isinstance(life, bool)
+            or (isinstance(life, float) and math.isnan(life))
+        ):
+            life = _USUAL_LIFE
+        seconds = min(max(life, _SHORTEST_LIFE), _LONGEST_LIFE)
+        tokens["accessToken"] = answer["access_token"]
+        tokens["expiresAt"] = int((time.time() + seconds) * 1000)
 
 
 def _ask(refresh_token: str, proxy: HostProxy | None, context: ssl.SSLContext | None) -> dict[str, Any]:
@@ -140,16 +201,26 @@ def _ask(refresh_token: str, proxy: HostProxy | None, context: ssl.SSLContext | 
     if context is not None:
         handlers.append(urllib.request.HTTPSHandler(context=context))
     with urllib.request.build_opener(*handlers).open(request, timeout=_TIMEOUT) as response:
-        answer = json.loads(response.read(_LIMIT))
-    if not isinstance(answer, dict) or not isinstance(answer.get("access_token"), str):
+        answer = json.loads(_read_answer(response))
+    if not isinstance(answer, dict):
         raise ValueError("no token in the answer")  # noqa: TRY004 - of the answer, not of a caller
     return answer
 
 
+def _read_answer(response: http.client.HTTPResponse) -> bytes:
+    """Return a small answer that comes within bounded time."""
+    limit, data = time.monotonic() + _OVERALL, b""
+    while piece := response.read1(_LIMIT):
+        data += piece
+        if len(data) > _LIMIT or time.monotonic() > limit:
+            raise ValueError("the answer has no end")
+    return data
+
+
 @contextlib.contextmanager
-def _lock(path: str) -> Iterator[None]:
+def _lock(path: str, *, patience: float = _PATIENCE, regardless: bool = False) -> Iterator[None]:
     """Hold a lock as the client does: a directory, which counts as abandoned when it has not been touched for long."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + patience
     while True:
         try:
             os.mkdir(path)
@@ -160,13 +231,26 @@ def _lock(path: str) -> Iterator[None]:
                     os.rmdir(path)
                     continue
             if time.monotonic() > deadline:
+                if regardless:
+                    yield
+                    return
                 raise TimeoutError(path) from None
             time.sleep(0.05)
+    released = threading.Event()
+    threading.Thread(target=_touch, args=(path, released), daemon=True).start()
     try:
         yield
     finally:
+        released.set()
         with contextlib.suppress(OSError):
             os.rmdir(path)
+
+
+def _touch(path: str, released: threading.Event) -> None:
+    """Show that somebody still holds a lock."""
+    while not released.wait(_TOUCH):
+        with contextlib.suppress(OSError):
+            os.utime(path)
 
 
 if __name__ == "__main__":

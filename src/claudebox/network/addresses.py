@@ -10,7 +10,7 @@ from claudebox.syscalls import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from claudebox.network.prefixes import Prefix
 
@@ -20,6 +20,7 @@ ADDRESS_QUESTION, ROUTE_QUESTION = bytes(8), bytes(12)
 _NEW_ADDRESS, _NEW_ROUTE = 20, 24
 _PEER, _LOCAL = 1, 2
 _DESTINATION, _GATEWAY, _MULTIPATH, _VIA = 1, 5, 9, 18
+_HOP_HEAD = 8
 _UNICAST, _LOCAL_ROUTE = 1, 2
 _CLONED = 0x200
 _SIZES: dict[int, int] = {socket.AF_INET: 4, socket.AF_INET6: 16}
@@ -42,11 +43,27 @@ def surroundings(messages: Iterable[tuple[int, bytes]]) -> set[Prefix]:
             length, route = body[1], body[7]
             flags = int.from_bytes(body[8:12], byteorder)
             fields = {name: value for name, _, value in attributes(body[12:])}
-            led = fields.keys() & {_GATEWAY, _MULTIPATH, _VIA}
+            led = _is_led(fields.keys()) and all(map(_is_led, _next_hops(fields.get(_MULTIPATH, b""))))
             destination = fields.get(_DESTINATION, bytes(size))
             if route in (_UNICAST, _LOCAL_ROUTE) and not led and not flags & _CLONED and len(destination) == size:
                 found.add(prefixes.network(destination, length))
     return {prefix for prefix in found if prefixes.neighbourhood(prefix)}
+
+
+def _is_led(kinds: Iterable[int]) -> bool:
+    """Return whether a route, or one of its next hops, leads to a gateway."""
+    return not {_GATEWAY, _MULTIPATH, _VIA}.isdisjoint(kinds)
+
+
+def _next_hops(data: bytes) -> Iterator[set[int]]:
+    """Yield the attributes of each next hop of a route that has several; what is cut short has none."""
+    while data:
+        length = int.from_bytes(data[:2], byteorder)
+        if length < _HOP_HEAD or length > len(data):
+            yield set()
+            return
+        yield {name for name, _, _ in attributes(data[_HOP_HEAD:length])}
+        data = data[(length + 3) & ~3 :]
 
 
 def leads_out(messages: Iterable[tuple[int, bytes]], family: int) -> bool:

@@ -10,6 +10,7 @@ from claudebox.broker.http import messages
 from claudebox.broker.http.handler import Unreachable
 from claudebox.broker.http.messages import Malformed
 from claudebox.broker.http.stream import Stream
+from claudebox.launch.tls_context import make_context
 
 if TYPE_CHECKING:
     from claudebox.host_proxy import HostProxy
@@ -91,16 +92,5 @@ class Egress:
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
-            self._context = context(self._trust)
+            self._context = make_context(self._trust)
         return self._context
-
-
-def context(trust: Trust) -> ssl.SSLContext:
-    """Return what the host's own client would trust."""
-    made = ssl.create_default_context(cafile=trust.bundle or None, capath=trust.directory or None)
-    made.set_alpn_protocols(["http/1.1"])
-    if trust.extra:
-        made.load_verify_locations(trust.extra)
-    if trust.certificate:
-        made.load_cert_chain(trust.certificate, trust.key or None)
-    return made

@@ -11,9 +11,9 @@ from claudebox.launch import token_copy
 from claudebox.tables import agent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
-_AGAIN = 60.0  # seconds between two attempts to renew that could not succeed
+_AGAIN = 60.0  # seconds between two attempts to renew, whatever came of the first
 
 RELOGIN = "log in again on the host: run `claude` there and `/login`"
 
@@ -49,8 +49,8 @@ class Login:
 
     renewable = True
 
-    def __init__(self, path: str, renew: Callable[[str, str], int]) -> None:
-        """Read nothing yet; `renew(path, refused)` is done in a thread and returns one of the keeper's statuses."""
+    def __init__(self, path: str, renew: Callable[[str, str], Awaitable[int]]) -> None:
+        """Read nothing yet; `renew(path, refused)` returns one of the statuses of `token_refresh`."""
         self._path = path
         self._renew = renew
         self._lock = asyncio.Lock()
@@ -73,12 +73,18 @@ class Login:
         """Return another token than this one, which the upstream did not take, or raise."""
         async with self._lock:
             self._read()
-            if self._tokens.get("accessToken") == token:
+            if self._tokens.get("accessToken") == token and time.monotonic() >= self._retry:
                 await self._renewed(token)
-        current = self._tokens.get("accessToken")
-        if not isinstance(current, str) or current == token:
+        current = self._current()
+        if current == token:
             raise Refused(f"the login of the host is no longer accepted; {RELOGIN}")
         return current
+
+    def _current(self) -> str:
+        token = self._tokens.get("accessToken")
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+            raise Refused(f"the login of the host is gone; {RELOGIN}")
+        return token
 
     async def _token(self) -> str:
         self._read()
@@ -87,10 +93,7 @@ class Login:
                 self._read()
                 if self._due():
                     await self._renewed("")
-        token = self._tokens.get("accessToken")
-        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
-            raise Refused(f"the login of the host is gone; {RELOGIN}")
-        return token
+        return self._current()
 
     def _due(self) -> bool:
         expires = self._tokens.get("expiresAt")
@@ -99,15 +102,13 @@ class Login:
         return expires / 1000 < time.time() + token_copy.MARGIN and time.monotonic() >= self._retry
 
     async def _renewed(self, refused: str) -> None:
-        """Renew once; whatever comes of it, do not try again at once."""
-        from claudebox.launch import token_refresh  # noqa: PLC0415 - what it imports is needed a few times a day
-
+        """Renew once; whatever comes of it, do not try again within a minute."""
         if self._hopeless == self._seen:
             return
-        status = await asyncio.to_thread(self._renew, self._path, refused)
         self._retry = time.monotonic() + _AGAIN
+        status = await self._renew(self._path, refused)
         self._read()
-        if status == token_refresh.REFUSED:
+        if status == token_copy.REFUSED:
             self._hopeless = self._seen
 
     def _read(self) -> None:

@@ -16,7 +16,7 @@ from claudebox.broker.http.handler import Refusal, Rules
 from claudebox.broker.http.recognition import Recognizer
 from claudebox.broker.http.recording import Recording
 from claudebox.broker.http.stream import Pool, Stream
-from claudebox.broker.http.upstream import Egress, context
+from claudebox.broker.http.upstream import Egress
 from claudebox.broker.model_api.credentials import Fixed, Login, Refused
 
 if TYPE_CHECKING:
@@ -160,11 +160,20 @@ def _refused(request: Request) -> Refusal | None:
     return None
 
 
+def _refresher(config: ApiConfig) -> Callable[[str, str], Awaitable[int]]:
+    async def renew(path: str, refused: str) -> int:
+        from claudebox.broker.model_api.renewal import Refresher  # noqa: PLC0415 - needed a few times a day
+
+        return await Refresher(config)(path, refused)
+
+    return renew
+
+
 async def open(config: ApiConfig, shared: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001
     """Serve the socket of the sandbox."""
     endpoint = config.endpoint
     egress = Egress(endpoint, config.proxy, config.trust)
-    holder = Login(config.login, _renewal(config)) if config.login else Fixed(dict(config.credentials))
+    holder = Login(config.login, _refresher(config)) if config.login else Fixed(dict(config.credentials))
     rules = ApiRules(egress, endpoint.prefix, holder, config.placeholder)
     pool = Pool(egress.connect)
 
@@ -183,15 +192,3 @@ async def open(config: ApiConfig, shared: Context) -> Callable[[], Awaitable[Non
         pool.close()
 
     return close
-
-
-def _renewal(config: ApiConfig) -> Callable[[str, str], int]:
-    def renew(path: str, refused: str) -> int:
-        from claudebox.launch import token_refresh  # noqa: PLC0415 - what it imports is needed a few times a day
-
-        try:
-            return token_refresh.renew(path, refused=refused, proxy=config.login_proxy, context=context(config.trust))
-        except (OSError, ValueError, TimeoutError):
-            return token_refresh.UNREACHABLE
-
-    return renew
