@@ -17,6 +17,7 @@ from claudebox.facts.uplink import Candidate
 from claudebox.launch import broker_wire as wire
 from claudebox.network import nftables, prefixes
 from claudebox.plan import bwrap_args, compose, explain
+from claudebox.plan import secrets as secret_plans
 from claudebox.plan.model import Barred, Plan, Ranges
 
 VALUE = "ghp_0123456789abcdefghij"
@@ -69,6 +70,14 @@ def shown(plan: Plan) -> dict[str, Any]:
 plans = st.builds(made, networks, st.lists(domains, max_size=4), secrets, st.builds(lambda a, b: a | b, keys, proxies))
 
 
+def test_every_service_can_be_drawn():
+    held = (HeldSecret("TOKEN", (("a.example", 443),), "env:X", "config"),)
+    drawn = made("allow", ["*.a.example"], held, {"ANTHROPIC_API_KEY": "sk-real"})
+
+    assert drawn.broker is not None
+    assert [name for name, _ in drawn.broker.services] == ["model_api", "proxy", "inject"]
+
+
 @given(plans)
 def test_mounts_that_are_shown_are_those_that_bwrap_gets(plan):
     # proves HOUSE-03
@@ -115,6 +124,23 @@ def test_services_that_are_shown_are_those_that_the_broker_gets(plan):
         ]
     for secret in (VALUE, "sk-real", "pass-word"):
         assert secret not in json.dumps(document)
+
+
+@given(plans)
+def test_values_that_are_fetched_later_change_nothing_that_was_shown(plan):
+    # proves HOUSE-03
+    if plan.broker is None or plan.broker.inject is None:
+        return
+    elsewhere = tuple(
+        row.replace(value=VALUE, placeholder="o" * 24, hosts=(("thief.example", 1),)) for row in plan.secrets
+    )
+    filled = secret_plans.with_values(plan.broker, elsewhere)
+    assert filled.inject is not None
+
+    assert [row.value for row in filled.inject.secrets] == [VALUE] * len(plan.secrets)
+    emptied = tuple(row.replace(value="", placeholder="") for row in filled.inject.secrets)
+    assert filled.replace(inject=filled.inject.replace(secrets=emptied)) == plan.broker
+    assert shown(plan.replace(broker=filled)) == shown(plan)
 
 
 @given(plans)

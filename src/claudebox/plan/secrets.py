@@ -40,9 +40,16 @@ def plan_injection(policy: Policy, host: Host) -> InjectConfig:
 
 
 def with_values(broker: Broker, held: tuple[HeldSecret, ...]) -> Broker:
-    """Return the broker with the values, which nobody else sees."""
-    rows = tuple(InjectedSecret(row.env, row.value, row.placeholder, row.hosts, row.headers) for row in held)
-    return broker.replace(inject=broker.inject.replace(secrets=rows) if broker.inject is not None else None)
+    """Return the broker with the values, which nobody else sees; for whom they are stays what was shown."""
+    if broker.inject is None:
+        return broker
+    fetched = {row.env: row for row in held}
+    rows = tuple(
+        row.replace(value=fetched[row.env].value, placeholder=fetched[row.env].placeholder)
+        for row in broker.inject.secrets
+        if row.env in fetched
+    )
+    return broker.replace(inject=broker.inject.replace(secrets=rows))
 
 
 def _places(host: Host) -> Iterable[tuple[str, tuple[str, int], str]]:
