@@ -24,6 +24,9 @@ def main() -> int:
         return error.status
     except KeyboardInterrupt:
         return DECLINED
+    except MemoryError:
+        console.report(ClaudeboxError("there is not enough memory", hint="raise the limit (`ulimit -v`) or free some"))
+        return FAILED
     except OSError as error:
         where = f" `{os.fsdecode(error.filename)}`" if error.filename else ""
         console.report(ClaudeboxError(f"{error.strerror or error}{where}"))

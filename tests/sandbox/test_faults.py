@@ -100,7 +100,17 @@ def test_a_system_call_that_fails_leaves_nothing_unprotected(target, compiled, n
 
 @pytest.mark.parametrize(
     "limit",
-    ["--fsize=0", "--nofile=24", "--nofile=64", "--nproc=1", "--memlock=0", "--stack=65536", "--core=unlimited"],
+    [
+        "--fsize=0",
+        "--nofile=24",
+        "--nofile=64",
+        "--nproc=1",
+        "--as=50331648",
+        "--as=67108864",
+        "--memlock=0",
+        "--stack=65536",
+        "--core=unlimited",
+    ],
 )
 def test_a_limit_that_is_reached_leaves_nothing_unprotected(target, limit):
     # proves E08

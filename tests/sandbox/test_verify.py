@@ -14,7 +14,7 @@ from tests.sandbox.test_stand_ins import entries, journal
 
 PROMISES = [
     "environment", "arguments", "memory", "descriptors", "keyrings", "hidden", "secrets", "login", "credential",
-    "held_secrets", "sockets", "abstract", "listeners", "domains", "processes", "shared_memory", "terminal",
+    "held_secrets", "sockets", "masked", "abstract", "listeners", "domains", "processes", "shared_memory", "terminal",
     "user_namespaces", "kernel_surface", "privileges", "limits", "names", "read_only", "settings", "project",
     "protected", "survivors",
 ]  # fmt: skip
@@ -105,6 +105,9 @@ BREAKS = {
     "a socket of the project is not masked": Break(
         "alter=lambda p: rows(p, lambda row: row.dest not in spec(p)['sockets'])", "sockets"
     ),
+    "a file with a secret is not masked": Break(
+        "alter=lambda p: rows(p, lambda row: row.kind != 'shadow')", "masked", ("--project-secrets", "mask")
+    ),
     "abstract sockets are not scoped": Break("alter=lambda p: p.replace(scoped=False)", "abstract"),
     "the network is shared": Break("alter=lambda p: without(p, 'net')", "listeners settings", ("--network", "none")),
     "every name may be reached": Break(
@@ -165,7 +168,8 @@ def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
     # proves SEC-05, E08, SECR-01
     prepare(box)
     before = entries(box.base)
-    flags = ("--profile", "secretive") if tier == "secretive" else ("--network", tier)
+    flags: tuple[str, ...] = ("--profile", "secretive") if tier == "secretive" else ("--network", tier)
+    flags += ("--project-secrets", "mask") if tier in ("none", "secretive") else ()
     result = box.claudebox("--verify", "--json", *flags)
     report = json.loads(result.stdout)
     rows = {row["promise"]: row for row in report["promises"]}
@@ -174,8 +178,8 @@ def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
     assert report["ok"]
     assert list(rows) == PROMISES
     open_by_design = {
-        "full": {"listeners", "domains", "held_secrets"},
-        "allow": {"held_secrets"},
+        "full": {"listeners", "domains", "held_secrets", "masked"},
+        "allow": {"held_secrets", "masked"},
         "none": {"domains", "held_secrets"},
         "secretive": set(),
     }[tier]

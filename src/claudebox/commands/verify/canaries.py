@@ -1,7 +1,7 @@
 """Things planted on the host for `--verify`: each of them must be out of reach inside, and all are gone afterwards.
 
-Nothing of the user is touched: canaries stand in claudebox's own state, in the temporary directory and, as a socket,
-in the project for the moment.
+Nothing of the user is touched: canaries stand in claudebox's own state, in the temporary directory and, as sockets and
+a file with a secret, in the project for the moment.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Canaries:
         self.planted = 0.0  # when: nothing that is older holds any of them
         self.login = ""  # a file with a login of that
         self.sockets: list[str] = []
+        self.masked = ""  # a file of the project with a secret
         self.secrets: list[str] = []
         self.listeners: list[tuple[str, int]] = []
         self.abstract = self.token
@@ -49,6 +50,7 @@ class Canaries:
         self._open: list[socket.socket] = []
         self._directory = ""
         self._hidden = ""
+        self._nest = f"{workdir}/.{self.token[:15]}-nest"
         self._child: subprocess.Popen[bytes] | None = None
         self._key = -1
 
@@ -86,11 +88,14 @@ class Canaries:
         self.secrets.append(path)
 
     def _plant_sockets(self) -> None:
-        for path in (f"{self._directory}/socket", f"{self._workdir}/.{self.token[:15]}"):
+        self._plant_nest()
+        for path in (f"{self._directory}/socket", f"{self._workdir}/.{self.token[:15]}", f"{self._nest}/s"):
             listener = socket.socket(socket.AF_UNIX)
             self._open.append(listener)
             try:
                 listener.bind(path)
+                if path.startswith(self._nest):  # under another name than the kernel knows
+                    os.rename(path, path := f"{self._nest}/moved")
             except OSError:  # a project that cannot be written, or a path that is too long for a socket
                 continue
             listener.listen()
@@ -110,6 +115,17 @@ class Canaries:
             port = listener.getsockname()[1]
             with socket.create_connection((address, port), timeout=5):  # it does answer here
                 self.listeners.append((address, port))
+
+    def _plant_nest(self) -> None:
+        """Make a directory in the project, with a file that holds a secret."""
+        try:
+            os.mkdir(self._nest, 0o700)
+            path = os.path.join(self._nest, ".env")
+            with open(path, "x", encoding="ascii") as file:
+                file.write(f"API_KEY={self.token}\n")
+        except OSError:  # a project that cannot be written
+            return
+        self.masked = path
 
     def _plant_key(self) -> None:
         machine = os.uname().machine
@@ -131,7 +147,7 @@ class Canaries:
         for path in self.sockets:
             if os.path.lexists(path):
                 os.unlink(path)
-        for directory in (self._directory, self._hidden):
+        for directory in (self._directory, self._hidden, self._nest):
             if directory:
                 shutil.rmtree(directory, ignore_errors=True)
         if self.descriptor >= 0:

@@ -225,6 +225,15 @@ def sockets(spec: Spec) -> str:
     return ""
 
 
+def masked(spec: Spec) -> str:
+    """Read a file of the project that holds a secret."""
+    (path,) = _given(spec, "masked", "`--project-secrets mask` is not set, or the project cannot be written")
+    content = _read(path)
+    if b"API_KEY=" not in content:
+        return f"{path} cannot be read at all"
+    return f"{path} shows its secret" if _token(spec) in content else ""
+
+
 def abstract(spec: Spec) -> str:
     """Connect to an abstract socket of the host."""
     (name,) = _given(spec, "abstract", "the kernel is older than 6.12: not promised in this tier")
@@ -502,8 +511,8 @@ def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is 
 
 PROBES: tuple[Callable[[Spec], str], ...] = (
     descriptors, environment, arguments, memory, keyrings, hidden, secrets, login, credential, held_secrets, sockets,
-    abstract, listeners, domains, processes, shared_memory, terminal, user_namespaces, kernel_surface, privileges,
-    limits, names, read_only, settings, project, protected, nix_daemon, survivors,
+    masked, abstract, listeners, domains, processes, shared_memory, terminal, user_namespaces, kernel_surface,
+    privileges, limits, names, read_only, settings, project, protected, nix_daemon, survivors,
 )  # fmt: skip
 
 

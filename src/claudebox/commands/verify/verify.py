@@ -62,7 +62,8 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("login", "what renews your login stays out", "AUTH-01 I01 I02"),
     ("credential", "your API key or login is not inside, and the broker does not give it away", "AUTH-01 I03"),
     ("held_secrets", "values of `[[secrets]]` are not inside, only their placeholders", "SECR-01 A01"),
-    ("sockets", "sockets of the host do not answer, not even in the project", "SAND-09 C19"),
+    ("sockets", "sockets of the host do not answer, not even in the project under another name", "SAND-09 C19 C33"),
+    ("masked", "secrets in files of the project are masked", "A20 C32"),
     ("abstract", "abstract sockets of the host do not answer", "F15 F16"),
     ("listeners", "services of this machine do not answer", "NET-T NET-01 F01"),
     ("domains", "only domains that are listed answer, and no address does", "NET-03 F05 F13"),
@@ -175,7 +176,8 @@ def _with_probe(planned: Planned, canaries: Canaries) -> Plan:
     if not python:
         return plan.replace(command=("/bin/sh", "-c", _SHELL))
     program = pkgutil.get_data("claudebox.commands.verify", "probe.py") or b""
-    specification = json.dumps(_specification(plan, planned.host, canaries)).encode("ascii")
+    masks = planned.policy.project_secrets == "mask"
+    specification = json.dumps(_specification(plan, planned.host, canaries, masks=masks)).encode("ascii")
     rows = (
         Mount(_PROBE, "file", "the probe", content=program, mode=0o444),
         Mount(_SPEC, "file", "what the probe tries", content=specification, mode=0o444),
@@ -191,7 +193,7 @@ def _python(facts: Host) -> str:
     return next((path for path in candidates if os.access(path, os.X_OK)), "")
 
 
-def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, object]:
+def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) -> dict[str, object]:
     asked = {row.source for row in plan.mounts if row.role == "asked"}
     hidden = [row.fact for row in facts.hidden if row.fact.identity and row.fact.real not in asked]
     reached = plan.network == "full"
@@ -214,6 +216,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries) -> dict[str, obj
         "placeholder": agent.PLACEHOLDER,
         "login": f"{agent.LOGIN_INSIDE}/store/.credentials.json" if facts.login.known else "",
         "sockets": canaries.sockets,
+        "masked": canaries.masked if masks else "",
         "abstract": canaries.abstract if plan.scoped or not reached else "",
         "listeners": [] if reached else canaries.listeners,
         "unlisted": _unlisted(canaries) if plan.network == "allow" else [],
