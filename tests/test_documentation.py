@@ -99,7 +99,7 @@ def test_every_known_id_has_the_form_that_marks_use():
     ids = generate.read_ids()
 
     assert all(re.fullmatch(r"[A-Z]+-(\d\d|T)", name) for name in ids["requirements"])
-    assert all(re.fullmatch(r"[A-K]\d\d", name) for name in ids["threats"])
+    assert all(re.fullmatch(r"[A-Z]\d\d", name) for name in ids["threats"])
     assert all(0 < len(text) < 130 and "|" not in text for section in ids.values() for text in section.values())
 
 
@@ -110,7 +110,7 @@ def test_comments_and_pages_name_only_threats_that_are_known():
         (file.name, name)
         for file in files
         for name in re.findall(
-            r"(?<![\w-])(?:SAND|UX|GIT|INST|AUTH|NET|SEC|EXT)-\d\d|\([A-K]\d\d(?=[,)-])", file.read_text()
+            r"(?<![\w-])(?:SAND|UX|GIT|INST|AUTH|NET|SEC|EXT)-\d\d|\([A-KR]\d\d(?=[,)-])", file.read_text()
         )
     }
 

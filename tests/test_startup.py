@@ -29,9 +29,9 @@ OWN = {
     "launch.start", "launch.stubs", "launch.supervise", "launch.terminal",
     "plan", "plan.bwrap_args", "plan.claude_code", "plan.compose", "plan.environment", "plan.explain", "plan.masking",
     "plan.model", "plan.mount_checks", "plan.mounts", "plan.network", "plan.project", "plan.sandbox_md",
-    "plan.seccomp", "report", "report.changes", "report.session", "session", "state", "syscalls", "tables",
-    "tables.agent", "tables.bwrap", "tables.host_paths", "tables.inside", "tables.project_paths",
-    "tables.secret_patterns", "values",
+    "plan.seccomp", "report", "report.changes", "report.listing", "report.session", "report.sweep", "report.tree",
+    "session", "state", "syscalls", "tables", "tables.agent", "tables.bwrap", "tables.host_paths", "tables.inside",
+    "tables.project_paths", "tables.secret_patterns", "values",
 }  # fmt: skip
 FORBIDDEN = {
     "argparse", "asyncio", "collections", "contextlib", "ctypes", "dataclasses", "enum", "functools", "hashlib",

@@ -1,4 +1,4 @@
-"""What is remembered and told after a session: the log, the receipt, the tripwire."""
+"""What is written down and said after a session: the session log, the receipt, withheld secrets that were found."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from claudebox.report import tree
 
 VALUE = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYzzzzzzKEYq"
 OUTSIDE = {"AWS_SECRET_ACCESS_KEY": VALUE}
@@ -110,6 +112,74 @@ def test_a_variable_that_was_let_in_may_stand_anywhere(user_box):
 
     assert Path(user_box.project, "notes").read_text().strip() == VALUE
     assert "AWS_SECRET_ACCESS_KEY in " not in result.stderr
+
+
+NEST = "import os\nfor _ in range({}): os.mkdir('d'); os.chdir('d')"
+
+
+def test_directories_nested_without_end_stop_nothing(user_box):
+    # proves REPORT-02, R03
+    nest = f'python3 -c "{NEST.format(1100)}"'
+    user_box.sh(f"cd ~/.claude; {nest}; mkdir -p projects/x; cd projects/x; {nest}", env=OUTSIDE)
+    result = user_box.sh(
+        f'echo x >.envrc; (python3 -c "{NEST.format(3000)}"); printf %s {VALUE} >notes; exit 7', env=OUTSIDE
+    )
+    listed = user_box.claudebox("--instances")
+
+    assert result.returncode == 7
+    assert "Traceback" not in result.stderr
+    first, *_ = [line for line in result.stderr.splitlines() if line.startswith("claudebox:")]
+    assert first.startswith("claudebox: not everything could be looked at")
+    assert "(its path is too long)" in first
+    assert "    .envrc: direnv runs it" in result.stderr
+    assert "AWS_SECRET_ACCESS_KEY in notes:1" in result.stderr
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert user_box.project in listed.stdout
+    tree.remove(*os.path.split(user_box.base))  # what tidies up after a test recurses
+    os.mkdir(user_box.base)
+
+
+def test_state_of_a_project_that_is_gone_is_removed_whatever_is_in_it(user_box):
+    # proves REPORT-02, R03
+    deep = user_box.mkdir(f"{user_box.base}/gone")
+    script = f'cd ~/.claude; mkdir -p closed/in; chmod 0 closed/in; chmod 0 closed; python3 -c "{NEST.format(3000)}"'
+    user_box.sh(script, cwd=deep)
+    os.rmdir(deep)
+    listed = user_box.claudebox("--instances")
+    pruned = user_box.claudebox("--instances", "prune", "-y")
+
+    assert f"{deep}  (gone)" in listed.stdout
+    assert (pruned.returncode, pruned.stderr) == (0, "")
+    assert deep not in user_box.claudebox("--instances").stdout
+
+
+def test_a_part_of_the_end_that_fails_is_named_and_takes_no_other_along(user_box):
+    # proves REPORT-02
+    user_box.sh("true")
+    (kept,) = Path(user_box.home, ".claudebox/instances").glob("*/listing-*")
+    kept.unlink()
+    user_box.mkdir(str(kept / "in the way"))
+    result = user_box.sh(
+        f"echo x >.envrc; printf %s {VALUE} >notes; exit 7", env=OUTSIDE, flags=("--receipt", "always")
+    )
+
+    assert result.returncode == 7
+    assert "the end of this session is not complete: keeping the list of files failed: Is a directory" in result.stderr
+    assert "    .envrc: direnv runs it" in result.stderr
+    assert "AWS_SECRET_ACCESS_KEY in notes:1" in result.stderr
+    assert "receipt of 0 s in" in result.stderr
+    assert records(user_box)[-1][-1]["status"] == 7
+
+
+def test_names_as_long_as_they_can_be_leave_the_log_readable(user_box):
+    # proves REPORT-02, R11
+    script = "import os\nfor i in range(200): open(f'.{i:03}' + '\u00e9' * 120, 'w').close()"
+    user_box.sh(f'python3 -c "{script}"; exit 3')
+    (lines,) = records(user_box)
+
+    assert lines[-1]["status"] == 3
+    assert sum(len(line["names"]) for line in lines if line["kind"] == "changes") == 200
+    assert user_box.claudebox("--log", "changes").stdout.count("\u00e9" * 120) == 200
 
 
 def test_the_receipt_comes_where_somebody_sits_and_where_it_is_asked_for(user_box):

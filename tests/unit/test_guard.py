@@ -116,7 +116,6 @@ def test_names_of_the_tables_are_unique_and_explained():
     names = [name for name, _, _ in (*project_paths.PROTECTED, *project_paths.PROTECTED_IN_GIT)]
     assert len(set(names)) == len(names)
     assert all(why for _, _, why in (*project_paths.PROTECTED, *project_paths.PROTECTED_IN_GIT))
-    assert all(why for _, why in (*project_paths.REPORTED, *project_paths.REPORTED_TREES))
     assert {"config", "hooks", "commondir", "config.worktree"} <= {
         name for name, _, _ in project_paths.PROTECTED_IN_GIT
     }

@@ -98,7 +98,20 @@ def test_a_full_disk_ends_the_record_and_nothing_else(capfd):
     decisions = Log(os.open("/dev/full", os.O_WRONLY))
     decisions.record(service="proxy", host="a.example", port=443, verdict="allowed", rule="x")
 
-    assert capfd.readouterr().err.count("the record of this session ends here: No space left on device") == 1
+    assert capfd.readouterr().err.count("the log of this session ends here: No space left on device") == 1
+
+
+def test_a_line_is_whole_or_says_that_it_was_too_long(state):
+    # An end that is cut in its middle is no JSON, and a session without an end is shown as one that goes on.
+    # proves REPORT-02
+    made = session_log.SessionLog(state, "project")
+    made.write("end", {"status": 3, "found": tuple("\u00e9" * 300 for _ in range(4000))})
+    made.write("end", {"status": 4})
+    lines = receipt.read(f"{state}/log", made.name)
+
+    assert [line["kind"] for line in lines] == ["end", "end"]
+    assert lines[0]["too_long"] > session_log.LINE
+    assert lines[1]["status"] == 4
 
 
 def decide(decisions: Log, **changes) -> None:

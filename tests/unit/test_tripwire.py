@@ -1,27 +1,38 @@
-"""Looking for values that were kept out in what a session has left behind."""
+"""Looking for withheld values in what a session has left behind."""
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import os
 import subprocess
 import time
+import urllib.parse
+import zlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests import hosts
 
 from claudebox.config.model import Policy
 from claudebox.facts.login import Login
 from claudebox.facts.model import HeldSecret
 from claudebox.plan.compose import make_plan
-from claudebox.report import leaked_values
-from claudebox.report.fingerprints import Fingerprints, is_telling
+from claudebox.report import leaked_values, tree
+from claudebox.report.forms import encode, find_forms, is_telling
 
 VALUE = "ghp_0aA1bB2cC3dD4eE5fF6gG7hH8iI9jJ0kK1lL"
 
 
 def search(*paths, values=(("GH_TOKEN", VALUE),), budget=10.0):
-    return leaked_values.search(Fingerprints(values), map(str, paths), time.monotonic() + budget)
+    return leaked_values.search(find_forms(values), map(str, paths), time.monotonic() + budget)
+
+
+def left_behind(directory, since=0.0):
+    unseen: list[tuple[str, str]] = []
+    return list(leaked_values.left_behind(str(directory), since, unseen, time.monotonic() + 10)), unseen
 
 
 def test_a_value_is_named_with_file_and_line(tmp_path):
@@ -30,7 +41,7 @@ def test_a_value_is_named_with_file_and_line(tmp_path):
     result = search(tmp_path / "notes", tmp_path / "clean")
     text = "\n".join(leaked_values.lines(result, str(tmp_path)))
 
-    assert result.hits == [leaked_values.Hit("GH_TOKEN", str(tmp_path / "notes"), 3, encoded=False)]
+    assert result.hits == (leaked_values.Hit("GH_TOKEN", str(tmp_path / "notes"), 3, encoded=False),)
     assert "GH_TOKEN in notes:3" in text
     assert VALUE not in text
 
@@ -52,7 +63,7 @@ def test_a_value_in_a_commit_is_found_after_it_was_deleted(tmp_path):
     git("commit", "-qm", "one")
     git("rm", "-q", "file")
     git("commit", "-qm", "two")
-    files = list(leaked_values.left_behind([str(tmp_path / ".git")], 0, time.monotonic() + 10))
+    files, _ = left_behind(tmp_path / ".git")
 
     assert "/objects/" in search(*files).hits[0].path
 
@@ -64,18 +75,18 @@ def test_only_what_changed_is_looked_at_and_no_link_is_followed(tmp_path):
     time.sleep(0.2)
     started = time.time()
     (tmp_path / "new").write_text(VALUE)
-    found = list(leaked_values.left_behind([str(tmp_path)], started, time.monotonic() + 10))
+    found, unseen = left_behind(tmp_path, started)
 
-    assert found == [str(tmp_path / "new")]
-    assert search(tmp_path / "link", tmp_path / "pipe", tmp_path).hits == []
+    assert (found, unseen) == ([str(tmp_path / "new")], [])
+    assert search(tmp_path / "link", tmp_path / "pipe", tmp_path).hits == ()
 
 
 def test_it_ends_in_time_and_says_so(tmp_path):
     (tmp_path / "file").write_text(VALUE)
     result = search(tmp_path / "file", budget=-1.0)
 
-    assert not result.complete
-    assert "not all" in "\n".join(leaked_values.lines(result, "/"))
+    assert result.unsearched == ((str(tmp_path / "file"), "out of time"),)
+    assert "not everything" in next(leaked_values.lines(result, "/"))
 
 
 def test_many_files_take_little_time(tmp_path):
@@ -84,7 +95,7 @@ def test_many_files_take_little_time(tmp_path):
     started = time.monotonic()
 
     assert search(*(tmp_path / str(index) for index in range(200)), values=[(f"N{i}", os.urandom(20).hex())
-                  for i in range(20)]) == leaked_values.Result([], complete=True)  # fmt: skip
+                  for i in range(20)]) == leaked_values.Result(())  # fmt: skip
     assert time.monotonic() - started < 5
 
 
@@ -107,7 +118,7 @@ def test_the_password_in_an_address_is_looked_for_alone(tmp_path):
     assert search(tmp_path / "file", values=[("DATABASE_URL", "postgres://u:s3cretPassw0rd@db/x")]).hits
 
 
-def test_everything_that_was_kept_out_is_looked_for(tmp_path):
+def test_everything_that_was_withheld_is_looked_for(tmp_path):
     login = tmp_path / "credentials"
     login.write_text(json.dumps({"claudeAiOauth": {"accessToken": "sk-ant-oat01-a", "refreshToken": "sk-ant-ort01-b"}}))
     environ = {**hosts.ENVIRON, "ENTERS_TOKEN": "enters", "NOT_SO": "plain", "ANTHROPIC_API_KEY": "sk-ant-real"}
@@ -123,3 +134,65 @@ def test_everything_that_was_kept_out_is_looked_for(tmp_path):
         "access token of the login": "sk-ant-oat01-a",
         "refresh token of the login": "sk-ant-ort01-b",
     }
+
+
+def test_what_cannot_be_searched_is_named(tmp_path):
+    # proves REPORT-02
+    deep = tmp_path / "state"
+    deep.mkdir()
+    directory = os.open(deep, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("d", dir_fd=directory)
+        inner = os.open("d", os.O_RDONLY, dir_fd=directory)
+        os.close(directory)
+        directory = inner
+    os.close(directory)
+    (deep / "file").write_text(VALUE)
+    (tmp_path / "large").write_bytes(zlib.compress(bytes(20 << 20)))
+    os.symlink("large", tmp_path / "link")
+    found, unseen = left_behind(deep)
+    result = search(*found, tmp_path / "large", tmp_path / "link")
+
+    assert found == [str(deep / "file")]
+    assert [why for _, why in unseen] == ["its path is too long"]
+    assert [hit.path for hit in result.hits] == [str(deep / "file")]
+    assert dict(result.unsearched) == {
+        str(tmp_path / "large"): "too large to be decompressed",
+        str(tmp_path / "link"): "Too many levels of symbolic links",
+    }
+    tree.remove(str(tmp_path), "state")
+    assert not deep.exists()
+
+
+def test_a_file_that_is_full_of_a_value_takes_little_time(tmp_path):
+    (tmp_path / "file").write_text(f"{VALUE}\n" * (1 << 17))
+
+    assert 0 < len(search(tmp_path / "file").hits) <= 64
+
+
+@given(st.binary(min_size=8, max_size=40))
+def test_every_usual_form_of_a_value_is_known(value):
+    # The forms of the modules that would be too expensive to import.
+    text = value.decode("latin-1")
+    forms = {
+        value, urllib.parse.quote_from_bytes(value, safe="").encode(), json.dumps(text)[1:-1].encode(),
+        html.escape(text).encode("latin-1"), value.hex().encode(), value.hex().upper().encode(),
+    }  # fmt: skip
+
+    assert forms <= set(encode(value))
+    for offset in range(3):
+        for whole in (base64.b64encode, base64.urlsafe_b64encode):
+            assert any(form in whole(b"-" * offset + value + b"--") for form in encode(value)[-6:])
+
+
+def test_the_search_imports_nothing_expensive():
+    # proves REPORT-03
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import claudebox.report.leaked_values; print(*sys.modules)"
+    source = os.path.dirname(os.path.dirname(os.path.dirname(leaked_values.__file__)))
+    loaded = subprocess.run(
+        ["/usr/bin/python3", "-IS", "-c", program, source], check=True, capture_output=True, text=True
+    ).stdout.split()
+
+    expensive = {"json", "re", "typing", "enum", "hashlib", "urllib", "urllib.parse", "html", "base64", "zlib"}
+    assert "claudebox.report.leaked_values" in loaded
+    assert not expensive & set(loaded)

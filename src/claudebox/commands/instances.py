@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import stat
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from claudebox import console
 from claudebox.commands.log import human
-from claudebox.errors import ClaudeboxError
+from claudebox.errors import FAILED, ClaudeboxError
 from claudebox.facts.host import current_home
 from claudebox.files import read_small
+from claudebox.report import tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,11 +28,12 @@ class Entry:
     directory: str
     project: str
     size: int
+    complete: bool  # the size is all of it
     used: float
 
     @property
     def gone(self) -> bool:
-        """Tell whether the project no longer exists."""
+        """Return whether the project no longer exists."""
         return not os.path.isdir(self.project)
 
 
@@ -59,24 +59,27 @@ def _entries(state: str) -> Iterator[Entry]:
         manifest = os.path.join(directory, "project")
         project = read_small(manifest)
         if project is not None:
-            yield Entry(directory, os.fsdecode(project), _size(directory), os.lstat(manifest).st_mtime)
+            size, complete = _size(directory)
+            yield Entry(directory, os.fsdecode(project), size, complete, os.lstat(manifest).st_mtime)
 
 
-def _size(directory: str) -> int:
-    total = 0
-    for base, _, files in os.walk(directory):  # does not follow links
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(base, name)).st_blocks * 512
-            except OSError:
-                continue
-    return total
+def _size(directory: str) -> tuple[int, bool]:
+    """Return how much a directory takes, and whether that is all of it."""
+    unseen: list[tuple[str, str]] = []
+    return sum(status.st_blocks * 512 for _, status in tree.walk(directory, unseen)), not unseen
 
 
 def _list(entries: list[Entry], *, as_json: bool) -> int:
     if as_json:
         rows = [
-            {"project": e.project, "directory": e.directory, "bytes": e.size, "used": int(e.used), "gone": e.gone}
+            {
+                "project": e.project,
+                "directory": e.directory,
+                "bytes": e.size,
+                "complete": e.complete,
+                "used": int(e.used),
+                "gone": e.gone,
+            }
             for e in entries
         ]
         console.write([json.dumps(rows, indent=2)], descriptor=1)
@@ -90,7 +93,8 @@ def _list(entries: list[Entry], *, as_json: bool) -> int:
 def _line(entry: Entry) -> str:
     used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
     gone = console.paint("  (gone)", "yellow", descriptor=1) if entry.gone else ""
-    return f"{human(entry.size):>9}  {used}  {os.path.basename(entry.directory)}  {console.clean(entry.project)}{gone}"
+    size = ("" if entry.complete else "> ") + human(entry.size)
+    return f"{size:>9}  {used}  {os.path.basename(entry.directory)}  {console.clean(entry.project)}{gone}"
 
 
 def _prune(gone: list[Entry], *, asked: bool) -> int:
@@ -100,9 +104,12 @@ def _prune(gone: list[Entry], *, asked: bool) -> int:
     console.write((_line(entry) for entry in gone), descriptor=1)
     if not asked and not console.confirm(f"Remove the conversations of {len(gone)} projects? [y/N] ", default=False):
         return 130
+    failed = False
     for entry in gone:
-        if not stat.S_ISDIR(os.lstat(entry.directory).st_mode):
-            continue
-        shutil.rmtree(entry.directory)
-        console.write([f"removed {entry.directory}"], descriptor=1)
-    return 0
+        try:
+            tree.remove(*os.path.split(entry.directory))
+            console.write([f"removed {entry.directory}"], descriptor=1)
+        except OSError as error:
+            failed = True
+            console.warn(f"`{entry.directory}` could not be removed: {error.strerror or error}")
+    return FAILED if failed else 0

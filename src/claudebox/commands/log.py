@@ -1,4 +1,4 @@
-"""`--log`: what sessions decided about the network, as a table or as JSON lines, once or while it happens."""
+"""`--log`: what sessions decided about the network and what they changed, as a table or as JSON lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ Line = dict[str, Any]
 VERDICTS = ("allowed", "denied", "failed")
 _STYLES = {"allowed": "green", "denied": "red", "failed": "yellow"}
 _POLL = 200  # milliseconds
-_LONGEST = 1 << 16
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -35,10 +34,14 @@ class Wanted(Value):
     project: str  # the name of an instance; empty: of every project
     verdict: str = ""
     host: str = ""  # a part of its name
+    changes: bool = False  # every path that changed, and no decision
 
     def takes(self, line: Line) -> bool:
-        """Tell whether a line is wanted."""
-        if line.get("kind") != "decision":
+        """Return whether a line is wanted."""
+        kind = line.get("kind")
+        if kind == "changes" or self.changes:
+            return self.changes and kind != "decision"
+        if kind != "decision":
             return not self.verdict and not self.host
         return (not self.verdict or line.get("verdict") == self.verdict) and self.host in str(line.get("host", ""))
 
@@ -74,12 +77,14 @@ def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Wante
     for word in words:
         if word == "all":
             wanted = wanted.replace(project="")
+        elif word == "changes":
+            wanted = wanted.replace(changes=True)
         elif word in VERDICTS:
             wanted = wanted.replace(verdict=word)
         elif word.startswith("-") or not word.isprintable() or not word:
             raise ClaudeboxError(
                 f"`--log` does not know `{word}`",
-                hint="`--log [all] [allowed|denied|failed] [PART OF A HOST'S NAME]`, with `--follow` or `--json`",
+                hint="`--log [all] [changes|allowed|denied|failed] [PART OF A HOST'S NAME]`, `--follow`, `--json`",
             )
         else:
             wanted = wanted.replace(host=word.lower())
@@ -111,7 +116,7 @@ class LogReader:
         """Yield the lines that are complete by now; a damaged one is passed over."""
         while self._descriptor >= 0 and (piece := os.read(self._descriptor, 1 << 16)):
             *whole, self._rest = (self._rest + piece).split(b"\n")
-            if len(self._rest) > _LONGEST:
+            if len(self._rest) > session_log.LINE:
                 self._rest = b""
             for text in whole:
                 try:
@@ -181,12 +186,24 @@ def _as_table(line: Line) -> None:
             _out(f"{moment}  {console.paint('session', 'bold', descriptor=1)}  {console.shorten(what, 200)}")
         case "end":
             _out(f"{moment}  end, status {_number(line.get('status'))}")
+        case "changes":
+            _out_changes(line)
         case "full":
             _out(f"{moment}  the record is full: what came later is not in it")
         case "decision":
             _out(f"{moment}  {_row(line)}")
         case _:  # of a later version
             pass
+
+
+def _out_changes(line: Line) -> None:
+    """Print each path on a line of its own, whole and cleaned."""
+    what, directory, names = line.get("what"), line.get("in"), line.get("names")
+    where = f"{directory}/" if directory else ""
+    for name in names if isinstance(names, list) else ():
+        _out(console.clean(f"  {what}: {where}{name}"))
+    if what == "full":
+        _out("  the log is full: there are more changes than these")
 
 
 def _row(line: Line) -> str:

@@ -1,4 +1,4 @@
-"""The record of a session: one file in ~/.claudebox/log, opened before the start, ended after the end.
+"""The session log: one file in ~/.claudebox/log, opened before the start, ended after the end.
 
 The launcher writes how a session began and ended; the broker writes its decisions in between, to the same file, a line
 at a time. Names, numbers and verdicts only: never a value, a header, a body or the path of an address. Old records go
@@ -25,7 +25,7 @@ DIRECTORY = "log"
 SUFFIX = ".jsonl"
 MOST_FILES, MOST_BYTES = 256, 64 << 20
 _EVERY = 16  # records between two looks at their size
-_LINE = 65536
+LINE = 1 << 19  # the longest line
 
 
 class SessionLog:
@@ -47,16 +47,19 @@ class SessionLog:
             problem = error.strerror if isinstance(error, OSError) else str(error)
             console.warn(f"this session is not recorded in {state}/{DIRECTORY}: {problem}")
 
-    def write(self, kind: str, content: Mapping[str, Plain]) -> None:
-        """Write one line."""
+    def write(self, kind: str, content: Mapping[str, Plain]) -> int:
+        """Write one line, whole or not at all; return how long it is."""
         if self.descriptor < 0:
-            return
+            return 0
         line = render({"time": round(time.time(), 3), "kind": kind, **content}) + "\n"
+        if len(line) > LINE:  # no reader takes more, and half a line says nothing
+            line = render({"time": round(time.time(), 3), "kind": kind, "too_long": len(line)}) + "\n"
         try:
-            os.write(self.descriptor, line.encode("ascii")[:_LINE])
+            os.write(self.descriptor, line.encode("ascii"))
         except OSError as error:
-            console.warn(f"the record of this session ends here: {error.strerror}")
+            console.warn(f"the log of this session ends here: {error.strerror}")
             self.close()
+        return len(line)
 
     def close(self) -> None:
         """Stop writing."""

@@ -1,235 +1,289 @@
-"""After a session: what changed in the project that the host could execute, in bounded time (D11-D13, D17-D22, C17).
+"""After a session: everything that changed in the project, by kind, in bounded time (D11-D13, D17-D22, C17).
 
-The time at which an inode changed cannot be set by a program, so nothing needs to be remembered from before: whatever
-changed since the session began is looked at. A directory that did not change and has no directories in it is skipped
-at first; if time is left, files in such directories are looked at too, for those that were changed in their place.
+Each change is accounted for: created, changed, deleted, moved, made executable, turned into a link; and so is what
+could not be looked at. What is known from before comes from `listing`, what is there now from `sweep`.
 """
 
 from __future__ import annotations
 
 import os
-import stat
+import sys
 import time
 
-from claudebox.console import clean, shorten
-from claudebox.tables import project_paths
-from claudebox.tables.secret_patterns import file_looks_secret
+from claudebox import syscalls
+from claudebox.report import sweep, tree
+from claudebox.report.listing import known, since
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from claudebox.facts.model import Guarded
+    from claudebox.report.kinds import Kind
+    from claudebox.report.listing import Beginning
+    from claudebox.report.sweep import Listing, Sweep
 
-BUDGET = 0.2  # seconds
-_SLACK = 0.02  # the clock of a filesystem is a tick behind
-_SHOWN = 3  # of each kind, so that everything fits on a screen
-_MOST_CHANGED = 20000
-_CHECK_EVERY = 256  # files between two looks at the clock
-_HEAVY = frozenset((
-    "node_modules", ".venv", "venv", "target", "vendor", "__pycache__", ".cache", ".tox", ".mypy_cache", "dist",
-    "build",
-))  # fmt: skip
-_BARE = frozenset(("objects", "refs"))
-# In the git directory: what a later command of the person would go on with.
-_UNDER_WAY = (
-    ("rebase-merge/git-rebase-todo", "a rebase is under way: going on with it runs what is listed there"),
-    ("rebase-apply", "a rebase is under way"),
-    ("sequencer/todo", "a sequence of commits is under way"),
-    ("objects/info/alternates", "git borrows objects from there"),
-)
-_KINDS = (  # in the order of their danger
-    ("protected", "protected, and changed by something outside of the sandbox, or since it was opened"),
-    ("repository", "repositories that are new or changed: git of the host runs what they name, even from above"),
-    ("git", "left in the git directory"),
-    ("privilege", "files that run with somebody else's rights"),
-    ("socket", "sockets and pipes"),
-    ("link", "links that lead out of the project"),
-    ("secret", "files that are named like secrets"),
-    ("obeyed", "files that tools of the host obey"),
-    ("program", "programs and scripts"),
-)
+_OPENAT2 = 437
+# struct open_how: flags, mode, resolve. A link that leaves the tree on its way is not followed.
+_BENEATH = b"".join(part.to_bytes(8, sys.byteorder) for part in (os.O_PATH | os.O_CLOEXEC, 0, 0x08 | 0x02))
+# Told even where it may have been there before: in the first session of a project.
+_TOLD_ANYWAY = frozenset(("protected", "repository", "git", "privilege", "reported"))
+_BECAME = {"x": "now executable", "l": "now a link", "d": "now a directory"}
+
+
+class ChangedPath:
+    """Something that changed; plain, because there may be a hundred thousand of them."""
+
+    __slots__ = ("beside", "how", "kind", "path")
+
+    def __init__(self, kind: Kind, path: str, how: str, *, beside: bool = True) -> None:
+        self.kind = kind
+        self.path = path  # below the project, or absolute
+        self.how = how  # new, changed, deleted, moved, ...; empty if it is not known which
+        self.beside = beside  # what it lies in was there before
 
 
 class Report(Value):
-    """What was found, by kind."""
+    """Everything that is known about what changed."""
 
-    found: dict[str, set[str]]
-    complete: bool
-    changed: tuple[str, ...] = ()  # every file that changed, for those who look into them
+    changes: tuple[ChangedPath, ...] = ()
+    harmless: dict[str, list[str]] = {}  # noqa: RUF012 - never changed; directory -> names
+    unseen: tuple[tuple[str, str], ...] = ()  # path and why it was not looked at
+    unlisted: tuple[str, ...] = ()  # directories of which nobody knows what they held before
+    unsure: tuple[str, ...] = ()  # what stands in those, and may have been there
+    files: tuple[str, ...] = ()  # every file that is new or changed, by its whole path
+    clock_set_back: float = 0.0
+    listing: Listing = {}  # noqa: RUF012 - never changed
 
-    def lines(self) -> Iterator[str]:
-        """Yield one screen, cleaned; nothing if there is nothing to say."""
-        if any(self.found.values()):
-            yield "claudebox: changed during the session; look at it before tools of the host use it:"
-        for kind, meaning in _KINDS:
-            rows = sorted(self.found.get(kind, ()))
-            if rows:
-                more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-                shown = [f"    {shorten(row, 100)}" for row in rows[:_SHOWN]]
-                yield f"  {meaning}:"
-                yield from shown[:-1]
-                yield shown[-1] + more
-        if not self.complete:
-            yield "claudebox: the project is too large to look at every file: there may be more changes"
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing changed and everything was looked at."""
+        return not (self.changes or self.harmless or self.unseen or self.unlisted or self.clock_set_back)
 
 
-class Sweep:
-    """One look at a project."""
+class Places(Value):
+    """Where to look."""
 
-    def __init__(self, workdir: str, started: float, *, budget: float = BUDGET) -> None:
-        self._workdir = workdir.rstrip("/")
-        self._since = started - _SLACK
-        self._deadline = time.monotonic() + budget
-        self._names = {path: why for path, why in project_paths.REPORTED if "/" not in path}
-        self._found: dict[str, set[str]] = {kind: set() for kind, _ in _KINDS}
-        self._standing: frozenset[str] = frozenset()
-        self._files_changed: list[str] = []
+    workdir: str
+    git_dir: str = ""  # of the project itself, if the sandbox can write to it
+    elsewhere: tuple[str, ...] = ()  # parts of git directories outside of the project that it can write to
+    guarded: tuple[Guarded, ...] = ()
+    stubs: frozenset[str] = frozenset()  # of this session
+    standing: frozenset[str] = frozenset()  # stubs of sessions that are still alive
 
-    def run(self, guarded: Iterable[Guarded], git_dir: str, standing: frozenset[str]) -> Report:
-        """Look, until everything was seen or the time is up; `standing` are stand-ins of other sessions."""
-        self._standing = standing
-        for row in guarded:
-            self._protected(row)
-        for path, why in project_paths.REPORTED:
-            if "/" in path and self._changed(f"{self._workdir}/{path}"):
-                self._add("obeyed", f"{self._workdir}/{path}", why)
-        for part, why in _UNDER_WAY if git_dir else ():
-            if self._changed(f"{git_dir}/{part}"):
-                self._add("git", f"{git_dir}/{part}", why)
-        later, complete = self._walk(git_dir)
-        if complete:
-            complete = all(self._files(directory) for directory in later)
-        return Report(self._found, complete, tuple(self._files_changed))
 
-    def _add(self, kind: str, path: str, why: str = "") -> None:
-        shown = path[len(self._workdir) + 1 :] if path.startswith(f"{self._workdir}/") else path
-        self._found[kind].add(f"{clean(shown)}: {why}" if why else clean(shown))
+def look(places: Places, beginning: Beginning, *, budget: float = sweep.BUDGET) -> Report:
+    """Look at everything, until the time is up."""
+    deadline = time.monotonic() + budget
+    moment, back = since(beginning)
+    workdir = places.workdir.rstrip("/")
+    before = known(beginning)
+    for row in places.guarded:  # known by identity since the start
+        for path, identity in (*row.parents, (row.path, row.identity)):
+            if identity is not None and path.startswith(f"{workdir}/"):
+                before.setdefault(path[len(workdir) + 1 :], (identity[1], None))
+    found = sweep.Sweep(workdir or "/", moment, before, deadline).run()
+    account = _Account(places, found, before)
+    changes = list(account.changes())
+    files = [f"{workdir}/{path}" for path, mode, _ in found.changed if mode & tree.KIND == tree.IS_FILE]
+    unseen = list(found.unseen)
+    for root in places.elsewhere:
+        other = sweep.Sweep(root, moment, {}, deadline).run()
+        changes += account.elsewhere(root, other)
+        files += (f"{root}/{path}" for path, mode, new in other.changed if new and mode & tree.KIND == tree.IS_FILE)
+        unseen += ((f"{root}/{path}".rstrip("/"), why) for path, why in other.unseen)
+    return Report(
+        tuple(changes), account.harmless, tuple(unseen), account.unlisted, tuple(account.unsure), tuple(files), back,
+        account.listing(),
+    )  # fmt: skip
 
-    def _changed(self, path: str) -> bool:
-        try:
-            return os.lstat(path).st_ctime >= self._since
-        except OSError:
-            return False
 
-    def _protected(self, row: Guarded) -> None:
-        if row.kind == "whole" or row.path in self._standing:
-            return
-        try:
-            status = os.lstat(row.path)
-        except OSError:
-            if row.kind == "present":
-                self._add("protected", row.path, f"is gone; {row.reason}")
-            return
-        directory = stat.S_ISDIR(status.st_mode)
-        replaced = row.identity is not None and (status.st_dev, status.st_ino) != row.identity
-        # A directory also changes when something harmless in it does: the names in it tell more.
-        changed = status.st_ctime >= self._since
-        if row.kind == "missing" or replaced or (changed and (row.kind == "link" or not directory)):
-            self._add("protected", row.path, row.reason)
-        elif directory and row.kind == "present":
-            self._protected_names(row)
+class _Account:
+    """Tells what became of each entry."""
 
-    def _protected_names(self, row: Guarded) -> None:
-        try:
-            with os.scandir(row.path) as entries:
-                for _, entry in zip(range(_CHECK_EVERY), entries, strict=False):
-                    if entry.stat(follow_symlinks=False).st_ctime >= self._since:
-                        self._add("protected", entry.path, row.reason)
-        except OSError:
-            return
+    def __init__(self, places: Places, found: Sweep, before: Listing) -> None:
+        self._places, self._found, self._before = places, found, before
+        self._workdir = places.workdir.rstrip("/")
+        self._own = self._relative(places.git_dir) if places.git_dir else None
+        self._guarded = {self._relative(row.path): row for row in places.guarded if row.kind != "whole"}
+        self._standing = {self._relative(path) for path in places.standing}
+        self._stubs = {self._relative(path) for path in places.stubs}
+        self._names: dict[str, dict[str, str] | None] = {}
+        self._repositories: dict[str, tuple[str, bool] | None] = {}
+        self._new = self._new_directories()
+        self.unsure: list[str] = []
+        self.harmless: dict[str, list[str]] = {}
+        self.unlisted = tuple(path for path in found.unlisted if self._may_have_lost(path))
 
-    def _walk(self, git_dir: str) -> tuple[list[str], bool]:
-        """Look at every directory that changed; return those that did not, and whether time sufficed."""
-        waiting = [self._workdir or "/"]
-        heavy: list[str] = []  # last, because a person's own files are elsewhere
-        later: list[str] = []
-        while waiting or heavy:
-            if time.monotonic() > self._deadline:
-                return later, False
-            directory = waiting.pop() if waiting else heavy.pop()
-            try:
-                status = os.lstat(directory)
-                changed = status.st_ctime >= self._since
-                if not changed:
-                    later.append(directory)
-                    if status.st_nlink == 2:  # no directories in it, on filesystems that count them
-                        continue
-                names: set[str] = set()
-                with os.scandir(directory) as entries:
-                    for entry in entries:
-                        name = entry.name
-                        if name == ".git":
-                            if entry.path != git_dir and entry.path not in self._standing:
-                                self._nested(entry.path)
-                        elif entry.is_dir(follow_symlinks=False):
-                            names.add(name)
-                            (heavy if name in _HEAVY else waiting).append(entry.path)
-                        elif changed or name in self._names:
-                            self._file(entry)
-                            names.add(name)
-                if names >= _BARE and (changed or self._changed(f"{directory}/config")):
-                    self._bare(directory)
-            except OSError:
+    def _relative(self, path: str) -> str:
+        return path[len(self._workdir) + 1 :] if path.startswith(f"{self._workdir}/") else path
+
+    def _new_directories(self) -> set[str]:
+        """Return the directories that are certainly new at their path."""
+        new: set[str] = set()
+        rows = (path for path, mode, _ in self._found.changed if mode & tree.KIND == tree.IS_DIRECTORY)
+        for path in sorted(rows, key=lambda path: path.count("/")):
+            old, now = self._before.get(path), self._found.listing.get(path)
+            replaced = old is not None and now is not None and old[0] != now[0]
+            if path.rpartition("/")[0] in new or self._was(path) not in ("d", None) or replaced:
+                new.add(path)
+        return new
+
+    def _may_have_lost(self, path: str) -> bool:
+        """Return whether a directory may have lost something that nobody can name: not if there was none before."""
+        is_new = path in self._new and (self._was(path) != "d" or path.rpartition("/")[0] in self._new)
+        return not is_new and not self._in_own(path)
+
+    def _was(self, path: str) -> str | None:
+        """Return what a path was before: a letter, `f` for a plain file, empty for nothing, None if nobody knows."""
+        parent, _, name = path.rpartition("/")
+        if parent not in self._names:
+            names = self._before.get(parent, (0, None))[1]
+            pairs = (entry.partition("/") for entry in names or ())
+            self._names[parent] = None if names is None else {bare: letter or "f" for bare, _, letter in pairs}
+        table = self._names[parent]
+        return None if table is None else table.get(name, "")
+
+    def changes(self) -> Iterator[ChangedPath]:
+        """Yield everything that changed in the project; what is harmless is only counted."""
+        for path, mode, own in self._found.changed:
+            parent = path.rpartition("/")[0]
+            if path in self._standing:
                 continue
-        return later, True
+            moved = parent in self._new
+            is_directory = mode & tree.KIND == tree.IS_DIRECTORY
+            if is_directory and path not in self._new and (path in self._before or self._was(path) is not None):
+                continue  # it was there, and what changed in it is told
+            sure = path in self._new if is_directory else own or moved
+            kind = self._kind(path, mode)
+            if not sure and kind.name not in _TOLD_ANYWAY:
+                self.unsure.append(path)
+            elif kind.name == "harmless":
+                self.harmless.setdefault(parent, []).append(path[len(parent) + 1 if parent else 0 :])
+            else:
+                yield ChangedPath(kind, path, self._how(path, mode, own=own, moved=moved), beside=not moved)
+        for path, letter in self._found.gone:
+            if path not in self._standing and path not in self._stubs:
+                yield ChangedPath(_deleted(), path + ("/" if letter == "d" else ""), "deleted")
 
-    def _files(self, directory: str) -> bool:
-        """Look at files in a directory that itself did not change; return whether time sufficed."""
-        if time.monotonic() > self._deadline:
-            return False
+    def _how(self, path: str, mode: int, *, own: bool, moved: bool) -> str:
+        was, now = self._was(path), sweep.coded("", mode)[1:] or "f"
+        if moved:
+            return "new" if own else "moved"
+        if was is None:
+            return "" if own else "in a directory that was changed or moved"
+        if not was:
+            return "new"
+        return "changed" if was == now else _BECAME.get(now, "changed in kind")
+
+    def _kind(self, path: str, mode: int) -> Kind:
+        from claudebox.report import kinds  # noqa: PLC0415 - only where something changed
+
+        row = self._protected(path)
+        if row is not None:
+            return kinds.Kind("protected", self._relative(row.path), row.reason)
+        parent, _, name = path.rpartition("/")
+        if name.lower() == ".git" and path != self._own:
+            return kinds.Kind("repository", path)
+        found = self._repository(path if name.lower() == ".git" else parent)
+        if found is not None:
+            git_dir, named = found
+            rest = path[len(git_dir) + 1 if git_dir else 0 :]
+            if named:
+                return kinds.classify_in_git(git_dir, rest, mode, own=git_dir == self._own)
+            if kinds.makes_repository(rest):
+                return kinds.Kind("repository", git_dir or ".", "has the shape of a git directory")
+        return kinds.classify(path, mode, self._leads_out)
+
+    def _protected(self, path: str) -> Guarded | None:
+        while path:
+            row = self._guarded.get(path)
+            if row is not None:
+                return row
+            path = path.rpartition("/")[0]
+        return None
+
+    def _in_own(self, path: str) -> bool:
+        return self._own is not None and (path == self._own or path.startswith(f"{self._own}/"))
+
+    def _repository(self, directory: str) -> tuple[str, bool] | None:
+        """Return the git directory that a directory is or lies in, and whether its name says so or only its shape."""
+        waiting = []
+        while directory not in self._repositories:
+            waiting.append(directory)
+            if not directory:
+                break
+            directory = directory.rpartition("/")[0]
+        found = self._repositories.get(directory)
+        for path in reversed(waiting):
+            if found is None and path.rpartition("/")[2].lower() == ".git":
+                found = (path, True)
+            elif found is None and self._has_shape(path):
+                found = (path, False)
+            self._repositories[path] = found
+        return found
+
+    def _has_shape(self, directory: str) -> bool:
+        """Return whether git would take a directory for a repository: `HEAD` with `commondir`, `objects` and `refs`."""
+        names = {name.partition("/")[0].lower() for name in self._found.listing.get(directory, (0, ()))[1] or ()}
+        return "head" in names and ("commondir" in names or names >= {"objects", "refs"})
+
+    def _leads_out(self, path: str) -> str:
+        """Return where a link leads if that is not within the project."""
         try:
-            with os.scandir(directory) as entries:
-                for number, entry in enumerate(entries, 1):
-                    if not entry.is_dir(follow_symlinks=False):
-                        self._file(entry)
-                    if number % _CHECK_EVERY == 0 and time.monotonic() > self._deadline:
-                        return False
-        except OSError:
-            pass
-        return True
-
-    def _file(self, entry: os.DirEntry[str]) -> None:
+            target = os.readlink(f"{self._workdir}/{path}")
+        except OSError as error:
+            return error.strerror or str(error)
+        within = target.startswith(f"{self._workdir}/")
+        start = target[len(self._workdir) + 1 :] if within else path
         try:
-            self._look(entry, entry.stat(follow_symlinks=False))
-        except OSError:  # it has gone meanwhile
-            return
-
-    def _look(self, entry: os.DirEntry[str], status: os.stat_result) -> None:
-        if status.st_ctime < self._since or entry.path in self._standing:
-            return
-        mode = status.st_mode
-        if stat.S_ISREG(mode) and len(self._files_changed) < _MOST_CHANGED:
-            self._files_changed.append(entry.path)
-        if stat.S_ISLNK(mode):
-            target = os.path.normpath(os.path.join(os.path.dirname(entry.path), os.readlink(entry.path)))
-            if not f"{target}/".startswith(f"{self._workdir}/"):
-                self._add("link", entry.path, f"leads to {target}")
-        elif not stat.S_ISREG(mode):
-            self._add("socket", entry.path)
-        elif mode & (stat.S_ISUID | stat.S_ISGID):
-            self._add("privilege", entry.path)
-        elif file_looks_secret(entry.name) and entry.name not in self._names:
-            self._add("secret", entry.path)
-        elif entry.name in self._names:
-            self._add("obeyed", entry.path, self._names[entry.name])
-        elif any(entry.path.startswith(f"{self._workdir}/{tree}/") for tree, _ in project_paths.REPORTED_TREES):
-            self._add("obeyed", entry.path, next(w for t, w in project_paths.REPORTED_TREES if f"/{t}/" in entry.path))
-        elif mode & 0o111 and not entry.name.endswith(".sample"):
-            self._add("program", entry.path)
-
-    def _nested(self, path: str) -> None:
-        parts = ("", "/config", "/hooks", "/commondir", "/config.worktree")
-        if any(self._changed(f"{path}{part}") for part in parts) or self._changed_within(f"{path}/hooks"):
-            self._add("repository", path)
-
-    def _changed_within(self, directory: str) -> bool:
+            top = os.open(self._workdir or "/", tree.DIRECTORY)
+        except OSError as error:
+            return error.strerror or str(error)
         try:
-            return any(self._changed(f"{directory}/{name}") for name in os.listdir(directory)[:_CHECK_EVERY])
-        except OSError:
-            return False
+            encoded = os.fsencode(start) + b"\0"
+            descriptor = syscalls.call("syscall", _OPENAT2, top, encoded, _BENEATH, len(_BENEATH))
+            if descriptor >= 0:
+                os.close(descriptor)
+                return ""
+        finally:
+            os.close(top)
+        return target
 
-    def _bare(self, directory: str) -> None:
-        if os.path.lexists(f"{directory}/HEAD") and not directory.endswith("/.git"):
-            self._add("repository", directory, "has the shape of a bare repository")
+    def elsewhere(self, root: str, found: Sweep) -> Iterator[ChangedPath]:
+        """Yield what changed in a part of a git directory that lies outside of the project."""
+        from claudebox.report import kinds  # noqa: PLC0415 - only for worktrees and submodules
+
+        base, inner = root, ""
+        if os.path.basename(root) in ("objects", "refs", "logs"):
+            base, inner = os.path.split(root)
+        for path, mode, own in found.changed:
+            whole = f"{root}/{path}"
+            if whole in self._standing or not own:
+                continue
+            row = self._protected(whole)
+            if row is not None and mode & tree.KIND != tree.IS_DIRECTORY:
+                yield ChangedPath(kinds.Kind("protected", row.path, row.reason), whole, "")
+                continue
+            kind = kinds.classify_in_git(base, f"{inner}/{path}" if inner else path, mode, own=True)
+            if kind.name == "harmless":
+                self.harmless.setdefault(os.path.dirname(whole), []).append(os.path.basename(path))
+            else:
+                yield ChangedPath(kind, whole, "")
+
+    def listing(self) -> Listing:
+        """Return what is there now, without the stubs of sessions that are still alive."""
+        kept = dict(self._found.listing)
+        for path in self._standing:
+            parent, _, name = path.rpartition("/")
+            inode, names = kept.get(parent, (0, None))
+            if names is not None:
+                kept[parent] = (inode, tuple(row for row in names if row.partition("/")[0] != name))
+        return kept
+
+
+def _deleted() -> Kind:
+    from claudebox.report import kinds  # noqa: PLC0415 - only where something was deleted
+
+    return kinds.Kind("deleted")

@@ -1,42 +1,45 @@
-"""The tripwire: whether values that were kept out stand in what a session has left behind.
+"""Whether values that were withheld stand in what a session has left behind.
 
-Looked at are conversations and state of the project, files of the project that changed, and new objects of git. What
-is found is named by file and line, never by its value. Bounded in time and size, and off the way of every launch.
+Looked at are conversations and state of the project, and every file that changed, objects of git among them. What is
+found is named by file and line, never by its value. Bounded in time and size, and whatever was not searched is named.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
 import os
 import stat
 import time
-import zlib
-from typing import TYPE_CHECKING, NamedTuple
 
+from claudebox import syscalls
 from claudebox.console import shorten
 from claudebox.files import read_small
-from claudebox.report.fingerprints import Fingerprints
+from claudebox.report import tree
+from claudebox.report.forms import find_forms
 from claudebox.tables import agent
 from claudebox.tables.secret_patterns import looks_secret
+from claudebox.values import Value
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.facts.host import Host
     from claudebox.plan.model import Plan
 
+    Form = tuple[bytes, str, bool]
+    Unseen = list[tuple[str, str]]
+
 BUDGET = 3.0  # seconds
 _MOST_BYTES = 256 << 20
 _PIECE = 1 << 20
 _LARGEST_OBJECT = 16 << 20
-_SLACK = 0.05  # clocks of filesystems are coarse
+_MOST_HITS = 8  # of one form in one piece of a file
 _SHOWN = 10
-_PATH = 300  # its end tells most
+_PATH = 300
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
-class Hit(NamedTuple):
+class Hit(Value):
     """A value of this name stands there."""
 
     name: str
@@ -45,27 +48,31 @@ class Hit(NamedTuple):
     encoded: bool
 
 
-class Result(NamedTuple):
-    """What was found, and whether everything was looked at."""
+class Result(Value):
+    """What was found, and what was not searched, with the reason."""
 
-    hits: list[Hit]
-    complete: bool
+    hits: tuple[Hit, ...]
+    unsearched: tuple[tuple[str, str], ...] = ()
 
 
-def run(plan: Plan, host: Host, changed: tuple[str, ...], started: float) -> Result:
-    """Look for everything that was kept out in everything that was left behind."""
+def run(plan: Plan, host: Host, changed: Iterable[str], since: float) -> Result:
+    """Look for everything that was withheld in everything that was left behind."""
     deadline = time.monotonic() + BUDGET
     instance = host.instance
-    directories = [instance.claude, *(f"{instance.directory}/{path}" for path in plan.kept)]
-    if host.repository is not None and host.repository.git_dir:
-        directories.append(host.repository.git_dir)
-    marks = Fingerprints(values(plan, host))
-    files = itertools.chain(left_behind(directories, started, deadline), changed)
-    return search(marks, files, deadline)
+    unseen: Unseen = []
+    state = (instance.claude, *(f"{instance.directory}/{path}" for path in plan.kept))
+
+    def files() -> Iterator[str]:
+        for directory in state:
+            yield from left_behind(directory, since, unseen, deadline)
+        yield from changed
+
+    found = search(find_forms(values(plan, host)), files(), deadline)
+    return found.replace(unsearched=(*unseen, *found.unsearched))
 
 
 def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
-    """Yield name and value of everything that was kept out and looks secret."""
+    """Yield name and value of everything that was withheld and looks secret."""
     inside = {row.value for row in plan.variables}
     for name, value in host.environ.items():
         if value not in inside and looks_secret(name, value):
@@ -77,102 +84,131 @@ def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
 
 
 def _tokens(path: str) -> Iterator[tuple[str, str]]:
-    try:
-        document = json.loads(read_small(path, limit=1 << 20) or b"{}")
-        tokens = document.get(agent.TOKENS, {})
-        for key, name in (("accessToken", "access token of the login"), ("refreshToken", "refresh token of the login")):
-            if isinstance(tokens.get(key), str):
-                yield name, tokens[key]
-    except (ValueError, AttributeError, RecursionError):  # a file that somebody else wrote
-        return
+    document = syscalls.parse_json(read_small(path, limit=1 << 20) or b"{}")
+    tokens = document.get(agent.TOKENS) if isinstance(document, dict) else None
+    for key, name in (("accessToken", "access token of the login"), ("refreshToken", "refresh token of the login")):
+        value = tokens.get(key) if isinstance(tokens, dict) else None
+        if isinstance(value, str):
+            yield name, value
 
 
-def search(marks: Fingerprints, files: Iterable[str], deadline: float) -> Result:
+def left_behind(directory: str, since: float, unseen: Unseen, deadline: float) -> Iterator[str]:
+    """Yield the files below a directory that changed since then."""
+    for path, status in tree.walk(directory, unseen, deadline):
+        if status.st_mode & tree.KIND == tree.IS_FILE and status.st_ctime >= since:
+            yield path
+
+
+def search(forms: list[Form], files: Iterable[str], deadline: float) -> Result:
     """Look into files."""
     left = _MOST_BYTES
     hits: dict[tuple[str, str, int], Hit] = {}
-    for path in dict.fromkeys(files):
+    unsearched: Unseen = []
+    seen: set[str] = set()
+    for path in files:
+        if path in seen:
+            continue
+        seen.add(path)
         if time.monotonic() > deadline or left <= 0:
-            return Result(list(hits.values()), complete=False)
+            unsearched.append((path, tree.OUT_OF_TIME))
+            continue
         try:
             descriptor = os.open(path, _READ)
-        except OSError:
+        except FileNotFoundError:  # another session is at work
+            continue
+        except OSError as error:
+            unsearched.append((path, error.strerror or str(error)))
             continue
         try:
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                for hit, size in _look(marks, descriptor, path, deadline):
-                    left -= size
-                    if hit is not None:
-                        hits.setdefault((hit.name, hit.path, hit.line), hit)
-        except OSError:
-            continue
+                look = _Look(forms, path, deadline, left)
+                for hit in look.into(descriptor):
+                    hits.setdefault((hit.name, hit.path, hit.line), hit)
+                left -= look.done
+                unsearched += look.unsearched
+        except OSError as error:
+            unsearched.append((path, error.strerror or str(error)))
         finally:
             os.close(descriptor)
-    return Result(list(hits.values()), complete=True)
+    return Result(tuple(hits.values()), tuple(unsearched))
 
 
-def _look(marks: Fingerprints, descriptor: int, path: str, deadline: float) -> Iterator[tuple[Hit | None, int]]:
-    """Yield hits in one file, and how much was read."""
-    if "/objects/" in path:
-        yield from _look_into_object(marks, descriptor, path)
-        return
-    held, line, done = b"", 1, 0
-    while piece := os.read(descriptor, _PIECE):
-        yield None, len(piece)
-        data = held + piece
-        for match in marks.search(data):
+class _Look:
+    """One look into one file."""
+
+    def __init__(self, forms: list[Form], path: str, deadline: float, most: int) -> None:
+        self._forms, self._path, self._deadline, self._most = forms, path, deadline, most
+        self._longest = max((len(form) for form, _, _ in forms), default=0)
+        self.done = 0
+        self.unsearched: Unseen = []
+
+    def into(self, descriptor: int) -> Iterator[Hit]:
+        """Yield what stands there."""
+        held, line = b"", 1
+        while piece := os.read(descriptor, _PIECE):
+            if not self.done and _is_deflated(piece):
+                yield from self._inflated(piece)
+            self.done += len(piece)
+            data = held + piece
             binary = b"\0" in data[: _PIECE >> 10]
-            where = 0 if binary else line + data.count(b"\n", 0, match.position)
-            yield Hit(match.name, path, where, match.encoded), 0
-        keep = min(len(data), marks.longest)
-        line += data.count(b"\n", 0, len(data) - keep)
-        held = data[len(data) - keep :]
-        done += len(piece)
-        if time.monotonic() > deadline or done > _MOST_BYTES:
-            return
-
-
-def _look_into_object(marks: Fingerprints, descriptor: int, path: str) -> Iterator[tuple[Hit | None, int]]:
-    """Look into an object of git: a commit keeps what was deleted again."""
-    packed = os.read(descriptor, _LARGEST_OBJECT)
-    yield None, len(packed)
-    try:
-        data = zlib.decompressobj().decompress(packed, _LARGEST_OBJECT)
-    except zlib.error:
-        data = packed
-    for match in marks.search(data):
-        yield Hit(match.name, path, 0, match.encoded), 0
-
-
-def left_behind(directories: Iterable[str], since: float, deadline: float) -> Iterator[str]:
-    """Yield the files in these directories that changed since then; no link is followed."""
-    for directory in directories:
-        for base, inner, names in os.walk(directory):
-            if base.endswith("/objects") and "pack" in inner:
-                inner.remove("pack")  # compressed several times over
-            if time.monotonic() > deadline:
+            for position, name, encoded in self._matches(data):
+                yield Hit(name, self._path, 0 if binary else line + data.count(b"\n", 0, position), encoded)
+            keep = min(len(data), self._longest)
+            line += data.count(b"\n", 0, len(data) - keep)
+            held = data[len(data) - keep :]
+            if time.monotonic() > self._deadline or self.done > self._most:
+                self.unsearched.append((self._path, tree.OUT_OF_TIME))
                 return
-            for name in names:
-                path = os.path.join(base, name)
-                try:
-                    status = os.lstat(path)
-                except OSError:
-                    continue
-                if stat.S_ISREG(status.st_mode) and status.st_ctime >= since - _SLACK:
-                    yield path
+
+    def _matches(self, data: bytes) -> Iterator[tuple[int, str, bool]]:
+        for form, name, encoded in self._forms:
+            at = -1
+            for _ in range(_MOST_HITS):
+                at = data.find(form, at + 1)
+                if at < 0:
+                    break
+                yield at, name, encoded
+
+    def _inflated(self, piece: bytes) -> Iterator[Hit]:
+        """Look into an object of git: a commit keeps what was deleted again."""
+        import zlib  # noqa: PLC0415 - only where there is one
+
+        inflater = zlib.decompressobj()
+        try:
+            data = inflater.decompress(piece, _LARGEST_OBJECT)
+        except zlib.error:  # it only began like one
+            return
+        if inflater.unconsumed_tail or not inflater.eof:
+            self.unsearched.append((self._path, "too large to be decompressed"))
+        for _, name, encoded in self._matches(data):
+            yield Hit(name, self._path, 0, encoded)
+
+
+def _is_deflated(piece: bytes) -> bool:
+    """Return whether a file begins as zlib begins; git writes 0x78."""
+    return piece[:1] == b"\x78" and len(piece) > 1 and not int.from_bytes(piece[:2], "big") % 31
 
 
 def lines(result: Result, workdir: str) -> Iterator[str]:
-    """Yield what to say; nothing if nothing was found and everything looked at."""
+    """Yield what to say; nothing if nothing was found and everything was searched."""
+    if result.unsearched:
+        path, why = result.unsearched[0]
+        more = f" and {len(result.unsearched) - 1} more" if len(result.unsearched) > 1 else ""
+        yield (
+            "claudebox: not everything that the session wrote could be searched for secrets: "
+            f"{shorten(_relative(path, workdir), _PATH)} ({shorten(why, 80)}){more}"
+        )
     if result.hits:
-        yield "claudebox: values that were kept out of the sandbox stand in files that it has written:"
+        yield "claudebox: withheld secrets were found in files written by this session:"
     for hit in result.hits[:_SHOWN]:
-        path = hit.path[len(workdir) + 1 :] if hit.path.startswith(f"{workdir}/") else hit.path
-        where = f"{shorten(path, _PATH)}:{hit.line}" if hit.line else shorten(path, _PATH)
+        path = shorten(_relative(hit.path, workdir), _PATH)
+        where = f"{path}:{hit.line}" if hit.line else path
         yield f"    {shorten(hit.name, 60)} in {where}{', encoded' if hit.encoded else ''}"
     if len(result.hits) > _SHOWN:
         yield f"    and {len(result.hits) - _SHOWN} more"
     if result.hits:
-        yield "  Find out how it got there, and have it replaced where it was issued."
-    if not result.complete:
-        yield "claudebox: not all that was written could be searched for secrets in time"
+        yield "  Find the source and rotate the secret."
+
+
+def _relative(path: str, workdir: str) -> str:
+    return path[len(workdir) + 1 :] if path.startswith(f"{workdir}/") else path

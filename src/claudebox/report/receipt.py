@@ -1,6 +1,6 @@
 """The receipt: on one screen, what a session was given, what it was denied, whom it reached and what it left behind.
 
-Another rendering of the record in ~/.claudebox/log, so it can say nothing that was not written down.
+Another rendering of the session log in ~/.claudebox/log, so it can say nothing that was not written down.
 """
 
 from __future__ import annotations
@@ -97,15 +97,18 @@ def _hosts(label: str, rows: list[Line], start: Line) -> Iterator[str]:
 
 
 def _changed(end: Line) -> str:
-    changed = end.get("changed", {})
-    if not changed:
-        return "nothing that tools of the host would execute or obey"
-    return ", ".join(f"{shorten(kind, 20)} {count}" for kind, count in changed.items())
+    """Return how much changed; what was not looked at comes first."""
+    words = [f"{shorten(kind, 20)} {count}" for kind, count in end.get("changed", {}).items()]
+    missed = [f"{end['unseen']} places could not be looked at"] if end.get("unseen") else []
+    missed += [f"{shorten(name, 60)} failed" for name in end.get("failed", ())]
+    if missed:
+        return ", ".join((paint(", ".join(missed), "red"), *words))
+    return ", ".join(words) or "nothing"
 
 
 def _found(found: Iterable[Line]) -> str:
     names = sorted({row["name"] for row in found})
-    return paint(_some(names, "", _NAMES), "red") if names else "none of the values that were kept out was found"
+    return paint(_some(names, "", _NAMES), "red") if names else "no withheld value was found"
 
 
 def _some(words: list[str], nothing: str, most: int, count: int = 0) -> str:

@@ -1,6 +1,6 @@
-"""The record of a session from its start to its end, and what is told at the end.
+"""A session from its start to its end: what is written to its log, and what is said at the end.
 
-Everything dear is imported after the program inside has ended, and only if there is something to do with it.
+Expensive imports wait until the payload has ended, and until there is something to do with them.
 """
 
 from __future__ import annotations
@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 import time
 
-from claudebox import console
+from claudebox import console, state
 from claudebox.launch.session_log import DIRECTORY, SessionLog
+from claudebox.report import changes, listing
 from claudebox.tables.secret_patterns import looks_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
     from claudebox.launch.session_log import Plain
@@ -21,7 +25,9 @@ if TYPE_CHECKING:
     from claudebox.report.changes import Report
     from claudebox.report.leaked_values import Result
 
-_MOST_NAMES, _MOST_PATHS, _LONGEST = 128, 64, 300
+    T = TypeVar("T")
+
+_MOST_NAMES, _LONGEST = 64, 200
 
 
 class Aftermath:
@@ -31,6 +37,8 @@ class Aftermath:
         """Write down how it begins."""
         self._plan, self._policy, self._host = plan, policy, host
         self._started = time.time()
+        self._failed: list[str] = []
+        self._beginning = listing.begin(host.workdir.real, host.instance.directory)
         self.record = SessionLog(host.instance.state, host.instance.name)
         self._start: dict[str, Plain] = {
             "program": policy.program,
@@ -54,59 +62,110 @@ class Aftermath:
         return self._started
 
     def conclude(self, status: int, receipt: str) -> None:
-        """Look at what was left behind, write down how it ended, and tell the person; the status stays what it is."""
-        try:
-            self._conclude(status, receipt)
-        except OSError as error:
-            console.warn(f"what the session has left behind could not be looked at: {error.strerror or error}")
+        """Look at what was left behind, write down how it ended, and say so; the status stays what it is.
 
-    def _conclude(self, status: int, receipt: str) -> None:
-        report = self._sweep()
-        found = self._search(report) if self._has_values() else None
-        end: dict[str, Plain] = {
+        Each part stands for itself: one that fails is named, and the others go on.
+        """
+        report = self._part("looking for changes", self._look)
+        found = self._part("searching for withheld secrets", lambda: self._search(report))
+        end = self._end(status, report, found)
+        name = self._part("writing the session log", lambda: self._write(end, report)) or ""
+        if receipt == "always" or (receipt == "auto" and self._policy.program != "exec" and os.isatty(2)):
+            self._part("printing the receipt", lambda: self._print_receipt(name, end))
+        if report is not None:
+            self._part("printing what changed", lambda: self._print_changes(report))
+        if found is not None:
+            self._part("printing what was found", lambda: self._print_found(found))
+        if report is not None:
+            self._part("keeping the list of files", lambda: self._keep(report))
+
+    def _part(self, name: str, action: Callable[[], T]) -> T | None:
+        try:
+            return action()
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it was, the rest of the end goes on
+            self._failed.append(name)
+            problem = error.strerror if isinstance(error, OSError) else ""
+            console.warn(f"the end of this session is not complete: {name} failed: {problem or type(error).__name__}")
+            return None
+
+    def _end(self, status: int, report: Report | None, found: Result | None) -> dict[str, Plain]:
+        counts: dict[str, int] = {}
+        for change in report.changes if report is not None else ():
+            counts[change.kind.name] = counts.get(change.kind.name, 0) + 1
+        if report is not None and report.harmless:
+            counts["harmless"] = sum(map(len, report.harmless.values()))
+        hits = found.hits if found is not None else ()
+        return {
             "status": status,
             "seconds": round(time.time() - self._started, 1),
-            "changed": {kind: len(rows) for kind, rows in report.found.items() if rows},
-            "changed_paths": tuple(sorted(row[:_LONGEST] for rows in report.found.values() for row in rows))[
-                :_MOST_PATHS
-            ],
+            "changed": counts,
+            "unseen": len(report.unseen) if report is not None else 0,
             "searched": found is not None,
-            "found": tuple(
-                {"name": hit.name, "path": hit.path[:_LONGEST], "line": hit.line}
-                for hit in (found.hits[:_MOST_PATHS] if found is not None else ())
-            ),
+            "unsearched": len(found.unsearched) if found is not None else 0,
+            "found": tuple({"name": hit.name, "path": hit.path[-_LONGEST:], "line": hit.line} for hit in hits[:64]),
+            "failed": tuple(self._failed),
         }
+
+    def _write(self, end: dict[str, Plain], report: Report | None) -> str:
+        if report is not None and not report.is_empty:
+            from claudebox.report import log_rows  # noqa: PLC0415 - only if there is something to write
+
+            log_rows.write(self.record, report)
         self.record.write("end", end)
         name = self.record.name if self.record.descriptor >= 0 else ""
         self.record.close()
-        if receipt == "always" or (receipt == "auto" and self._policy.program != "exec" and os.isatty(2)):
-            self._print_receipt(name, end)
-        console.write(report.lines())
-        if found is not None:
-            from claudebox.report import leaked_values  # noqa: PLC0415
+        return name
 
-            console.write(leaked_values.lines(found, self._plan.workdir))
+    def _print_changes(self, report: Report) -> None:
+        if not report.is_empty:
+            from claudebox.report import screen  # noqa: PLC0415 - only if there is something to say
 
-    def _sweep(self) -> Report:
-        from claudebox import state  # noqa: PLC0415 - loaded already
-        from claudebox.report import changes  # noqa: PLC0415 - not before bwrap is at work
+            console.write(screen.lines(report))
 
-        standing = frozenset(path for _, path in state.recorded_stubs(self._host.instance))
-        git_dir = self._host.repository.git_dir if self._host.repository else ""
-        look = changes.Sweep(self._host.workdir.real, self._started)
-        return look.run(self._host.guarded, git_dir, standing)
+    def _print_found(self, found: Result) -> None:
+        from claudebox.report import leaked_values  # noqa: PLC0415
+
+        console.write(leaked_values.lines(found, self._plan.workdir))
+
+    def _look(self) -> Report:
+        host = self._host
+        workdir = host.workdir.real
+        git_dir = ""
+        elsewhere: tuple[str, ...] = ()
+        if host.repository is not None:
+            git_dir = host.repository.git_dir
+            written = tuple(path for path, _ in host.repository.writable)
+            elsewhere = tuple(path for path in (git_dir, *written) if path and not path.startswith(f"{workdir}/"))
+        return changes.look(
+            changes.Places(
+                workdir, git_dir, elsewhere, host.guarded,
+                frozenset(stub.path for stub in self._plan.stubs),
+                frozenset(path for _, path in state.recorded_stubs(host.instance)),
+            ),
+            self._beginning,
+        )  # fmt: skip
+
+    def _keep(self, report: Report) -> None:
+        directory = os.open(self._host.instance.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            listing.keep(self._host.workdir.real, directory, report.listing)
+        finally:
+            os.close(directory)
 
     def _has_values(self) -> bool:
-        """Tell whether there is anything that could be found."""
+        """Return whether there is anything that could be found."""
         if self._host.login.known or self._host.held_secrets:
             return True
         inside = {row.value for row in self._plan.variables}
         return any(value not in inside and looks_secret(name, value) for name, value in self._host.environ.items())
 
-    def _search(self, report: Report) -> Result:
+    def _search(self, report: Report | None) -> Result | None:
+        if not self._has_values():
+            return None
         from claudebox.report import leaked_values  # noqa: PLC0415 - off the launch path
 
-        return leaked_values.run(self._plan, self._host, report.changed, self._started)
+        files = report.files if report is not None else ()
+        return leaked_values.run(self._plan, self._host, files, listing.since(self._beginning)[0])
 
     def _print_receipt(self, name: str, end: dict[str, Plain]) -> None:
         from claudebox.report import receipt  # noqa: PLC0415

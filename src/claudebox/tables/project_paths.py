@@ -1,4 +1,4 @@
-"""Paths of a project that the host's own tools execute or obey: protected from the agent, or reported at the end."""
+"""Paths of a project that the host's own tools execute or obey, and that are protected from the agent."""
 
 from __future__ import annotations
 
@@ -29,34 +29,4 @@ PROTECTED_IN_GIT: tuple[tuple[str, StubKind, str], ...] = (
     ("modules", "none", "repositories of submodules, with hooks of their own"),
     ("worktrees", "none", "git directories of other checkouts"),
     ("info/attributes", "none", "chooses programs that git runs"),
-)
-
-# May change; told at the end (D19, D22).
-REPORTED: tuple[tuple[str, str], ...] = (
-    (".envrc", "direnv runs it"),
-    ("mise.toml", "mise runs what it names"),
-    (".mise.toml", "mise runs what it names"),
-    (".tool-versions", "chooses programs"),
-    ("flake.nix", "nix evaluates it"),
-    ("shell.nix", "nix evaluates it"),
-    ("default.nix", "nix evaluates it"),
-    ("package.json", "npm runs its scripts"),
-    (".npmrc", "npm obeys it"),
-    (".yarnrc.yml", "yarn runs the program that it names"),
-    ("Makefile", "make runs it"),
-    ("justfile", "just runs it"),
-    ("Taskfile.yml", "task runs it"),
-    ("conftest.py", "pytest runs it"),
-    ("setup.py", "pip runs it"),
-    ("noxfile.py", "nox runs it"),
-    ("tox.ini", "tox runs what it names"),
-    ("build.rs", "cargo runs it"),
-    (".cargo/config.toml", "cargo runs programs named here"),
-    (".pre-commit-config.yaml", "pre-commit runs what it names"),
-    ("CLAUDE.md", "the host's own claude follows it"),
-    (".venv/bin/python", "tools take it for Python"),
-)
-REPORTED_TREES: tuple[tuple[str, str], ...] = (
-    (".github/workflows", "runs on the forge"),
-    (".husky", "git runs these if hooks are kept here"),
 )

@@ -1,0 +1,131 @@
+"""Directory trees that an agent made: read and removed by descriptor, without recursion, no link followed."""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Row = tuple[str, os.stat_result]
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+KIND, IS_DIRECTORY, IS_LINK, IS_FILE = 0o170000, 0o040000, 0o120000, 0o100000
+LONGEST = 3800  # bytes of a path below the top: with what is above it, the kernel takes 4096
+OUT_OF_TIME = "out of time"
+_EVERY = 512  # entries between two looks at the clock
+
+
+def read_directory(
+    top: int, path: str, deadline: float, identity: tuple[int, int] | None = None
+) -> tuple[list[Row], str]:
+    """Return name and status of what stands in a directory below `top`, and why that is not all; empty if it is."""
+    if len(path) > LONGEST // 4 and len(os.fsencode(path)) > LONGEST:
+        return [], "its path is too long"
+    rows: list[Row] = []
+    failed = 0
+    problem = ""
+    try:
+        descriptor = os.open(path or ".", DIRECTORY, dir_fd=top)
+    except OSError as error:
+        return rows, error.strerror or str(error)
+    try:
+        status = os.fstat(descriptor)
+        if identity is not None and (status.st_dev, status.st_ino) != identity:
+            return rows, "it was replaced while it was looked at"
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                try:
+                    rows.append((entry.name, entry.stat(follow_symlinks=False)))
+                except FileNotFoundError:  # another session is at work
+                    continue
+                except OSError as error:
+                    failed += 1
+                    problem = f"{failed} entries: {error.strerror or error}"
+                if not len(rows) % _EVERY and time.monotonic() > deadline:
+                    return rows, OUT_OF_TIME
+    except OSError as error:
+        return rows, error.strerror or str(error)
+    finally:
+        os.close(descriptor)
+    return rows, problem
+
+
+def walk(root: str, unseen: list[tuple[str, str]], deadline: float = float("inf")) -> Iterator[Row]:
+    """Yield path and status of everything below a directory; what could not be looked at is added to `unseen`."""
+    try:
+        top = os.open(root, DIRECTORY)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        unseen.append((root, error.strerror or str(error)))
+        return
+    try:
+        waiting = [""]
+        while waiting:
+            path = waiting.pop()
+            if time.monotonic() > deadline:
+                unseen.append((f"{root}/{path}", OUT_OF_TIME))
+                continue
+            rows, problem = read_directory(top, path, deadline)
+            if problem:
+                unseen.append((f"{root}/{path}", problem))
+            for name, status in rows:
+                where = f"{path}/{name}" if path else name
+                if status.st_mode & KIND == IS_DIRECTORY:
+                    waiting.append(where)
+                yield f"{root}/{where}", status
+    finally:
+        os.close(top)
+
+
+def remove(parent: str, name: str) -> None:
+    """Remove a directory with all that is in it; what is deeper first moves to its top, so depth does not matter."""
+    base = os.open(parent, DIRECTORY)
+    opened = [base]
+    try:
+        top = _enter(base, name)
+        opened.append(top)
+        waiting = _empty(top, top)
+        while waiting:
+            inner = waiting.pop()
+            descriptor = _enter(top, inner)
+            try:
+                waiting += _empty(descriptor, top)
+            finally:
+                os.close(descriptor)
+            os.rmdir(inner, dir_fd=top)
+        os.rmdir(name, dir_fd=base)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _enter(parent: int, name: str) -> int:
+    """Open a directory whose owner may have no rights in it; no link is followed."""
+    found = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        os.chmod(f"/proc/self/fd/{found}", 0o700)
+        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(found)
+
+
+def _empty(directory: int, top: int) -> list[str]:
+    """Remove the files of a directory and move its directories to the top; return the names that they have there."""
+    with os.scandir(directory) as entries:
+        rows = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    moved: list[str] = []
+    for name, is_directory in rows:
+        if not is_directory:
+            os.unlink(name, dir_fd=directory)
+        elif directory == top:
+            moved.append(name)
+        else:
+            free = f".{os.urandom(16).hex()}"  # a name that nobody could have taken
+            os.close(_enter(directory, name))
+            os.rename(name, free, src_dir_fd=directory, dst_dir_fd=top)
+            moved.append(free)
+    return moved

@@ -1,0 +1,253 @@
+"""Random trees and random work in them over two sessions: the report is compared with a plain walk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import stat
+import tempfile
+import time
+
+from hypothesis import given, note
+from hypothesis import settings as bounds
+from hypothesis import strategies as st
+
+from claudebox.report import changes, kinds, listing, screen
+from claudebox.report.changes import Places
+from claudebox.tables import reported_paths
+
+KNOWN = [name for _, text in (*reported_paths.NAMES, *reported_paths.TREES) for name in text.split()]
+SHAPES = [
+    "HEAD",
+    "commondir",
+    "objects",
+    "refs",
+    "config",
+    "hooks",
+    ".git",
+    ".GIT",
+    "pre-commit",
+    "x.py",
+    "a",
+    "b",
+    "c",
+]
+
+
+class World:
+    """A directory tree in which somebody works at random."""
+
+    def __init__(self, base: str, chance: random.Random) -> None:
+        self.base, self.chance = base, chance
+
+    def name(self) -> str:
+        kind = self.chance.randrange(6)
+        if kind == 0:
+            return os.fsdecode(bytes(self.chance.choice([1, 9, 10, 27, 32, 34, 92, 128, 255, 65]) for _ in range(3)))
+        if kind == 1:
+            return self.chance.choice(KNOWN)
+        if kind == 2:
+            return self.chance.choice(["d", "l", "x", "f", "s"])  # what the listing has as letters
+        return self.chance.choice(SHAPES)
+
+    def directories(self) -> list[str]:
+        return [self.base, *(path for path in walk(self.base) if os.path.isdir(path) and not os.path.islink(path))]
+
+    def new(self) -> str:
+        return f"{self.chance.choice(self.directories())}/{self.name()}"
+
+    def old(self) -> str:
+        return self.chance.choice([*walk(self.base), self.new()])
+
+    def work(self) -> None:
+        """Do one thing; what fails has not happened."""
+        with contextlib.suppress(OSError):
+            getattr(self, self.chance.choice(self.DEEDS))()
+
+    DEEDS = ("write", "write", "append", "directory", "directory", "link", "pipe", "bind", "nest", "mode", "remove",
+             "move", "move", "hard", "deep", "backdate", "exchange")  # fmt: skip
+
+    def write(self) -> None:
+        path = self.new()
+        with open(path, "w") as file:
+            file.write(str(self.chance.random()))
+        os.chmod(path, self.chance.choice([0o644, 0o644, 0o755, 0o4755, 0o000]))
+
+    def append(self) -> None:
+        with open(os.open(self.old(), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK), "w") as file:
+            file.write("more")
+
+    def directory(self) -> None:
+        os.mkdir(self.new())
+
+    def link(self) -> None:
+        os.symlink(self.chance.choice(["/etc", "..", "a", "../../x", ".", f"{self.base}/a", "a/../../b"]), self.new())
+
+    def pipe(self) -> None:
+        os.mkfifo(self.new())
+
+    def bind(self) -> None:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(self.new())
+
+    def nest(self) -> None:
+        path = self.new()
+        os.makedirs(f"{path}/.git/hooks")
+        for part in ("HEAD", "config", "hooks/x"):
+            with open(f"{path}/.git/{part}", "w") as file:
+                file.write("x")
+
+    def mode(self) -> None:
+        path = self.old()
+        if not os.path.islink(path):
+            os.chmod(path, self.chance.choice([0o700, 0o755, 0o644, 0o311, 0o2755]))
+
+    def remove(self) -> None:
+        path = self.old()
+        if os.path.isdir(path) and not os.path.islink(path):
+            for inner in reversed(list(walk(path))):
+                if os.path.isdir(inner) and not os.path.islink(inner):
+                    os.rmdir(inner)
+                else:
+                    os.unlink(inner)
+            os.rmdir(path)
+        else:
+            os.unlink(path)
+
+    def move(self) -> None:
+        os.rename(self.old(), self.new())
+
+    def exchange(self) -> None:
+        first, second, between = self.old(), self.old(), f"{self.base}/between"
+        os.rename(first, between)
+        os.rename(second, first)
+        os.rename(between, second)
+
+    def hard(self) -> None:
+        os.link(self.old(), self.new(), follow_symlinks=False)
+
+    def deep(self) -> None:
+        path = self.new()
+        for _ in range(self.chance.choice([3, 40])):
+            os.mkdir(path)
+            path += "/n"
+        with open(path, "w") as file:
+            file.write("deep")
+
+    def backdate(self) -> None:
+        os.utime(self.old(), (0, 0), follow_symlinks=False)
+
+
+def walk(base: str) -> list[str]:
+    """Return every path below a directory, parents first."""
+    found: list[str] = []
+    waiting = [base]
+    while waiting:
+        directory = waiting.pop()
+        with contextlib.suppress(OSError), os.scandir(directory) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                found.append(entry.path)
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+    return found
+
+
+def picture(base: str) -> dict[str, tuple[object, ...]]:
+    """Return everything about a tree that a plain walk can tell."""
+    seen: dict[str, tuple[object, ...]] = {}
+    for path in walk(base):
+        status = os.lstat(path)
+        content: object = None
+        if stat.S_ISLNK(status.st_mode):
+            content = os.readlink(path)
+        elif stat.S_ISREG(status.st_mode):
+            content = (status.st_size, status.st_mtime_ns)
+        mode = stat.S_IFMT(status.st_mode) if stat.S_ISDIR(status.st_mode) else status.st_mode
+        seen[path[len(base) + 1 :]] = (mode, status.st_ino, content)
+    return seen
+
+
+def within(path: str, places: set[str]) -> bool:
+    """Return whether a path is one of these, or lies in one of them."""
+    while path:
+        if path in places:
+            return True
+        path = path.rpartition("/")[0]
+    return "" in places
+
+
+def check(before, after, report: changes.Report, *, names_known: bool) -> None:
+    told = {change.path.rstrip("/") for change in report.changes}
+    told |= {f"{directory}/{name}".lstrip("/") for directory, names in report.harmless.items() for name in names}
+    told |= set(report.unsure)
+    unseen = {path for path, _ in report.unseen}
+    for path, what in after.items():
+        if before.get(path) != what:
+            assert path in told or within(path, unseen), f"{path!r} changed and nobody says so"
+    deleted = {change.path.rstrip("/") for change in report.changes if change.kind.name == "deleted"}
+    for path in before.keys() - after.keys():
+        top = path
+        while (above := top.rpartition("/")[0]) and above not in after:
+            top = above
+        parent = top.rpartition("/")[0]
+        replaced = parent in told and not stat.S_ISDIR(after[parent][0]) if parent in after else False
+        honest = within(parent, unseen) or replaced or (not names_known and within(parent, set(report.unlisted)))
+        assert top in deleted or honest, f"{path!r} vanished and nobody says so"
+
+
+def check_screen(report: changes.Report) -> None:
+    lines = list(screen.lines(report))
+    text = "\n".join(lines).lower()
+    assert all(char.isprintable() for line in lines for char in line)
+    assert not report.unseen or lines[0].startswith("claudebox: not everything could be looked at")
+    for change in report.changes:
+        if change.kind.name == "reported":
+            label = change.kind.group.rstrip("/").rpartition("/")[2].removeprefix("*")
+            assert screen.fit(label, 40).lower() in text, f"{change.path!r} is not mentioned"
+
+
+@bounds(max_examples=150, deadline=None, print_blob=True)
+@given(st.integers(0, 1 << 32), st.integers(0, 30), st.integers(0, 12), st.integers(0, 12))
+def test_nothing_that_changed_is_missing_from_the_report(seed, first, second, third):
+    # proves REPORT-01, SEC-04, B12, D22
+    note(f"seed {seed}")
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as base, tempfile.TemporaryDirectory() as state:
+        world = World(base, chance)
+        directory = os.open(state, os.O_RDONLY)
+        try:
+            for _ in range(first):
+                world.work()
+            for session, count in enumerate((second, third)):
+                time.sleep(0.012)  # the clock of the file system moves in ticks
+                before = picture(base)
+                beginning = listing.begin(base, state)
+                for _ in range(count):
+                    world.work()
+                after = picture(base)
+                report = changes.look(Places(base), beginning)
+                listing.keep(base, directory, report.listing)
+                check(before, after, report, names_known=bool(session))
+                check_screen(report)
+                assert count or report.is_empty, "nothing was done"
+        finally:
+            os.close(directory)
+            for path in [base, *walk(base)]:
+                if not os.path.islink(path) and os.path.isdir(path):
+                    os.chmod(path, 0o700)
+
+
+def test_every_kind_has_its_place():
+    # The positive control of the test above: what it takes for dangerous is dangerous, what is harmless is not shown.
+    def kind(path: str, mode: int = 0o100644) -> str:
+        return kinds.classify(path, mode, lambda _: "").name
+
+    assert all(kind(f"deep/er/{name}") == "reported" for _, text in reported_paths.NAMES for name in text.split())
+    assert all(kind(f"deep/{name}/x.txt") == "reported" for _, text in reported_paths.TREES for name in text.split())
+    assert kind("src/main.py") == kinds.HARMLESS
+    assert kind("src/main.py", 0o100755) == "program"
+    assert kind("src/main.py", 0o104755) == "privilege"
+    assert kind("src/.strange") == "unknown"
+    assert kind(".strange/readme.md") == "unknown"
