@@ -51,48 +51,47 @@ def _ensure_standard_descriptors() -> None:
 def _run(argv: list[str], environ: dict[str, str]) -> int:
     from claudebox.config import settings as table  # noqa: PLC0415 - everything is imported when it is needed
 
-    settings = table.read_settings(argv, environ)
-    if settings.on("help"):
+    flags = table.parse_arguments(argv)
+    if flags.on("help"):
         from claudebox.commands import usage  # noqa: PLC0415
 
         console.write(usage.help_text(), descriptor=1)
         return 0
-    if settings.on("version"):
+    if flags.on("version"):
         from claudebox import __version__  # noqa: PLC0415
 
         console.write([f"claudebox {__version__}"], descriptor=1)
         return 0
-    if settings.on("check"):
+    if flags.on("check"):
         from claudebox.commands import check  # noqa: PLC0415
 
-        return check.run(argv, environ)
-    if settings.on("verify"):
+        return check.run(flags, environ)
+    if flags.on("verify"):
         from claudebox.commands.verify import verify  # noqa: PLC0415
 
-        return verify.run(argv, environ)
-    if settings.on("log"):
+        return verify.run(flags, environ)
+    if flags.on("log"):
         from claudebox.commands import log  # noqa: PLC0415
 
-        return log.run(environ, settings)
-    if settings.on("instances"):
+        return log.run(environ, flags)
+    if flags.on("instances"):
         from claudebox.commands import instances  # noqa: PLC0415
 
-        return instances.run(environ, settings)
+        return instances.run(environ, flags)
     for name in ("profiles", "trust", "init", "schema"):
-        if settings.on(name):
+        if flags.on(name):
             from claudebox.commands import profiles  # noqa: PLC0415
 
-            return profiles.run(name, settings, environ)
-    if settings.on("demo"):
+            return profiles.run(name, flags, environ)
+    if flags.on("demo"):
         from claudebox.demo import run  # noqa: PLC0415
 
-        tier = settings.one("network")
         return run.run(
             environ,
-            settings.words,
-            interactive=os.isatty(0) and os.isatty(1) and not settings.on("yes"),
-            network="" if tier.origin == "default" else tier.value,
+            flags.words,
+            interactive=os.isatty(0) and os.isatty(1) and not flags.on("yes"),
+            network=flags.one("network").value if flags.all("network") else "",
         )
     from claudebox import session  # noqa: PLC0415
 
-    return session.run(argv, environ)
+    return session.run(flags, environ)

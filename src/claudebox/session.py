@@ -45,20 +45,12 @@ class Values(Value):
     secrets: tuple[HeldSecret, ...] = ()  # for the broker, and for the search at the end
 
 
-def run(argv: list[str], environ: dict[str, str]) -> int:
-    """Show or play the session that these arguments ask for; return the exit status."""
-    flags = read_flags(argv)
+def run(flags: Settings, environ: dict[str, str]) -> int:
+    """Show or play the session that these flags ask for; return the exit status."""
     showing = flags.on("dry_run") or flags.on("explain")
     settings, files = read_settings(flags, environ, approve=None if showing else _approve)
     planned = make_plan(settings, decide_policy(settings, environ), environ, asking=not showing)
     return _show(planned) if showing else _play(planned, files, environ)
-
-
-def read_flags(argv: list[str]) -> Settings:
-    """Return what the arguments alone say."""
-    from claudebox.config import settings as table  # noqa: PLC0415 - everything is imported when it is needed
-
-    return table.parse_arguments(argv)
 
 
 def read_settings(
@@ -145,6 +137,10 @@ def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str
     prepare.check_project(prepared)
     if files is not None:
         files.save()
+    if host.nix is not None and host.nix.answer:
+        from claudebox.launch import nix_packages  # noqa: PLC0415 - once, until the daemon changes
+
+        nix_packages.remember_daemon(host.instance.state, host.nix.answer)
     values = fetch(planned, environ)
     host = host.replace(held_secrets=values.secrets)
     freshness = None
@@ -186,11 +182,6 @@ def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str
 def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = None) -> Values:
     """Run and read what the user agreed to: values of secrets (by `obtain`), the token for git, packages."""
     policy, host, plan = planned.policy, planned.host, planned.plan
-    state = host.instance.state
-    if host.nix is not None and host.nix.answer:
-        from claudebox.launch import nix_packages  # noqa: PLC0415 - once, until the daemon changes
-
-        nix_packages.remember_daemon(state, host.nix.answer)
     fetched = (*(row.fetched for row in plan.variables), *(row.fetched for row in plan.mounts))
     wanted = {row.key for row in fetched if row is not None}
     if not wanted:
@@ -213,7 +204,7 @@ def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = Non
     if PACKAGES in wanted and host.nix is not None and host.nix.packages is not None:
         from claudebox.launch import nix_packages  # noqa: PLC0415 - only for those who ask for some
 
-        found = nix_packages.resolve(policy, host.nix, host.nix.packages, environ, state)
+        found = nix_packages.resolve(policy, host.nix, host.nix.packages, environ, host.instance.state)
         texts[PACKAGES] = "".join(f"{directory}:" for directory in found)
     return Values(texts, held)
 

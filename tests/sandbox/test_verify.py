@@ -23,6 +23,7 @@ import json, os, sys
 sys.path.insert(0, {source!r})
 from claudebox.commands import examined
 from claudebox.commands.verify import verify
+from claudebox.config.settings import parse_arguments
 from claudebox.launch import prepare
 from claudebox.plan import explain
 from claudebox.plan.model import AllowedDomain, Mount, Variable
@@ -48,7 +49,7 @@ def open_more(plan, canaries):
     prepared = prepare.prepare(plan)
     return prepared.replace(descriptors=(*prepared.descriptors, prepare.own(os.dup(canaries.descriptor))))
 environ = dict(os.environ)
-found = verify.examine(environ, examined.read_examined(["--verify", *{flags!r}], environ), {seam})
+found = verify.examine(environ, examined.read_examined(parse_arguments(["--verify", *{flags!r}]), environ), {seam})
 print(json.dumps({{row.promise: [row.status, row.detail] for row in found}}))
 """
 
@@ -242,6 +243,24 @@ def test_files_and_profile_are_examined_and_named(user_box):
         assert lines[1].startswith("settings  ~/.claudebox/config.toml, built-in strict.toml, .claudebox.toml")
         assert lines[1].endswith("profile strict (from --profile)")
         assert lines[2].startswith("network   ")
+
+
+def test_verify_runs_no_command_of_the_user_and_uses_none_of_their_values(user_box):
+    # proves SECR-01, HOUSE-01
+    prepare(user_box)
+    ran = user_box.mkdir(f"{user_box.base}/ran")
+    command = f"command:touch {ran}/$1"
+    text = SECRETIVE.replace("env:SERVICE_TOKEN", command)
+    text += f'[git_credential]\nhost = "git.example.org"\ntoken = "{command} git"\n'
+    user_box.write(f"{user_box.home}/.claudebox/profiles/secretive.toml", text)
+    result = user_box.claudebox("--verify", "--json", "--profile", "secretive")
+    rows = {row["promise"]: row for row in json.loads(result.stdout)["promises"]}
+
+    assert rows["held_secrets"]["status"] == "held", rows["held_secrets"]
+    assert os.listdir(ran) == []
+    started = user_box.sh("true", flags=("--profile", "secretive"))
+    assert "gave no token" in started.stderr  # the control: a launch runs it
+    assert os.listdir(ran) != []
 
 
 @pytest.mark.parametrize(

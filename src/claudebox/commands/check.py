@@ -17,6 +17,7 @@ from claudebox import console, session, syscalls
 from claudebox.commands import examined
 from claudebox.config.model import Policy
 from claudebox.config.options import SETTINGS
+from claudebox.config.settings import parse_arguments
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import broker_libraries, bubblewrap, distro, host, nix, nix_daemon, nix_location, programs, uplink
 from claudebox.facts.nix_model import Daemon, Nix
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.commands.examined import Examined
+    from claudebox.config.settings import Settings
 
 Status = Literal["ok", "warning", "failed"]
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
@@ -46,9 +48,9 @@ class Finding:
     remedy: str = ""
 
 
-def run(argv: list[str], environ: dict[str, str]) -> int:
+def run(flags: Settings, environ: dict[str, str]) -> int:
     """Print the report; 1 if a launch would fail."""
-    wanted = examined.read_examined(argv, environ)
+    wanted = examined.read_examined(flags, environ)
     findings = list(examine(environ, wanted))
     failed = any(finding.status == "failed" for finding in findings)
     if wanted.settings.on("json"):
@@ -145,7 +147,7 @@ def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> C
         os.mkdir(home, 0o700)
         os.mkdir(project, 0o700)
         os.chdir(project)
-        settings, _ = session.read_settings(session.read_flags(["--exec", "--network", network, "--", *command]), bare)
+        settings, _ = session.read_settings(parse_arguments(["--exec", "--network", network, "--", *command]), bare)
         planned = session.make_plan(settings, session.decide_policy(settings, bare), bare, pretend=_detached)
         status = session.try_out(planned, prepare(planned.plan), session.Values())
     except ClaudeboxError as error:

@@ -43,9 +43,9 @@ class Examined:
         yield ""
 
 
-def read_examined(argv: list[str], environ: dict[str, str]) -> Examined:
+def read_examined(flags: Settings, environ: dict[str, str]) -> Examined:
     """Read settings as a launch does, and refuse what it refuses; nobody is asked, and nothing is written."""
-    settings, reader = session.read_settings(session.read_flags(argv), environ)
+    settings, reader = session.read_settings(flags, environ)
     files = tuple(dict.fromkeys(reader.opened)) if reader is not None else ()
     policy = session.decide_policy(settings, environ).replace(program="exec", words=("true",))
     return Examined(settings, policy, files)

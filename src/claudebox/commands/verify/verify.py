@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from claudebox.commands.examined import Examined
+    from claudebox.config.settings import Settings
     from claudebox.facts.host import Host
     from claudebox.launch.prepare import Prepared
     from claudebox.plan.model import Plan
@@ -95,9 +96,9 @@ class Finding:
     detail: str = ""
 
 
-def run(argv: list[str], environ: dict[str, str]) -> int:
+def run(flags: Settings, environ: dict[str, str]) -> int:
     """Print the findings; 1 if a promise is broken."""
-    wanted = examined.read_examined(argv, environ)
+    wanted = examined.read_examined(flags, environ)
     if wanted.settings.words:
         raise ClaudeboxError("`--verify` runs its own program", hint="leave out the words for claude")
     findings = examine(environ, wanted)
@@ -151,7 +152,9 @@ def examine(
         )
         plan = _with_probe(planned, canaries)
         prepared = prepare(alter(plan), canaries)
-        values = session.fetch(planned, environ, lambda _source, _origin: canaries.value)
+        held = {row.source for row in plan.secrets}
+        # The token for git enters, as the user wants it to; it must not be taken for one that stays outside.
+        values = session.fetch(planned, environ, lambda source, _: canaries.value if source in held else "no-token")
         output = _run_probe(planned.replace(plan=plan), prepared, values)
         return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
     finally:
