@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from claudebox.config import settings, trust
 from claudebox.config.options import SETTINGS
 from claudebox.config.settings import Given, Layer, Settings
-from claudebox.launch.pty_filter import Filter
+from claudebox.launch.pty_filter import TerminalFilter
 
 FROM_PROJECT = [row for row in SETTINGS if row.in_files == "project"]
 
@@ -78,7 +78,7 @@ PIECES = st.lists(
 @given(st.one_of(PIECES, st.binary(max_size=80)), st.integers(1, 9))
 def test_where_output_is_cut_makes_no_difference(data, piece):
     # proves B09
-    whole, cut = Filter(), Filter()
+    whole, cut = TerminalFilter(), TerminalFilter()
 
     assert whole.feed(data) == b"".join(cut.feed(data[i : i + piece]) for i in range(0, len(data), piece))
 
@@ -87,6 +87,6 @@ def test_where_output_is_cut_makes_no_difference(data, piece):
 def test_what_was_shown_once_is_shown_again_and_nothing_in_it_is_dropped(data):
     # proves B09
     # If something that a terminal obeys were hidden in what is shown, a second filter would find and drop it.
-    once = Filter().feed(data)
+    once = TerminalFilter().feed(data)
 
-    assert Filter().feed(once) == once
+    assert TerminalFilter().feed(once) == once

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox.launch.pty_filter import Filter
+from claudebox.launch.pty_filter import TerminalFilter
 
 ESC = b"\x1b"
 ST = b"\x1b\\"
@@ -12,7 +12,7 @@ ST = b"\x1b\\"
 
 def shown(data: bytes, *, piece: int = 0) -> bytes:
     """Return what is shown, fed at once or in pieces."""
-    screen = Filter()
+    screen = TerminalFilter()
     if not piece:
         return screen.feed(data)
     return b"".join(screen.feed(data[start : start + piece]) for start in range(0, len(data), piece))
@@ -131,7 +131,7 @@ def test_a_title_that_some_terminal_could_see_the_end_of_too_early_is_dropped(bo
 
 
 def test_a_sequence_without_an_end_takes_no_memory():
-    screen = Filter()
+    screen = TerminalFilter()
 
     for start in (b"\x1b[", b"\x1b]0;", b"\x1bP", b"\x1b("):
         assert screen.feed(start + b"1" * 1_000_000) in (b"", screen.feed(b""), b"\x1b(1" + b"1" * 999_999)
@@ -141,7 +141,7 @@ def test_a_sequence_without_an_end_takes_no_memory():
 
 def test_every_mode_that_was_left_switched_is_undone():
     # proves B08, B11
-    screen = Filter()
+    screen = TerminalFilter()
     screen.feed(b"\x1b[?1049h\x1b[?1003h\x1b[?25l\x1b[?2004h\x1b[?2004l\x1b[>1u\x1b[>4;2m")
 
     undone = screen.undo()
@@ -152,7 +152,7 @@ def test_every_mode_that_was_left_switched_is_undone():
 
 
 def test_where_nothing_was_switched_the_screen_stays_as_it_is():
-    screen = Filter()
+    screen = TerminalFilter()
     screen.feed(b"\x1b[?1049h\x1b[?25lx\x1b[?25h\x1b[?1049l")
 
     assert screen.undo() == b"\x1b[0m"

@@ -14,7 +14,7 @@ import termios
 import time
 
 from claudebox import syscalls
-from claudebox.launch.pty_filter import Filter
+from claudebox.launch.pty_filter import TerminalFilter
 from claudebox.launch.terminal import Terminal
 from claudebox.syscalls import signal
 
@@ -41,7 +41,7 @@ class PrivateTerminal(Terminal):
         termios.tcsetattr(self._slave, termios.TCSANOW, termios.tcgetattr(self._real))
         self.resize()
         self._tty = self._reopen()
-        self._filter = Filter()
+        self._filter = TerminalFilter()
         self._to_screen = bytearray()
         self._to_payload = bytearray()
         self._entered = False

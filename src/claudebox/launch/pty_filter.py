@@ -43,7 +43,7 @@ _ON_BY_DEFAULT = frozenset((b"7", b"25"))  # wrapping, the cursor
 _UNIMPORTANT = frozenset((b"12", b"1048"))  # blinking; saving the cursor is no state
 
 
-class Filter:
+class TerminalFilter:
     """The state of one stream of output."""
 
     def __init__(self) -> None:

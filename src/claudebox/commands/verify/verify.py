@@ -86,7 +86,7 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class PromiseResult:
     """What became of one promise."""
 
     promise: str
@@ -112,7 +112,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     return 1 if broken else 0
 
 
-def _lines(findings: list[Finding]) -> Iterator[str]:
+def _lines(findings: list[PromiseResult]) -> Iterator[str]:
     words = {"held": "held", "broken": "BROKEN", "untestable": "not testable"}
     for finding in findings:
         mark = console.paint(f"{words[finding.status]:<12}", _COLOURS[finding.status], descriptor=1)
@@ -129,7 +129,7 @@ def examine(
     *,
     alter: Callable[[Plan], Plan] = lambda plan: plan,
     prepare: Callable[[Plan, Canaries], Prepared] = lambda plan, _: opening.prepare(plan),
-) -> list[Finding]:
+) -> list[PromiseResult]:
     """Plant, start, probe, and compare with what the plan promises.
 
     `alter` and `prepare` exist for tests, which break one protection at a time to see it reported.
@@ -271,7 +271,7 @@ def _row(line: bytes) -> dict[str, str]:
     return row if isinstance(row, dict) and {"promise", "status", "detail"} <= set(row) else {}
 
 
-def _findings(output: dict[str, dict[str, str]], canaries: Canaries) -> Iterator[Finding]:
+def _findings(output: dict[str, dict[str, str]], canaries: Canaries) -> Iterator[PromiseResult]:
     partial = len(output) < 5  # only the shell answered
     for name, text, proves in PROMISES:
         row = output.get(name)
@@ -285,7 +285,7 @@ def _findings(output: dict[str, dict[str, str]], canaries: Canaries) -> Iterator
             status, detail = "untestable", canaries.key
         if name == "survivors" and status == "held" and _survives(canaries.leftover):
             status, detail = "broken", "a process that was started inside is still running"
-        yield Finding(name, text, tuple(proves.split()), status, detail)
+        yield PromiseResult(name, text, tuple(proves.split()), status, detail)
 
 
 def _survives(word: str) -> bool:
