@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
+from tests.conftest import need
 from tests.sandbox.terminals import (
     CTRL_BACKSLASH,
     CTRL_C,
@@ -331,6 +333,31 @@ def test_colours_and_titles_and_a_lot_of_text_arrive(user_box):
         assert [line for line in text.replace("\r", "").split("\n") if line.isdigit()] == [
             str(number) for number in range(1, 20001)
         ]
+
+
+@pytest.mark.parametrize(("program", "leave"), [("vim -u NONE -N -n file", ":q!"), ("less file", "q")])
+def test_full_screen_programs_look_as_at_a_shared_terminal(user_box, program, leave):
+    # proves B17, B07
+    need(shutil.which(program.split()[0]), program.split()[0])
+    user_box.write("file", "".join(f"line {number}\ttext\n" for number in range(100)))
+    screens = []
+    for way in ("shared", "private"):
+        with Multiplexer(user_box) as window:
+            user_box.write(f"{user_box.home}/.claudebox/config.toml", f'terminal = "{way}"\n')
+            window.claudebox("env", "TERM=xterm-256color", *program.split())
+            window.expect("line 20")
+            window.press("C-d")
+            window.expect("line 30")
+            window.resize(20, 60)
+            time.sleep(0.5)  # less forgets what is typed while it draws anew
+            window.press("G")
+            window.expect("line 99")
+            time.sleep(0.3)
+            screens.append((window.screen(), window.state("alternate_on", "keypad_flag", "cursor_flag")))
+            window.press(*leave, *(["Enter"] if leave.startswith(":") else []))
+            window.expect(r"<0>host\$\s*\Z")
+            assert window.state("alternate_on", "keypad_flag", "cursor_flag", "insert_flag") == ["0", "0", "1", "0"]
+    assert screens[0] == screens[1]
 
 
 def test_what_is_redirected_goes_where_it_was_redirected(user_box):

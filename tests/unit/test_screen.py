@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from claudebox.launch.pty_filter import TerminalFilter
+from claudebox.launch.terminal import ATTRIBUTES
 
 ESC = b"\x1b"
 ST = b"\x1b\\"
@@ -18,6 +21,12 @@ def shown(data: bytes, *, piece: int = 0) -> bytes:
     return b"".join(screen.feed(data[start : start + piece]) for start in range(0, len(data), piece))
 
 
+CAPABILITIES = (
+    "bold", "cbt", "civis", "clear", "cnorm", "cub", "cub1", "cud", "cud1", "cuf", "cuf1", "cup", "cuu", "cuu1", "dch",
+    "dch1", "dim", "dl", "dl1", "ech", "ed", "el", "el1", "home", "hpa", "hts", "ich", "il", "il1", "ind", "indn",
+    "invis", "op", "rc", "rev", "ri", "rin", "ritm", "rmacs", "rmam", "rmir", "rmkx", "rmso", "rmul", "sc", "setab",
+    "setaf", "sgr0", "sitm", "smacs", "smam", "smir", "smkx", "smso", "smul", "tbc", "vpa",
+)  # fmt: skip
 KEPT = {
     "text": b"plain text, tabs\tand\r\nlines\b\x07",
     "UTF-8": "grüße, 你好, 😀, \u203a".encode(),
@@ -79,6 +88,20 @@ DROPPED = {
     "unfinished": b"\x1b[12;",
     "unfinished string": b"\x1b]0;title",
     "malformed": b"\x1b[1<2h",
+    "answers of other terminals": b'\x1bG\x1bQ\x1b["v\x1b[1"v',
+    "another encoding": b"\x1b%@\x1b%/I",
+    "eight-bit answers": b'\x1b G\x1b[62;0"p',
+    "locking shifts": b"\x1bn\x1bo\x1b|\x1b}\x1b~",
+    "memory lock": b"\x1bl\x1bm",
+    "line sizes": b"\x1b#3\x1b#6\x1b#8",
+    "keyboard lock and local echo": b"\x1b[2h\x1b[12l",
+    "width of the window": b"\x1b[?3h\x1b[?40h\x1b[132$|\x1b[10*|",
+    "saved modes": b"\x1b[?1000s\x1b[?1000r",
+    "colour stack": b"\x1b[#P\x1b[#Q\x1b[#R",
+    "key resources of the terminal": b"\x1b[>0;1m\x1b[>7;1m\x1b[>1p\x1b[>2t",
+    "highlighting by the mouse": b"\x1b[?1001h\x1b[1;1;1;1;1T",
+    "lights and bells": b"\x1b[1q\x1b[8 t\x1b[8 u",
+    "flow control": b"\x11\x13\x00\x7f",
 }
 
 
@@ -133,8 +156,8 @@ def test_a_title_that_some_terminal_could_see_the_end_of_too_early_is_dropped(bo
 def test_a_sequence_without_an_end_takes_no_memory():
     screen = TerminalFilter()
 
-    for start in (b"\x1b[", b"\x1b]0;", b"\x1bP", b"\x1b("):
-        assert screen.feed(start + b"1" * 1_000_000) in (b"", screen.feed(b""), b"\x1b(1" + b"1" * 999_999)
+    for start in (b"\x1b[", b"\x1b]0;", b"\x1bP", b"\x1b( "):
+        assert len(screen.feed(start + b"1" * 1_000_000)) in (0, 999_999)  # the last ends with its first digit
         assert len(screen._held) < 10_000
         screen.feed(b"\x18")
 
@@ -151,11 +174,71 @@ def test_every_mode_that_was_left_switched_is_undone():
     assert b"2004" not in undone
 
 
+@pytest.mark.parametrize(
+    ("switched", "undone"),
+    [
+        (b"\x1b[2;4r", b"\x1b[r"),
+        (b"\x1b[?6h", b"\x1b[?6l"),
+        (b"\x1b[4h", b"\x1b[4l"),
+        (b"\x1b(0", b"\x1b(B"),
+        (b"\x1b]8;;https://example.org" + ST, b"\x1b]8;;" + ST),
+        (b"\x1b]11;rgb:00/00/00" + ST, b"\x1b]111" + ST),
+        (b"\x1b]4;1;rgb:00/00/00" + ST, b"\x1b]104" + ST),
+        (b"\x1b[4 q", b"\x1b[0 q"),
+        (b"\x1b[>1;2m", b"\x1b[>1m"),
+    ],
+)
+def test_margins_character_sets_links_colours_and_keys_are_undone(switched, undone):
+    # proves B16
+    screen = TerminalFilter()
+
+    assert screen.feed(switched) == switched
+    assert undone in screen.undo()
+
+
+def test_of_several_modes_only_the_known_ones_are_switched():
+    # proves B17
+    assert shown(b"\x1b[?25;38;1000h") == b"\x1b[?25;1000h"
+    assert shown(b"\x1b[2;4h") == b"\x1b[4h"
+
+
+def test_nothing_passes_that_is_not_in_the_list():
+    # proves B17
+    passed = {bytes((byte,)) for byte in range(0x20, 0x7F) if shown(b"\x1b" + bytes((byte,)))}
+    assert passed == {bytes((byte,)) for byte in b"78DEHM=>c"}
+    sequences = [
+        (prefix + intermediate + bytes((final,)))
+        for prefix in (b"", b"<", b"=", b">", b"?")
+        for intermediate in (b"", *(bytes((byte,)) for byte in range(0x20, 0x30)))
+        for final in range(0x40, 0x7F)
+    ]
+    known = [body for body in sequences if shown(b"\x1b[" + body)]
+    assert len(sequences) == 5 * 17 * 63
+    assert len(known) < 60
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "tmux-256color", "screen-256color", "linux"])
+def test_what_full_screen_programs_are_written_with_is_shown(term):
+    # proves B17
+    curses = pytest.importorskip("curses")
+    with open(os.devnull, "w", encoding="ascii") as null:
+        try:
+            curses.setupterm(term, null.fileno())
+        except curses.error:
+            pytest.skip(f"this machine does not know {term}")
+        for name in CAPABILITIES:
+            sequence = curses.tigetstr(name)
+            if sequence:
+                text = curses.tparm(sequence, 2, 3) if b"%" in sequence else sequence.replace(b"$<100/>", b"")
+                assert shown(text) == text, name
+    assert shown(curses.tparm(curses.tigetstr("cup"), 5, 7)) == b"\x1b[6;8H"
+
+
 def test_where_nothing_was_switched_the_screen_stays_as_it_is():
     screen = TerminalFilter()
     screen.feed(b"\x1b[?1049h\x1b[?25lx\x1b[?25h\x1b[?1049l")
 
-    assert screen.undo() == b"\x1b[0m"
+    assert screen.undo() == ATTRIBUTES  # which moves nothing
 
 
 def test_a_flood_of_text_is_carried_quickly():

@@ -2,13 +2,15 @@
 
 A terminal is also an interpreter: sequences write its clipboard, raise notifications, print, and make it type answers
 that whoever reads the terminal next takes for keystrokes. Each sequence is collected whole and passed on only if it is
-known to do none of that; whatever is cut off, malformed or unknown is dropped. The modes that a program has switched
-are remembered, so that they can be undone when it leaves.
+in a list of those that do none of that; whatever is cut off, malformed or unknown is dropped (B17). The modes that a
+program has switched are remembered, so that they can be undone when it leaves.
 """
 
 from __future__ import annotations
 
 import re
+
+from claudebox.launch import terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,31 +18,47 @@ if TYPE_CHECKING:
 
     State = Literal["ground", "escape", "intermediate", "control", "string", "string-escape"]
 
-_ESC, _BEL, _CAN, _SUB, _DEL, _ENQ = 0x1B, 0x07, 0x18, 0x1A, 0x7F, 0x05
+_ESC, _BEL, _CAN, _SUB, _DEL = 0x1B, 0x07, 0x18, 0x1A, 0x7F
 _PLAIN = re.compile(rb"[\x20-\x7e\t\r\n\b]+")
 _LONGEST = 256  # of a control sequence
 _LONGEST_STRING = 8192  # of an operating system command: titles and links are shorter
 
-# Sequences `ESC [ prefix ... intermediates final` that make the terminal answer, print or move its window.
-_DROPPED_FINALS = frozenset(b"cnitx")  # identify, report, print, window, parameters; with any prefix
-_DROPPED = frozenset((
-    ("?", "", "u"),  # which keyboard mode?
-    ("?", "", "m"),  # which key modes?
-    ("?", "", "S"),  # which graphics?
-    (">", "", "q"),  # which version?
-    ("", "$", "p"), ("?", "$", "p"),  # which mode?
-    ("", "$", "w"), ("", "$", "u"), ("", "&", "u"), ("", "*", "y"),  # state, character set, checksum
-    ("", "'", "|"), ("", "'", "z"), ("", "#", "R"), ("", "#", "S"),  # locator, colours
-))  # fmt: skip
-# Kept although they end in one of the finals above: these answer nothing.
-_KEPT = frozenset(((">", "", "n"), ("", "$", "t"), ("", "$", "x")))
+# What may pass is a list: sequences that full-screen programs are written with, and that make no terminal answer,
+# print, copy, resize, or speak another language. `ESC final`: cursor, tab stop, scrolling, keypad, reset.
+_CONTROLS = frozenset(b"\a\b\t\n\v\f\r\x0e\x0f")
+_ESCAPES = frozenset(b"78DEHM=>c")
+_CHARACTER_SETS = frozenset((*(f"{place}{name}".encode() for place in "()*+" for name in "0AB"), b"%G"))
+# `ESC [ parameters intermediates final`, by prefix and intermediates.
+_SEQUENCES = {
+    ("", ""): "@ABCDEFGHIJKLMPSTXZ`abdefghlmrsu",  # cursor, erasing, scrolling, tab stops, modes, colours, margins
+    ("?", ""): "hlJKW",  # modes, selective erasing, tab stops
+    (">", ""): "mu",  # keys that are reported with modifiers; the keyboard of kitty
+    ("<", ""): "u",
+    ("=", ""): "u",
+    ("", " "): "q",  # the shape of the cursor
+    ("", "!"): "p",  # soft reset
+    ("", "$"): "rtvxz{",  # rectangles
+    ("", "'"): "}~",  # columns
+}
+_ANSI_MODES = frozenset((b"4", b"20"))  # insertion, line ends; not the keyboard's lock, nor local echo
+_MODES = frozenset(
+    b"%d" % mode
+    for mode in (
+        1, 5, 6, 7, 9, 12, 25, 45, 47, 66, 67, 69,  # keys, reverse video, origin, wrapping, cursor, screens, margins
+        1000, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016,  # mouse and focus
+        1034, 1036, 1039, 1047, 1048, 1049,  # the Alt key, screens
+        2004, 2026, 2027, 2031, 2048,  # pasted text, synchronised output, widths, scheme, size
+    )
+)  # fmt: skip
+_KEY_RESOURCES = frozenset((b"1", b"2", b"4"))  # of cursor keys, function keys, others
 # Commands `ESC ] number` that are passed on: titles, links, colours (unless asked for with `?`), prompt marks.
 _COMMANDS = frozenset((b"0", b"1", b"2", b"4", b"8", b"10", b"11", b"12", b"104", b"110", b"111", b"112", b"133"))
 _COLOURS = frozenset((b"4", b"10", b"11", b"12"))
 _STRINGS = frozenset(b"]PX^_k")  # what introduces a string; only `]` is ever passed on
-_FORBIDDEN_MODES = frozenset((b"2", b"38"))  # other languages altogether: VT52, Tektronix
+_RESETS = {b"4": b"104", b"10": b"110", b"11": b"111", b"12": b"112"}  # what takes a colour back
 _ON_BY_DEFAULT = frozenset((b"7", b"25"))  # wrapping, the cursor
-_UNIMPORTANT = frozenset((b"12", b"1048"))  # blinking; saving the cursor is no state
+# Blinking, scrolling by the wheel; saving the cursor is no state; margins and origin are undone together.
+_UNIMPORTANT = frozenset((b"6", b"12", b"67", b"69", b"1007", b"1034", b"1036", b"1039", b"1048"))
 
 
 class TerminalFilter:
@@ -52,9 +70,12 @@ class TerminalFilter:
         self._introducer = 0
         self._character = bytearray()  # of UTF-8, so far
         self._modes: dict[bytes, bool] = {}
+        self._insertion: set[bytes] = set()
         self._keyboard = 0  # how many keyboard modes were pushed
         self._keyboard_set = False
-        self._other_keys = False
+        self._keys: set[bytes] = set()
+        self._margins = self._cursor_shape = False
+        self._colours: set[bytes] = set()
         self._out = bytearray()
 
     def feed(self, data: bytes) -> bytes:
@@ -73,16 +94,20 @@ class TerminalFilter:
         return out
 
     def undo(self) -> bytes:
-        """Return what takes back every mode that is not as it was at the start."""
-        out = b"".join(
+        """Return what takes back everything that is not as it was at the start."""
+        out = terminal.MARGINS if self._margins else b""
+        out += b"".join(
             b"\x1b[?" + mode + (b"h" if mode in _ON_BY_DEFAULT else b"l")
             for mode, on in self._modes.items()
             if on != (mode in _ON_BY_DEFAULT)
         )
+        out += b"".join(b"\x1b[" + mode + b"l" for mode in sorted(self._insertion))
         out += b"\x1b[<u" * min(self._keyboard, 16)
         out += b"\x1b[=0u" if self._keyboard_set else b""
-        out += b"\x1b[>4;0m" if self._other_keys else b""
-        return out + b"\x1b[0m"
+        out += b"".join(b"\x1b[>" + keys + (b";0m" if keys == b"4" else b"m") for keys in sorted(self._keys))
+        out += b"\x1b[0 q" if self._cursor_shape else b""
+        out += b"".join(b"\x1b]" + _RESETS[colour] + b"\x1b\\" for colour in sorted(self._colours))
+        return out + terminal.ATTRIBUTES
 
     def redo(self) -> bytes:
         """Return what brings the modes back after `undo`, but for those of the keyboard, which programs set anew."""
@@ -97,7 +122,7 @@ class TerminalFilter:
         if byte == _ESC:
             self._state = "escape"
             self._held.clear()
-        elif byte != _ENQ:  # ENQ asks for an answer
+        elif byte in _CONTROLS:
             self._out.append(byte)
 
     def _multibyte(self, byte: int) -> None:
@@ -115,7 +140,7 @@ class TerminalFilter:
             self._character.clear()
 
     def _restart(self, byte: int) -> bool:
-        """End a sequence where the terminal would; tell whether that was so."""
+        """End a sequence where the terminal would; return whether that was so."""
         if byte == _ESC:
             self._held.clear()
             self._state = "escape"
@@ -140,7 +165,7 @@ class TerminalFilter:
             self._state = "intermediate"
         elif byte < _DEL:
             self._state = "ground"
-            if byte not in b"Z\\":  # who are you; the end of a string that was dropped
+            if byte in _ESCAPES:
                 self._out += bytes((_ESC, byte))
         elif byte > _DEL:
             self._state = "ground"
@@ -155,13 +180,14 @@ class TerminalFilter:
             self._held.append(byte)
         elif byte < _DEL:
             self._state = "ground"
-            self._out += bytes((_ESC, *self._held, byte))
+            if bytes((*self._held, byte)) in _CHARACTER_SETS:
+                self._out += bytes((_ESC, *self._held, byte))
         elif byte > _DEL:
             self._state = "ground"
             self._ground(byte)
 
     def _control_inside(self, byte: int) -> None:
-        if byte != _ENQ:
+        if byte in _CONTROLS:
             self._out.append(byte)
 
     def _control(self, byte: int) -> None:
@@ -174,39 +200,56 @@ class TerminalFilter:
                 self._held.append(byte)
         elif byte < _DEL:
             self._state = "ground"
-            if len(self._held) <= _LONGEST and self._permitted(bytes(self._held), byte):
-                self._out += b"\x1b[" + self._held + bytes((byte,))
+            if len(self._held) <= _LONGEST:
+                self._sequence(bytes(self._held), chr(byte))
         elif byte > _DEL:
             self._state = "ground"
             self._ground(byte)
 
-    def _permitted(self, body: bytes, final: int) -> bool:
-        """Tell whether a control sequence is harmless, and remember what it switches."""
+    def _sequence(self, body: bytes, final: str) -> None:
+        """Pass on a control sequence that is in the list, and remember what it switches."""
         prefix = body[:1] if body[:1] in (b"<", b"=", b">", b"?") else b""
         rest = body[len(prefix) :]
         parameters = rest.rstrip(b" !\"#$%&'()*+,-./")
         intermediates = rest[len(parameters) :]
-        if not set(parameters) <= set(b"0123456789:;"):
-            return False
-        form = (prefix.decode(), intermediates.decode(), chr(final))
-        if form in _DROPPED or (final in _DROPPED_FINALS and form not in _KEPT):
-            return False
+        kind = (prefix.decode(), intermediates.decode())
+        if final not in _SEQUENCES.get(kind, "") or not set(parameters) <= set(b"0123456789:;"):
+            return
         numbers = parameters.split(b";")
-        if prefix == b"?" and final in b"hl" and not intermediates:
-            if _FORBIDDEN_MODES & set(numbers):
+        if final in "hl" and kind in (("", ""), ("?", "")):
+            numbers = self._switch(numbers, private=bool(prefix), on=final == "h")
+        elif not self._note(kind, final, numbers):
+            return
+        if numbers:
+            self._out += b"\x1b[" + prefix + b";".join(numbers) + intermediates + final.encode()
+
+    def _switch(self, numbers: list[bytes], *, private: bool, on: bool) -> list[bytes]:
+        """Return those modes that may be switched, and remember them."""
+        permitted = [mode for mode in numbers if mode in (_MODES if private else _ANSI_MODES)]
+        for mode in permitted:
+            if not private:
+                (self._insertion.add if on else self._insertion.discard)(mode)
+            elif mode not in _UNIMPORTANT:
+                self._modes[mode] = on
+            if private and mode in (b"6", b"69"):
+                self._margins = True
+        return permitted
+
+    def _note(self, kind: tuple[str, str], final: str, numbers: list[bytes]) -> bool:
+        """Remember what else must be taken back; return whether the sequence may pass."""
+        if kind == (">", "") and final == "m":
+            if numbers[0] not in _KEY_RESOURCES:
                 return False
-            for mode in numbers:
-                if mode not in _UNIMPORTANT:
-                    self._modes[mode] = final == ord("h")
-        elif final == ord("u") and prefix == b">":
-            self._keyboard += 1
-        elif final == ord("u") and prefix == b"=":
-            self._keyboard_set = True
-        elif final == ord("u") and prefix == b"<":
-            self._keyboard = max(0, self._keyboard - int(parameters[:3] or b"1"))
-        elif final == ord("m") and prefix == b">":
-            self._other_keys = numbers[:1] == [b"4"] and numbers[1:2] not in ([], [b"0"])
-        return True
+            (self._keys.discard if numbers[1:2] in ([], [b"0"]) else self._keys.add)(numbers[0])
+        elif final == "u" and kind[0]:
+            self._keyboard_set = self._keyboard_set or kind[0] == "="
+            pushed = 1 if kind[0] == ">" else -int(numbers[0][:3] or b"1") if kind[0] == "<" else 0
+            self._keyboard = max(0, self._keyboard + pushed)
+        elif kind == ("", " "):
+            self._cursor_shape = True
+        elif final in "rs" and kind == ("", "") and numbers != [b""]:
+            self._margins = True
+        return not (kind == ("", "") and final == "T" and len(numbers) > 1)  # five numbers start a kind of mouse report
 
     def _string(self, byte: int) -> None:
         if byte == _BEL and self._introducer == ord("]"):
@@ -235,10 +278,12 @@ class TerminalFilter:
         asks = number in _COLOURS and b"?" in rest
         if len(body) <= _LONGEST_STRING and number in _COMMANDS and not asks and _is_plain(body):
             self._out += b"\x1b]" + body + b"\x1b\\"
+            if number in _COLOURS:
+                self._colours.add(number)
 
 
 def _is_plain(body: bytes | bytearray) -> bool:
-    """Tell whether no terminal can see a control in this."""
+    """Return whether no terminal can see a control in this."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:

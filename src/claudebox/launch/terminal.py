@@ -32,9 +32,9 @@ _LONGEST_ANSWER = 4096  # what was typed before it included
 # Ends a string or a sequence that was begun, the printer as a screen, and VT52.
 _END_SEQUENCE = b"\x18\x1b\\\x1b[4i\x1b[?4i\x1b<"
 # Margins and origin; both move the cursor, which is put back. DECSTR is for those who put the origin back with it.
-_MARGINS = b"\x1b7\x1b[?69l\x1b[?6l\x1b[r\x1b8\x1b[!p"
+MARGINS = b"\x1b7\x1b[?69l\x1b[?6l\x1b[r\x1b8\x1b[!p"
 # Links, protection, colours and concealment, character sets, UTF-8.
-_ATTRIBUTES = b'\x1b]8;;\x1b\\\x1b[0"q\x1b[0m\x0f\x1b(B\x1b)B\x1b*B\x1b+B\x1b%G'
+ATTRIBUTES = b'\x1b]8;;\x1b\\\x1b[0"q\x1b[0m\x0f\x1b(B\x1b)B\x1b*B\x1b+B\x1b%G'
 # Keys: cursor and keypad, modifyOtherKeys, the protocol of kitty, which each screen has for itself.
 _KEYS = b"\x1b[?1l\x1b[?66l\x1b>\x1b[>4;0m\x1b[<99u\x1b[=0u"
 # Insertion, a locked keyboard, local echo, line ends, reverse video, wrapping, the cursor and its shape, tab stops;
@@ -50,9 +50,9 @@ _SCREEN = b"\x1b[?1049h" + _KEYS + b"\x1b[?1049l"
 # tmux knows no DECSTR, and puts the origin back with the cursor, but not with the screen.
 _TMUX = b"\x1b[?1049h\x1b[?6l\x1b[?1049l"
 # What harms no other program that has the same screen, such as the pager behind a pipe.
-_SHARED_RESET = _END_SEQUENCE + _MARGINS + _ATTRIBUTES
+_SHARED_RESET = _END_SEQUENCE + MARGINS + ATTRIBUTES
 # Below the cursor is nothing, unless somebody has written there for others to read.
-_RESET = _END_SEQUENCE + _MARGINS + _SCREEN + _KEYS + _MODES + _MARGINS + _ATTRIBUTES + b"\x1b[J"
+_RESET = _END_SEQUENCE + MARGINS + _SCREEN + _KEYS + _MODES + MARGINS + ATTRIBUTES + b"\x1b[J"
 
 
 class Remembered(Value):
