@@ -217,4 +217,29 @@ def user_box(ordinary_account: Account, checkout: str) -> Iterator[Box]:
     shutil.rmtree(made.base, ignore_errors=True)
 
 
+BWRAPS = "/var/cache/claudebox-tests"  # where set-up unpacks those of other suites
+
+
+def unpacked_bwrap(suite: str, directory: Path) -> str:
+    """Return the bwrap of another Debian suite as one binary that every account can run."""
+    root = f"{BWRAPS}/bwrap-{suite}/root"
+    need(os.path.exists(root) and shutil.which("patchelf"), f"bwrap of Debian {suite} (scripts/setup --test)")
+    loader = next(Path(root).rglob("ld-linux-*.so.*"))
+    libraries = {str(path.parent) for path in Path(root).rglob("*.so.*")}
+    target = f"{directory}/bwrap"
+    shutil.copy(f"{root}/usr/bin/bwrap", target)
+    patch = ["patchelf", "--set-interpreter", str(loader), "--force-rpath", "--set-rpath", ":".join(sorted(libraries))]
+    subprocess.run([*patch, target], check=True)
+    return target
+
+
+@pytest.fixture(scope="session", params=["trixie", "sid"])
+def new_bwrap(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return each bwrap that follows no link while it builds a sandbox: 0.12 and 0.13."""
+    directory = tempfile.mkdtemp(prefix="claudebox-bwrap-")
+    os.chmod(directory, 0o755)
+    yield unpacked_bwrap(request.param, Path(directory))
+    shutil.rmtree(directory)
+
+
 assert sys.version_info >= (3, 11)

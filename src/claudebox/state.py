@@ -53,6 +53,11 @@ class Instance(Value):
         return f"{self.directory}/claude"
 
     @property
+    def cover(self) -> str:
+        """Return the directory that is shown inside in place of a stub."""
+        return f"{self.directory}/cover"
+
+    @property
     def login(self) -> str:
         """Return the directory of the login that all projects share."""
         return f"{self.state}/login"

@@ -182,8 +182,8 @@ def test_launches_killed_at_random_moments_leave_nothing(box, numbers):
     assert not [name for name in os.listdir(lock.parent) if name.endswith(".tmp")]
 
 
-@pytest.mark.parametrize("looked", [True, False])
-def test_a_stand_in_that_another_session_replaces_shows_nothing_of_the_host(box, altered, looked):
+@pytest.mark.parametrize("covered", [True, False])
+def test_a_stub_that_another_session_replaces_shows_nothing_of_the_host(box, altered, covered):
     # proves C10, C21
     secret = box.write(f"{box.home}/.ssh/id", "secret-key")
     place = f"{box.project}/.mcp.json"
@@ -191,13 +191,12 @@ def test_a_stand_in_that_another_session_replaces_shows_nothing_of_the_host(box,
     swap = f"        os.rename({os.path.dirname(secret)!r}, {place!r})\n"
     start = "        os.execve(prepared.plan.bwrap"
     edits = {"launch/start.py": (start, swap + start)}
-    if not looked:  # without the look from outside it would be read: what is tried here can succeed
+    if not covered:  # if the stub itself were shown it would be read: what is tried here can succeed
+        edits["plan/project.py"] = ("host.instance.cover if covered else guarded.path", "guarded.path")
         edits["launch/inspect.py"] = ("    stubs = {stub.path for stub in plan.stubs}\n", "    return\n")
     altered(box, edits=edits)
 
     result = box.host(box.program, "-y", "--exec", "--", "cat", f"{place}/id")
 
-    if looked:
-        assert result.returncode == 125
-        assert f"`{place}` was replaced by something else" in result.stderr
-    assert (result.stdout == "secret-key") is not looked
+    assert (result.stdout == "secret-key") is not covered
+    assert result.returncode == (1 if covered else 0), result.stderr

@@ -28,6 +28,7 @@ _MASKED = "masked"
 _CONTENT = {"dot": b".\n", "file": b""}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UMASK = 0o022
+_NESTED = b"gitdir: ../.git\n"
 
 
 class Session:
@@ -55,10 +56,12 @@ class Session:
             self._clear()
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         self._remember(plan)
+        cover = self._make_cover()
         entries = [_entry(stub, plan) for stub in plan.stubs]
         known = frozenset(self._known())
         self._record(entry for entry in entries if entry not in known)
-        return {entry.path: _make(entry, self._root(entry)) for entry in entries}
+        made = {entry.path: _make(entry, self._root(entry)) for entry in entries}
+        return {entry.path: cover if entry.kind == "directory" else made[entry.path] for entry in entries}
 
     def end(self) -> None:
         """Leave, and clear away if nobody is left."""
@@ -116,6 +119,24 @@ class Session:
             os.write(journal, content)
         finally:
             os.close(journal)
+
+    def _make_cover(self) -> Identity:
+        """Make what is shown inside in place of a stub, a directory that says of itself that it is a nested checkout.
+
+        It is a mount, and `git clean -xfd` would fail to remove it; a checkout of its own it leaves alone.
+        """
+        try:
+            os.mkdir("cover", 0o755, dir_fd=self._directory)
+        except FileExistsError:
+            pass
+        directory = os.open("cover", _DIRECTORY, dir_fd=self._directory)
+        try:
+            if read_at(directory, ".git") != _NESTED:
+                replace_file(directory, ".git", _NESTED)
+            status = os.fstat(directory)
+        finally:
+            os.close(directory)
+        return status.st_dev, status.st_ino
 
     def _remember(self, plan: Plan) -> None:
         """Write down what is masked, so that the next session finds it again wherever it was moved."""

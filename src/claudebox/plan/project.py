@@ -25,7 +25,9 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     closed = tuple(_closed(policy, host))
     for guarded in closed:
         reason = f"protected: {guarded.reason}"
-        yield Mount(guarded.path, "ro-bind", reason, guarded.path, pinned=guarded.identity, role="protected")
+        covered = (guarded.kind, guarded.stub) == ("missing", "directory")
+        source = host.instance.cover if covered else guarded.path
+        yield Mount(guarded.path, "ro-bind", reason, source, pinned=guarded.identity, role="protected")
     yield from _ignored(closed, host)
     # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
     pins = {path: identity for guarded in closed for path, identity in guarded.parents}
