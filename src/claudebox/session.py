@@ -175,7 +175,10 @@ def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str
     if policy.program == "client" and not policy.command:
         from claudebox.report import resume_hint  # noqa: PLC0415
 
-        resume_hint.say(host.instance, aftermath.started, login_known=host.login.known)
+        aftermath.part(
+            "the hint how to resume",
+            lambda: resume_hint.say(host.instance, aftermath.started, login_known=host.login.known),
+        )
     return status
 
 

@@ -195,8 +195,10 @@ def test_decoys_push_nothing_off_the_screen_or_out_of_the_log(repository):
 def test_a_long_path_keeps_its_name(repository):
     # proves REPORT-02, R11
     deep = "/".join("d" * 60 for _ in range(8))
-    said = report(repository.box.sh(f"mkdir -p {deep}; echo x >{deep}/.envrc"))
-    assert any(line.startswith("    dddd") and line.endswith("d/.envrc: direnv runs it") for line in said.splitlines())
+    script = f"mkdir -p {deep}/.github/{deep}; echo x >{deep}/.envrc; echo x >{deep}/.github/{deep}/x.yml"
+    lines = report(repository.box.sh(script)).splitlines()
+    assert any(line.startswith("    dddd") and line.endswith("d/.envrc: direnv runs it") for line in lines)
+    assert any("d/.github/ddd" in line and line.endswith("d/x.yml: runs on the forge") for line in lines)
 
 
 def test_what_was_opened_is_reported_when_it_changed(repository):
@@ -261,6 +263,21 @@ def test_a_rebase_that_a_linked_worktree_left_is_reported(repository):
     script = "d=$(git rev-parse --git-dir); mkdir $d/rebase-merge; echo exec ./evil.sh >$d/rebase-merge/git-rebase-todo"
     said = report(box.sh(script, cwd=f"{box.base}/tree"))
     assert "/.git/worktrees/tree/rebase-merge: a rebase is under way" in said
+
+
+def test_what_changed_in_other_writable_directories_is_reported(repository):
+    # proves REPORT-01, D11
+    box = repository.box
+    other = box.mkdir(f"{box.base}/other")
+    box.write(f"{other}/kept.md", "x")
+    time.sleep(0.05)
+    script = f"cd {other}; git init -q; echo x >.envrc; rm kept.md; echo x >notes.md"
+    result = box.sh(script, flags=("--mount-rw", other))
+    said = report(result)
+    for line in (f"{other}/.git", f"{other}/.envrc: direnv runs it", f"{other}/kept.md"):
+        assert f"    {line}" in said
+    assert f"  harmless: {other}/notes.md\n" in box.claudebox("--log", "changes").stdout
+    assert "claudebox:" not in box.sh("true", flags=("--mount-rw", other)).stderr
 
 
 def test_a_large_project_is_divided_and_what_is_out_of_time_is_named(user_box):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from claudebox.report.listing import Beginning
     from claudebox.report.sweep import Listing, Sweep
 
+BUDGET = sweep.BUDGET
 _OPENAT2 = 437
 # struct open_how: flags, mode, resolve. A link that leaves the tree on its way is not followed.
 _BENEATH = b"".join(part.to_bytes(8, sys.byteorder) for part in (os.O_PATH | os.O_CLOEXEC, 0, 0x08 | 0x02))
@@ -62,6 +63,25 @@ class Report(Value):
         return not (self.changes or self.harmless or self.unseen or self.unlisted or self.clock_set_back)
 
 
+def join(report: Report, root: str, other: Report) -> Report:
+    """Return a report with that about another tree, whose paths become whole ones."""
+
+    def whole(row: ChangedPath) -> ChangedPath:
+        kind = row.kind
+        if kind.name in ("repository", "git") or kind.group.endswith("/"):
+            kind = kind.replace(group=root if kind.group == "." else f"{root}/{kind.group}")
+        return ChangedPath(kind, f"{root}/{row.path}", row.how, beside=row.beside)
+
+    return report.replace(
+        changes=(*report.changes, *map(whole, other.changes)),
+        harmless={**report.harmless, **{f"{root}/{path}".rstrip("/"): rows for path, rows in other.harmless.items()}},
+        unseen=(*report.unseen, *((f"{root}/{path}".rstrip("/"), why) for path, why in other.unseen)),
+        unlisted=(*report.unlisted, *(f"{root}/{path}".rstrip("/") for path in other.unlisted)),
+        unsure=(*report.unsure, *(f"{root}/{path}" for path in other.unsure)),
+        files=(*report.files, *other.files),
+    )
+
+
 class Places(Value):
     """Where to look."""
 
@@ -73,7 +93,7 @@ class Places(Value):
     standing: frozenset[str] = frozenset()  # stubs of sessions that are still alive
 
 
-def look(places: Places, beginning: Beginning, *, budget: float = sweep.BUDGET) -> Report:
+def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Report:
     """Look at everything, until the time is up."""
     deadline = time.monotonic() + budget
     moment, back = since(beginning)

@@ -37,7 +37,8 @@ def lines(written: Iterable[Line], where: str = "") -> Iterator[str]:
     yield f"  {'changed':<9} {_changed(end)}"
     found = end.get("found", ())
     if end.get("searched"):
-        yield f"  {'leaked':<9} {_found(found)}"
+        missed = f"; {end['unsearched']} files could not be searched" if end.get("unsearched") else ""
+        yield f"  {'leaked':<9} {_found(found)}{missed}"
     if where:
         yield f"  {'kept in':<9} {shorten(where, 200)}"
 

@@ -91,7 +91,10 @@ def _line(kind: str, group: str, rows: list[ChangedPath]) -> str:
 
 def _path(row: ChangedPath) -> str:
     told = row.how if row.how.startswith(("now", "in a")) else ""
-    return fit(row.path) + (f" ({told})" if told else "")
+    group = row.kind.group
+    inside = group.endswith("/") and row.path.startswith(group)  # then the name of that tree must not be cut out
+    shown = fit(group, _WIDTH // 2) + fit(row.path[len(group) :], _WIDTH // 2) if inside else fit(row.path)
+    return shown + (f" ({told})" if told else "")
 
 
 def _with(text: str, why: str) -> str:

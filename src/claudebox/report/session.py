@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from claudebox.plan.model import Plan
     from claudebox.report.changes import Report
     from claudebox.report.leaked_values import Result
+    from claudebox.report.sweep import Listing
 
     T = TypeVar("T")
 
@@ -38,7 +39,12 @@ class Aftermath:
         self._plan, self._policy, self._host = plan, policy, host
         self._started = time.time()
         self._failed: list[str] = []
-        self._beginning = listing.begin(host.workdir.real, host.instance.directory)
+        state_directory = host.instance.directory
+        self._beginning = listing.begin(host.workdir.real, state_directory)
+        # Other directories that the user lets the agent write to.
+        roots = {row.source for row in plan.mounts if row.kind == "bind" and row.role == "asked"}
+        self._mounts = [(root, listing.begin(root, state_directory)) for root in sorted(roots) if os.path.isdir(root)]
+        self._listings: dict[str, Listing] = {}
         self.record = SessionLog(host.instance.state, host.instance.name)
         self._start: dict[str, Plain] = {
             "program": policy.program,
@@ -66,20 +72,20 @@ class Aftermath:
 
         Each part stands for itself: one that fails is named, and the others go on.
         """
-        report = self._part("looking for changes", self._look)
-        found = self._part("searching for withheld secrets", lambda: self._search(report))
+        report = self.part("looking for changes", self._look)
+        found = self.part("searching for withheld secrets", lambda: self._search(report))
         end = self._end(status, report, found)
-        name = self._part("writing the session log", lambda: self._write(end, report)) or ""
+        name = self.part("writing the session log", lambda: self._write(end, report)) or ""
         if receipt == "always" or (receipt == "auto" and self._policy.program != "exec" and os.isatty(2)):
-            self._part("printing the receipt", lambda: self._print_receipt(name, end))
+            self.part("printing the receipt", lambda: self._print_receipt(name, end))
         if report is not None:
-            self._part("printing what changed", lambda: self._print_changes(report))
+            self.part("printing what changed", lambda: self._print_changes(report))
         if found is not None:
-            self._part("printing what was found", lambda: self._print_found(found))
-        if report is not None:
-            self._part("keeping the list of files", lambda: self._keep(report))
+            self.part("printing what was found", lambda: self._print_found(found))
+        self.part("keeping the list of files", self._keep)
 
-    def _part(self, name: str, action: Callable[[], T]) -> T | None:
+    def part(self, name: str, action: Callable[[], T]) -> T | None:
+        """Do one part of the end; what fails is named, and the rest goes on."""
         try:
             return action()
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it was, the rest of the end goes on
@@ -136,19 +142,24 @@ class Aftermath:
             git_dir = host.repository.git_dir
             written = tuple(path for path, _ in host.repository.writable)
             elsewhere = tuple(path for path in (git_dir, *written) if path and not path.startswith(f"{workdir}/"))
-        return changes.look(
-            changes.Places(
-                workdir, git_dir, elsewhere, host.guarded,
-                frozenset(stub.path for stub in self._plan.stubs),
-                frozenset(path for _, path in state.recorded_stubs(host.instance)),
-            ),
-            self._beginning,
-        )  # fmt: skip
+        stubs = frozenset(stub.path for stub in self._plan.stubs)
+        standing = frozenset(path for _, path in state.recorded_stubs(host.instance))
+        places = changes.Places(workdir, git_dir, elsewhere, host.guarded, stubs, standing)
+        limit = time.monotonic() + changes.BUDGET
+        report = changes.look(places, self._beginning)
+        self._listings[workdir] = report.listing
+        for root, beginning in self._mounts:
+            places = changes.Places(root, guarded=host.guarded, stubs=stubs, standing=standing)
+            other = changes.look(places, beginning, budget=limit - time.monotonic())
+            self._listings[root] = other.listing
+            report = changes.join(report, root, other)
+        return report
 
-    def _keep(self, report: Report) -> None:
+    def _keep(self) -> None:
         directory = os.open(self._host.instance.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            listing.keep(self._host.workdir.real, directory, report.listing)
+            for root, names in self._listings.items():
+                listing.keep(root, directory, names)
         finally:
             os.close(directory)
 
