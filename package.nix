@@ -37,7 +37,6 @@ let
   version = builtins.head (builtins.match ''.*__version__ = "([^"]+)".*'' (builtins.readFile source));
   comma' = if commaWithDatabase == null then comma else commaWithDatabase;
   libraries = [
-    python3.pkgs.h11
     python3.pkgs.cryptography
   ];
 

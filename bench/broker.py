@@ -233,8 +233,7 @@ def broker(port: int, certificate: str) -> Iterator[tuple[str, int]]:
         credentials=(("ANTHROPIC_API_KEY", "the-real-key"),),
         trust=Trust(certificate),
     )
-    libraries = tuple(path for path in sys.path if os.path.isdir(f"{path}/h11"))
-    sidecar = BrokerSidecar(Broker(config, libraries=libraries, sockets=("model_api",)))
+    sidecar = BrokerSidecar(Broker(config, sockets=("model_api",)))
     sidecar.open()
     try:
         sidecar.begin()

@@ -86,7 +86,7 @@ def account(request: pytest.FixtureRequest, ordinary_account: Account) -> Accoun
 def install_libraries(directory: str) -> None:
     """Put the libraries of the broker where a checkout has them, without asking an index."""
     os.makedirs(directory)
-    for name in ("h11", "cryptography", "cffi", "_cffi_backend"):
+    for name in ("cryptography", "cffi", "_cffi_backend"):
         spec = importlib.util.find_spec(name)
         assert spec is not None, f"{name} is not installed: run scripts/setup --test"
         assert spec.origin is not None

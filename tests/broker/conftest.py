@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 KEY = "the-real-key-of-the-tests"
-LIBRARIES = tuple(path for path in sys.path if os.path.isdir(f"{path}/h11"))
+LIBRARIES = tuple(path for path in sys.path if os.path.isdir(f"{path}/cryptography"))
 
 
 class Visit:
@@ -155,7 +155,7 @@ def running(port: int, certificate: str = "", **changes: object) -> Iterator[Bro
         credentials=(("ANTHROPIC_API_KEY", KEY),),
         trust=Trust(certificate),
     ).replace(**changes)
-    sidecar = BrokerSidecar(Broker(config, libraries=LIBRARIES, sockets=("model_api",)))
+    sidecar = BrokerSidecar(Broker(config, sockets=("model_api",)))
     sidecar.open()
     try:
         sidecar.begin()

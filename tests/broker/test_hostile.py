@@ -9,7 +9,8 @@ import pytest
 from tests.broker.conftest import KEY
 
 from claudebox.broker.http import messages
-from claudebox.broker.http.messages import Chunks, Malformed
+from claudebox.broker.http.chunks import Chunks
+from claudebox.broker.http.messages import MalformedHttp
 from claudebox.tables import agent
 
 AUTH = f"x-api-key: {agent.PLACEHOLDER}\r\n".encode()
@@ -198,7 +199,7 @@ def test_a_chunk_that_is_broken_among_many_of_its_like_is_noticed(place, most):
         for at in range(0, len(body), most):
             chunks.feed(body[at : at + most])
 
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedHttp):
         feed()
 
 
@@ -211,7 +212,7 @@ def test_a_broken_chunk_is_noticed_wherever_it_is_cut(cuts):
         for at in range(0, len(body), cuts):
             chunks.feed(body[at : at + cuts])
 
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedHttp):
         feed()
 
 
@@ -219,7 +220,7 @@ def test_heads_are_read_as_they_are_written():
     request = messages.parse_request(b"POST /a?b HTTP/1.1\r\nHost: x\r\nX-Thing:  two  words \r\n\r\n")
     assert request.headers == ((b"host", b"x"), (b"x-thing", b"two  words"))
     assert messages.render_request(request) == b"POST /a?b HTTP/1.1\r\nhost: x\r\nx-thing: two  words\r\n\r\n"
-    response = messages.parse_response(b"HTTP/1.1 200 Fine\r\nA: b\r\n\r\n", b"GET")
+    response = messages.parse_response(b"HTTP/1.1 200 Fine\r\nA: b\r\n\r\n")
     assert (response.status, response.headers) == (200, ((b"a", b"b"),))
 
 
@@ -233,5 +234,5 @@ def test_a_stream_that_ends_within_a_head_says_so():
         return await messages.read_head(stream)
 
     assert asyncio.run(read(b"")) == b""
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedHttp):
         asyncio.run(read(b"GET / HTTP/1.1\r\nhos"))

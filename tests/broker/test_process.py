@@ -138,7 +138,7 @@ def test_a_broker_that_ends_in_the_midst_is_told_afterwards():
 def test_a_missing_library_is_told_with_its_remedy(monkeypatch):
     monkeypatch.setattr(broker_libraries, "_places", lambda: ("/nonexistent",))
     with pytest.raises(ClaudeboxError) as raised:
-        broker_libraries.find_libraries(broker_libraries.HTTP)
+        broker_libraries.find_libraries(broker_libraries.CERTIFICATES)
 
-    assert "`h11`" in str(raised.value)
-    assert "--auth passthrough" in raised.value.hint
+    assert "`cryptography` for `[[secrets]]`" in str(raised.value)
+    assert "scripts/libraries" in raised.value.hint

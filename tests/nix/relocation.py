@@ -43,7 +43,7 @@ APPLETS = {
     "gzip": ("gzip",), "less": ("less",),
 }  # fmt: skip
 # Of the broker, as this very process would import them.
-_LIBRARIES = {"h11": ("h11",), "cryptography": ("cryptography", "cffi", "_cffi_backend*", "pycparser")}
+_LIBRARIES = {"cryptography": ("cryptography", "cffi", "_cffi_backend*", "pycparser")}
 # What libc loads by itself, and its parts of former times, which the client asks for.
 _BESIDE = ("libnss_dns.so.2", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1")
 _LOADER = re.compile(r"ld-linux-[\w-]+\.so\.\d")

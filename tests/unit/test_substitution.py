@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from claudebox.broker.http.bodies import Decompressed, Payload
-from claudebox.broker.http.messages import Malformed
+from claudebox.broker.http.messages import MalformedHttp
 from claudebox.broker.http.recognition import Cleaner, encodings
 from claudebox.broker.inject import tls
 from claudebox.broker.inject.ca import issue
@@ -93,7 +93,7 @@ def test_a_compressed_body_is_cleaned_in_bounded_pieces():
         parts = [*body.feed(packed), body.end()]
         assert {len(part) for part in parts[:-1]} == {1 << 16}
         assert b"".join(parts).endswith(PLACEHOLDER + b"end")
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedHttp):
         list(Decompressed(Cleaner(HERE.recognizer)).feed(b"this is not compressed"))
 
 

@@ -11,11 +11,10 @@ import sys
 from claudebox import build_paths
 from claudebox.errors import ClaudeboxError
 
-HTTP = "h11"
 CERTIFICATES = "cryptography"
 _REMEDY = (
     "install it: `pipx reinstall claudebox`, `scripts/libraries` in a checkout, or your distribution's package "
-    "`python3-{}`; or let the key itself in with `--auth passthrough`"
+    "`python3-{}`"
 )
 
 
@@ -26,7 +25,7 @@ def find_libraries(*names: str) -> tuple[str, ...]:
         directory = next((place for place in _places() if os.path.isfile(f"{place}/{name}/__init__.py")), None)
         if directory is None:
             raise ClaudeboxError(
-                f"the broker, which keeps your key outside, needs the Python library `{name}`",
+                f"the broker needs the Python library `{name}` for `[[secrets]]`",
                 hint=_REMEDY.format(name),
             )
         found.append(directory)

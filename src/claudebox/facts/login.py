@@ -73,13 +73,11 @@ def for_broker(
     """Look at what a broker would hold, and for the libraries that it would need."""
     if policy.brokered and login.known and not find_credential(environ, login):
         login = read_login(login)
-    if not (policy.brokered and find_credential(environ, login)) and not certificates:
+    if not certificates:
         return login, ()
-    from claudebox.facts import broker_libraries  # noqa: PLC0415 - only where there is something to hold
+    from claudebox.facts import broker_libraries  # noqa: PLC0415 - only for those who have secrets
 
     try:
-        return login, broker_libraries.find_libraries(
-            *(broker_libraries.HTTP, broker_libraries.CERTIFICATES)[: 2 if certificates else 1]
-        )
+        return login, broker_libraries.find_libraries(broker_libraries.CERTIFICATES)
     except ClaudeboxError as problem:
         return login, problem

@@ -78,7 +78,6 @@ let
         withPackages =
           choose: builtins.deepSeq (map (module: module.outPath) (choose self.python3.pkgs)) (inStore "python-for-tests");
         pkgs = lib.genAttrs [ "hypothesis" "pytest" "pytest-timeout" "pytest-xdist" ] (_: inStore "python3") // {
-          h11 = inStore "h11";
           cryptography = inStore "cryptography";
           requiredPythonModules = modules: [ self.python3 ] ++ modules;
         };

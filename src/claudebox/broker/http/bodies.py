@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Protocol
 
-from claudebox.broker.http.messages import Malformed
+from claudebox.broker.http.messages import MalformedHttp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -74,7 +74,7 @@ class Decompressed:
             try:
                 text = self._stream.decompress(piece, _PIECE)
             except zlib.error:
-                raise Malformed("the answer is not compressed as it says") from None
+                raise MalformedHttp("the answer is not compressed as it says") from None
             self._waiting += b"".join(self._inner.feed(text))
             while len(self._waiting) >= _BLOCK:
                 yield self._waiting[:_BLOCK]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from claudebox.broker.http import messages
 from claudebox.broker.http.bodies import filtered
+from claudebox.broker.http.chunks import Chunks
 from claudebox.broker.http.handler import Refusal, Unreachable
-from claudebox.broker.http.messages import Chunks, Malformed, Request, Response
+from claudebox.broker.http.messages import MalformedHttp, Request, Response
 from claudebox.broker.http.repetition import Kept
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class _Exchange:
                 return False
             request = messages.parse_request(head)
             framing, length = messages.request_framing(request)
-        except Malformed as problem:
+        except MalformedHttp as problem:
             return await self._answer(Refusal(400, "invalid_request_error", f"claudebox: {problem}"), alive=False)
         except TimeoutError:
             return False
@@ -62,7 +63,7 @@ class _Exchange:
             return await self._serve(request, framing, length)
         except Unreachable as problem:
             return await self._answer(Refusal(502, "api_error", f"claudebox: {problem}"), alive=False)
-        except Malformed as problem:
+        except MalformedHttp as problem:
             return await self._answer(Refusal(400, "invalid_request_error", f"claudebox: {problem}"), alive=False)
         except (EOFError, OSError):
             return False
@@ -120,15 +121,15 @@ class _Exchange:
                 head = await messages.read_head(upstream)
                 if not head:
                     raise self._fault or Unreachable("the upstream closed the connection without an answer")
-                response = messages.parse_response(head, request.method)
+                response = messages.parse_response(head)
                 if response.status == 101:
                     raise Unreachable("the upstream wants another protocol")
                 if response.status >= 200:
                     return upstream, response, sender
-        except (OSError, Malformed) as problem:
+        except (OSError, MalformedHttp) as problem:
             upstream.abort()
             await _stop(sender)
-            what = str(problem) if isinstance(problem, Malformed) else "the connection broke"
+            what = str(problem) if isinstance(problem, MalformedHttp) else "the connection broke"
             raise self._fault or Unreachable(f"no answer of the upstream: {what}") from None
         except BaseException:
             upstream.abort()
@@ -143,7 +144,7 @@ class _Exchange:
                 upstream.write(piece)
                 await upstream.drain()
             self._sent = True
-        except (Malformed, EOFError) as problem:  # nobody will ever get the rest
+        except (MalformedHttp, EOFError) as problem:  # nobody will ever get the rest
             self._fault = problem
             upstream.abort()
 
@@ -151,7 +152,7 @@ class _Exchange:
         """Pass the answer on."""
         try:
             framing, length = messages.response_framing(response, request.method)
-        except Malformed as problem:
+        except MalformedHttp as problem:
             raise Unreachable(f"the answer of the upstream is malformed: {problem}") from None
         shown = self._rules.response(response)
         own = self._rules.filter(response) if framing != "none" else None
@@ -170,7 +171,7 @@ class _Exchange:
                 await self._pass_body(upstream, framing, length)
             else:
                 await self._pass_filtered(upstream, framing, length, own, chunks=frame == "chunked")
-        except (Malformed, EOFError, OSError):  # the program must see that it is incomplete
+        except (MalformedHttp, EOFError, OSError):  # the program must see that it is incomplete
             upstream.abort()
             self._client.abort()
             return False
@@ -229,7 +230,7 @@ class _Exchange:
                     taken += len(piece)
                     if taken > _LINGER:
                         return False
-        except (Malformed, EOFError, OSError, TimeoutError):
+        except (MalformedHttp, EOFError, OSError, TimeoutError):
             return False
         return True
 

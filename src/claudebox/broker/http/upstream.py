@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from claudebox.broker.http import messages
 from claudebox.broker.http.handler import Unreachable
-from claudebox.broker.http.messages import Malformed
+from claudebox.broker.http.messages import MalformedHttp
 from claudebox.broker.http.stream import Stream
 from claudebox.launch.tls_context import make_context
 
@@ -49,7 +49,7 @@ class Egress:
                 f"the certificate of {self.host} cannot be trusted: {error.verify_message}; SSL_CERT_FILE or "
                 "NODE_EXTRA_CA_CERTS of the host can name another authority"
             ) from None
-        except (OSError, Malformed) as error:
+        except (OSError, MalformedHttp) as error:
             via = f" through the proxy {self.proxy}" if self.proxy else ""
             what = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise Unreachable(f"{self.host} cannot be reached from the host{via}: {what}") from None
@@ -76,17 +76,17 @@ class Egress:
             headers = (*headers, (b"proxy-authorization", proxy.authorization))
         stream.write(messages.render_request(messages.Request(b"CONNECT", target.encode(), headers)))
         head = await messages.read_head(stream)
-        answer = messages.parse_response(head, b"CONNECT") if head else None
+        answer = messages.parse_response(head) if head else None
         if answer is None or answer.status != 200 or stream.transport is None:
             stream.abort()
-            raise Malformed(f"it answered {answer.status}" if answer else "it closed the connection")
+            raise MalformedHttp(f"it answered {answer.status}" if answer else "it closed the connection")
         if self.scheme == "http":
             return stream
         loop = asyncio.get_running_loop()
         inner = Stream()
         transport = await loop.start_tls(stream.transport, inner, self._tls(), server_hostname=self.host)
         if transport is None:
-            raise Malformed("TLS did not begin")
+            raise MalformedHttp("TLS did not begin")
         inner.connection_made(transport)
         return inner
 

@@ -12,6 +12,7 @@ import resource
 import socket
 from typing import TYPE_CHECKING
 
+from claudebox.broker.http.messages import MalformedHttp
 from claudebox.broker.proxy import peek, requests, socks5, tls_handshake, tls_sni
 from claudebox.broker.proxy.acl import Refusal, unrecorded
 from claudebox.broker.proxy.dial import Unreachable
@@ -75,7 +76,7 @@ class Gateway:
 
     async def _proxied(self, caller: socket.socket) -> bool:
         wish: socks5.Wish | None = None
-        head: requests.Head | None = None
+        head: requests.ProxyRequest | None = None
         try:
             async with asyncio.timeout(GREETING):
                 first = await peek.peek(caller, lambda _: 0)
@@ -86,33 +87,33 @@ class Gateway:
                     return False
                 else:
                     head = requests.parse(await peek.peek(caller, requests.missing))
-        except requests.Malformed as error:
+        except MalformedHttp as error:
             return await self._refuse_http(caller, error)
         if head is None:
             return False if wish is None else await self._socks(caller, wish)
         return await (self._connect(caller, head) if head.method == "CONNECT" else self._forward(caller, head))
 
-    async def _connect(self, caller: socket.socket, head: requests.Head) -> bool:
+    async def _connect(self, caller: socket.socket, head: requests.ProxyRequest) -> bool:
         try:
             admitted, far = await self._reach(*requests.authority(head.target, 0))
-        except (Refusal, Unreachable, requests.Malformed) as error:
+        except (Refusal, Unreachable, MalformedHttp) as error:
             return await self._refuse_http(caller, error)
         return await self._open(caller, admitted, far, head.size, b"HTTP/1.1 200 Connection established\r\n\r\n")
 
-    async def _forward(self, caller: socket.socket, head: requests.Head) -> bool:
+    async def _forward(self, caller: socket.socket, head: requests.ProxyRequest) -> bool:
         """Pass one request on that was written for a proxy."""
         try:
             where, path = requests.split_url(head.target)
             host, port = requests.authority(where, 80)
             admitted = self._door.admit(host, port)
             return await self._ask(caller, head, admitted, path)
-        except (Refusal, Unreachable, requests.Malformed) as error:
+        except (Refusal, Unreachable, MalformedHttp) as error:
             return await self._refuse_http(caller, error)
 
     async def _ask(
         self,
         caller: socket.socket,
-        head: requests.Head,
+        head: requests.ProxyRequest,
         admitted: Admission,
         path: str,
         far: socket.socket | None = None,
@@ -257,7 +258,7 @@ class Gateway:
             if (canonical(host), port) != (admitted.name, admitted.port) or not head.target.startswith(("/", "*")):
                 raise self._door.denial(host, port, "other-host", f"this connection is for `{admitted.name}`")
             return await self._ask(caller, head, admitted, head.target, far)
-        except (Refusal, Unreachable, requests.Malformed) as error:
+        except (Refusal, Unreachable, MalformedHttp) as error:
             if far is not None:
                 far.close()
             return await self._refuse_http(caller, error)
@@ -277,7 +278,7 @@ class Gateway:
     async def _refuse_http(self, caller: socket.socket, error: Exception) -> bool:
         if isinstance(error, Refusal):
             answer = requests.response(403, f"Not permitted by claudebox ({error.rule})", f"claudebox: {error.text}")
-        elif isinstance(error, requests.Malformed):
+        elif isinstance(error, MalformedHttp):
             answer = requests.response(400, "Bad Request", f"claudebox does not take it: {error}")
         else:
             answer = requests.response(
