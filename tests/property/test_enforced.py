@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import hosts
 
-from claudebox.broker.proxy.private_ranges import Vicinity
+from claudebox.broker.proxy.private_ranges import PrivateRanges
 from claudebox.config.domains import Permission, parse_domain
 from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.facts.model import HeldSecret
@@ -191,7 +191,7 @@ def test_exactly_the_ranges_of_the_plan_are_enforced(closed, packed):
     rules = list(nftables.fixed(closed, "10.0.2.3", nftables.FAMILIES))
     none = list(nftables.fixed(Ranges((), closed.open6), "10.0.2.3", nftables.FAMILIES))
 
-    assert bool(Vicinity(closed).problem(address)) == inside  # the broker, in tier `allow`
+    assert bool(PrivateRanges(closed).problem(address)) == inside  # the broker, in tier `allow`
     assert len(rules) == len(none) + 2 * len(closed.barred)  # the netns holder, in tier `inet`: plain and NAT64
     for row in closed.barred:
         alone = list(nftables.fixed(Ranges((row,), closed.open6), "10.0.2.3", nftables.FAMILIES))

@@ -19,10 +19,10 @@ from tests.unit.test_greetings import RETRY, client_hello, record, server_hello
 from claudebox.broker.proxy import dial as dialing
 from claudebox.broker.proxy import gateway as module
 from claudebox.broker.proxy import tls_sni
-from claudebox.broker.proxy.acl import Doorkeeper, Refusal
-from claudebox.broker.proxy.dial import Dialer, Unreachable, interleaved
+from claudebox.broker.proxy.acl import AccessList, Denied
+from claudebox.broker.proxy.dial import Dialer, NoConnection, interleaved
 from claudebox.broker.proxy.gateway import Gateway
-from claudebox.broker.proxy.private_ranges import Vicinity
+from claudebox.broker.proxy.private_ranges import PrivateRanges
 from claudebox.broker.proxy.tunnel import Pump
 from claudebox.config.domains import Permission, parse_domain
 from claudebox.plan.network import closed_ranges
@@ -30,7 +30,7 @@ from claudebox.plan.network import closed_ranges
 RANGES = closed_ranges()
 
 
-class Everywhere(Vicinity):
+class Everywhere(PrivateRanges):
     """Knows no neighbours, so that a test can be the internet."""
 
     def problem(self, _address: str) -> str:
@@ -84,7 +84,7 @@ async def gateway(intercept=None, addresses=("127.0.0.1",)):
         permission = Permission([parse_domain(f"a.example:{setting.port}", "x")])
         pump = Pump()
         dialer = Dialer(Everywhere(RANGES), lookup=lambda _: list(addresses))
-        door = Doorkeeper(permission, setting.record, listed=("a.example",))
+        door = AccessList(permission, setting.record, listed=("a.example",))
         made = Gateway(door, dialer, pump, record=setting.record, intercept=intercept)
         task = asyncio.ensure_future(made.serve(listener))
         try:
@@ -346,7 +346,7 @@ def test_a_dead_address_does_not_hold_up_a_live_one():
             assert found.getpeername()[0] == "127.0.0.1"
             assert time.monotonic() - start < 0.2
             found.close()
-            with pytest.raises(Unreachable, match="refused"):
+            with pytest.raises(NoConnection, match="refused"):
                 await dialing.connect(["127.0.0.2", "127.0.0.3"], server.getsockname()[1])
 
     asyncio.run(body())
@@ -380,9 +380,9 @@ def test_one_near_answer_refuses_the_name_and_names_are_asked_for_once():
         return ["203.0.113.80", "10.0.0.1"]
 
     async def body():
-        dialer = Dialer(Vicinity(RANGES), lookup=lookup)
+        dialer = Dialer(PrivateRanges(RANGES), lookup=lookup)
         for _ in range(2):
-            with pytest.raises(Refusal, match=r"points at 10\.0\.0\.1: private networks"):
+            with pytest.raises(Denied, match=r"points at 10\.0\.0\.1: private networks"):
                 await dialer.dial("a.example", 443)
         dialer.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.network import topology
 
-from claudebox.broker.proxy.private_ranges import Vicinity, Watch
+from claudebox.broker.proxy.private_ranges import PrivateRanges, RangeWatch
 from claudebox.network import prefixes
 from claudebox.plan.network import closed_ranges
 
@@ -20,17 +20,17 @@ OWN = [prefixes.parse_prefix(text) for text in ("198.51.100.0/24", "198.51.100.2
 ])  # fmt: skip
 def test_nothing_near_is_reached(address):
     # proves F02, F03, F04, F06, F14
-    assert Vicinity(RANGES, OWN).problem(address)
+    assert PrivateRanges(RANGES, OWN).problem(address)
 
 
 @pytest.mark.parametrize("address", ["203.0.113.80", "1.1.1.1", "2001:db8:1::80", "64:ff9b::203.0.113.80",
                                      "::ffff:203.0.113.80", "2606:4700::1111"])  # fmt: skip
 def test_the_internet_is_reached(address):
-    assert Vicinity(RANGES, OWN).problem(address) == ""
+    assert PrivateRanges(RANGES, OWN).problem(address) == ""
 
 
 def test_what_appears_is_added():
-    vicinity = Vicinity(RANGES)
+    vicinity = PrivateRanges(RANGES)
     assert vicinity.problem("203.0.113.80") == ""
 
     vicinity.add([prefixes.parse_prefix("203.0.113.0/24")])
@@ -39,9 +39,9 @@ def test_what_appears_is_added():
 
 
 def test_the_tables_of_this_machine_are_read():
-    watch = Watch(RANGES)
+    watch = RangeWatch(RANGES)
     try:
         watch.follow()
-        assert watch.vicinity.problem("127.0.0.1")
+        assert watch.ranges.problem("127.0.0.1")
     finally:
         watch.close()

@@ -30,7 +30,7 @@ _M_MMAP_THRESHOLD, _LARGE = -3, 1 << 16
 _SIGKILL = 9
 _OPEN_FILES = 8192  # two for each stream
 _WORDS = 4096
-_FAREWELL = 1.0  # seconds that services have for their end
+_CLOSING = 1.0  # seconds that services have for their end
 
 
 def main(configuration: int, control: int) -> None:
@@ -83,7 +83,7 @@ class Context:
         self.log = Log(*self.files("log")[:1] or (-1,))
         self._awaited: dict[str, asyncio.Future[socket.socket]] = {}
 
-    def made(self, name: str) -> socket.socket:
+    def take_listener(self, name: str) -> socket.socket:
         """Return a listener that the launcher made before the start."""
         return self._sockets.pop(name)
 
@@ -101,14 +101,14 @@ class Context:
         self._files = tuple(pair for pair in self._files if pair[0] != name)
         return found
 
-    async def handed(self, name: str) -> socket.socket:
+    async def wait_listener(self, name: str) -> socket.socket:
         """Wait for a listener inside the sandbox's network, and return it."""
         import asyncio  # noqa: PLC0415
 
         return await self._awaited.setdefault(name, asyncio.get_running_loop().create_future())
 
     def note(self, text: str) -> None:
-        """Leave a line for the person, who sees it after the session."""
+        """Leave a line for the user, who sees it after the session."""
         _say(self._control.fileno(), NOTE + text.encode("utf-8", "backslashreplace")[:_WORDS])
 
     def receive(self) -> bool:
@@ -153,7 +153,7 @@ async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listene
     loop.remove_reader(control)
     for close in reversed(closing):
         try:
-            await asyncio.wait_for(close(), _FAREWELL)
+            await asyncio.wait_for(close(), _CLOSING)
         except Exception:  # noqa: BLE001, S112 - the others have their end too
             continue
     return 0

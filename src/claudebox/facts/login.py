@@ -31,7 +31,7 @@ class Login(Value):
 
     @property
     def known(self) -> bool:
-        """Tell whether there is one."""
+        """Return whether there is one."""
         return self.source != "none"
 
 

@@ -34,7 +34,7 @@ _PROGRAM = "import sys; sys.path[:0] = {!r}; from claudebox.broker import main; 
 
 
 def _place() -> str:
-    """Return where sockets have their names for a moment: the person's runtime directory if there is one."""
+    """Return where sockets have their names for a moment: the user's runtime directory if there is one."""
     own = f"/run/user/{os.getuid()}"
     try:
         status = os.lstat(own)
@@ -141,7 +141,7 @@ class BrokerSidecar:
             self._lost = True
 
     def finish(self) -> tuple[str, ...]:
-        """End it, and return what the person should know."""
+        """End it, and return what the user should know."""
         self._cleanup()
         if not self._process or self._control is None:
             return ()

@@ -67,7 +67,7 @@ def _next_hops(data: bytes) -> Iterator[set[int]]:
 
 
 def leads_out(messages: Iterable[tuple[int, bytes]], family: int) -> bool:
-    """Tell whether the host has a default route of this family."""
+    """Return whether the host has a default route of this family."""
     return any(
         kind == _NEW_ROUTE and body[0] == family and body[1] == 0 and body[7] == _UNICAST for kind, body in messages
     )

@@ -44,7 +44,7 @@ def _mask(size: int, length: int) -> int:
 
 
 def covers(outer: Prefix, inner: Prefix) -> bool:
-    """Tell whether every address of one prefix lies in another."""
+    """Return whether every address of one prefix lies in another."""
     return len(outer[0]) == len(inner[0]) and outer[1] <= inner[1] and network(inner[0], outer[1]) == outer
 
 
@@ -54,7 +54,7 @@ def embedded(prefix: Prefix) -> Prefix:
 
 
 def neighbourhood(prefix: Prefix) -> bool:
-    """Tell whether a prefix that the host reaches without a gateway is small enough to be its surroundings."""
+    """Return whether a prefix that the host reaches without a gateway is small enough to be its surroundings."""
     return prefix[1] >= _SHORTEST[len(prefix[0])]
 
 

@@ -15,7 +15,7 @@ _ANY_HEADER = 32 + zlib.MAX_WBITS  # gzip or zlib
 COMPRESSED = frozenset((b"gzip", b"x-gzip", b"deflate"))
 
 
-class Filter(Protocol):
+class BodyFilter(Protocol):
     """What a body goes through."""
 
     sized: bool  # as much comes out as went in
@@ -63,7 +63,7 @@ class Decompressed:
 
     sized = False
 
-    def __init__(self, inner: Filter) -> None:
+    def __init__(self, inner: BodyFilter) -> None:
         self._inner = inner
         self._stream = zlib.decompressobj(_ANY_HEADER)
         self._waiting = b""
@@ -89,7 +89,7 @@ class Decompressed:
         return self._waiting + self._inner.end()
 
 
-async def filtered(body: AsyncIterator[bytes], own: Filter, *, chunked: bool, chunks: bool) -> AsyncIterator[bytes]:
+async def filtered(body: AsyncIterator[bytes], own: BodyFilter, *, chunked: bool, chunks: bool) -> AsyncIterator[bytes]:
     """Yield a body after its filter; `chunked` is how it comes, `chunks` is how it goes on."""
     payload = Payload() if chunked else None
     async for piece in body:

@@ -8,7 +8,7 @@ from claudebox.broker.http.bodies import COMPRESSED, Decompressed
 from claudebox.broker.http.recognition import Cleaner
 
 if TYPE_CHECKING:
-    from claudebox.broker.http.bodies import Filter
+    from claudebox.broker.http.bodies import BodyFilter
     from claudebox.broker.http.messages import Response
     from claudebox.broker.http.recognition import Recognizer
 
@@ -31,7 +31,7 @@ def clean_head(response: Response, recognizer: Recognizer) -> Response:
     return response.with_headers(headers)
 
 
-def clean_body(response: Response, recognizer: Recognizer) -> Filter:
+def clean_body(response: Response, recognizer: Recognizer) -> BodyFilter:
     """Return what a body goes through."""
     inner = Cleaner(recognizer)
     return Decompressed(inner) if _codings(response) else inner

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from claudebox.broker.http import messages
 from claudebox.broker.http.bodies import filtered
 from claudebox.broker.http.chunks import Chunks
-from claudebox.broker.http.handler import Refusal, Unreachable
+from claudebox.broker.http.handler import LocalAnswer, UpstreamFailure
 from claudebox.broker.http.messages import MalformedHttp, Request, Response
 from claudebox.broker.http.repetition import Kept
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from claudebox.broker.http.bodies import Filter
+    from claudebox.broker.http.bodies import BodyFilter
     from claudebox.broker.http.handler import Rules
     from claudebox.broker.http.messages import Framing
     from claudebox.broker.http.stream import Guide, Pool, Stream
@@ -56,15 +56,15 @@ class _Exchange:
             request = messages.parse_request(head)
             framing, length = messages.request_framing(request)
         except MalformedHttp as problem:
-            return await self._answer(Refusal(400, "invalid_request_error", f"claudebox: {problem}"), alive=False)
+            return await self._answer(LocalAnswer(400, "invalid_request_error", f"claudebox: {problem}"), alive=False)
         except TimeoutError:
             return False
         try:
             return await self._serve(request, framing, length)
-        except Unreachable as problem:
-            return await self._answer(Refusal(502, "api_error", f"claudebox: {problem}"), alive=False)
+        except UpstreamFailure as problem:
+            return await self._answer(LocalAnswer(502, "api_error", f"claudebox: {problem}"), alive=False)
         except MalformedHttp as problem:
-            return await self._answer(Refusal(400, "invalid_request_error", f"claudebox: {problem}"), alive=False)
+            return await self._answer(LocalAnswer(400, "invalid_request_error", f"claudebox: {problem}"), alive=False)
         except (EOFError, OSError):
             return False
         finally:
@@ -77,7 +77,7 @@ class _Exchange:
         if refusal is not None:
             return await self._answer(refusal, alive=False)
         outgoing = await self._rules.request(request.with_headers(messages.end_to_end(request.headers)))
-        if isinstance(outgoing, Refusal):
+        if isinstance(outgoing, LocalAnswer):
             rid = await self._discard(framing, length)
             return await self._answer(outgoing, alive=alive and rid, method=request.method)
         if framing != "none" and (request.header(b"expect") or b"").lower() == b"100-continue":
@@ -89,11 +89,13 @@ class _Exchange:
             if second is not None:
                 await _stop(sender)
                 upstream.abort()
-                if isinstance(second, Refusal):
+                if isinstance(second, LocalAnswer):
                     rid = self._sent or await self._discard(framing, length)
                     return await self._answer(second, alive=alive and self._sent and rid, method=request.method)
                 if not self._sent or self._kept.pieces is None:
-                    again = Refusal(503, "overloaded_error", "claudebox: ask again", ((b"x-should-retry", b"true"),))
+                    again = LocalAnswer(
+                        503, "overloaded_error", "claudebox: ask again", ((b"x-should-retry", b"true"),)
+                    )
                     return await self._answer(again, alive=False, method=request.method)
                 upstream, response, sender = await self._ask(second, framing, length, replay=True)
             self._kept.drop()
@@ -120,17 +122,17 @@ class _Exchange:
             while True:
                 head = await messages.read_head(upstream)
                 if not head:
-                    raise self._fault or Unreachable("the upstream closed the connection without an answer")
+                    raise self._fault or UpstreamFailure("the upstream closed the connection without an answer")
                 response = messages.parse_response(head)
                 if response.status == 101:
-                    raise Unreachable("the upstream wants another protocol")
+                    raise UpstreamFailure("the upstream wants another protocol")
                 if response.status >= 200:
                     return upstream, response, sender
         except (OSError, MalformedHttp) as problem:
             upstream.abort()
             await _stop(sender)
             what = str(problem) if isinstance(problem, MalformedHttp) else "the connection broke"
-            raise self._fault or Unreachable(f"no answer of the upstream: {what}") from None
+            raise self._fault or UpstreamFailure(f"no answer of the upstream: {what}") from None
         except BaseException:
             upstream.abort()
             await _stop(sender)
@@ -153,7 +155,7 @@ class _Exchange:
         try:
             framing, length = messages.response_framing(response, request.method)
         except MalformedHttp as problem:
-            raise Unreachable(f"the answer of the upstream is malformed: {problem}") from None
+            raise UpstreamFailure(f"the answer of the upstream is malformed: {problem}") from None
         shown = self._rules.response(response)
         own = self._rules.filter(response) if framing != "none" else None
         frame: Framing = framing
@@ -212,7 +214,7 @@ class _Exchange:
             self._down += upstream.passed - before
 
     async def _pass_filtered(
-        self, upstream: Stream, framing: Framing, length: int, own: Filter, *, chunks: bool
+        self, upstream: Stream, framing: Framing, length: int, own: BodyFilter, *, chunks: bool
     ) -> None:
         """Pass the body of an answer on through a filter."""
         body = _body(upstream, framing, length, strict=False)
@@ -234,7 +236,7 @@ class _Exchange:
             return False
         return True
 
-    async def _answer(self, refusal: Refusal, *, alive: bool, method: bytes = b"") -> bool:
+    async def _answer(self, refusal: LocalAnswer, *, alive: bool, method: bytes = b"") -> bool:
         kind, content = self._rules.render(refusal)
         headers: messages.Headers = (
             (b"content-type", kind),
@@ -275,11 +277,11 @@ def _counter(length: int) -> Guide:
     return guide
 
 
-def _unsupported(request: Request) -> Refusal | None:
+def _unsupported(request: Request) -> LocalAnswer | None:
     if request.method == b"CONNECT":
-        return Refusal(405, "invalid_request_error", "claudebox: this is not a proxy for other hosts")
+        return LocalAnswer(405, "invalid_request_error", "claudebox: this is not a proxy for other hosts")
     if request.header(b"upgrade") is not None:
-        return Refusal(501, "invalid_request_error", "claudebox: other protocols than HTTP/1.1 do not pass here")
+        return LocalAnswer(501, "invalid_request_error", "claudebox: other protocols than HTTP/1.1 do not pass here")
     return None
 
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from claudebox.broker.http.bodies import Filter
+    from claudebox.broker.http.bodies import BodyFilter
     from claudebox.broker.http.messages import Headers, Request, Response
 
 
-class Unreachable(Exception):  # noqa: N818 - it becomes an answer
+class UpstreamFailure(Exception):  # noqa: N818 - it becomes an answer
     """The upstream cannot be reached, or broke off before it answered."""
 
 
 @dataclass(frozen=True)
-class Refusal:
+class LocalAnswer:
     """An answer of ours."""
 
     status: int
@@ -29,11 +29,11 @@ class Rules:
 
     repeats = False  # it may ask a second time, so that the beginning of a request is kept
 
-    async def request(self, request: Request) -> Request | Refusal:
+    async def request(self, request: Request) -> Request | LocalAnswer:
         """Return the request as it goes out, without changing how its body is framed, or an answer of ours."""
         return request
 
-    async def again(self, _request: Request, _response: Response) -> Request | Refusal | None:
+    async def again(self, _request: Request, _response: Response) -> Request | LocalAnswer | None:
         """Return what to ask instead, once, if this answer should not reach the program; None lets it pass."""
         return None
 
@@ -41,11 +41,11 @@ class Rules:
         """Return the answer as the program gets it."""
         return response
 
-    def filter(self, _response: Response) -> Filter | None:
+    def filter(self, _response: Response) -> BodyFilter | None:
         """Return what the body of an answer goes through, if anything."""
         return None
 
-    def render(self, refusal: Refusal) -> tuple[bytes, bytes]:
+    def render(self, refusal: LocalAnswer) -> tuple[bytes, bytes]:
         """Return type and content of an answer of ours."""
         return b"text/plain; charset=utf-8", f"{refusal.text}\n".encode()
 

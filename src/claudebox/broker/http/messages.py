@@ -146,7 +146,7 @@ def end_to_end(headers: Headers) -> Headers:
 
 
 def keeps_alive(message: Request | Response) -> bool:
-    """Tell whether the connection can be used again after this message."""
+    """Return whether the connection can be used again after this message."""
     words = {word.strip().lower() for n, value in message.headers if n == b"connection" for word in value.split(b",")}
     return message.version == b"1.1" and b"close" not in words
 

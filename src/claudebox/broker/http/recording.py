@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from claudebox.broker.http.handler import Refusal, Rules
+from claudebox.broker.http.handler import LocalAnswer, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from claudebox.broker.http.bodies import Filter
+    from claudebox.broker.http.bodies import BodyFilter
     from claudebox.broker.http.messages import Request, Response
     from claudebox.broker.log import Log, Service, Verdict
 
@@ -33,18 +33,18 @@ class Recording(Rules):
         self._verdict: Verdict = "failed"
         self._rule: str = service
 
-    def _noted(self, answer: Request | Refusal | None) -> None:
-        if isinstance(answer, Refusal):
+    def _noted(self, answer: Request | LocalAnswer | None) -> None:
+        if isinstance(answer, LocalAnswer):
             self._verdict, self._rule = "denied", answer.kind
 
-    async def request(self, request: Request) -> Request | Refusal:
+    async def request(self, request: Request) -> Request | LocalAnswer:
         """Ask the rules."""
         self._verdict, self._rule = "failed", self._service
         answer = await self._rules.request(request)
         self._noted(answer)
         return answer
 
-    async def again(self, request: Request, response: Response) -> Request | Refusal | None:
+    async def again(self, request: Request, response: Response) -> Request | LocalAnswer | None:
         """Ask the rules."""
         answer = await self._rules.again(request, response)
         self._noted(answer)
@@ -55,11 +55,11 @@ class Recording(Rules):
         self._verdict = "allowed"
         return self._rules.response(response)
 
-    def filter(self, response: Response) -> Filter | None:
+    def filter(self, response: Response) -> BodyFilter | None:
         """Ask the rules."""
         return self._rules.filter(response)
 
-    def render(self, refusal: Refusal) -> tuple[bytes, bytes]:
+    def render(self, refusal: LocalAnswer) -> tuple[bytes, bytes]:
         """Ask the rules."""
         return self._rules.render(refusal)
 

@@ -247,7 +247,7 @@ class Stream(asyncio.BufferedProtocol):
 
     @property
     def silent(self) -> bool:
-        """Tell whether it is open, and nothing came that nobody asked for."""
+        """Return whether it is open, and nothing came that nobody asked for."""
         return not (self.lost or self._ended or self._pieces)
 
     @property

@@ -7,7 +7,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from claudebox.broker.http import messages
-from claudebox.broker.http.handler import Unreachable
+from claudebox.broker.http.handler import UpstreamFailure
 from claudebox.broker.http.messages import MalformedHttp
 from claudebox.broker.http.stream import Stream
 from claudebox.launch.tls_context import make_context
@@ -43,16 +43,16 @@ class Egress:
             async with asyncio.timeout(_PATIENCE):
                 return await self._connect()
         except TimeoutError:
-            raise Unreachable(f"{self.host} did not answer within {_PATIENCE:.0f} seconds") from None
+            raise UpstreamFailure(f"{self.host} did not answer within {_PATIENCE:.0f} seconds") from None
         except ssl.SSLCertVerificationError as error:
-            raise Unreachable(
+            raise UpstreamFailure(
                 f"the certificate of {self.host} cannot be trusted: {error.verify_message}; SSL_CERT_FILE or "
                 "NODE_EXTRA_CA_CERTS of the host can name another authority"
             ) from None
         except (OSError, MalformedHttp) as error:
             via = f" through the proxy {self.proxy}" if self.proxy else ""
             what = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise Unreachable(f"{self.host} cannot be reached from the host{via}: {what}") from None
+            raise UpstreamFailure(f"{self.host} cannot be reached from the host{via}: {what}") from None
 
     async def _connect(self) -> Stream:
         proxy = self.proxy

@@ -57,9 +57,9 @@ class Passages:
 
         try:
             far = await self._dialer.dial(host, port)
-        except (acl.Refusal, dial.Unreachable, OSError) as error:
+        except (acl.Denied, dial.NoConnection, OSError) as error:
             caller.close()
-            ended("denied" if isinstance(error, acl.Refusal) else "failed")
+            ended("denied" if isinstance(error, acl.Denied) else "failed")
             return
         self._pump.carry(caller, far, told)
 

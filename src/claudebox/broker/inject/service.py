@@ -17,7 +17,7 @@ from claudebox.broker.inject.passthrough import Passages
 from claudebox.broker.inject.substitute import Replacement
 from claudebox.broker.inject.tls_proxy import Interceptor
 from claudebox.broker.proxy.dial import Dialer
-from claudebox.broker.proxy.private_ranges import Watch
+from claudebox.broker.proxy.private_ranges import RangeWatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,19 +41,22 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
         )
         for row in config.secrets
     ]
-    watch = Watch(config.ranges)
+    watch = RangeWatch(config.ranges)
     loop.add_reader(watch.channel.fileno(), watch.follow)
-    dialer = Dialer(watch.vicinity, config.proxy)
+    dialer = Dialer(watch.ranges, config.proxy)
     issued = await tls.obtain(host for secret in secrets for host, _ in secret.hosts)
     interceptor = Interceptor(secrets, issued.contexts, config.bundle, dialer, context.log)
     context.interceptor = interceptor
     bundle = _bundle(config.bundle) + issued.trusted
     for descriptor in context.files(AUTHORITY):
         threading.Thread(target=_write, args=(descriptor, bundle), daemon=True).start()
-    servers = [await interceptor.serve(await context.handed(name), host, port) for name, host, port in config.listeners]
+    servers = [
+        await interceptor.serve(await context.wait_listener(name), host, port) for name, host, port in config.listeners
+    ]
     passages = Passages(dialer, context.log)
     tasks = [
-        loop.create_task(passages.serve(await context.handed(name), host, port)) for name, host, port in config.passages
+        loop.create_task(passages.serve(await context.wait_listener(name), host, port))
+        for name, host, port in config.passages
     ]
 
     async def close() -> None:

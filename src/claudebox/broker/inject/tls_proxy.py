@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from claudebox.broker.http.cleaning import clean_body, clean_head, readable
 from claudebox.broker.http.forward import forward
-from claudebox.broker.http.handler import Refusal, Rules, Unreachable
+from claudebox.broker.http.handler import LocalAnswer, Rules, UpstreamFailure
 from claudebox.broker.http.recording import Recording
 from claudebox.broker.http.stream import Pool, Stream
 from claudebox.broker.inject.substitute import Substitution
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Iterable
 
-    from claudebox.broker.http.bodies import Filter
+    from claudebox.broker.http.bodies import BodyFilter
     from claudebox.broker.http.messages import Request, Response
     from claudebox.broker.inject.substitute import Replacement
     from claudebox.broker.log import Log
@@ -56,7 +56,7 @@ class Interceptor:
         self._pools = {place: Pool(self._connector(*place)) for place in self._places}
 
     def claims(self, host: str, port: int) -> bool:
-        """Tell whether a connection to this host and port is ours."""
+        """Return whether a connection to this host and port is ours."""
         return (host, port) in self._places
 
     def intercept(self, host: str, port: int) -> Callable[[socket.socket, str, int, Dial], Awaitable[None]] | None:
@@ -97,21 +97,21 @@ class Interceptor:
         async def connect() -> Stream:
             try:
                 channel = await (first.pop()() if first else self._dialer.dial(host, port))
-            except acl.Refusal as refusal:
-                raise Unreachable(refusal.text) from None
-            except (dialing.Unreachable, OSError) as error:
-                raise Unreachable(f"no connection to `{host}`: {error}") from None
+            except acl.Denied as refusal:
+                raise UpstreamFailure(refusal.text) from None
+            except (dialing.NoConnection, OSError) as error:
+                raise UpstreamFailure(f"no connection to `{host}`: {error}") from None
             try:
                 _, stream = await asyncio.get_running_loop().create_connection(
                     Stream, sock=channel, ssl=self._upstream, server_hostname=host, ssl_handshake_timeout=_HANDSHAKE
                 )
             except ssl.SSLCertVerificationError as error:
-                raise Unreachable(
+                raise UpstreamFailure(
                     f"the certificate of `{host}` is not one that this machine trusts ({error.verify_message}); "
                     "nothing was sent"
                 ) from None
             except (OSError, ssl.SSLError):
-                raise Unreachable(f"`{host}` does not speak TLS as it should") from None
+                raise UpstreamFailure(f"`{host}` does not speak TLS as it should") from None
             return stream
 
         return connect
@@ -130,31 +130,33 @@ class _Rules(Rules):
         self._names = {f"{host}:{port}", *((host,) if port == 443 else ())}
         self.used: set[str] = set()
 
-    async def request(self, request: Request) -> Request | Refusal:
+    async def request(self, request: Request) -> Request | LocalAnswer:
         """Put values in, if the request is for this host."""
         self.used = set()
         named = [value.decode("latin-1").strip().lower() for name, value in request.headers if name == b"host"]
         if len(named) != 1 or named[0] not in self._names:
-            return Refusal(421, "other-host", f"claudebox: this connection is for {self._host}, and for no other host.")
+            return LocalAnswer(
+                421, "other-host", f"claudebox: this connection is for {self._host}, and for no other host."
+            )
         if not request.target.startswith(b"/") and request.target != b"*":
-            return Refusal(400, "not-a-path", "claudebox: this is not a proxy; ask for a path.")
+            return LocalAnswer(400, "not-a-path", "claudebox: this is not a proxy; ask for a path.")
         if request.method in _ECHOING:
-            return Refusal(405, "echo", "claudebox: this method does not pass, since it would give the value back.")
+            return LocalAnswer(405, "echo", "claudebox: this method does not pass, since it would give the value back.")
         headers, self.used = self._substitution.insert(list(request.headers))
         kept = [pair for pair in headers if pair[0] != b"accept-encoding"]
         # What cannot be read cannot be cleaned.
         return request.with_headers((*kept, (b"accept-encoding", b"identity")))
 
-    async def again(self, _request: Request, response: Response) -> Request | Refusal | None:
+    async def again(self, _request: Request, response: Response) -> Request | LocalAnswer | None:
         """Keep an answer back that is encoded in a way that nobody asked for, and that cannot be looked into."""
         if readable(response):
             return None
-        return Refusal(502, "encoding", f"claudebox: {self._host} answered in an encoding that cannot be read.")
+        return LocalAnswer(502, "encoding", f"claudebox: {self._host} answered in an encoding that cannot be read.")
 
     def response(self, response: Response) -> Response:
         """Take values out of the head."""
         return clean_head(response, self._substitution.recognizer)
 
-    def filter(self, response: Response) -> Filter:
+    def filter(self, response: Response) -> BodyFilter:
         """Take values out of the body."""
         return clean_body(response, self._substitution.recognizer)

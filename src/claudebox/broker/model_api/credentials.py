@@ -18,11 +18,11 @@ _AGAIN = 60.0  # seconds between two attempts to renew, whatever came of the fir
 RELOGIN = "log in again on the host: run `claude` there and `/login`"
 
 
-class Refused(Exception):  # noqa: N818 - it becomes an answer
+class NoCredential(Exception):  # noqa: N818 - it becomes an answer
     """There is no credential that the upstream would take; says why."""
 
 
-class Fixed:
+class FixedCredential:
     """Headers that never change."""
 
     renewable = False
@@ -44,7 +44,7 @@ class Fixed:
         return tuple(value.removeprefix(b"Bearer ") for _, value in self._headers)
 
 
-class Login:
+class SharedLogin:
     """The login of a file that the host's client, other sandboxes and this one share."""
 
     renewable = True
@@ -77,13 +77,13 @@ class Login:
                 await self._renewed(token)
         current = self._current()
         if current == token:
-            raise Refused(f"the login of the host is no longer accepted; {RELOGIN}")
+            raise NoCredential(f"the login of the host is no longer accepted; {RELOGIN}")
         return current
 
     def _current(self) -> str:
         token = self._tokens.get("accessToken")
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
-            raise Refused(f"the login of the host is gone; {RELOGIN}")
+            raise NoCredential(f"the login of the host is gone; {RELOGIN}")
         return token
 
     async def _token(self) -> str:

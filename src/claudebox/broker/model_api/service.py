@@ -1,6 +1,6 @@
 """The way to the model: requests of the client, with the credential put in, to the one upstream.
 
-Whoever has the socket may ask the upstream in the person's name; that is what the sandbox is for. What nobody inside
+Whoever has the socket may ask the upstream in the user's name; that is what the sandbox is for. What nobody inside
 gets is the credential: not by asking for it, not for another one, and not in what comes back.
 """
 
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from claudebox.broker.http.cleaning import clean_body, clean_head, readable
 from claudebox.broker.http.forward import forward
-from claudebox.broker.http.handler import Refusal, Rules
+from claudebox.broker.http.handler import LocalAnswer, Rules
 from claudebox.broker.http.recognition import Recognizer
 from claudebox.broker.http.recording import Recording
 from claudebox.broker.http.stream import Pool, Stream
 from claudebox.broker.http.upstream import Egress
-from claudebox.broker.model_api.credentials import Fixed, Login, Refused
+from claudebox.broker.model_api.credentials import FixedCredential, NoCredential, SharedLogin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from claudebox.broker.http.bodies import Filter
+    from claudebox.broker.http.bodies import BodyFilter
     from claudebox.broker.http.messages import Request, Response
     from claudebox.broker.main import Context
     from claudebox.plan.model import ApiConfig
@@ -53,7 +53,7 @@ _NAMES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456
 class ApiRules(Rules):
     """Only to the upstream, only with the credential of the broker."""
 
-    def __init__(self, egress: Egress, prefix: str, holder: Fixed | Login, placeholder: str) -> None:
+    def __init__(self, egress: Egress, prefix: str, holder: FixedCredential | SharedLogin, placeholder: str) -> None:
         self._egress = egress
         self._prefix = prefix.encode()
         self._holder = holder
@@ -72,7 +72,7 @@ class ApiRules(Rules):
             self._recognizers = {secrets: Recognizer((secret, b"") for secret in secrets)}
         return self._recognizers[secrets]
 
-    async def request(self, request: Request) -> Request | Refusal:
+    async def request(self, request: Request) -> Request | LocalAnswer:
         """Put the credential in where the placeholder stands."""
         refusal = _refused(request)
         if refusal is not None:
@@ -87,7 +87,7 @@ class ApiRules(Rules):
                 asked = True
         try:
             held = await self._holder.headers() if asked else []
-        except Refused as problem:
+        except NoCredential as problem:
             return _denied(401, str(problem))
         return self._addressed(request, held)
 
@@ -101,16 +101,16 @@ class ApiRules(Rules):
         headers = ((b"host", self._authority), *rest, *held)
         return type(request)(request.method, target, headers, request.version)
 
-    async def again(self, request: Request, response: Response) -> Request | Refusal | None:
+    async def again(self, request: Request, response: Response) -> Request | LocalAnswer | None:
         """Renew a login that was not taken, and ask once more; keep an error back that cannot be looked into."""
         if response.status >= 400 and not readable(response):
-            return Refusal(response.status, "api_error", "claudebox: the upstream's error is not readable here")
+            return LocalAnswer(response.status, "api_error", "claudebox: the upstream's error is not readable here")
         sent = (request.header(b"authorization") or b"").removeprefix(b"Bearer ").decode("ascii", "replace")
-        if response.status != 401 or not sent or not isinstance(self._holder, Login):
+        if response.status != 401 or not sent or not isinstance(self._holder, SharedLogin):
             return None
         try:
             token = await self._holder.after_refusal(sent)
-        except Refused as problem:
+        except NoCredential as problem:
             return _denied(401, str(problem))
         headers = tuple(pair for pair in request.headers if pair[0] != b"authorization")
         return request.with_headers((*headers, (b"authorization", b"Bearer " + token.encode())))
@@ -124,22 +124,22 @@ class ApiRules(Rules):
             tuple((name, found.clean(value)) for name, value in response.headers if not found.is_in_name(name))
         )
 
-    def filter(self, response: Response) -> Filter | None:
+    def filter(self, response: Response) -> BodyFilter | None:
         """Take the credential out of the body of an error; what a model says passes as it comes."""
         return clean_body(response, self._recognizer) if response.status >= 400 else None
 
-    def render(self, refusal: Refusal) -> tuple[bytes, bytes]:
+    def render(self, refusal: LocalAnswer) -> tuple[bytes, bytes]:
         """Answer in the shape in which the API tells of errors."""
         document = {"type": "error", "error": {"type": refusal.kind, "message": refusal.text}}
         return b"application/json", json.dumps(document).encode()
 
 
-def _denied(status: int, text: str) -> Refusal:
+def _denied(status: int, text: str) -> LocalAnswer:
     kinds = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
-    return Refusal(status, kinds.get(status, "invalid_request_error"), f"claudebox: {text}")
+    return LocalAnswer(status, kinds.get(status, "invalid_request_error"), f"claudebox: {text}")
 
 
-def _refused(request: Request) -> Refusal | None:
+def _refused(request: Request) -> LocalAnswer | None:
     """Refuse what is not among the paths of the client."""
     if not request.target.startswith(b"/"):
         return _denied(403, "the broker answers for its own upstream only; other hosts are not reached through it")
@@ -153,7 +153,7 @@ def _refused(request: Request) -> Refusal | None:
         return _denied(
             403,
             "this path of the upstream is not open to the sandbox: messages, models and policies are. If a task needs "
-            "another, the person can run it outside, or start claudebox with `--auth passthrough`",
+            "another, the user can run it outside, or start claudebox with `--auth passthrough`",
         )
     if request.method not in _PATHS[path]:
         return _denied(405, "this method is not for this path")
@@ -173,7 +173,9 @@ async def open(config: ApiConfig, shared: Context) -> Callable[[], Awaitable[Non
     """Serve the socket of the sandbox."""
     endpoint = config.endpoint
     egress = Egress(endpoint, config.proxy, config.trust)
-    holder = Login(config.login, _refresher(config)) if config.login else Fixed(dict(config.credentials))
+    holder = (
+        SharedLogin(config.login, _refresher(config)) if config.login else FixedCredential(dict(config.credentials))
+    )
     rules = ApiRules(egress, endpoint.prefix, holder, config.placeholder)
     pool = Pool(egress.connect)
 
@@ -185,7 +187,9 @@ async def open(config: ApiConfig, shared: Context) -> Callable[[], Awaitable[Non
             stream.resume()
             await forward(stream, pool, Recording(rules, shared.log, (endpoint.host, endpoint.port), "api"))
 
-    server = await asyncio.get_running_loop().create_unix_server(lambda: Stream(serve), sock=shared.made("model_api"))
+    server = await asyncio.get_running_loop().create_unix_server(
+        lambda: Stream(serve), sock=shared.take_listener("model_api")
+    )
 
     async def close() -> None:
         server.close()

@@ -16,7 +16,7 @@ _LISTED = 30  # names in a refusal
 _LOUD = 100  # characters of what a caller wrote, in what we write
 
 
-class Refusal(Exception):  # noqa: N818 - an answer, not an error
+class Denied(Exception):  # noqa: N818 - an answer, not an error
     """A connection that is not made, by which rule, and what to tell whoever asked."""
 
     def __init__(self, rule: str, text: str) -> None:
@@ -44,7 +44,7 @@ class Admission:
     rule: str
 
 
-class Doorkeeper:
+class AccessList:
     """Decides by name and port; addresses come later."""
 
     def __init__(
@@ -69,17 +69,17 @@ class Doorkeeper:
             )
         return Admission(name, port, str(rule))
 
-    def denial(self, host: str, port: int, rule: str, why: str) -> Refusal:
+    def denial(self, host: str, port: int, rule: str, why: str) -> Denied:
         """Write a refusal down, and return it in words for an agent."""
         self._record(host=shown(host), port=port, verdict="denied", rule=rule)
         listed = ", ".join(self._listed[:_LISTED]) or "none"
         more = f" and {len(self._listed) - _LISTED} more" if len(self._listed) > _LISTED else ""
         where = f"{shown(host)}:{port}" if rule == "port" or port not in (80, 443) else shown(host)
         ask = f" with `claudebox --allow-domain {where}`" if rule in ("port", "not-listed") else ""
-        return Refusal(
+        return Denied(
             rule,
             f"{why} ({shown(host)}:{port}). Permitted are: {listed}{more}. That is intended and cannot be changed from "
-            f"inside: try no other way. If the task needs it, say so: the person can permit it{ask}.",
+            f"inside: do not try to work around it. If the task needs it, say so: the user can allow it{ask}.",
         )
 
 

@@ -16,12 +16,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from claudebox.broker.proxy.acl import Refusal
+from claudebox.broker.proxy.acl import Denied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from claudebox.broker.proxy.private_ranges import Vicinity
+    from claudebox.broker.proxy.private_ranges import PrivateRanges
     from claudebox.host_proxy import HostProxy
 
     Lookup = Callable[[str], list[str]]
@@ -35,7 +35,7 @@ _RESOLVERS = 8
 _LONGEST_REPLY = 16384
 
 
-class Unreachable(Exception):  # noqa: N818
+class NoConnection(Exception):  # noqa: N818
     """A permitted name that does not answer."""
 
 
@@ -48,8 +48,8 @@ def look_up(name: str) -> list[str]:
 class Dialer:
     """Makes connections to names that somebody else has permitted."""
 
-    def __init__(self, vicinity: Vicinity, proxy: HostProxy | None = None, lookup: Lookup = look_up) -> None:
-        self._vicinity, self.proxy, self._lookup = vicinity, proxy, lookup
+    def __init__(self, ranges: PrivateRanges, proxy: HostProxy | None = None, lookup: Lookup = look_up) -> None:
+        self._ranges, self.proxy, self._lookup = ranges, proxy, lookup
         self._threads = ThreadPoolExecutor(_RESOLVERS, "resolver")
         self._known: dict[str, tuple[float, list[str]]] = {}
         self._answered: dict[str, str] = {}
@@ -67,15 +67,15 @@ class Dialer:
                 answer = asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, name)
                 found = await asyncio.wait_for(answer, _PATIENCE)
             except (OSError, UnicodeError) as error:
-                raise Unreachable(f"the name `{name}` cannot be resolved: {error}") from None
+                raise NoConnection(f"the name `{name}` cannot be resolved: {error}") from None
             except TimeoutError:
-                raise Unreachable(f"the name `{name}` cannot be resolved: no answer") from None
+                raise NoConnection(f"the name `{name}` cannot be resolved: no answer") from None
             if len(self._known) >= _MOST_KEPT:
                 self._known.clear()
             self._known[name] = now + _KEPT, found
         for address in found:
-            if problem := self._vicinity.problem(address):
-                raise Refusal("not-public", f"`{name}` points at {address}: {problem}")
+            if problem := self._ranges.problem(address):
+                raise Denied("not-public", f"`{name}` points at {address}: {problem}")
         order = interleaved(found)
         answered = self._answered.get(name, "")
         return [answered, *(address for address in order if address != answered)] if answered in order else order
@@ -100,7 +100,7 @@ class Dialer:
     async def approach(self, name: str) -> socket.socket:
         """Return a connection to the proxy of this machine that is to ask for a name."""
         assert self.proxy is not None  # noqa: S101 - for the type checker
-        with contextlib.suppress(Unreachable, TimeoutError):
+        with contextlib.suppress(NoConnection, TimeoutError):
             await asyncio.wait_for(self.addresses(name), _GLANCE)
         try:
             found = await asyncio.get_running_loop().run_in_executor(
@@ -108,7 +108,7 @@ class Dialer:
                 self.proxy.host, self.proxy.port,
             )  # fmt: skip
         except OSError as error:
-            raise Unreachable(f"the proxy of this machine, `{self.proxy.host}`: {error}") from None
+            raise NoConnection(f"the proxy of this machine, `{self.proxy.host}`: {error}") from None
         return await connect(list(dict.fromkeys(str(row[4][0]) for row in found)), self.proxy.port)
 
     async def _through(self, proxy: HostProxy, name: str, port: int) -> socket.socket:
@@ -125,16 +125,16 @@ class Dialer:
             while not reply.endswith(b"\r\n\r\n"):  # byte by byte: what follows belongs to the connection
                 piece = await asyncio.wait_for(loop.sock_recv(channel, 1), _PATIENCE)
                 if not piece or len(reply) > _LONGEST_REPLY:
-                    raise Unreachable(f"the proxy of this machine does not lead to `{name}`")
+                    raise NoConnection(f"the proxy of this machine does not lead to `{name}`")
                 reply += piece
             status = reply[9:12]
             if status != b"200":  # what else it says may repeat our login
                 said = f": status {status.decode()}" if status.isdigit() else ""
-                raise Unreachable(f"the proxy of this machine does not lead to `{name}`, port {port}{said}")
+                raise NoConnection(f"the proxy of this machine does not lead to `{name}`, port {port}{said}")
         except BaseException as error:
             channel.close()
             if isinstance(error, (OSError, TimeoutError)):
-                raise Unreachable(f"the proxy of this machine does not answer: {error}") from None
+                raise NoConnection(f"the proxy of this machine does not answer: {error}") from None
             raise
         return channel
 
@@ -176,7 +176,7 @@ async def connect(addresses: list[str], port: int) -> socket.socket:
         for task in attempts:
             task.add_done_callback(_discard)
             task.cancel()
-    raise Unreachable(f"no connection to port {port}: {problem or 'no answer in time'}")
+    raise NoConnection(f"no connection to port {port}: {problem or 'no answer in time'}")
 
 
 def _keep(task: asyncio.Task[socket.socket], done: set[asyncio.Task[socket.socket]]) -> socket.socket:

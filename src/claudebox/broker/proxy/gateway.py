@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from claudebox.broker.http.messages import MalformedHttp
 from claudebox.broker.proxy import peek, requests, socks5, tls_handshake, tls_sni
-from claudebox.broker.proxy.acl import Refusal, unrecorded
-from claudebox.broker.proxy.dial import Unreachable
+from claudebox.broker.proxy.acl import Denied, unrecorded
+from claudebox.broker.proxy.dial import NoConnection
 from claudebox.config.domains import WEB, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from claudebox.broker.proxy.acl import Admission, Doorkeeper, Record
+    from claudebox.broker.proxy.acl import AccessList, Admission, Record
     from claudebox.broker.proxy.dial import Dialer
     from claudebox.broker.proxy.tunnel import Pump
 
@@ -38,10 +38,10 @@ class Gateway:
     """Serves the listeners of one sandbox."""
 
     def __init__(
-        self, doorkeeper: Doorkeeper, dialer: Dialer, pump: Pump, *, record: Record = unrecorded,
+        self, access_list: AccessList, dialer: Dialer, pump: Pump, *, record: Record = unrecorded,
         intercept: Callable[[str, int], Interceptor | None] | None = None,
     ) -> None:  # fmt: skip
-        self._door, self._dialer, self._pump = doorkeeper, dialer, pump
+        self._door, self._dialer, self._pump = access_list, dialer, pump
         self._record, self._intercept = record, intercept
         self._room = asyncio.Semaphore(capacity())
         self._tasks: set[asyncio.Task[None]] = set()
@@ -96,7 +96,7 @@ class Gateway:
     async def _connect(self, caller: socket.socket, head: requests.ProxyRequest) -> bool:
         try:
             admitted, far = await self._reach(*requests.authority(head.target, 0))
-        except (Refusal, Unreachable, MalformedHttp) as error:
+        except (Denied, NoConnection, MalformedHttp) as error:
             return await self._refuse_http(caller, error)
         return await self._open(caller, admitted, far, head.size, b"HTTP/1.1 200 Connection established\r\n\r\n")
 
@@ -107,7 +107,7 @@ class Gateway:
             host, port = requests.authority(where, 80)
             admitted = self._door.admit(host, port)
             return await self._ask(caller, head, admitted, path)
-        except (Refusal, Unreachable, MalformedHttp) as error:
+        except (Denied, NoConnection, MalformedHttp) as error:
             return await self._refuse_http(caller, error)
 
     async def _ask(
@@ -153,10 +153,10 @@ class Gateway:
     async def _socks(self, caller: socket.socket, wish: socks5.Wish) -> bool:
         try:
             admitted, far = await self._reach(wish.host, wish.port)
-        except Refusal:
+        except Denied:
             await peek.part(caller, socks5.reply(socks5.NOT_ALLOWED))
             return False
-        except Unreachable:
+        except NoConnection:
             await peek.part(caller, socks5.reply(socks5.UNREACHABLE))
             return False
         return await self._open(caller, admitted, far, word=socks5.reply(socks5.GRANTED))
@@ -166,10 +166,10 @@ class Gateway:
         address, port = original_destination(caller)
         try:
             admitted, far = await self._reach(address, port)
-        except (Refusal, Unreachable) as error:
+        except (Denied, NoConnection) as error:
             if port == 80:
                 return await self._refuse_http(caller, error)
-            if port == 443 and isinstance(error, Refusal):
+            if port == 443 and isinstance(error, Denied):
                 await peek.part(caller, tls_sni.REFUSAL)
             else:
                 peek.reset(caller)
@@ -187,12 +187,12 @@ class Gateway:
         """Wait for a connection, and write it down if none comes about."""
         try:
             return await dialling
-        except Refusal as refusal:
+        except Denied as refusal:
             self._record(host=admitted.name, port=admitted.port, verdict="denied", rule=refusal.rule)
             raise
-        except (Unreachable, OSError) as error:
+        except (NoConnection, OSError) as error:
             self._record(host=admitted.name, port=admitted.port, verdict="failed", rule=admitted.rule)
-            raise error if isinstance(error, Unreachable) else Unreachable(str(error)) from None
+            raise error if isinstance(error, NoConnection) else NoConnection(str(error)) from None
 
     async def _open(
         self, caller: socket.socket, admitted: Admission, far: socket.socket | None, taken: int = 0, word: bytes = b""
@@ -258,7 +258,7 @@ class Gateway:
             if (canonical(host), port) != (admitted.name, admitted.port) or not head.target.startswith(("/", "*")):
                 raise self._door.denial(host, port, "other-host", f"this connection is for `{admitted.name}`")
             return await self._ask(caller, head, admitted, head.target, far)
-        except (Refusal, Unreachable, MalformedHttp) as error:
+        except (Denied, NoConnection, MalformedHttp) as error:
             if far is not None:
                 far.close()
             return await self._refuse_http(caller, error)
@@ -276,7 +276,7 @@ class Gateway:
         return True
 
     async def _refuse_http(self, caller: socket.socket, error: Exception) -> bool:
-        if isinstance(error, Refusal):
+        if isinstance(error, Denied):
             answer = requests.response(403, f"Not permitted by claudebox ({error.rule})", f"claudebox: {error.text}")
         elif isinstance(error, MalformedHttp):
             answer = requests.response(400, "Bad Request", f"claudebox does not take it: {error}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOOK = 64 << 10
-_FAREWELL = 1.0  # seconds in which the other side may read what we said last
+_CLOSING = 1.0  # seconds in which the other side may read what we said last
 _LINGER = (1).to_bytes(4, "little") + bytes(4)
 
 
@@ -37,7 +37,7 @@ async def first_to_speak(*channels: socket.socket) -> socket.socket:
 
 
 def has_ended(channel: socket.socket) -> bool:
-    """Tell whether the other side has said its last word, which must be the next thing to be heard."""
+    """Return whether the other side has said its last word, which must be the next thing to be heard."""
     try:
         return not channel.recv(1, socket.MSG_PEEK)
     except BlockingIOError:
@@ -101,7 +101,7 @@ async def part(channel: socket.socket, last: bytes = b"") -> None:
     """Say something last, and see that it arrives: closing over unread bytes would take it back."""
     loop = asyncio.get_running_loop()
     with contextlib.suppress(OSError, TimeoutError):
-        async with asyncio.timeout(_FAREWELL):
+        async with asyncio.timeout(_CLOSING):
             await say(channel, last)
             channel.shutdown(socket.SHUT_WR)
             for _ in range(LOOK):

@@ -24,7 +24,7 @@ _MOST_JUDGED = 1024
 _OWN = "this machine or its neighbourhood"
 
 
-class Vicinity:
+class PrivateRanges:
     """What is too near."""
 
     def __init__(self, ranges: Ranges, own: Iterable[Prefix] = ()) -> None:
@@ -62,14 +62,14 @@ class Vicinity:
         self._judged.clear()
 
 
-class Watch:
-    """Keeps a vicinity true to the kernel's tables; `channel` becomes readable when they change."""
+class RangeWatch:
+    """Keeps them true to the kernel's tables; `channel` becomes readable when they change."""
 
     def __init__(self, ranges: Ranges) -> None:
         self.channel = netlink.connect(netlink.ROUTE, netlink.CHANGES)
         self.channel.setblocking(False)  # noqa: FBT003
         self._tables = netlink.connect(netlink.ROUTE)
-        self.vicinity = Vicinity(ranges, self._read())
+        self.ranges = PrivateRanges(ranges, self._read())
 
     def _read(self) -> set[Prefix]:
         return addresses.surroundings(
@@ -82,7 +82,7 @@ class Watch:
     def follow(self) -> None:
         """Learn what has appeared since the last look."""
         netlink.drain(self.channel)
-        self.vicinity.add(self._read())
+        self.ranges.add(self._read())
 
     def close(self) -> None:
         """Look no more."""

@@ -1,6 +1,6 @@
 """The service behind tier `allow`: puts gateway, names and the watch over this machine's addresses together.
 
-Its listeners were opened inside the sandbox's network by the warden, and are answered from the host's.
+Its listeners were opened inside the sandbox's network by the netns holder, and are answered from the host's.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from claudebox.broker.proxy.acl import Doorkeeper, unrecorded
+from claudebox.broker.proxy.acl import AccessList, unrecorded
 from claudebox.broker.proxy.dial import Dialer
 from claudebox.broker.proxy.fake_dns import Names, serve_datagrams, serve_streams
 from claudebox.broker.proxy.gateway import Gateway
-from claudebox.broker.proxy.private_ranges import Watch
+from claudebox.broker.proxy.private_ranges import RangeWatch
 from claudebox.broker.proxy.tunnel import Pump
 from claudebox.config.domains import Permission, parse_domain
 
@@ -34,13 +34,13 @@ class Outbound:
         self, config: ProxyConfig, *, record: Record = unrecorded,
         intercept: Callable[[str, int], Interceptor | None] | None = None,
     ) -> None:  # fmt: skip
-        self.watch = Watch(config.ranges)
+        self.watch = RangeWatch(config.ranges)
         self.pump = Pump()
         permission = Permission(parse_domain(row.name, row.origin) for row in config.domains)
-        self.dialer = Dialer(self.watch.vicinity, config.proxy)
+        self.dialer = Dialer(self.watch.ranges, config.proxy)
         self.names = Names(permission, record)
         listed = tuple(row.name for row in config.domains)
-        door = Doorkeeper(permission, record, listed=listed, meaning=self.names.meaning)
+        door = AccessList(permission, record, listed=listed, meaning=self.names.meaning)
         self.gateway = Gateway(door, self.dialer, self.pump, record=record, intercept=intercept)
 
 
@@ -51,16 +51,16 @@ async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[
     loop.add_reader(outbound.watch.channel.fileno(), outbound.watch.follow)
 
     async def proxy() -> None:
-        await outbound.gateway.serve(await context.handed(PROXY))
+        await outbound.gateway.serve(await context.wait_listener(PROXY))
 
     async def redirected() -> None:
-        await outbound.gateway.serve(await context.handed(REDIRECTED), redirected=True)
+        await outbound.gateway.serve(await context.wait_listener(REDIRECTED), redirected=True)
 
     async def names() -> None:
-        await serve_datagrams(outbound.names, await context.handed(NAMES))
+        await serve_datagrams(outbound.names, await context.wait_listener(NAMES))
 
     async def names_stream() -> None:
-        await serve_streams(outbound.names, await context.handed(NAMES_STREAM))
+        await serve_streams(outbound.names, await context.wait_listener(NAMES_STREAM))
 
     tasks = [loop.create_task(serving()) for serving in (proxy, redirected, names, names_stream)]
 

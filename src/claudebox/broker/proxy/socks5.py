@@ -34,7 +34,7 @@ def greeting_size(data: bytes) -> int:
 
 
 def anonymous(data: bytes) -> bool:
-    """Tell whether a caller would do without a password."""
+    """Return whether a caller would do without a password."""
     return 0 in data[2 : greeting_size(data)]
 
 
