@@ -46,11 +46,11 @@ def test_the_last_words_of_bwrap_become_what_is_wrong_and_a_remedy(said, message
     [
         (
             {"kernel/apparmor_restrict_unprivileged_userns": b"1"},
-            ["/etc/apparmor.d/bwrap", "userns,", "apparmor_parser"],
+            ["/etc/apparmor.d/claudebox-bwrap", "userns,", "apparmor_parser", "profile claudebox-bwrap /opt/bwrap "],
         ),
         ({"kernel/unprivileged_userns_clone": b"0"}, ["kernel.unprivileged_userns_clone=1"]),
-        ({"user/max_user_namespaces": b"0"}, ["user.max_user_namespaces=15000"]),
-        ({}, ["container", "seccomp=unconfined"]),
+        ({"user/max_user_namespaces": b"0"}, ["user.max_user_namespaces=15000", "/etc/sysctl.d"]),
+        ({}, ["container", "chroot", "seccomp=unconfined"]),
         (
             {"kernel/apparmor_restrict_unprivileged_userns": b"0", "user/max_user_namespaces": b"15000"},
             ["seccomp=unconfined"],
@@ -62,7 +62,37 @@ def test_the_remedy_is_the_one_of_this_machine(monkeypatch, settings, words):
     monkeypatch.setattr(bwrap_errors, "_setting", lambda name: settings.get(name, b""))
 
     for word in words:
-        assert word in bwrap_errors.namespace_remedy()
+        assert word in bwrap_errors.namespace_remedy("/opt/bwrap")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted",
+        "bwrap: Failed to make / slave: Permission denied",
+        "bwrap: setting up gid map: Permission denied",
+        "bwrap: pivot_root: Operation not permitted",
+        "bwrap: capset failed: Operation not permitted",
+    ],
+)
+@pytest.mark.parametrize(
+    ("files", "remedy"),
+    [
+        ((), "/etc/apparmor.d/claudebox-bwrap"),
+        (("/etc/apparmor.d/bwrap-userns-restrict",), "apparmor_parser -r /etc/apparmor.d/bwrap-userns-restrict"),
+        (("/usr/share/apparmor/extra-profiles/bwrap-userns-restrict",), "sudo cp /usr/share/apparmor/extra-profiles"),
+    ],
+)
+def test_every_symptom_of_ubuntus_restriction_has_its_remedy(monkeypatch, said, files, remedy):
+    # proves UX-05, HOST-01
+    monkeypatch.setattr(bwrap_errors, "_exists", lambda path: path in files)
+    plain = bwrap_errors.explain(said)
+    monkeypatch.setattr(bwrap_errors, "_setting", lambda name: b"1" if "apparmor" in name else b"")
+    restricted = bwrap_errors.explain(said)
+
+    assert remedy in restricted.hint
+    assert "apparmor" not in plain.hint
+    assert "claudebox-bwrap /opt/bwrap " in bwrap_errors.explain(said, "/opt/bwrap").hint  # no profile is about it
 
 
 def test_settings_of_the_kernel_are_read():

@@ -1,4 +1,4 @@
-"""bwrap's last words → what is wrong with this machine and how to put it right.
+"""What bwrap wrote before it gave up → what is wrong with this machine, and how to put it right.
 
 Used when a launch fails, and by `--check` before one does.
 """
@@ -15,16 +15,18 @@ _LIMIT = 8192
 APPARMOR_PROFILE = """\
 abi <abi/4.0>,
 include <tunables/global>
-profile bwrap /usr/bin/bwrap flags=(unconfined) {
+profile claudebox-bwrap {bwrap} flags=(unconfined) {{
   userns,
-  include if exists <local/bwrap>
-}"""
-_APPARMOR = (
-    "Ubuntu lets only named programs make user namespaces; name bwrap by writing this to "
-    "`/etc/apparmor.d/bwrap`:\n\n"
-    f"{APPARMOR_PROFILE}\n\n"
-    "and then `sudo apparmor_parser -r /etc/apparmor.d/bwrap`; "
-    "or for every program: `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`"
+}}"""
+# Ubuntu 25.04 and newer have a profile for bwrap; the package apparmor-profiles of 24.04 brings it, not in force.
+_SHIPPED, _EXTRA = "/etc/apparmor.d/bwrap-userns-restrict", "/usr/share/apparmor/extra-profiles/bwrap-userns-restrict"
+# Without a user namespace that counts, bwrap fails at whatever it tries first.
+_USER_NAMESPACE = ("uid map", "gid map", "new namespace", "namespaces", "unshare user", "setgroups")
+_PRIVILEGE = ("rtm_newaddr", "make / slave", "pivot_root", "capset", "set hostname", "sethostname", "mount proc")
+_CONTAINER = (
+    "a container that hides parts of /proc or filters system calls forbids it: start it with "
+    "`--security-opt unmask=ALL --security-opt seccomp=unconfined` (podman) or "
+    "`--security-opt systempaths=unconfined --security-opt seccomp=unconfined` (docker), or run claudebox outside of it"
 )
 
 
@@ -39,20 +41,20 @@ def last_words(messages: int) -> str:
     return os.fsdecode(text)
 
 
-def explain(words: str) -> ClaudeboxError:
-    """Return the error for what bwrap wrote before it gave up."""
+def explain(words: str, bwrap: str = "/usr/bin/bwrap") -> ClaudeboxError:
+    """Return the error for what this bwrap wrote before it gave up."""
     said = words.strip().removeprefix("bwrap: ") or "it said nothing"
     lower = said.lower()
-    if "uid map" in lower or "new namespace" in lower or "namespaces" in lower or "unshare user" in lower:
-        return ClaudeboxError(f"the user namespace could not be made: {said}", hint=namespace_remedy())
+    if any(word in lower for word in _USER_NAMESPACE):
+        return ClaudeboxError(f"the user namespace could not be made: {said}", hint=namespace_remedy(bwrap))
     if "unknown option" in lower:
         return ClaudeboxError(f"bwrap is too old: {said}", hint=f"install bubblewrap {LEAST} or newer")
+    if any(word in lower for word in _PRIVILEGE) and _restricted():
+        return ClaudeboxError(f"AppArmor takes the rights of the user namespace away: {said}", hint=_apparmor(bwrap))
     if "mount proc" in lower or ("proc" in lower and "mount" in lower):
-        return ClaudeboxError(
-            f"/proc of the sandbox could not be mounted: {said}",
-            hint="a container that hides parts of /proc forbids it: start that container with an unmasked /proc "
-            "(`--security-opt systempaths=unconfined`), or run claudebox outside of it",
-        )
+        return ClaudeboxError(f"/proc of the sandbox could not be mounted: {said}", hint=_CONTAINER)
+    if any(word in lower for word in _PRIVILEGE):
+        return ClaudeboxError(f"bwrap may not set up the sandbox: {said}", hint=_CONTAINER)
     if "seccomp" in lower:
         return ClaudeboxError(f"the seccomp filter could not be installed: {said}", hint="use a kernel with seccomp")
     if "landlock" in lower:
@@ -60,18 +62,45 @@ def explain(words: str) -> ClaudeboxError:
     return ClaudeboxError(f"bwrap could not set up the sandbox: {said}", hint="run `claudebox --check`")
 
 
-def namespace_remedy() -> str:
+def namespace_remedy(bwrap: str = "/usr/bin/bwrap") -> str:
     """Return what to do on this machine so that an ordinary user can make a user namespace."""
-    if _setting("kernel/apparmor_restrict_unprivileged_userns") == b"1":
-        return _APPARMOR
-    if _setting("kernel/unprivileged_userns_clone") == b"0":
-        return "`sudo sysctl -w kernel.unprivileged_userns_clone=1`; to keep it, write the line to /etc/sysctl.d"
-    if _setting("user/max_user_namespaces") == b"0":
-        return "`sudo sysctl -w user.max_user_namespaces=15000`; to keep it, write the line to /etc/sysctl.d"
+    if _restricted():
+        return _apparmor(bwrap)
+    for name, value in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", "15000")):
+        if _setting(name) == b"0":
+            line = f"{name.replace('/', '.')}={value}"
+            return f"`sudo sysctl -w {line}`; to keep it: `echo {line} | sudo tee /etc/sysctl.d/60-claudebox.conf`"
     return (
-        "something forbids user namespaces here: a container's seccomp profile (docker: "
+        "something forbids user namespaces here: a chroot, a container's seccomp profile (podman and docker: "
         "`--security-opt seccomp=unconfined`), or a hardened kernel"
     )
+
+
+def _restricted() -> bool:
+    """Return whether Ubuntu lets only named programs have a user namespace that counts."""
+    return _setting("kernel/apparmor_restrict_unprivileged_userns") == b"1"
+
+
+def _apparmor(bwrap: str) -> str:
+    if bwrap == "/usr/bin/bwrap":  # which the profiles of Ubuntu are about
+        if _exists(_SHIPPED):
+            return f"put Ubuntu's own profile for bwrap in force: `sudo apparmor_parser -r {_SHIPPED}`"
+        if _exists(_EXTRA):
+            return (
+                "put the profile of the package apparmor-profiles in force: "
+                f"`sudo cp {_EXTRA} {_SHIPPED} && sudo apparmor_parser -r {_SHIPPED}`"
+            )
+    return (
+        "Ubuntu lets only named programs make user namespaces; name bwrap by writing this to "
+        "`/etc/apparmor.d/claudebox-bwrap`:\n\n"
+        f"{APPARMOR_PROFILE.format(bwrap=bwrap)}\n\n"
+        "and then `sudo apparmor_parser -r /etc/apparmor.d/claudebox-bwrap`; "
+        "or for every program: `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`"
+    )
+
+
+def _exists(path: str) -> bool:
+    return os.path.isfile(path)
 
 
 def _setting(name: str) -> bytes:

@@ -96,7 +96,7 @@ def start(
                 os.close(descriptor)
         for descriptor in prepared.descriptors:
             os.close(descriptor)
-        payload = _await_ready(ours, messages, monitor)
+        payload = _await_ready(ours, messages, monitor, prepared.plan.bwrap)
         init = inspect.confinement(payload, prepared.plan)
         inspect.mounts(payload, prepared.plan, standing)
         _limit(payload, prepared.open_files)
@@ -174,7 +174,7 @@ def _end_orphans(monitor: int) -> None:
             os.waitpid(int(process), 0)
 
 
-def _await_ready(gate: socket.socket, messages: int, monitor: int) -> int:
+def _await_ready(gate: socket.socket, messages: int, monitor: int, bwrap: str) -> int:
     """Wait for the gate inside and return its process, as the kernel vouches for it."""
     gate.settimeout(_LOOK)
     limit = time.monotonic() + _READY_TIMEOUT
@@ -192,7 +192,7 @@ def _await_ready(gate: socket.socket, messages: int, monitor: int) -> int:
     if word != b"ready\n":
         from claudebox.launch import bwrap_errors  # noqa: PLC0415 - only when something went wrong
 
-        raise bwrap_errors.explain(bwrap_errors.last_words(messages))
+        raise bwrap_errors.explain(bwrap_errors.last_words(messages), bwrap)
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             return int.from_bytes(data[:4], "little")
