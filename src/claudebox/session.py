@@ -134,7 +134,6 @@ def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str
     console.write(explain.audit(plan))
     if not settings.on("yes") and not console.confirm("Proceed? [Y/n] ", default=True):
         return DECLINED
-    prepare.check_project(prepared)
     if files is not None:
         files.save()
     if host.nix is not None and host.nix.answer:
@@ -142,6 +141,7 @@ def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str
 
         nix_packages.remember_daemon(host.instance.state, host.nix.answer)
     values = fetch(planned, environ)
+    prepare.check_project(prepared)  # after everything that takes its time
     host = host.replace(held_secrets=values.secrets)
     freshness = None
     if host.login.known and not plan.holds_credential and not policy.command:

@@ -117,6 +117,19 @@ def test_nothing_is_run_and_nothing_written_before_the_answer_and_no_leaves_noth
     assert {"config-cache", "instances", "log"} <= set(os.listdir(f"{box.home}/.claudebox"))
 
 
+def test_a_project_that_is_replaced_while_values_are_fetched_is_refused(elaborate):
+    # proves C10, C21
+    box = elaborate
+    box.project = box.mkdir(f"{box.base}/ran/project")  # beside it the user can write
+    swap = f"#!/bin/sh\n[ $1 = git ] || mv {box.project} {box.project}.old && mkdir -p {box.project} && echo {TOKEN}\n"
+    box.write(f"{box.base}/bin/token", swap, mode=0o755)
+    result = box.run("touch", "inside")
+
+    assert result.returncode == 125
+    assert f"`{box.project}` was replaced by something else since it was shown" in result.stderr
+    assert os.listdir(box.project) == []
+
+
 @pytest.mark.parametrize("words", [("--explain",), ("--explain", "--json"), ("--dry-run",)])
 def test_showing_runs_nothing_and_writes_nothing(elaborate, words):
     # proves UX-04, HOUSE-01

@@ -129,7 +129,10 @@ def _pin(pin: bwrap_args.Pin) -> int:
 
 
 def check_project(prepared: Prepared) -> None:
-    """Refuse if the project was replaced while the user was asked: stand-ins are made in it by name (C10, C21)."""
+    """Refuse if the project was replaced while the user was asked and values were fetched.
+
+    Stubs are made in it by name (C10, C21).
+    """
     plan = prepared.plan
     pinned = next(mount.pinned for mount in plan.mounts if mount.dest == plan.workdir)
     try:
