@@ -218,3 +218,81 @@ def test_one_fg_is_enough_for_a_program_that_tidies_up_before_it_stops(user_box,
             terminal.shown(during=0.8)
             terminal.type(f"line {number}")
             terminal.expect(f"read line {number}\n")
+
+
+# Sends a signal to its whole group, which includes the launcher and its wrapper where Landlock knows no scopes.
+GROUP = """\
+import os, signal, sys, time
+number = getattr(signal, sys.argv[1])
+spy = os.fork()
+if spy == 0:
+    os.execvp("python3", ["python3", "spy.py", "plain", sys.argv[2], "deaf"])
+while not os.path.exists("now"):
+    time.sleep(0.01)
+if number not in (signal.SIGKILL, signal.SIGSTOP):
+    signal.signal(number, signal.SIG_IGN)
+try:
+    os.kill(0, number)
+    os.write(1, b"sent\\n")
+except OSError as error:
+    os.write(1, error.strerror.encode() + b"\\n")
+time.sleep(1000)
+"""
+
+
+def unscoped(altered, box):
+    """Run without Landlock's scopes, as before Linux 6.12."""
+    altered(box, edits={"plan/compose.py": ("host.landlock >= 6", "host.landlock >= 99")})
+
+
+@pytest.mark.parametrize("how", ["directly", "script"])
+@pytest.mark.parametrize("name", ["SIGSTOP", "SIGKILL", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGINT", "SIGHUP"])
+def test_a_signal_to_the_whole_group_frees_no_spy_on_older_kernels(user_box, altered, name, how):
+    # proves B18, B15
+    unscoped(altered, user_box)
+    with terminal_of(user_box) as terminal:
+        stolen = f"{user_box.project}/stolen-by-deaf"
+        line = command(user_box, "python3", user_box.write("group.py", GROUP), name, stolen)
+        spy = Watched(terminal, how, line=line)
+        user_box.write("now")
+        if name in ("SIGSTOP", "SIGKILL"):
+            terminal.expect("Operation not permitted")
+            assert "Stopped" not in terminal.shown(during=0.3)
+            return
+        terminal.shown(during=0.5)
+        if os.tcgetpgrp(terminal.master) != terminal.process.pid:
+            return  # the shell has not got the terminal: what is typed is meant for the sandbox
+        before = spy.taken()
+        spy.type_slowly()
+        assert spy.taken() == before
+
+
+def test_what_stops_the_group_stops_the_launcher_where_nobody_forbids_it(user_box, altered):
+    # The positive control: without scopes and without the filter's rule, the job is stopped and the spy is not.
+    base = altered(user_box, edits={"plan/compose.py": ("scoped = host.landlock >= 6", "scoped = True")})
+    module = Path(base, "src/claudebox/plan/compose.py")
+    text = module.read_text()
+    assert text.count("scoped=scoped,\n        detached") == 1
+    module.write_text(text.replace("scoped=scoped,\n        detached", "scoped=False,\n        detached"))
+    with terminal_of(user_box) as terminal:
+        stolen = f"{user_box.project}/stolen-by-deaf"
+        line = command(user_box, "python3", user_box.write("group.py", GROUP), "SIGSTOP", stolen)
+        spy = Watched(terminal, "directly", line=line)
+        user_box.write("now")
+        prompt(terminal)
+        before = spy.taken()
+        spy.type_slowly()
+        assert spy.taken() != before
+
+
+def test_the_priority_of_the_launcher_is_not_for_the_sandbox_to_set(user_box):
+    # proves B18
+    program = "import os; print('ready', flush=True); os.setpriority(os.PRIO_PGRP, 0, 19); print('set', flush=True)"
+    with Terminal(user_box) as terminal:
+        terminal.claudebox("python3", "-c", program)
+        terminal.expect("\nready\n")
+        terminal.expect("Operation not permitted|Permission denied")
+        terminal.prompt()
+        terminal.type(f"sh -c {shlex.quote(f'python3 -c {shlex.quote(program)}; nice')}")  # control
+        terminal.expect("\nset\n")
+        terminal.expect("19\n")

@@ -80,11 +80,11 @@ def test_the_terminal_is_shared_in_the_foreground_and_given_up_without_one():
 
 def test_the_filter_is_the_one_of_the_machine_and_of_the_policy():
     # proves H01, H02
-    assert compose.make_plan(CLIENT, hosts.debian()).seccomp == seccomp.build("x86_64")
-    assert compose.make_plan(CLIENT, hosts.unmerged()).seccomp == seccomp.build("aarch64")
+    assert compose.make_plan(CLIENT, hosts.debian()).seccomp == seccomp.build("x86_64", scoped=True)
+    assert compose.make_plan(CLIENT, hosts.unmerged()).seccomp == seccomp.build("aarch64")  # knows no scopes
 
     loose = compose.make_plan(CLIENT.replace(allow_userns=True), hosts.debian())
-    assert loose.seccomp == seccomp.build("x86_64", allow_userns=True)
+    assert loose.seccomp == seccomp.build("x86_64", allow_userns=True, scoped=True)
     assert not loose.disable_userns
     assert any("user namespaces are allowed" in warning for warning in loose.warnings)
 

@@ -48,7 +48,8 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     made = () if policy.command else tuple(claude_code.plan_variables(host, held))
     variables = environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
     rows = _rows(policy, host, held, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
-    program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
+    scoped = host.landlock >= 6
+    program = seccomp.build(host.machine, allow_userns=policy.allow_userns, scoped=scoped)
     if program is None:
         raise ClaudeboxError(
             f"there is no seccomp filter for {host.machine}",
@@ -64,7 +65,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         command=(*extra.prefix, *_command(policy, host)),
         gate=bwrap_args.gate(host),
         seccomp=program,
-        scoped=host.landlock >= 6,
+        scoped=scoped,
         detached=detached,
         pin="--bind-fd" in host.bwrap.options,
         disable_userns="--disable-userns" in host.bwrap.options and not policy.allow_userns,
