@@ -171,6 +171,9 @@ def above(paths: Iterable[str], workdir: str) -> Iterator[Held]:
         parent = os.path.dirname(path)
         while parent.startswith(inside) and parent not in seen:
             seen.add(parent)
+            if "/.git/" in f"{parent[len(inside) - 1 :]}/":  # mounts of their own, or not shown at all
+                parent = os.path.dirname(parent)
+                continue
             try:
                 status = os.lstat(parent)
             except OSError:

@@ -79,6 +79,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
             host.instance.claude,
             f"{host.instance.login}/store",
             f"{host.instance.own_login}/store",
+            host.instance.cover,
             *(f"{host.instance.directory}/{path}" for path in extra.kept),
         ),
         stubs=project.stubs(policy, host),
