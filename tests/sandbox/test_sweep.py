@@ -318,6 +318,18 @@ def test_the_parts_of_a_divided_project_make_up_the_whole(tmp_path, monkeypatch)
     assert (divided.unseen, single.unseen) == ([], [])
 
 
+def test_more_changes_than_can_be_told_apart_in_time_are_said_first(tmp_path, monkeypatch):
+    # proves REPORT-02
+    begun = listing.begin(str(tmp_path), str(tmp_path))
+    for number in range(3000):
+        (tmp_path / f"{number}.strange").touch()
+    monkeypatch.setattr(changes, "_SORTING", -100.0)
+    seen = changes.look(changes.Places(str(tmp_path)), begun)
+
+    assert len(seen.unsure) == 3000
+    assert next(screen.lines(seen)).endswith(": . (3000 changes are too many to be told apart)")
+
+
 def test_a_process_that_dies_leaves_its_part_unseen(tmp_path, monkeypatch):
     # proves REPORT-02
     for number in range(60):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from claudebox.report.sweep import Listing, Sweep
 
 BUDGET = sweep.BUDGET
+_SORTING = 1.0  # seconds more, to tell kinds apart
+_EVERY = 1024  # changes between two looks at the clock
 _OPENAT2 = 437
 # struct open_how: flags, mode, resolve. A link that leaves the tree on its way is not followed.
 _BENEATH = b"".join(part.to_bytes(8, sys.byteorder) for part in (os.O_PATH | os.O_CLOEXEC, 0, 0x08 | 0x02))
@@ -105,9 +107,9 @@ def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Rep
                 before.setdefault(path[len(workdir) + 1 :], (identity[1], None))
     found = sweep.Sweep(workdir or "/", moment, before, deadline).run()
     account = _Account(places, found, before)
-    changes = list(account.changes())
+    changes = list(account.changes(deadline + _SORTING))
     files = [f"{workdir}/{path}" for path, mode, _ in found.changed if mode & tree.KIND == tree.IS_FILE]
-    unseen = list(found.unseen)
+    unseen = [*account.unseen, *found.unseen]
     for root in places.elsewhere:
         other = sweep.Sweep(root, moment, {}, deadline).run()
         changes += account.elsewhere(root, other)
@@ -133,6 +135,7 @@ class _Account:
         self._repositories: dict[str, tuple[str, bool] | None] = {}
         self._new = self._new_directories()
         self.unsure: list[str] = []
+        self.unseen: list[tuple[str, str]] = []
         self.harmless: dict[str, list[str]] = {}
         self.unlisted = tuple(path for path in found.unlisted if self._may_have_lost(path))
 
@@ -165,9 +168,14 @@ class _Account:
         table = self._names[parent]
         return None if table is None else table.get(name, "")
 
-    def changes(self) -> Iterator[ChangedPath]:
+    def changes(self, deadline: float) -> Iterator[ChangedPath]:
         """Yield everything that changed in the project; what is harmless is only counted."""
-        for path, mode, own in self._found.changed:
+        rows = self._found.changed
+        for number, (path, mode, own) in enumerate(rows):
+            if not number % _EVERY and time.monotonic() > deadline:
+                self.unseen.append(("", f"{len(rows) - number} changes are too many to be told apart"))
+                self.unsure += (row[0] for row in rows[number:])
+                break
             parent = path.rpartition("/")[0]
             if path in self._standing:
                 continue

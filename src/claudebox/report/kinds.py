@@ -44,6 +44,9 @@ class Kind(Value):
     rank: int = 0  # within its kind; the lowest is shown first
 
 
+_NOTHING = Kind(HARMLESS)
+
+
 def _table() -> tuple[dict[str, tuple[int, str]], dict[str, tuple[int, str]], dict[str, tuple[int, str]]]:
     names = {name: (10 * index, why) for index, (why, text) in enumerate(table.NAMES) for name in text.split()}
     trees = {name: (1 + index, why) for index, (why, text) in enumerate(table.TREES) for name in text.split()}
@@ -65,7 +68,7 @@ def classify(path: str, mode: int, leads_out: Callable[[str], str]) -> Kind:
     if kind == IS_FILE and mode & _SET_ID:
         return Kind("privilege", path)
     if kind == IS_DIRECTORY:  # what counts is in it
-        return Kind(HARMLESS)
+        return _NOTHING
     found = _reported(path, above, lower)
     if found is not None:
         return found
@@ -79,7 +82,7 @@ def classify(path: str, mode: int, leads_out: Callable[[str], str]) -> Kind:
         return Kind("secret", path)
     if kind == IS_FILE and (mode & 0o111 or lower.endswith(_PROGRAMS)):
         return Kind("program", path)
-    return Kind(HARMLESS) if _is_harmless(above, lower) else Kind("unknown", path)
+    return _NOTHING if _is_harmless(above, lower) else Kind("unknown", path)
 
 
 def _reported(path: str, above: list[str], lower: str) -> Kind | None:
@@ -119,7 +122,7 @@ def classify_in_git(git_dir: str, rest: str, mode: int, *, own: bool) -> Kind:
     if not own and (part is not None or rest in _SHAPE or not ordinary):
         return Kind("repository", git_dir)
     if part is None and ordinary:
-        return Kind(HARMLESS)
+        return _NOTHING
     return Kind("git", f"{git_dir}/{part[0] if part else first}", part[1] if part else "not what git writes every day")
 
 
