@@ -25,12 +25,13 @@ OWN = {
     "config.settings", "console", "errors", "facts", "facts.bubblewrap", "facts.distro", "facts.git",
     "facts.git_config", "facts.host", "facts.login", "facts.model", "facts.mount_table", "facts.paths",
     "facts.programs", "facts.project", "facts.protected", "facts.sockets", "files", "launch",
-    "launch.freezer", "launch.inspect", "launch.job", "launch.live_sessions", "launch.prepare", "launch.session_log",
+    "launch.freezer", "launch.inspect", "launch.job", "launch.live_sessions", "launch.prepare",
     "launch.start", "launch.stubs", "launch.supervise", "launch.terminal",
     "plan", "plan.bwrap_args", "plan.claude_code", "plan.compose", "plan.environment", "plan.explain", "plan.masking",
     "plan.model", "plan.mount_checks", "plan.mounts", "plan.network", "plan.project", "plan.sandbox_md",
-    "plan.seccomp", "report", "report.changes", "report.listing", "report.session", "report.sweep", "report.tree",
-    "session", "state", "syscalls", "tables", "tables.agent", "tables.bwrap", "tables.host_paths", "tables.inside",
+    "plan.seccomp", "report", "report.changes", "report.listing", "report.session", "report.session_log",
+    "report.sweep", "report.tree", "session", "state", "syscalls", "tables", "tables.agent", "tables.bwrap",
+    "tables.host_paths", "tables.inside",
     "tables.project_paths", "tables.secret_patterns", "values",
 }  # fmt: skip
 FORBIDDEN = {

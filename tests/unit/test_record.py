@@ -17,8 +17,7 @@ from claudebox.broker.log import Log
 from claudebox.commands import log
 from claudebox.config import settings
 from claudebox.errors import ClaudeboxError
-from claudebox.launch import session_log
-from claudebox.report import receipt
+from claudebox.report import receipt, session_log
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from claudebox import console
-from claudebox.commands.log import human
 from claudebox.errors import FAILED, ClaudeboxError
 from claudebox.facts.host import current_home
 from claudebox.files import read_small
 from claudebox.report import tree
+from claudebox.report.log_reader import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

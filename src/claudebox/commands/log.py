@@ -12,7 +12,8 @@ from claudebox import console, state
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import git
 from claudebox.facts.host import current_directory, current_home
-from claudebox.launch import session_log
+from claudebox.report import session_log
+from claudebox.report.log_reader import LogReader, human
 from claudebox.values import Value
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ Line = dict[str, Any]
 VERDICTS = ("allowed", "denied", "failed")
 _STYLES = {"allowed": "green", "denied": "red", "failed": "yellow"}
 _POLL = 200  # milliseconds
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Wanted(Value):
@@ -100,36 +99,6 @@ def records(directory: str, project: str = "") -> list[str]:
     except OSError as error:
         raise ClaudeboxError(f"`{directory}` cannot be read: {error.strerror}") from None
     return sorted(name for name in names if name.endswith(session_log.SUFFIX) and f"-{project}" in name)
-
-
-class LogReader:
-    """Reads one record, as far as it goes."""
-
-    def __init__(self, directory: str, name: str) -> None:
-        self._rest = b""
-        try:
-            self._descriptor = os.open(f"{directory}/{name}", _READ)
-        except OSError:
-            self._descriptor = -1
-
-    def lines(self) -> Iterator[Line]:
-        """Yield the lines that are complete by now; a damaged one is passed over."""
-        while self._descriptor >= 0 and (piece := os.read(self._descriptor, 1 << 16)):
-            *whole, self._rest = (self._rest + piece).split(b"\n")
-            if len(self._rest) > session_log.LINE:
-                self._rest = b""
-            for text in whole:
-                try:
-                    line = json.loads(text)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(line, dict):
-                    yield line
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
 
 
 class _Following(NamedTuple):
@@ -225,13 +194,3 @@ def _moment(value: object) -> str:
 
 def _number(value: object) -> int:
     return int(value) if isinstance(value, int | float) and abs(value) < 1 << 62 else 0
-
-
-def human(size: int) -> str:
-    """Return a number of bytes for people."""
-    value = float(size)
-    for unit in _UNITS[:-1]:
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} {_UNITS[-1]}"

@@ -8,8 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.launch.session_log import Plain, SessionLog
     from claudebox.report.changes import Report
+    from claudebox.report.session_log import Plain, SessionLog
 
 KIND = "changes"
 _MOST_BYTES = 8 << 20

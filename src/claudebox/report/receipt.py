@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from claudebox.commands.log import LogReader, human
 from claudebox.console import paint, shorten
+from claudebox.report.log_reader import LogReader, human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

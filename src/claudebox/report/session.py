@@ -9,8 +9,8 @@ import os
 import time
 
 from claudebox import console, state
-from claudebox.launch.session_log import DIRECTORY, SessionLog
 from claudebox.report import changes, listing
+from claudebox.report.session_log import DIRECTORY, SessionLog
 from claudebox.tables.secret_patterns import looks_secret
 
 TYPE_CHECKING = False
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
-    from claudebox.launch.session_log import Plain
     from claudebox.plan.model import Plan
     from claudebox.report.changes import Report
     from claudebox.report.leaked_values import Result
+    from claudebox.report.session_log import Plain
     from claudebox.report.sweep import Listing
 
     T = TypeVar("T")
