@@ -270,6 +270,15 @@ def wordings(tree: ast.AST) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("name", ON_THE_PATH)
+def test_links_are_resolved_by_one_function(name):
+    # proves E16
+    # Python's own recurses once per link, and a project can hold thousands.
+    if name == "files" or within(name, ("session", "demo", "commands")) or name.startswith("facts.git"):
+        return
+    assert "path.realpath" not in uses_of_os(name), "use files.real_path"
+
+
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_every_module_is_small_and_says_what_it_is_for(name):
     text = MODULES[name].read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from claudebox import __version__, console, syscalls
 from claudebox.config import settings
 from claudebox.config.settings import Given, Layer
 from claudebox.errors import ClaudeboxError
+from claudebox.files import real_path
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -303,5 +304,5 @@ def apply(
     from claudebox.config import trust  # noqa: PLC0415 - only where a project has a file
 
     project = reader.layer(source)
-    request = trust.TrustRequest(reader.state, os.path.realpath(source.path), source.digest, project)
+    request = trust.TrustRequest(reader.state, real_path(source.path), source.digest, project)
     return trust.settle(request, lambda extra: settings.merge(flags, environ, (*own, *extra)), approve)

@@ -6,7 +6,7 @@ import os
 
 from claudebox import build_paths
 from claudebox.facts import programs
-from claudebox.files import read_small
+from claudebox.files import read_small, real_path
 from claudebox.tables import host_paths
 
 TYPE_CHECKING = False
@@ -37,7 +37,7 @@ def etc() -> tuple[tuple[str, str, str], ...]:
         if pattern.endswith("*"):
             names = os.listdir("/etc") if names is None else names
             paths = sorted(f"/etc/{name}" for name in names if f"/etc/{name}".startswith(pattern[:-1]))
-        rows += [(path, os.path.realpath(path), reason) for path in paths if os.path.exists(path)]
+        rows += [(path, real_path(path), reason) for path in paths if os.path.exists(path)]
     return tuple(rows)
 
 
@@ -51,7 +51,7 @@ def store_path(path: tuple[str, ...], *, usr: bool = False) -> tuple[str, ...]:
     if build_paths.STORE_PATH or usr:
         return build_paths.STORE_PATH
     found = (programs.find_tool(tool, path) for tool in host_paths.STORE_TOOLS)
-    directories = (os.path.dirname(os.path.realpath(tool)) for tool in found if tool)
+    directories = (os.path.dirname(real_path(tool)) for tool in found if tool)
     return tuple(dict.fromkeys(directory for directory in directories if directory.startswith("/nix/store/")))
 
 
@@ -59,7 +59,7 @@ def store_links(path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Return what scripts expect at fixed places, on a machine without /usr."""
     wanted = (("/bin/sh", "bash"), ("/bin/bash", "bash"), ("/usr/bin/env", "env"))
     found = ((dest, programs.find_tool(tool, path)) for dest, tool in wanted)
-    rows = tuple((dest, os.path.realpath(tool)) for dest, tool in found if tool)
+    rows = tuple((dest, real_path(tool)) for dest, tool in found if tool)
     loader = build_paths.LOADER or _loader(dict(rows).get("/bin/bash", ""))
     return (*rows, loader) if loader else rows
 
@@ -118,5 +118,5 @@ def managed() -> tuple[tuple[str, str], ...]:
     for directory in ("/etc/claude-code", "/etc/claude-code/managed-settings.d"):
         names = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
         paths = [f"{directory}/{name}" for name in names if name not in ("CLAUDE.md", "managed-settings.d")]
-        rows += [(path, os.path.realpath(path)) for path in paths if os.path.exists(path)]
+        rows += [(path, real_path(path)) for path in paths if os.path.exists(path)]
     return tuple(rows)

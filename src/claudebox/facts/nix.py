@@ -7,6 +7,7 @@ import os
 from claudebox import build_paths
 from claudebox.facts import nix_daemon, nix_location, programs
 from claudebox.facts.nix_model import RELAY_PREFIX, Daemon, Nix
+from claudebox.files import real_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,13 +47,13 @@ def find_program(path: tuple[str, ...], home: str) -> str:
         return build_paths.TOOLS["nix"]
     places = (place.replace("~", home, 1) for place in _PLACES)
     found = (f"{directory}/nix" for directory in (*path, *places))
-    return next((os.path.realpath(program) for program in found if programs.executable(program)), "")
+    return next((real_path(program) for program in found if programs.executable(program)), "")
 
 
 def _path(where: Location, program: str, path: tuple[str, ...]) -> tuple[str, ...]:
     """Return the directories of Nix and comma inside, where these are in the store; baked ones are in PATH anyway."""
     comma = programs.find_tool(",", path)
-    directories = (os.path.dirname(where.inside(os.path.realpath(tool))) for tool in (program, comma) if tool)
+    directories = (os.path.dirname(where.inside(real_path(tool))) for tool in (program, comma) if tool)
     return tuple(dict.fromkeys(directory for directory in directories if directory))
 
 

@@ -13,7 +13,7 @@ import time
 from claudebox import syscalls
 from claudebox.facts import nix_handshake
 from claudebox.facts.nix_model import DAEMON_CACHE, Daemon, Location
-from claudebox.files import read_small
+from claudebox.files import read_small, real_path
 from claudebox.syscalls import socket
 
 TYPE_CHECKING = False
@@ -59,7 +59,7 @@ def _configured_elsewhere(location: Location, environ: Mapping[str, str]) -> boo
     own = environ.get("NIX_CONF_DIR", "")
     if not own or location.socket != Location().socket or not os.path.exists(f"{_SYSTEM}/nix.conf"):
         return False
-    return os.path.realpath(own) != os.path.realpath(_SYSTEM)
+    return real_path(own) != real_path(_SYSTEM)
 
 
 def _confirmed(known: Daemon, location: Location) -> Daemon:
@@ -107,7 +107,7 @@ def system_only(location: Location, environ: Mapping[str, str]) -> dict[str, str
 
 
 def _key(location: Location, program: str, environ: Mapping[str, str]) -> str:
-    words: list[object] = [_FORMAT, location, os.getuid(), os.getgid(), os.getgroups(), os.path.realpath(program)]
+    words: list[object] = [_FORMAT, location, os.getuid(), os.getgid(), os.getgroups(), real_path(program)]
     words += [(path, syscalls.sha256(content or b"")) for path, content in configuration(environ)]
     files = (path for path, _ in configuration(environ))
     for path in (*files, registry(environ), program, location.socket, *_ACCOUNTS):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _DIRECTORY = "live"
 _LOCK = "lock"
+_LIMIT = 4 << 20  # more than bwrap takes mounts
 _FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -74,7 +75,10 @@ class Presence:
         for name in os.listdir(self._directory):
             if name == _LOCK or not self._is_alive(name):
                 continue
-            workdir, *rows = os.fsdecode(read_at(self._directory, name, limit=1 << 20) or b"").split("\0")
+            content = read_at(self._directory, name, limit=_LIMIT)
+            if content is None:  # what cannot be read could be anything
+                raise ClaudeboxError(f"`{_DIRECTORY}/{name}` in claudebox's state cannot be read", hint="remove it")
+            workdir, *rows = os.fsdecode(content).split("\0")
             yield workdir, [tuple(_identity(word) for word in row.split()) for row in rows if row]
 
     def _is_alive(self, name: str) -> bool:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from claudebox import syscalls
-from claudebox.files import read_small, replace_file
+from claudebox.files import read_small, real_path, replace_file
 from claudebox.host_proxy import find_proxy
 from claudebox.launch import broker_wire, token_copy
 from claudebox.launch.tls_context import make_context
@@ -133,7 +133,7 @@ def renew(
     context: ssl.SSLContext | None = None,
 ) -> int:
     """Renew a login that is due, or whose token was refused, unless somebody was faster."""
-    directory, name = os.path.split(os.path.realpath(source))
+    directory, name = os.path.split(real_path(source))
     with _lock(os.path.join(directory, ".oauth_refresh.lock")), _lock(f"{directory}.lock"):
         document = _read(source)
         tokens = _tokens(document)
