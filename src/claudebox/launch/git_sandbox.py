@@ -1,0 +1,216 @@
+"""Git in a sandbox of its own: one bwrap with a shell that runs git commands one after the other for us.
+
+No git of claudebox runs anywhere else. What passes are files: the input of a command, its output and its messages, each
+bounded, and an exit status. A repository can at worst make its own sandbox say something wrong, so whatever comes out
+is read as data of a stranger.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import select
+import stat
+import time
+
+from claudebox import syscalls
+from claudebox.launch import process
+from claudebox.tables import host_paths
+from claudebox.values import Value
+
+_COMMANDS, _STATUS, _INPUT, _OUTPUT, _MESSAGES, _CONFIG, _SECCOMP = 0, 4, 5, 6, 7, 8, 9  # one digit each, for every sh
+_FREE = 32  # from here on descriptors are in nobody's way
+_SERVE = 'while IFS= read -r line; do eval "$line" <&5 >&6 2>&7; echo $? >&4; done'
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:%()^{}+,@ ")
+_MORE_ROOTS = ("/usr", "/nix/store", "/gnu/store")
+_MOST_TEXT = 256 << 20
+_ENVIRONMENT = {
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/claudebox-config",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_WORK_TREE": "/empty",
+    "HOME": "/nonexistent",
+    "LC_ALL": "C",
+    "PATH": "/usr/bin:/bin",
+}
+# The only configuration besides that of the repository, which is never its own: owners do not matter here, since a
+# repository can make nothing run.
+_GLOBAL = b"[safe]\n\tdirectory = *\n"
+
+
+class Tools(Value):
+    """The programs that it takes."""
+
+    bwrap: str
+    git: str
+    seccomp: bytes = b""  # the filter of system calls that the agent has
+
+
+class GitError(Exception):
+    """Git did not do what it was asked for, with its last line."""
+
+
+class GitSandbox:
+    """A sandbox with a shell in it that waits for git commands; `with` ends it."""
+
+    def __init__(
+        self, tools: Tools, mounts: tuple[str, ...], environ: dict[str, str], scratch: str, *, seconds: float, size: int
+    ) -> None:
+        self._limit = time.monotonic() + seconds
+        self._seconds = seconds
+        self._git = tools.git
+        self._files = [_scratch_file(scratch) for _ in range(3)]
+        commands, self._commands = (_out_of_the_way(end) for end in os.pipe2(os.O_CLOEXEC))
+        self._status, status = (_out_of_the_way(end) for end in os.pipe2(os.O_CLOEXEC))
+        config = _out_of_the_way(syscalls.memory_file(_GLOBAL))
+        handed = {_COMMANDS: commands, _STATUS: status, _CONFIG: config}
+        handed |= dict(zip((_INPUT, _OUTPUT, _MESSAGES), self._files, strict=True))
+        words = [
+            tools.bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", *_system(),
+            "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--dir", "/empty",
+            "--ro-bind-data", str(_CONFIG), "/claudebox-config", *mounts, "--chdir", "/empty",
+        ]  # fmt: skip
+        if tools.seccomp:
+            handed[_SECCOMP] = _out_of_the_way(syscalls.memory_file(tools.seccomp))
+            words += ["--seccomp", str(_SECCOMP)]
+        words += ["--", "/bin/sh", "-c", _SERVE]
+        self._process = _spawn(words, handed, {**_ENVIRONMENT, **environ}, size)
+        for there, here in handed.items():
+            if there not in (_INPUT, _OUTPUT, _MESSAGES):
+                os.close(here)
+
+    def __enter__(self) -> GitSandbox:
+        """Stay open for commands."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End everything in it."""
+        process.end(self._process)
+        for descriptor in (self._commands, self._status, *self._files):
+            os.close(descriptor)
+
+    def git(self, *words: str, data: bytes = b"", environ: str = "") -> bytes:
+        """Run a git command and return what it says, or raise."""
+        status = self.run(f"{environ} {self._git} {_words(words)}", data)
+        if status:
+            raise GitError(f"git {words[0]}: {self.message() or f'status {status}'}")
+        return self.output()
+
+    def ask(self, *words: str, data: bytes = b"") -> bytes | None:
+        """Run a git command and return what it says; None if it fails."""
+        return None if self.run(f"{self._git} {_words(words)}", data) else self.output()
+
+    def run(self, line: str, data: bytes = b"") -> int:
+        """Run one line of the shell with this input and return its status; the line is ours, never a stranger's."""
+        entry = self._files[0]
+        os.ftruncate(entry, 0)
+        os.lseek(entry, 0, os.SEEK_SET)
+        write_all(entry, data)
+        return self.go_on(line)
+
+    def go_on(self, line: str) -> int:
+        """Run a line with the input that was written to `input_file`."""
+        entry, *others = self._files
+        os.lseek(entry, 0, os.SEEK_SET)
+        for descriptor in others:
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        try:
+            os.write(self._commands, f"{line}\n".encode("utf-8", "surrogateescape"))
+        except OSError:
+            raise GitError(self.message() or "the sandbox of git did not start") from None
+        answer = b""
+        while not answer.endswith(b"\n"):
+            left = self._limit - time.monotonic()
+            if left <= 0 or not select.select([self._status], [], [], left)[0]:
+                raise GitError(f"git did not finish within {self._seconds:.0f} seconds")
+            piece = os.read(self._status, 16)
+            if not piece or len(answer) > 16:
+                raise GitError(self.message() or "the sandbox of git ended")
+            answer += piece
+        return int(answer) if answer.strip().isdigit() else 1
+
+    def output(self) -> bytes:
+        """Return what the last command wrote."""
+        return _content(self._files[1])
+
+    @property
+    def output_file(self) -> int:
+        """Return where the last command wrote to."""
+        return self._files[1]
+
+    @property
+    def input_file(self) -> int:
+        """Return where the next command reads from."""
+        return self._files[0]
+
+    def message(self) -> str:
+        """Return the last line of what the last command complained of."""
+        lines = [line for line in _content(self._files[2])[-4096:].decode("utf-8", "replace").split("\n") if line.strip()]
+        return lines[-1][:300] if lines else ""
+
+
+def _spawn(words: list[str], handed: dict[int, int], environ: dict[str, str], size: int) -> int:
+    parent = os.getpid()
+
+    def body() -> None:
+        for there, here in handed.items():
+            os.dup2(here, there)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        process.end_with(parent)
+        os.execve(words[0], words, environ)
+
+    return process.fork(body, handed.values())
+
+
+def _words(words: tuple[str, ...]) -> str:
+    for word in words:
+        if not _PLAIN.issuperset(word):  # names and paths come by files, not by a shell
+            raise GitError(f"`{word}` is no word for a command")
+    return " ".join(f"'{word}'" for word in words)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _content(descriptor: int) -> bytes:
+    size = os.fstat(descriptor).st_size
+    if size > _MOST_TEXT:
+        raise GitError("git said more than there is room for")
+    return os.pread(descriptor, size, 0) if size else b""
+
+
+def _out_of_the_way(descriptor: int) -> int:
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FREE)
+    os.close(descriptor)
+    return moved
+
+
+def _scratch_file(directory: str) -> int:
+    """Return a nameless file in a directory of ours."""
+    try:
+        return _out_of_the_way(os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError:  # not every file system can do that
+        return _out_of_the_way(syscalls.memory_file(b""))
+
+
+def _system() -> list[str]:
+    """Return the mounts without which no program runs."""
+    words: list[str] = []
+    for root in (*_MORE_ROOTS, *host_paths.SYSTEM_ROOTS):
+        try:
+            mode = os.lstat(root).st_mode
+        except OSError:
+            continue
+        words += ["--symlink", os.readlink(root), root] if stat.S_ISLNK(mode) else ["--ro-bind", root, root]
+    return words

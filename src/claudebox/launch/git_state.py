@@ -1,0 +1,170 @@
+"""The private directory of one repository: `base`, `intended`, `lock`, `journal`, beside `own`, `real`, `layout.json`.
+
+`base` is what both sides last had in common. It is text, in rows:
+
+    OID refs/heads/main              a ref; the rows of packed-refs and of loose refs one after the other, the last counts
+    @ . ref: refs/heads/main         the text of HEAD; `.` is the checkout of the common directory, else `worktrees/ID`
+
+Rows that begin with `#` or `^` do not count, so set-up writes the packed-refs that it has copied, then the loose refs,
+then HEAD. `intended` has the same rows, for what an import was about to write: `> OID REF` into the real repository,
+`< OID REF` into the agent's. An import that was cut off is recognised by it, so that the next one does not take our
+own work for that of somebody else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from claudebox import state, syscalls
+from claudebox.errors import ClaudeboxError
+from claudebox.files import read_at, read_small
+from claudebox.values import Value
+
+_LIMIT = 256 << 20
+_JOURNAL_LIMIT = 4 << 20
+_WAIT, _LOOK = 20.0, 0.02
+
+
+class Layout(Value):
+    """Where the parts of one repository are; written by set-up."""
+
+    common: str  # the real git directory
+    git_dir: str  # that of this checkout: the same, or `worktrees/ID` in it
+    work_tree: str
+    stores: tuple[str, ...]  # directories of objects that the real one uses, its own first
+    object_format: str = "sha1"
+    ref_format: str = "files"
+    depth: int = 0  # of a submodule: how many repositories are around it
+    module: str = ""  # of a submodule: its name
+    unmapped: bool = False
+
+    @property
+    def checkout(self) -> str:
+        """Return how `base` calls the checkout."""
+        return "." if self.git_dir == self.common else os.path.relpath(self.git_dir, self.common)
+
+
+class Base(Value):
+    """What both sides had in common when they were last compared."""
+
+    refs: dict[str, str]
+    heads: dict[str, str]
+
+    def rows(self) -> bytes:
+        """Return it as text."""
+        rows = [f"{value} {name}\n" for name, value in self.refs.items()]
+        rows += [f"@ {checkout} {head}\n" for checkout, head in self.heads.items()]
+        return "".join(rows).encode("utf-8", "surrogateescape")
+
+
+def parse_base(content: bytes) -> Base:
+    """Return what `base` says."""
+    refs: dict[str, str] = {}
+    heads: dict[str, str] = {}
+    for row in content.decode("utf-8", "surrogateescape").split("\n"):
+        if row.startswith("@ "):
+            _, checkout, head = (*row.split(" ", 2), "", "")[:3]
+            heads[checkout] = head
+        elif row and row[0] not in "#^":
+            value, _, name = row.partition(" ")
+            refs[name] = value
+    return Base(refs, heads)
+
+
+class Private:
+    """The directory, open and locked; `with` opens it for one import."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._directory = self._lock = -1
+
+    def __enter__(self) -> Private:
+        """Wait for those who are at it already."""
+        self._directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._lock = os.open("lock", flags, 0o600, dir_fd=self._directory)
+        limit = time.monotonic() + _WAIT
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return self
+            except BlockingIOError:
+                if time.monotonic() > limit:
+                    self.__exit__()
+                    raise ClaudeboxError(f"another import holds `{self.path}/lock` for {_WAIT:.0f} seconds") from None
+                time.sleep(_LOOK)
+
+    def __exit__(self, *_: object) -> None:
+        """Let others in."""
+        os.close(self._lock)
+        os.close(self._directory)
+
+    def layout(self) -> Layout:
+        """Return where everything is."""
+        return read_layout(self.path)
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file of ours."""
+        return read_at(self._directory, name, limit=_LIMIT)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replace a file of ours."""
+        state.replace(self._directory, name, content)
+
+    def base(self) -> Base | None:
+        """Return what both sides had in common, None if that is not known."""
+        content = self.read("base")
+        return None if content is None else parse_base(content)
+
+    def intended(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return what the last import was about to write: into the real repository, into the agent's."""
+        out: dict[str, str] = {}
+        into: dict[str, str] = {}
+        for row in (self.read("intended") or b"").decode("utf-8", "surrogateescape").split("\n"):
+            direction, _, rest = row.partition(" ")
+            value, _, name = rest.partition(" ")
+            if name:
+                (out if direction == ">" else into)[name] = value
+        return out, into
+
+    def intend(self, out: dict[str, str], into: dict[str, str]) -> None:
+        """Write down what comes next, before it is done."""
+        rows = [f"> {value} {name}\n" for name, value in out.items()]
+        rows += [f"< {value} {name}\n" for name, value in into.items()]
+        self.write("intended", "".join(rows).encode("utf-8", "surrogateescape"))
+
+    def journal(self, *rows: str) -> None:
+        """Add rows to the journal."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open("journal", flags, 0o600, dir_fd=self._directory)
+        try:
+            if os.fstat(descriptor).st_size > _JOURNAL_LIMIT:
+                os.rename("journal", "journal.old", src_dir_fd=self._directory, dst_dir_fd=self._directory)
+            stamp = f"{time.time():.3f}"
+            os.write(descriptor, "".join(f"{stamp} {row}\n" for row in rows).encode("utf-8", "surrogateescape"))
+        finally:
+            os.close(descriptor)
+
+    def unfinished(self) -> list[str]:
+        """Return the rows of an import that began and did not end."""
+        rows = (self.read("journal") or b"").decode("utf-8", "surrogateescape").split("\n")
+        begun = next((at for at in range(len(rows) - 1, -1, -1) if " begin " in rows[at]), None)
+        if begun is None or any(row.partition(" ")[2] == "end" for row in rows[begun:]):
+            return []
+        return [row for row in rows[begun:] if row]
+
+
+def read_layout(path: str) -> Layout:
+    """Return where the parts of a repository are, from its private directory."""
+    found = syscalls.parse_json(read_small(f"{path}/layout.json", limit=1 << 20) or b"")
+    if not isinstance(found, dict):
+        raise ClaudeboxError(f"`{path}/layout.json` cannot be read", hint="move that directory away")
+    known = {name: found[name] for name in Layout._fields if name in found}
+    if "stores" in known:
+        known["stores"] = tuple(known["stores"])
+    try:
+        return Layout(**known)
+    except TypeError:
+        raise ClaudeboxError(f"`{path}/layout.json` is not complete", hint="move that directory away") from None
