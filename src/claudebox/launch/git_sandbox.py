@@ -19,7 +19,8 @@ from claudebox.launch import process
 from claudebox.tables import host_paths
 from claudebox.values import Value
 
-_COMMANDS, _STATUS, _INPUT, _OUTPUT, _MESSAGES, _CONFIG, _SECCOMP = 0, 4, 5, 6, 7, 8, 9  # one digit each, for every sh
+# One digit each, for every sh.
+_COMMANDS, _LOCAL, _STATUS, _INPUT, _OUTPUT, _MESSAGES, _GLOBAL, _SECCOMP = 0, 3, 4, 5, 6, 7, 8, 9
 _FREE = 32  # from here on descriptors are in nobody's way
 _SERVE = 'while IFS= read -r line; do eval "$line" <&5 >&6 2>&7; echo $? >&4; done'
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:%()^{}+,@ ")
@@ -36,19 +37,25 @@ _ENVIRONMENT = {
     "GIT_WORK_TREE": "/empty",
     "HOME": "/nonexistent",
     "LC_ALL": "C",
-    "PATH": "/usr/bin:/bin",
 }
 # The only configuration besides that of the repository, which is never its own: owners do not matter here, since a
 # repository can make nothing run.
-_GLOBAL = b"[safe]\n\tdirectory = *\n"
+_OWNERS = b"[safe]\n\tdirectory = *\n"
 
 
 class Tools(Value):
     """The programs that it takes."""
 
     bwrap: str
-    git: str
+    path: str = "/usr/bin:/bin"  # where git and the usual programs are, inside as outside
     seccomp: bytes = b""  # the filter of system calls that the agent has
+
+
+class Limits(Value):
+    """How much may come back at once, and how long that may take."""
+
+    seconds: float = 60.0
+    size: int = 2 << 30
 
 
 class GitError(Exception):
@@ -59,27 +66,34 @@ class GitSandbox:
     """A sandbox with a shell in it that waits for git commands; `with` ends it."""
 
     def __init__(
-        self, tools: Tools, mounts: tuple[str, ...], environ: dict[str, str], scratch: str, *, seconds: float, size: int
+        self,
+        tools: Tools,
+        mounts: tuple[str, ...],
+        environ: dict[str, str],
+        scratch: str,
+        limits: Limits,
+        config: tuple[str, bytes] | None = None,
     ) -> None:
-        self._limit = time.monotonic() + seconds
-        self._seconds = seconds
-        self._git = tools.git
+        self._limit = time.monotonic() + limits.seconds
+        self._seconds = limits.seconds
         self._files = [_scratch_file(scratch) for _ in range(3)]
         commands, self._commands = (_out_of_the_way(end) for end in os.pipe2(os.O_CLOEXEC))
         self._status, status = (_out_of_the_way(end) for end in os.pipe2(os.O_CLOEXEC))
-        config = _out_of_the_way(syscalls.memory_file(_GLOBAL))
-        handed = {_COMMANDS: commands, _STATUS: status, _CONFIG: config}
+        handed = {_COMMANDS: commands, _STATUS: status, _GLOBAL: _out_of_the_way(syscalls.memory_file(_OWNERS))}
         handed |= dict(zip((_INPUT, _OUTPUT, _MESSAGES), self._files, strict=True))
         words = [
             tools.bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", *_system(),
             "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--dir", "/empty",
-            "--ro-bind-data", str(_CONFIG), "/claudebox-config", *mounts, "--chdir", "/empty",
+            "--ro-bind-data", str(_GLOBAL), "/claudebox-config", *mounts, "--chdir", "/empty",
         ]  # fmt: skip
+        if config:
+            handed[_LOCAL] = _out_of_the_way(syscalls.memory_file(config[1]))
+            words += ["--ro-bind-data", str(_LOCAL), config[0]]
         if tools.seccomp:
             handed[_SECCOMP] = _out_of_the_way(syscalls.memory_file(tools.seccomp))
             words += ["--seccomp", str(_SECCOMP)]
         words += ["--", "/bin/sh", "-c", _SERVE]
-        self._process = _spawn(words, handed, {**_ENVIRONMENT, **environ}, size)
+        self._process = _spawn(words, handed, {**_ENVIRONMENT, "PATH": tools.path, **environ}, limits.size)
         for there, here in handed.items():
             if there not in (_INPUT, _OUTPUT, _MESSAGES):
                 os.close(here)
@@ -94,16 +108,16 @@ class GitSandbox:
         for descriptor in (self._commands, self._status, *self._files):
             os.close(descriptor)
 
-    def git(self, *words: str, data: bytes = b"", environ: str = "") -> bytes:
+    def git(self, *words: str, data: bytes = b"") -> bytes:
         """Run a git command and return what it says, or raise."""
-        status = self.run(f"{environ} {self._git} {_words(words)}", data)
+        status = self.run(f"git {_words(words)}", data)
         if status:
             raise GitError(f"git {words[0]}: {self.message() or f'status {status}'}")
         return self.output()
 
     def ask(self, *words: str, data: bytes = b"") -> bytes | None:
         """Run a git command and return what it says; None if it fails."""
-        return None if self.run(f"{self._git} {_words(words)}", data) else self.output()
+        return None if self.run(f"git {_words(words)}", data) else self.output()
 
     def run(self, line: str, data: bytes = b"") -> int:
         """Run one line of the shell with this input and return its status; the line is ours, never a stranger's."""

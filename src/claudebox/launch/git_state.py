@@ -25,6 +25,8 @@ from claudebox.values import Value
 _LIMIT = 256 << 20
 _JOURNAL_LIMIT = 4 << 20
 _WAIT, _LOOK = 20.0, 0.02
+_MOST_DIRECTORIES = 1000
+_YOUNG = 0.02  # seconds: more than the clock of any file system needs for the next time
 
 
 class Layout(Value):
@@ -57,6 +59,24 @@ class Base(Value):
         rows = [f"{value} {name}\n" for name, value in self.refs.items()]
         rows += [f"@ {checkout} {head}\n" for checkout, head in self.heads.items()]
         return "".join(rows).encode("utf-8", "surrogateescape")
+
+
+    def commit(self, checkout: str) -> str:
+        """Return the commit that was checked out."""
+        head = self.heads.get(checkout, "")
+        return self.refs.get(head[5:], "") if head.startswith("ref: ") else head
+
+
+def renew(path: str, base: bytes) -> None:
+    """Begin anew: set-up has just made the agent's repository, and this is what both sides have in common."""
+    for name in os.listdir(path):
+        if name in ("intended", "states", "seen") or name.startswith("rows"):
+            os.unlink(f"{path}/{name}")
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        state.replace(directory, "base", base)
+    finally:
+        os.close(directory)
 
 
 def parse_base(content: bytes) -> Base:
@@ -154,6 +174,40 @@ class Private:
         if begun is None or any(row.partition(" ")[2] == "end" for row in rows[begun:]):
             return []
         return [row for row in rows[begun:] if row]
+
+
+def stamp(own: str, checkout: str) -> str:
+    """Return what changes whenever a ref, HEAD or the index of the agent's repository does; nothing if that is young.
+
+    A few calls of `stat`: a loose ref that changes is renamed into its directory, whose time changes with it.
+    """
+    rows: list[tuple[str, os.stat_result]] = []
+    waiting = [f"{own}/refs"]
+    for name in ("HEAD", "packed-refs", "index", "reftable", f"{checkout}/HEAD", f"{checkout}/index"):
+        try:
+            rows.append((name, os.lstat(f"{own}/{name}")))
+        except OSError:
+            continue
+    while waiting:
+        directory = waiting.pop()
+        if len(rows) > _MOST_DIRECTORIES:
+            return ""
+        try:
+            rows.append((directory, os.lstat(directory)))
+            with os.scandir(directory) as entries:
+                waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError:
+            continue
+    if max((status.st_mtime for _, status in rows), default=0.0) > time.time() - _YOUNG:
+        return ""  # another change could bear the same time
+    text = "".join(f"{name} {at.st_ino} {at.st_size} {at.st_mtime_ns}\n" for name, at in sorted(rows))
+    return syscalls.sha256(text.encode("utf-8", "surrogateescape"))
+
+
+def settled(path: str) -> bool:
+    """Return whether everything in the agent's repository has come back, for all that can be seen from outside."""
+    seen = read_small(f"{path}/seen")
+    return bool(seen) and seen.decode() == stamp(f"{path}/own", read_layout(path).checkout)
 
 
 def read_layout(path: str) -> Layout:

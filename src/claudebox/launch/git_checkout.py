@@ -1,0 +1,281 @@
+"""HEAD and index of one checkout: compared on both sides with what they last had in common, and brought in step.
+
+Never the index file of the agent: a forged one lies to `git status` about what the next commit contains. Its rows that
+differ from a commit are read, checked and written into a copy of the real index, by a git that sees no work tree.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from claudebox.files import read_small
+from claudebox.launch import git_locks
+from claudebox.launch.git_merge import APART, HEADS, Row, merge_rows, objection
+from claudebox.launch.git_sandbox import GitError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from claudebox.launch.git_sides import Side
+    from claudebox.launch.git_state import Base, Layout, Private
+
+    Rows = dict[bytes, Row]
+
+# While one of these is there git moves HEAD and index to and fro, and what they say would be executed on the host.
+UNDER_WAY = {
+    "rebase-merge": "rebase", "rebase-apply": "rebase", "sequencer": "cherry-pick", "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert", "BISECT_START": "bisect",
+}  # fmt: skip
+_MODES = ("100644", "100755", "120000", "160000", "000000")
+_ATTEMPTS = 5
+
+
+def under_way(directory: str) -> list[str]:
+    """Return the states of unfinished operations in a git directory."""
+    return [name for name in UNDER_WAY if os.path.lexists(f"{directory}/{name}")]
+
+
+class Checkout:
+    """One checkout in one import."""
+
+    def __init__(
+        self,
+        private: Private,
+        layout: Layout,
+        agent: Side,
+        real: Side,
+        writer: Callable[[], Side],
+        *,
+        outward: bool = True,
+    ) -> None:
+        self._private, self._layout = private, layout
+        self._agent, self._real = agent, real
+        self._writer = writer  # opens the agent's repository to be written
+        self._outward = outward
+        self.head = ""  # the new HEAD of the real repository, if it changed
+        self.notes: list[str] = []
+        name = layout.checkout
+        self._file = "rows" if name == "." else f"rows.{os.path.basename(name)}"
+
+    def sync(self, base: Base, start: str, refused: frozenset[bytes]) -> bool:
+        """Bring HEAD and index in step; return whether the agent's have come back entirely.
+
+        `start` is the commit that both sides had, and `refused` are paths that the real index must not have.
+        """
+        inside = under_way(f"{self._private.path}/own/{self._layout.checkout}")
+        if inside:
+            self.notes.append(f"a {UNDER_WAY[inside[0]]} is under way inside: HEAD and index stay as they are")
+            self._remember_states()
+            return False
+        if not self._put_states_aside():
+            return False
+        if not self._sync_head(base):
+            return False
+        base.heads[self._layout.checkout], commit = self._real.head()
+        return self._sync_index(start, commit, refused)
+
+    def remember(self) -> None:
+        """Write down the index as both sides have it at the start of a session."""
+        commit = self._real.head()[1]
+        if self._private.read(self._file) is None:
+            self._save(commit, "", {}, ())
+
+    def _sync_head(self, base: Base) -> bool:
+        """Bring HEAD in step; return whether both sides are at the same commit, by the same way."""
+        before = base.heads.get(self._layout.checkout)
+        (mine, my_commit), (theirs, their_commit) = self._agent.head(), self._real.head()
+        if mine != theirs and theirs == before:
+            if self._outward and self._acceptable(mine, my_commit):
+                self._write_head(theirs, their_commit, mine, my_commit)
+        elif mine != theirs and mine == before:
+            self._write_head_inside(theirs)
+        elif mine != theirs:
+            self.notes.append("HEAD moved on both sides: yours stays")
+        return self._agent.head() == self._real.head()
+
+    def _acceptable(self, head: str, commit: str) -> bool:
+        if not head.startswith("ref: "):
+            return bool(commit) and self._real.has(commit)
+        name = head[5:]
+        if not name.startswith(HEADS) or objection(name):
+            self.notes.append(f"HEAD inside is `{name}`: yours stays")
+            return False
+        found = self._real.box.ask("for-each-ref", "--format=%(objectname) %(refname)", HEADS)
+        rows = (found or b"").decode("utf-8", "surrogateescape").split("\n")
+        return (f"{commit} {name}" in rows) if commit else not any(row.endswith(f" {name}") for row in rows)
+
+    def _write_head(self, before: str, commit_before: str, head: str, commit: str) -> None:
+        path = f"{self._layout.git_dir}/HEAD"
+        if self._layout.ref_format != "files":
+            words = ("symbolic-ref", "-m", "claudebox", "HEAD", head[5:])
+            self._real.box.git(*(words if head.startswith("ref: ") else ("update-ref", "--no-deref", "HEAD", commit)))
+            self.head = head
+            return
+        expected = f"{before}\n".encode("utf-8", "surrogateescape")
+        content = f"{head}\n".encode("utf-8", "surrogateescape")
+        if git_locks.replace_locked(self._private, path, content, lambda: read_small(path) == expected):
+            self._private.journal(f"head {self._layout.checkout} {before} {head}")
+            self._write_reflog(before, commit_before, head, commit)
+            self.head = head
+
+    def _write_reflog(self, before: str, commit_before: str, head: str, commit: str) -> None:
+        """Add what `git switch -` looks for."""
+        names = (text.removeprefix(f"ref: {HEADS}") for text in (before, head))
+        old, new = (value or "0" * len(commit or commit_before) for value in (commit_before, commit))
+        move = "checkout: moving from {} to {}".format(*names)
+        row = f"{old} {new} claudebox <session@claudebox> {int(time.time())} +0000\t{move}\n"
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(f"{self._layout.git_dir}/logs/HEAD", flags)
+        except OSError:
+            return
+        os.write(descriptor, row.encode("utf-8", "surrogateescape"))
+        os.close(descriptor)
+
+    def _write_head_inside(self, head: str) -> None:
+        if objection(head.removeprefix("ref: ")) and head.startswith("ref: "):
+            return
+        with self._writer() as side:
+            # The name comes as a file: it is the user's, and may hold anything that a ref may.
+            word = head.removeprefix("ref: ").encode("utf-8", "surrogateescape")
+            if head.startswith("ref: "):
+                side.box.run('IFS= read -r name; git symbolic-ref -m "claudebox: host" HEAD "$name"', word + b"\n")
+            else:
+                side.box.ask("update-ref", "--no-deref", "-m", "claudebox: host", "HEAD", head)
+
+    def _sync_index(self, start: str, commit: str, refused: frozenset[bytes]) -> bool:
+        reference, saved = self._saved() or (start, {})
+        if reference and not self._real.has(reference):
+            reference, saved = commit, {}
+        for _ in range(_ATTEMPTS):
+            mine, status = self._agent.rows(reference), _identity(f"{self._layout.git_dir}/index")
+            theirs = self._real.rows(reference)
+            if mine is None or theirs is None:
+                self.notes.append("the index inside holds a conflict, or cannot be read: yours stays")
+                return False
+            out, into, parted = merge_rows(mine, theirs, saved)
+            strange = {path for path in out if path in refused or not _is_sane(path, *out[path])}
+            for path in strange:
+                del out[path]
+            if not out or not self._outward or self._write_index(out, status):
+                break
+        else:
+            self.notes.append("the index of your repository changes all the time: it stays as it is")
+            return False
+        if into and not self._write_index_inside(into):
+            return False  # the base stays as it was: those paths are still to go inside
+        if out and not self._outward:
+            return False
+        if parted:
+            self.notes.append(f"staged on both sides, yours stay: {len(parted)} paths")
+        self._save(commit, reference, {**mine, **{path: theirs.get(path) for path in into}}, (*parted, *strange))
+        return not parted and not strange
+
+    def _write_index(self, rows: dict[bytes, tuple[str, str]], status: tuple[int, ...] | None) -> bool:
+        """Write rows into a copy of the real index and put it in place, if that is still what was read."""
+        path = f"{self._layout.git_dir}/index"
+        box = self._real.box
+        if status is not None and box.run('cp -p "$GIT_DIR/index" /tmp/index'):
+            raise GitError(f"the index cannot be read: {box.message()}")
+        line = "GIT_INDEX_FILE=/tmp/index git update-index -z --index-info && cat /tmp/index"
+        if box.run(line, _rows_to_write(rows)):
+            raise GitError(f"the index cannot be written: {box.message()}")
+        content = box.output()
+        box.run("rm -f /tmp/index")
+        # With the time of the old one: an entry as young as that may have changed within its second, and git looks.
+        mtime = status[2] if status is not None else 0
+        done = git_locks.replace_locked(self._private, path, content, lambda: _identity(path) == status, mtime)
+        return done
+
+    def _write_index_inside(self, rows: dict[bytes, tuple[str, str]]) -> bool:
+        """Write rows into the agent's index; its time stays, for the same reason."""
+        line = 'touch -r "$GIT_DIR/index" /tmp/time; git update-index -z --index-info && touch -r /tmp/time "$GIT_DIR/index"'
+        with self._writer() as side:
+            return side.box.run(line, _rows_to_write(rows)) == 0
+
+    def _saved(self) -> tuple[str, Rows] | None:
+        words = (self._private.read(self._file) or b"").split(b"\0")
+        if len(words) < 2:
+            return None
+        found: Rows = {}
+        for word in words[1:-1]:
+            head, _, path = word.partition(b"\t")
+            found[path] = Row(*head.decode().split(" "))
+        return words[0].decode(), found
+
+    def _save(self, commit: str, reference: str, rows: dict[bytes, Row | None], apart: tuple[bytes, ...]) -> None:
+        """Write down what both indexes have in common now, as a difference to a commit."""
+        common: Rows | None = {path: row for path, row in rows.items() if row is not None}
+        if commit != reference or not rows:
+            common = self._real.rows(commit)
+        if common is None:
+            return
+        common.update(dict.fromkeys(apart, APART))
+        content = b"".join(
+            f"{row.mode} {row.oid} {row.mode_before} {row.oid_before}".encode() + b"\t" + path + b"\0"
+            for path, row in common.items()
+        )
+        self._private.write(self._file, commit.encode() + b"\0" + content)
+
+    def _remember_states(self) -> None:
+        """Write down which unfinished operations of the host the agent goes on with."""
+        rows = []
+        for name in under_way(self._layout.git_dir):
+            status = os.lstat(f"{self._layout.git_dir}/{name}")
+            rows.append(f"{name} {status.st_ino} {status.st_mtime_ns}\n")
+        if rows and self._private.read("states") is None:
+            self._private.write("states", "".join(rows).encode())
+
+    def _put_states_aside(self) -> bool:
+        """Take away what the agent has finished; return whether nothing of the host's is under way any more.
+
+        If it stayed, `git rebase --abort` on the host would throw the result away.
+        """
+        found = under_way(self._layout.git_dir)
+        if not found:
+            return True
+        remembered = (self._private.read("states") or b"").decode().split("\n")
+        for name in found:
+            path = f"{self._layout.git_dir}/{name}"
+            status = os.lstat(path)
+            if f"{name} {status.st_ino} {status.st_mtime_ns}" not in remembered:
+                self.notes.append(f"a {UNDER_WAY[name]} is under way in your repository: HEAD and index stay")
+                return False
+        for name in found:
+            aside = f"{self._private.path}/{name}.{time.time_ns()}"
+            try:
+                os.rename(f"{self._layout.git_dir}/{name}", aside)
+            except OSError as error:
+                self.notes.append(f"`{name}` cannot be put aside: {error.strerror}")
+                return False
+            self._private.journal(f"aside {name} {aside}")
+            self.notes.append(f"the {UNDER_WAY[name]} that was under way has ended inside; its state is in `{aside}`")
+        self._private.write("states", b"")
+        return True
+
+
+def _is_sane(path: bytes, mode: str, oid: str) -> bool:
+    """Return whether a row can stand in the user's index: update-index checks the path itself, and stops at a bad one."""
+    parts = path.split(b"/")
+    folded = {part.lower().rstrip(b" .") for part in parts}
+    return mode in _MODES and oid.isalnum() and not folded & {b"", b".git", b"git~1"}
+
+
+def _rows_to_write(rows: dict[bytes, tuple[str, str]]) -> bytes:
+    removed = [path for path, (mode, _) in rows.items() if mode == "000000"]  # first: a file may make room
+    kept = {path: row for path, row in rows.items() if row[0] != "000000"}
+    zero = "0" * len(next(iter(rows.values()))[1])
+    return b"".join(
+        [f"0 {zero}".encode() + b"\t" + path + b"\0" for path in removed]
+        + [f"{mode} {oid} 0".encode() + b"\t" + path + b"\0" for path, (mode, oid) in kept.items()]
+    )
+
+
+def _identity(path: str) -> tuple[int, ...] | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,0 +1,212 @@
+"""Bring what the agent did in its own git directory back to the real repository, as checked data (GIT-03).
+
+Two sandboxes: in one the agent's repository is read, and a pack and text come out; in the other `git receive-pack`
+takes the pack into the real repository, with quarantine, fsck and compare-and-swap, and nothing of the repository's own
+configuration or hooks in force. Branches and new tags only. What the host did meanwhile goes the other way.
+"""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.errors import ClaudeboxError
+from claudebox.launch import git_locks, git_merge, git_submodules, git_transfer
+from claudebox.launch.git_checkout import Checkout
+from claudebox.launch.git_merge import HEADS, Move
+from claudebox.launch.git_sandbox import GitError, Limits
+from claudebox.launch.git_sides import own_side, own_side_writable, real_side
+from claudebox.launch.git_state import Base, Private, read_layout, stamp
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from claudebox.launch.git_sandbox import Tools
+    from claudebox.launch.git_sides import Side
+
+_ATTEMPTS = 3  # after the host moved something in the midst of an import
+
+
+class Result(Value):
+    """What one import did."""
+
+    moved: tuple[Move, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()  # branches that parted: name, and the name they arrived under
+    refused: tuple[tuple[str, str], ...] = ()  # refs that stay inside, and why
+    followed: tuple[Move, ...] = ()  # what the host did, written inside
+    head: str = ""  # the new HEAD of the real repository, if it changed
+    notes: tuple[str, ...] = ()
+
+
+def private_directories(directory: str) -> list[str]:
+    """Return the private directories of a project, submodules before what is around them."""
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return []
+    paths = [f"{directory}/{name}" for name in names if os.path.isfile(f"{directory}/{name}/layout.json")]
+    return sorted(paths, key=lambda path: -read_layout(path).depth)
+
+
+def bring_back(
+    path: str, tools: Tools, session: str, *, limits: Limits | None = None, outward: bool = True, final: bool = False
+) -> Result:
+    """Bring one repository back, given its private directory, and bring in what the host did.
+
+    Not `outward`: only the latter. `final`: no agent runs any more.
+    """
+    with Private(path) as private:
+        done = Result()
+        for _ in range(_ATTEMPTS):
+            attempt = _Import(private, tools, session, limits or Limits(), outward=outward, final=final)
+            done = join(done, attempt.run())
+            if all(reason != git_transfer.MOVED_MEANWHILE for _, reason in done.refused):
+                break
+        return done
+
+
+def remember(path: str, tools: Tools, session: str) -> None:
+    """Write down the index that both sides start with, which set-up has no time for."""
+    with Private(path) as private:
+        layout, limits = private.layout(), Limits()
+        with real_side(tools, path, layout, limits, session) as real:
+            Checkout(private, layout, real, real, lambda: real).remember()
+
+
+def join(first: Result, then: Result) -> Result:
+    """Return what two imports did, one after the other."""
+    return then.replace(
+        moved=(*first.moved, *then.moved),
+        renamed=tuple(dict((*first.renamed, *then.renamed)).items()),
+        followed=(*first.followed, *then.followed),
+        head=then.head or first.head,
+    )
+
+
+class _Import:
+    """One import, under its lock."""
+
+    def __init__(
+        self, private: Private, tools: Tools, session: str, limits: Limits, *, outward: bool, final: bool
+    ) -> None:
+        self._private, self._tools, self._session, self._limits = private, tools, session, limits
+        self._outward, self._final = outward, final
+        self._layout = private.layout()
+        self._moved: list[Move] = []
+        self._followed: list[Move] = []
+        self._renamed: list[tuple[str, str]] = []
+        self._refused: dict[str, str] = {}
+        self._notes: list[str] = []
+
+    def run(self) -> Result:
+        """Do it, and say what was done."""
+        private, layout = self._private, self._layout
+        seen = stamp(f"{private.path}/own", layout.checkout)
+        git_locks.recover(private, layout)
+        private.journal(f"begin {self._session}")
+        try:
+            with (
+                own_side(self._tools, private.path, layout, self._limits) as agent,
+                real_side(self._tools, private.path, layout, self._limits, self._session) as real,
+            ):
+                checkout = Checkout(private, layout, agent, real, self._writer, outward=self._outward)
+                settled = self._sync(agent, real, checkout)
+        except GitError as error:
+            raise ClaudeboxError(f"`{layout.common}`: {error}") from None
+        private.write("seen", seen.encode() if settled else b"")
+        private.journal("end")
+        refused = tuple(self._refused.items())
+        notes = (*self._notes, *checkout.notes)
+        return Result(tuple(self._moved), tuple(self._renamed), refused, tuple(self._followed), checkout.head, notes)
+
+    def _sync(self, agent: Side, real: Side, checkout: Checkout) -> bool:
+        """Compare both sides and move what moved; return whether nothing of the agent's is left behind."""
+        mine, theirs = agent.refs(), real.refs()
+        base = self._base(mine, theirs)
+        start = base.commit(self._layout.checkout)
+        merged = git_merge.merge_refs(
+            mine, theirs, base.refs, agent.contains, git_locks.other_heads(self._layout)
+        )
+        if not self._outward:
+            merged = merged.replace(out=(), parted=(), refused=())
+        base, into = base.replace(refs=merged.agreed), merged.into
+        self._private.write("base", base.rows())
+        self._refused.update(merged.refused)
+        head, commit = agent.head()
+        out, parted = self._without_gitlinks(agent, merged.out, real), self._without_gitlinks(agent, merged.parted, real)
+        rows = agent.rows(commit) or {}
+        links = {path for path, row in rows.items() if row.mode == git_submodules.GITLINK}
+        carried = set() if not self._outward else {row.oid for path, row in rows.items() if row.oid.strip("0") and path not in links}
+        if self._outward and commit and head == commit and commit not in theirs.values():
+            carried.add(commit)
+        self._private.intend({move.name: move.new for move in out}, {move.name: move.new for move in into})
+        moves = [*out, *self._under_other_names(parted, theirs)]
+        answers = git_transfer.send(agent, real, moves, carried, set(theirs.values()))
+        self._private.journal(*(f"ref {move.name} {move.old or '-'} {move.new or '-'} {answers[move.name]}" for move in moves))
+        self._refused.update((name, reason) for name, reason in answers.items() if reason)
+        for move in out:
+            if not answers[move.name]:
+                _put(base.refs, move)
+                self._moved.append(move)
+        if into:
+            self._follow(into, base)
+        self._private.write("base", base.rows())
+        if self._final:
+            self._notes += git_submodules.put_aside(self._layout, links)
+        settled = checkout.sync(base, start, frozenset() if self._final else frozenset(links))
+        self._private.write("base", base.rows())
+        real.box.ask("update-ref", "-d", git_transfer.CARRIER)
+        return settled and not self._refused and not parted
+
+    def _base(self, mine: dict[str, str], theirs: dict[str, str]) -> Base:
+        """Return what both sides had in common, with what an import wrote that was cut off."""
+        base = self._private.base() or Base({}, {})
+        out, into = self._private.intended()
+        git_merge.reconcile(base.refs, theirs, out)
+        git_merge.reconcile(base.refs, mine, into)
+        return base
+
+    def _without_gitlinks(self, agent: Side, moves: Iterable[Move], real: Side) -> list[Move]:
+        """Return the moves that may come back now, as far as their gitlinks go."""
+        moves = list(moves)
+        links = git_submodules.gitlinks(agent, moves, real.head()[1]) if moves else {}
+        if self._final:
+            self._notes += git_submodules.put_aside(self._layout, {path for paths in links.values() for path in paths})
+            return moves
+        waiting = "it changes a submodule, which comes back at the end of the session"
+        self._refused.update(dict.fromkeys(links, waiting))
+        return [move for move in moves if move.name not in links]
+
+    def _under_other_names(self, parted: list[Move], theirs: dict[str, str]) -> list[Move]:
+        """Return how branches arrive that parted from the real ones; nothing to do for those that are there already."""
+        moves = []
+        for move in parted:
+            known = next((name for name, value in theirs.items() if value == move.new and name.startswith(HEADS)), "")
+            name = known or f"{HEADS}claudebox/{self._session}/{move.name.removeprefix(HEADS)}"
+            self._renamed.append((move.name, name))
+            if not known:
+                moves.append(Move(name, theirs.get(name, ""), move.new))
+        return moves
+
+    def _writer(self) -> Side:
+        return own_side_writable(self._tools, self._private.path, self._layout, self._limits)
+
+    def _follow(self, moves: Iterable[Move], base: Base) -> None:
+        """Write inside what the host did, ref by ref: the agent may have moved one since."""
+        with self._writer() as side:
+            for move in moves:
+                row = f"update {move.name}\0{move.new}\0{move.old}\0" if move.new else f"delete {move.name}\0{move.old}\0"
+                words = ("update-ref", "--no-deref", "-m", "claudebox: host", "--stdin", "-z")
+                if not move.old and move.new:
+                    row = f"create {move.name}\0{move.new}\0"
+                if side.box.ask(*words, data=row.encode("utf-8", "surrogateescape")) is not None:
+                    _put(base.refs, move)
+                    self._followed.append(move)
+
+
+def _put(refs: dict[str, str], move: Move) -> None:
+    if move.new:
+        refs[move.name] = move.new
+    else:
+        refs.pop(move.name, None)

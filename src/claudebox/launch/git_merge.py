@@ -1,0 +1,152 @@
+"""Decide, from three states of refs or of an index, what goes into the real repository and what into the agent's.
+
+Pure: values in, values out. The third state is the base, what both sides last had in common.
+"""
+
+from __future__ import annotations
+
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HEADS, TAGS, REMOTES = "refs/heads/", "refs/tags/", "refs/remotes/"
+# Not in a name of git's own rules either, but those are checked by the git that would be led astray.
+_FORBIDDEN = frozenset("~^:?*[\\\x7f")
+_HEX = frozenset("0123456789abcdef")
+_LONGEST = 200
+
+
+class Move(Value):
+    """One change of a ref: from an old value to a new one; an empty value is none."""
+
+    name: str
+    old: str
+    new: str
+
+
+class Merged(Value):
+    """What is to be done about refs."""
+
+    out: tuple[Move, ...]  # into the real repository
+    into: tuple[Move, ...]  # into the agent's
+    parted: tuple[Move, ...]  # both sides moved it apart: the agent's value needs another name
+    refused: tuple[tuple[str, str], ...]  # refs of the agent that stay where they are, and why
+    agreed: dict[str, str]  # the base as far as both sides have the same
+
+
+def objection(name: str) -> str:
+    """Return why a ref of the agent cannot be taken in by its name, nothing if it can."""
+    if not name.startswith((HEADS, TAGS)):
+        return "only branches and tags come back"
+    short = name.split("/", 2)[2]
+    parts = short.split("/")
+    if len(name) > _LONGEST:
+        return "its name is too long"
+    if any(char <= " " or char in _FORBIDDEN for char in name) or "@{" in name or ".." in name:
+        return "its name has characters that refs cannot have"
+    if any(not part or part[0] in ".-" or part.endswith((".", ".lock")) for part in parts) or short == "@":
+        return "its name could be taken for something else"
+    if short.endswith("HEAD") and short.replace("_", "").isupper():
+        return "its name could be taken for something else"
+    if len(short) in (40, 64) and _HEX.issuperset(short):
+        return "its name could be taken for a commit"
+    return ""
+
+
+def merge_refs(
+    mine: dict[str, str],
+    theirs: dict[str, str],
+    base: dict[str, str],
+    contains: Callable[[str, str], bool],
+    elsewhere: frozenset[str] = frozenset(),
+) -> Merged:
+    """Compare the agent's refs with the real ones.
+
+    `contains(a, b)`: the history of `a` contains `b`. `elsewhere`: branches that are checked out in another worktree.
+    """
+    out, into, parted, refused = [], [], [], []
+    agreed: dict[str, str] = {}
+    for name in sorted({*mine, *theirs, *base}):
+        inside, outside, before = mine.get(name, ""), theirs.get(name, ""), base.get(name, "")
+        if inside == outside:
+            if inside:
+                agreed[name] = inside
+            continue
+        if before:
+            agreed[name] = before
+        if inside == before:
+            into.append(Move(name, inside, outside))
+            continue
+        if name.startswith(REMOTES):  # what the agent fetched is its own: a forged one would be merged as upstream's
+            continue
+        reason = objection(name)
+        if not reason and name.startswith(TAGS) and (before or outside):
+            reason = "tags are only added" if inside else ""
+            if not inside:  # a tag deleted inside stays in the real repository
+                continue
+        if reason:
+            refused.append((name, reason))
+        elif name in elsewhere and inside:
+            parted.append(Move(name, before, inside))
+        elif name not in elsewhere and (outside == before or (inside and outside and contains(inside, outside))):
+            out.append(Move(name, outside, inside))
+        elif inside and outside and contains(outside, inside):
+            into.append(Move(name, inside, outside))
+        elif inside:
+            parted.append(Move(name, before, inside))
+        else:  # deleted inside, moved outside: the work of the user stays
+            into.append(Move(name, "", outside))
+    out.sort(key=lambda move: bool(move.new))  # deletions first: `a` may make room for `a/b`
+    return Merged(tuple(out), tuple(into), tuple(parted), tuple(refused), agreed)
+
+
+def reconcile(base: dict[str, str], seen: dict[str, str], intended: dict[str, str]) -> None:
+    """Take up into the base what an import wrote that was cut off before it could say so."""
+    for name, value in intended.items():
+        if seen.get(name, "") == value:
+            if value:
+                base[name] = value
+            else:
+                base.pop(name, None)
+
+
+class Row(Value):
+    """A path of an index that differs from a commit: what it is now, and what it is there; mode 0 is none."""
+
+    mode: str
+    oid: str
+    mode_before: str
+    oid_before: str
+
+    @property
+    def now(self) -> tuple[str, str]:
+        """Return what stands in the index."""
+        return self.mode, self.oid
+
+
+APART = Row("apart", "", "", "")  # in a base: the sides differ, and neither has the last word
+
+
+def merge_rows(
+    mine: dict[bytes, Row], theirs: dict[bytes, Row], base: dict[bytes, Row]
+) -> tuple[dict[bytes, tuple[str, str]], dict[bytes, tuple[str, str]], tuple[bytes, ...]]:
+    """Compare two indexes: what goes into the real one, what into the agent's, and the paths that parted."""
+    out: dict[bytes, tuple[str, str]] = {}
+    into: dict[bytes, tuple[str, str]] = {}
+    parted: list[bytes] = []
+    for path in {*mine, *theirs}:
+        rows = mine.get(path), theirs.get(path), base.get(path)
+        inside, outside, before = (row.now if row is not None else None for row in rows)
+        if inside == outside:
+            continue
+        known = next(row for row in rows if row is not None and row is not APART)
+        committed = (known.mode_before, known.oid_before)
+        if outside == before:
+            out[path] = inside or committed
+        elif inside == before:
+            into[path] = outside or committed
+        else:
+            parted.append(path)
+    return out, into, tuple(sorted(parted))

@@ -1,0 +1,186 @@
+"""What the tests of git share: a repository, a git directory of the agent's own for it, and imports by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.conftest import Box, need
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PYTHON = "/usr/bin/python3"
+GITCONFIG = """\
+[user]
+\tname = n
+\temail = n@example.org
+[init]
+\tdefaultBranch = main
+[protocol "file"]
+\tallow = always
+[advice]
+\tdetachedHead = false
+"""
+# Runs as the account, as claudebox does: nothing of the tests is imported.
+IMPORT = """
+import json, sys
+source, path, session, options = sys.argv[1:]
+sys.path.insert(0, source)
+from claudebox.errors import ClaudeboxError
+from claudebox.launch.git_import import bring_back
+from claudebox.launch.git_sandbox import Limits, Tools
+from claudebox.plan import seccomp
+import os
+options = json.loads(options)
+limits = Limits(**options.pop("limits", {}))
+tools = Tools("/usr/bin/bwrap", "/usr/bin:/bin", seccomp.build(os.uname().machine) or b"")
+try:
+    done = bring_back(path, tools, session, limits=limits, **options)
+except ClaudeboxError as error:
+    print(json.dumps({"error": error.message}))
+else:
+    print(json.dumps({name: [list(vars(row).values()) if hasattr(row, "name") else row for row in value]
+                      if isinstance(value, tuple) else value for name, value in vars(done).items()}))
+"""
+
+
+@dataclass
+class Result:
+    """What an import said."""
+
+    moved: list[list[str]] = field(default_factory=list)
+    renamed: list[list[str]] = field(default_factory=list)
+    refused: list[list[str]] = field(default_factory=list)
+    followed: list[list[str]] = field(default_factory=list)
+    head: str = ""
+    notes: list[str] = field(default_factory=list)
+    error: str = ""
+
+
+@dataclass
+class Pair:
+    """A real repository and the agent's, at the same place."""
+
+    box: Box
+    source: str  # of claudebox
+
+    @property
+    def project(self) -> str:
+        return self.box.project
+
+    @property
+    def real(self) -> str:
+        return f"{self.box.project}/.git"
+
+    @property
+    def private(self) -> str:
+        return f"{self.box.home}/.claudebox/instances/{'0' * 16}/git/{'1' * 16}"
+
+    @property
+    def own(self) -> str:
+        return f"{self.private}/own"
+
+    @property
+    def objects(self) -> str:
+        """Return where the real objects are inside."""
+        return f"{self.box.base}/objects"
+
+    def host(self, script: str, *, check: bool = True, **options: object) -> str:
+        """Run a script on the host, in the project."""
+        result = self.box.host("sh", "-ec", script, **options)
+        assert not check or result.returncode == 0, result.stderr + result.stdout
+        return result.stdout
+
+    def enter(self, script: str) -> tuple[str, ...]:
+        """Return the words that run a script where the agent's git directory is in the place of the real one."""
+        return (
+            "/usr/bin/bwrap", "--dev-bind", "/", "/", "--bind", self.own, self.real, "--ro-bind", self.outer_objects,
+            self.objects, "--die-with-parent", "--chdir", self.project, "--", "sh", "-ec", script,
+        )  # fmt: skip
+
+    @property
+    def outer_objects(self) -> str:
+        return f"{self.real}/objects"
+
+    def agent(self, script: str, *, check: bool = True, **options: object) -> str:
+        """Run a script inside."""
+        result = self.box.host(*self.enter(script), **options)
+        assert not check or result.returncode == 0, result.stderr + result.stdout
+        return result.stdout
+
+    def import_words(self, session: str = "s1", **options: object) -> tuple[str, ...]:
+        return (PYTHON, "-IS", "-c", IMPORT, self.source, self.private, session, json.dumps(options))
+
+    def bring_back(self, session: str = "s1", **options: object) -> Result:
+        """Import, as the account."""
+        result = self.box.host(*self.import_words(session, **options))
+        assert result.returncode == 0, result.stderr
+        return Result(**json.loads(result.stdout))
+
+    def set_up(self, *, object_format: str = "sha1") -> None:
+        """Make the agent's git directory as set-up does: by hand, nothing executed."""
+        for directory in (self.own, f"{self.own}/objects/info", f"{self.own}/objects/pack", f"{self.own}/refs/heads",
+                          f"{self.own}/refs/tags", self.objects):  # fmt: skip
+            self.box.mkdir(directory)
+        for name in ("HEAD", "index", "packed-refs", "shallow"):
+            if os.path.isfile(f"{self.real}/{name}"):
+                shutil.copy2(f"{self.real}/{name}", f"{self.own}/{name}")
+        base = Path(f"{self.real}/packed-refs").read_bytes() if os.path.exists(f"{self.real}/packed-refs") else b""
+        for top in ("refs", "logs"):
+            for directory, _, names in os.walk(f"{self.real}/{top}"):
+                for name in names:
+                    relative = os.path.relpath(f"{directory}/{name}", self.real)
+                    self.box.mkdir(os.path.dirname(f"{self.own}/{relative}"))
+                    shutil.copy2(f"{self.real}/{relative}", f"{self.own}/{relative}")
+                    if top == "refs":
+                        base += Path(f"{self.real}/{relative}").read_bytes().strip() + b" " + relative.encode() + b"\n"
+        base += b"@ . " + Path(f"{self.real}/HEAD").read_bytes()
+        extension = "\trepositoryformatversion = 1\n[extensions]\n\tobjectFormat = sha256\n"
+        self.box.write(f"{self.own}/config", "[core]\n\tbare = false\n\tlogallrefupdates = true\n"
+                       + (extension if object_format != "sha1" else "\trepositoryformatversion = 0\n"))  # fmt: skip
+        self.box.write(f"{self.own}/objects/info/alternates", f"{self.objects}\n")
+        self.box.write(f"{self.private}/base", base)
+        layout = {"common": self.real, "git_dir": self.real, "work_tree": self.project,
+                  "stores": [f"{self.real}/objects"], "object_format": object_format}  # fmt: skip
+        self.box.write(f"{self.private}/layout.json", json.dumps(layout))
+        self.box.write(f"{self.private}/real", self.real)
+        for directory, names, files in os.walk(self.own):
+            for name in (*names, *files):
+                os.chown(f"{directory}/{name}", self.box.account.uid, self.box.account.gid)
+
+    def refs(self) -> dict[str, str]:
+        rows = self.host("git for-each-ref --format='%(refname) %(objectname)'").split("\n")
+        return dict(row.split(" ") for row in rows if row)
+
+    def fsck(self) -> None:
+        """See that nothing is broken or missing."""
+        said = self.host("git fsck --full --strict 2>&1 || true")
+        assert not [row for row in said.split("\n") if row and not row.startswith(("dangling", "notice"))], said
+
+
+@pytest.fixture
+def pair(box: Box, checkout: str) -> Iterator[Pair]:
+    """Return a repository with one commit, and the agent's beside it."""
+    need(shutil.which("git"), "git")
+    os.chown(box.base, box.account.uid, box.account.gid)
+    box.write(f"{box.home}/.gitconfig", GITCONFIG)
+    made = Pair(box, f"{checkout}/src")
+    made.host("git init -q; echo a >a; echo b >b; git add .; git commit -qm first")
+    made.set_up()
+    yield made
+
+
+def start(pair: Pair, *words: str) -> subprocess.Popen[str]:
+    """Start a program as the account and return at once."""
+    settings: dict[str, object] = {
+        "cwd": pair.project, "env": pair.box.variables(), "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT, "encoding": "utf-8", **pair.box.account.demotion,
+    }  # fmt: skip
+    return subprocess.Popen(words, **settings)  # type: ignore[call-overload, no-any-return]
