@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ import pytest
 from tests.conftest import Box, need
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
 PYTHON = "/usr/bin/python3"
 GITCONFIG = """\
@@ -48,6 +49,23 @@ except ClaudeboxError as error:
 else:
     print(json.dumps({name: [list(vars(row).values()) if hasattr(row, "name") else row for row in value]
                       if isinstance(value, tuple) else value for name, value in vars(done).items()}))
+"""
+
+# The sidecar as the launcher starts it: a line of input is the end of the session.
+FOLLOW = """
+import json, sys
+source, path, session, mode = sys.argv[1:]
+sys.path.insert(0, source)
+from claudebox.launch.git_follow import Follower
+from claudebox.launch.git_sandbox import Tools
+follower = Follower((path,), Tools("/usr/bin/bwrap"), session, mode)
+follower.open()
+follower.begin()
+follower.attach(0)
+print("ready", flush=True)
+sys.stdin.readline()
+for line in follower.finish():
+    print(line, flush=True)
 """
 
 
@@ -124,6 +142,15 @@ class Pair:
         assert result.returncode == 0, result.stderr
         return Result(**json.loads(result.stdout))
 
+    def follow(self, mode: str = "auto") -> subprocess.Popen[str]:
+        """Start the sidecar and wait until it watches."""
+        words = (PYTHON, "-IS", "-c", FOLLOW, self.source, self.private, "s1", mode)
+        process = start(self, *words, stdin=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        until(lambda: os.path.exists(f"{self.private}/rows"))  # it has looked at both sides for the first time
+        return process
+
     def set_up(self, *, object_format: str = "sha1") -> None:
         """Make the agent's git directory as set-up does: by hand, nothing executed."""
         for directory in (self.own, f"{self.own}/objects/info", f"{self.own}/objects/pack", f"{self.own}/refs/heads",
@@ -166,7 +193,7 @@ class Pair:
 
 
 @pytest.fixture
-def pair(box: Box, checkout: str) -> Iterator[Pair]:
+def pair(box: Box, checkout: str) -> Pair:
     """Return a repository with one commit, and the agent's beside it."""
     need(shutil.which("git"), "git")
     os.chown(box.base, box.account.uid, box.account.gid)
@@ -174,13 +201,21 @@ def pair(box: Box, checkout: str) -> Iterator[Pair]:
     made = Pair(box, f"{checkout}/src")
     made.host("git init -q; echo a >a; echo b >b; git add .; git commit -qm first")
     made.set_up()
-    yield made
+    return made
 
 
-def start(pair: Pair, *words: str) -> subprocess.Popen[str]:
+def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait for something that must come."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "it did not come"
+        time.sleep(0.02)
+
+
+def start(pair: Pair, *words: str, **options: object) -> subprocess.Popen[str]:
     """Start a program as the account and return at once."""
     settings: dict[str, object] = {
         "cwd": pair.project, "env": pair.box.variables(), "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
-        "stderr": subprocess.STDOUT, "encoding": "utf-8", **pair.box.account.demotion,
+        "stderr": subprocess.STDOUT, "encoding": "utf-8", **pair.box.account.demotion, **options,
     }  # fmt: skip
     return subprocess.Popen(words, **settings)  # type: ignore[call-overload, no-any-return]

@@ -67,7 +67,9 @@ def test_a_detached_head_arrives_with_its_commit(pair):
 
 
 def test_what_is_staged_arrives(pair):
-    pair.agent("echo staged >s; git add s; echo changed >a; git add a; git rm -q b; chmod +x s; git update-index --chmod=+x s")
+    pair.agent(
+        "echo staged >s; git add s; echo changed >a; git add a; git rm -q b; chmod +x s; git update-index --chmod=+x s"
+    )
 
     pair.bring_back()
 
@@ -143,7 +145,9 @@ def test_a_branch_that_parted_arrives_under_another_name(pair):
 def test_a_branch_of_another_worktree_stays_and_arrives_under_another_name(pair):
     pair.host("git branch held; git worktree add -q ../tree held")
     pair.set_up()
-    pair.agent("git commit-tree -m forged -p main main^{tree} >/tmp/id.$$; git update-ref refs/heads/held $(cat /tmp/id.$$)")
+    pair.agent(
+        "git commit-tree -m forged -p main main^{tree} >/tmp/id.$$; git update-ref refs/heads/held $(cat /tmp/id.$$)"
+    )
     before = pair.host("git rev-parse held")
 
     result = pair.bring_back("s1")
@@ -165,7 +169,9 @@ def test_staged_on_both_sides_stays_with_the_host(pair):
 
 
 def test_a_rebase_under_way_inside_moves_no_head(pair):
-    pair.agent("git switch -qc topic; echo t >a; git commit -qam topic; git switch -q main; echo m >a; git commit -qam main")
+    pair.agent(
+        "git switch -qc topic; echo t >a; git commit -qam topic; git switch -q main; echo m >a; git commit -qam main"
+    )
     pair.bring_back()
     pair.agent("git switch -q topic")
     pair.bring_back()
@@ -183,7 +189,9 @@ def test_a_rebase_under_way_inside_moves_no_head(pair):
 
 
 def test_a_rebase_of_the_host_that_ended_inside_is_put_aside(pair):
-    pair.host("git switch -qc topic; echo t >a; git commit -qam topic; git switch -q main; echo m >a; git commit -qam main")
+    pair.host(
+        "git switch -qc topic; echo t >a; git commit -qam topic; git switch -q main; echo m >a; git commit -qam main"
+    )
     pair.host("git switch -q topic; git rebase main || true")
     pair.set_up()
     pair.host(f"cp -r .git/rebase-merge {pair.own}/; cp .git/REBASE_HEAD {pair.own}/")

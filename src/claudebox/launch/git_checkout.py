@@ -30,6 +30,9 @@ UNDER_WAY = {
 }  # fmt: skip
 _MODES = ("100644", "100755", "120000", "160000", "000000")
 _ATTEMPTS = 5
+_WRITE_INSIDE = (
+    'touch -r "$GIT_DIR/index" /tmp/time; git update-index -z --index-info && touch -r /tmp/time "$GIT_DIR/index"'
+)
 
 
 def under_way(directory: str) -> list[str]:
@@ -186,14 +189,12 @@ class Checkout:
         box.run("rm -f /tmp/index")
         # With the time of the old one: an entry as young as that may have changed within its second, and git looks.
         mtime = status[2] if status is not None else 0
-        done = git_locks.replace_locked(self._private, path, content, lambda: _identity(path) == status, mtime)
-        return done
+        return git_locks.replace_locked(self._private, path, content, lambda: _identity(path) == status, mtime)
 
     def _write_index_inside(self, rows: dict[bytes, tuple[str, str]]) -> bool:
         """Write rows into the agent's index; its time stays, for the same reason."""
-        line = 'touch -r "$GIT_DIR/index" /tmp/time; git update-index -z --index-info && touch -r /tmp/time "$GIT_DIR/index"'
         with self._writer() as side:
-            return side.box.run(line, _rows_to_write(rows)) == 0
+            return side.box.run(_WRITE_INSIDE, _rows_to_write(rows)) == 0
 
     def _saved(self) -> tuple[str, Rows] | None:
         words = (self._private.read(self._file) or b"").split(b"\0")
@@ -257,7 +258,7 @@ class Checkout:
 
 
 def _is_sane(path: bytes, mode: str, oid: str) -> bool:
-    """Return whether a row can stand in the user's index: update-index checks the path itself, and stops at a bad one."""
+    """Return whether a row can stand in the user's index; `update-index` checks paths too, but stops at a bad one."""
     parts = path.split(b"/")
     folded = {part.lower().rstrip(b" .") for part in parts}
     return mode in _MODES and oid.isalnum() and not folded & {b"", b".git", b"git~1"}

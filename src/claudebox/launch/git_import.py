@@ -15,7 +15,7 @@ from claudebox.launch.git_checkout import Checkout
 from claudebox.launch.git_merge import HEADS, Move
 from claudebox.launch.git_sandbox import GitError, Limits
 from claudebox.launch.git_sides import own_side, own_side_writable, real_side
-from claudebox.launch.git_state import Base, Private, read_layout, stamp
+from claudebox.launch.git_state import Base, Private, aged_stamp, read_layout
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -102,7 +102,7 @@ class _Import:
     def run(self) -> Result:
         """Do it, and say what was done."""
         private, layout = self._private, self._layout
-        seen = stamp(f"{private.path}/own", layout.checkout)
+        seen = aged_stamp(f"{private.path}/own", layout.checkout)
         git_locks.recover(private, layout)
         private.journal(f"begin {self._session}")
         try:
@@ -125,26 +125,28 @@ class _Import:
         mine, theirs = agent.refs(), real.refs()
         base = self._base(mine, theirs)
         start = base.commit(self._layout.checkout)
-        merged = git_merge.merge_refs(
-            mine, theirs, base.refs, agent.contains, git_locks.other_heads(self._layout)
-        )
+        merged = git_merge.merge_refs(mine, theirs, base.refs, agent.contains, git_locks.other_heads(self._layout))
         if not self._outward:
             merged = merged.replace(out=(), parted=(), refused=())
         base, into = base.replace(refs=merged.agreed), merged.into
         self._private.write("base", base.rows())
         self._refused.update(merged.refused)
         head, commit = agent.head()
-        out, parted = self._without_gitlinks(agent, merged.out, real), self._without_gitlinks(agent, merged.parted, real)
+        out = self._without_gitlinks(agent, merged.out, real)
+        parted = self._without_gitlinks(agent, merged.parted, real)
         rows = agent.rows(commit) or {}
         links = {path for path, row in rows.items() if row.mode == git_submodules.GITLINK}
-        carried = set() if not self._outward else {row.oid for path, row in rows.items() if row.oid.strip("0") and path not in links}
+        carried = (
+            set()
+            if not self._outward
+            else {row.oid for path, row in rows.items() if row.oid.strip("0") and path not in links}
+        )
         if self._outward and commit and head == commit and commit not in theirs.values():
             carried.add(commit)
         self._private.intend({move.name: move.new for move in out}, {move.name: move.new for move in into})
         moves = [*out, *self._under_other_names(parted, theirs)]
         answers = git_transfer.send(agent, real, moves, carried, set(theirs.values()))
-        self._private.journal(*(f"ref {move.name} {move.old or '-'} {move.new or '-'} {answers[move.name]}" for move in moves))
-        self._refused.update((name, reason) for name, reason in answers.items() if reason)
+        self._note_answers(moves, answers)
         for move in out:
             if not answers[move.name]:
                 _put(base.refs, move)
@@ -158,6 +160,11 @@ class _Import:
         self._private.write("base", base.rows())
         real.box.ask("update-ref", "-d", git_transfer.CARRIER)
         return settled and not self._refused and not parted
+
+    def _note_answers(self, moves: list[Move], answers: dict[str, str]) -> None:
+        rows = (f"ref {move.name} {move.old or '-'} {move.new or '-'} {answers[move.name]}" for move in moves)
+        self._private.journal(*rows)
+        self._refused.update((name, reason) for name, reason in answers.items() if reason)
 
     def _base(self, mine: dict[str, str], theirs: dict[str, str]) -> Base:
         """Return what both sides had in common, with what an import wrote that was cut off."""
@@ -196,10 +203,9 @@ class _Import:
         """Write inside what the host did, ref by ref: the agent may have moved one since."""
         with self._writer() as side:
             for move in moves:
-                row = f"update {move.name}\0{move.new}\0{move.old}\0" if move.new else f"delete {move.name}\0{move.old}\0"
+                verb = "delete" if not move.new else "update" if move.old else "create"
+                row = "".join(f"{part}\0" for part in (f"{verb} {move.name}", move.new, move.old) if part)
                 words = ("update-ref", "--no-deref", "-m", "claudebox: host", "--stdin", "-z")
-                if not move.old and move.new:
-                    row = f"create {move.name}\0{move.new}\0"
                 if side.box.ask(*words, data=row.encode("utf-8", "surrogateescape")) is not None:
                     _put(base.refs, move)
                     self._followed.append(move)

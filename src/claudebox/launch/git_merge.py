@@ -66,7 +66,8 @@ def merge_refs(
 
     `contains(a, b)`: the history of `a` contains `b`. `elsewhere`: branches that are checked out in another worktree.
     """
-    out, into, parted, refused = [], [], [], []
+    rows: dict[str, list[Move]] = {"out": [], "into": [], "parted": []}
+    refused: list[tuple[str, str]] = []
     agreed: dict[str, str] = {}
     for name in sorted({*mine, *theirs, *base}):
         inside, outside, before = mine.get(name, ""), theirs.get(name, ""), base.get(name, "")
@@ -76,30 +77,26 @@ def merge_refs(
             continue
         if before:
             agreed[name] = before
-        if inside == before:
-            into.append(Move(name, inside, outside))
-            continue
-        if name.startswith(REMOTES):  # what the agent fetched is its own: a forged one would be merged as upstream's
-            continue
         reason = objection(name)
-        if not reason and name.startswith(TAGS) and (before or outside):
-            reason = "tags are only added" if inside else ""
-            if not inside:  # a tag deleted inside stays in the real repository
-                continue
-        if reason:
-            refused.append((name, reason))
-        elif name in elsewhere and inside:
-            parted.append(Move(name, before, inside))
-        elif name not in elsewhere and (outside == before or (inside and outside and contains(inside, outside))):
-            out.append(Move(name, outside, inside))
-        elif inside and outside and contains(outside, inside):
-            into.append(Move(name, inside, outside))
-        elif inside:
-            parted.append(Move(name, before, inside))
-        else:  # deleted inside, moved outside: the work of the user stays
-            into.append(Move(name, "", outside))
-    out.sort(key=lambda move: bool(move.new))  # deletions first: `a` may make room for `a/b`
-    return Merged(tuple(out), tuple(into), tuple(parted), tuple(refused), agreed)
+        if inside == before:
+            rows["into"].append(Move(name, inside, outside))
+        elif name.startswith(REMOTES) or (name.startswith(TAGS) and not inside):
+            continue  # what the agent fetched is its own, and a tag that it deleted stays in the real repository
+        elif reason or (name.startswith(TAGS) and (before or outside)):
+            refused.append((name, reason or "tags are only added"))
+        elif not inside:  # deleted inside: only if nobody has worked on it since
+            free = outside == before and name not in elsewhere
+            rows["out" if free else "into"].append(Move(name, outside if free else "", "" if free else outside))
+        elif name in elsewhere:
+            rows["parted"].append(Move(name, before, inside))
+        elif outside == before or (outside and contains(inside, outside)):
+            rows["out"].append(Move(name, outside, inside))
+        elif outside and contains(outside, inside):
+            rows["into"].append(Move(name, inside, outside))
+        else:
+            rows["parted"].append(Move(name, before, inside))
+    rows["out"].sort(key=lambda move: bool(move.new))  # deletions first: `a` may make room for `a/b`
+    return Merged(tuple(rows["out"]), tuple(rows["into"]), tuple(rows["parted"]), tuple(refused), agreed)
 
 
 def reconcile(base: dict[str, str], seen: dict[str, str], intended: dict[str, str]) -> None:

@@ -21,6 +21,10 @@ from claudebox.values import Value
 
 # One digit each, for every sh.
 _COMMANDS, _LOCAL, _STATUS, _INPUT, _OUTPUT, _MESSAGES, _GLOBAL, _SECCOMP = 0, 3, 4, 5, 6, 7, 8, 9
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+
 _FREE = 32  # from here on descriptors are in nobody's way
 _SERVE = 'while IFS= read -r line; do eval "$line" <&5 >&6 2>&7; echo $? >&4; done'
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:%()^{}+,@ ")
@@ -98,7 +102,7 @@ class GitSandbox:
             if there not in (_INPUT, _OUTPUT, _MESSAGES):
                 os.close(here)
 
-    def __enter__(self) -> GitSandbox:
+    def __enter__(self) -> Self:
         """Stay open for commands."""
         return self
 
@@ -165,7 +169,8 @@ class GitSandbox:
 
     def message(self) -> str:
         """Return the last line of what the last command complained of."""
-        lines = [line for line in _content(self._files[2])[-4096:].decode("utf-8", "replace").split("\n") if line.strip()]
+        text = _content(self._files[2])[-4096:].decode("utf-8", "replace")
+        lines = [line for line in text.split("\n") if line.strip()]
         return lines[-1][:300] if lines else ""
 
 

@@ -14,6 +14,8 @@ from claudebox.launch.git_sandbox import GitError, GitSandbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Self
+
     from claudebox.launch.git_sandbox import Limits, Tools
     from claudebox.launch.git_state import Layout
 
@@ -48,7 +50,7 @@ class Side:
         self._layout = layout
         self._prelude = prelude  # what is done before HEAD is read
 
-    def __enter__(self) -> Side:
+    def __enter__(self) -> Self:
         """Stay open."""
         return self
 
@@ -175,7 +177,7 @@ def _real_config(layout: Layout, limits: Limits) -> str:
     promisor = ""
     if any(name.endswith(".promisor") for name in os.listdir(f"{layout.common}/objects/pack")):
         promisor = '[remote "claudebox"]\n\tpromisor = true\n\turl = /nonexistent\n'
-    forgiven = "".join(f"[receive \"fsck\"]\n\t{name} = ignore\n" for name in _FORGIVEN)
+    forgiven = "".join(f'[receive "fsck"]\n\t{name} = ignore\n' for name in _FORGIVEN)
     return (
         f"{_format(layout)}[core]\n\thooksPath = /dev/null\n\tlogAllRefUpdates = true\n\tfsyncMethod = batch\n"
         "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"

@@ -2,8 +2,8 @@
 
 `base` is what both sides last had in common. It is text, in rows:
 
-    OID refs/heads/main              a ref; the rows of packed-refs and of loose refs one after the other, the last counts
-    @ . ref: refs/heads/main         the text of HEAD; `.` is the checkout of the common directory, else `worktrees/ID`
+    OID refs/heads/main           a ref; rows of packed-refs, then those of loose refs: the last one counts
+    @ . ref: refs/heads/main      the text of HEAD; `.` is the checkout of the common directory, else `worktrees/ID`
 
 Rows that begin with `#` or `^` do not count, so set-up writes the packed-refs that it has copied, then the loose refs,
 then HEAD. `intended` has the same rows, for what an import was about to write: `> OID REF` into the real repository,
@@ -22,11 +22,15 @@ from claudebox.errors import ClaudeboxError
 from claudebox.files import read_at, read_small
 from claudebox.values import Value
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+
 _LIMIT = 256 << 20
 _JOURNAL_LIMIT = 4 << 20
 _WAIT, _LOOK = 20.0, 0.02
 _MOST_DIRECTORIES = 1000
-_YOUNG = 0.02  # seconds: more than the clock of any file system needs for the next time
+_YOUNG = 0.01  # seconds: more than the clock of a file system needs for the next time
 
 
 class Layout(Value):
@@ -59,7 +63,6 @@ class Base(Value):
         rows = [f"{value} {name}\n" for name, value in self.refs.items()]
         rows += [f"@ {checkout} {head}\n" for checkout, head in self.heads.items()]
         return "".join(rows).encode("utf-8", "surrogateescape")
-
 
     def commit(self, checkout: str) -> str:
         """Return the commit that was checked out."""
@@ -100,7 +103,7 @@ class Private:
         self.path = path
         self._directory = self._lock = -1
 
-    def __enter__(self) -> Private:
+    def __enter__(self) -> Self:
         """Wait for those who are at it already."""
         self._directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -177,7 +180,7 @@ class Private:
 
 
 def stamp(own: str, checkout: str) -> str:
-    """Return what changes whenever a ref, HEAD or the index of the agent's repository does; nothing if that is young.
+    """Return what changes whenever a ref, HEAD or the index of the agent's repository does.
 
     A few calls of `stat`: a loose ref that changes is renamed into its directory, whose time changes with it.
     """
@@ -198,16 +201,41 @@ def stamp(own: str, checkout: str) -> str:
                 waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
         except OSError:
             continue
-    if max((status.st_mtime for _, status in rows), default=0.0) > time.time() - _YOUNG:
-        return ""  # another change could bear the same time
     text = "".join(f"{name} {at.st_ino} {at.st_size} {at.st_mtime_ns}\n" for name, at in sorted(rows))
     return syscalls.sha256(text.encode("utf-8", "surrogateescape"))
 
 
+def aged_stamp(own: str, checkout: str) -> str:
+    """Return the stamp after a moment in which another change could bear the same time: what comes next sees that."""
+    found = stamp(own, checkout)
+    time.sleep(_YOUNG)
+    return found
+
+
 def settled(path: str) -> bool:
     """Return whether everything in the agent's repository has come back, for all that can be seen from outside."""
-    seen = read_small(f"{path}/seen")
-    return bool(seen) and seen.decode() == stamp(f"{path}/own", read_layout(path).checkout)
+    seen = read_private(path, "seen").decode()
+    return bool(seen) and seen == stamp(f"{path}/own", read_layout(path).checkout)
+
+
+def unused(path: str) -> bool:
+    """Return whether no session uses the repository; each holds a lock on `sessions`."""
+    try:
+        descriptor = os.open(f"{path}/sessions", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def read_private(path: str, name: str) -> bytes:
+    """Return a file of a private directory, empty if there is none."""
+    return read_small(f"{path}/{name}", limit=_LIMIT) or b""
 
 
 def read_layout(path: str) -> Layout:

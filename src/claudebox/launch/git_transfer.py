@@ -21,7 +21,7 @@ _CAPABILITIES = "report-status delete-refs ofs-delta object-format="
 _PACK = "git pack-objects --revs --stdout -q --delta-base-offset"
 _RECEIVE = 'git receive-pack --stateless-rpc "$REPOSITORY"'
 _MOST_ALONE = 50  # refs that are tried one by one after a pack was refused as a whole
-_LOST_RACES = ("failed to update ref", "fetch first", "atomic transaction failed", "failed to lock", "reference already")
+_LOST_RACES = ("failed to update ref", "fetch first", "failed to lock", "reference already")
 
 
 def send(
@@ -37,8 +37,9 @@ def send(
         return {}
     wanted = [*(move.new for move in moves if move.new), *lacking]
     words = "".join(f"{value}\n" for value in (*wanted, *(f"^{value}" for value in sorted(known)))).encode()
+    answers: dict[str, str] = {}
     if agent.box.run(_PACK, words):
-        failure, answers = agent.box.message() or "its objects cannot be packed", {}
+        failure = agent.box.message() or "its objects cannot be packed"
     else:
         failure, answers = _receive(agent, real, request)
     if failure and not alone and len(request) > 1:

@@ -1,0 +1,233 @@
+"""The sidecar that follows git in both directions while a session runs, and brings everything back at its end (GIT-03).
+
+A commit or a switch inside shows on the host within a second, one on the host shows inside. The work is done in a
+process of its own: what it imports costs the launch nothing, and the user's terminal never waits for it but at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from claudebox import console
+from claudebox.errors import ClaudeboxError
+from claudebox.launch import process
+from claudebox.syscalls import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from claudebox.launch.git_import import Result
+    from claudebox.launch.git_sandbox import Tools
+
+    Import = str  # auto, ask, manual
+
+_QUIET, _MOST_WAIT, _PAUSE = 0.2, 0.8, 1.0  # seconds: after the last event; after the first; between two imports
+_POLL = 2.0  # between two looks where nothing can be watched
+_MOST_WATCHES = 400
+_PATIENCE = 300.0  # seconds that the end may take
+_UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
+# What changes in a git directory when nothing happens that concerns the other side.
+_IGNORED = ("index", "COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD", "gc.pid", "gc.log", "MERGE_MSG", "AUTO_MERGE")
+_MAX_TEXT = 1 << 20
+
+
+class Follower:
+    """The process, from before the sandbox starts until everything has come back."""
+
+    def __init__(self, repositories: tuple[str, ...], tools: Tools, session: str, mode: Import) -> None:
+        self._repositories, self._tools, self._session, self._mode = repositories, tools, session, mode
+        self._child = 0
+        self._line = -1
+
+    def open(self) -> None:
+        """Make nothing: what is mounted has been set up already."""
+
+    def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
+        """Start it, while bwrap builds the sandbox."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._line, line = ours.detach(), theirs.detach()
+
+        def body() -> None:
+            _Following(line, self._repositories, self._tools, self._session, self._mode).run()
+
+        self._child = process.fork(body, (line,))
+        os.close(line)
+
+    def attach(self, payload: int) -> None:  # noqa: ARG002 - a sidecar is told; this one has nothing to do with it
+        """Let it begin: the sandbox is complete, and the launch is not held up any more."""
+        self._tell(b"go\n")
+
+    def tend(self) -> None:
+        """Leave it alone: if it ended, the end of the session brings everything back all the same."""
+
+    def finish(self) -> tuple[str, ...]:
+        """Bring everything back, after a question if that is wanted, and say what came."""
+        if not self._child:
+            return ()
+        try:
+            return self._finish()
+        finally:
+            process.end(self._child)
+            self._child = 0
+            os.close(self._line)
+
+    def _finish(self) -> tuple[str, ...]:
+        if self._mode == "manual":
+            return self._ask(b"left\n")
+        if self._mode == "ask":
+            found = self._ask(b"show\n")
+            if not found:
+                return ()
+            console.write(console.clean(line) for line in found)
+            try:
+                agreed = console.confirm("Bring these commits into your repository? [Y/n] ", default=True)
+            except ClaudeboxError:
+                agreed = False
+            if not agreed:
+                return ("git: nothing was brought back; `claudebox --import` does it",)
+        return self._ask(b"end\n")
+
+    def _tell(self, word: bytes) -> None:
+        try:
+            os.write(self._line, word)
+        except OSError:
+            return  # it has ended
+
+    def _ask(self, word: bytes) -> tuple[str, ...]:
+        """Send a word and return the lines of the answer."""
+        self._tell(word)
+        answer, limit = b"", time.monotonic() + _PATIENCE
+        while not answer.endswith(b"\0") and len(answer) < _MAX_TEXT:
+            if not select.select([self._line], [], [], max(0.0, limit - time.monotonic()))[0]:
+                return ("git: bringing back takes too long; `claudebox --import` goes on with it",)
+            piece = os.read(self._line, 65536)
+            if not piece:
+                return ("git: the process that brings back has ended; `claudebox --import` goes on with it",)
+            answer += piece
+        return tuple(line for line in answer[:-1].decode("utf-8", "surrogateescape").split("\n") if line)
+
+
+class _Following:
+    """In the process: what is watched, and what has come back so far."""
+
+    def __init__(self, line: int, repositories: tuple[str, ...], tools: Tools, session: str, mode: Import) -> None:
+        from claudebox.launch.inotify import Watcher  # noqa: PLC0415 - in this process alone
+
+        self._line, self._tools, self._session, self._mode = line, tools, session, mode
+        self._repositories = repositories
+        self._watcher = Watcher()
+        self._complete = False
+        self._done: dict[str, Result] = {}
+
+    def run(self) -> None:
+        """Follow until the end is asked for, or the launcher has gone."""
+        self._complete = self._watch()
+        if not self._hear().startswith(b"go"):
+            return
+        from claudebox.launch import git_import  # noqa: PLC0415 - the launch has gone on by now
+
+        for path in self._repositories:
+            self._attempt(path, lambda path: git_import.remember(path, self._tools, self._session))
+        first = last = 0.0  # of events that nothing has been done about
+        imported = 0.0
+        while True:
+            now = time.monotonic()
+            due = min(last + _QUIET, first + _MOST_WAIT) if first else now + _POLL if not self._complete else 0.0
+            due = max(due, imported + _PAUSE) if due else 0.0
+            heard = [self._line, *([self._watcher.descriptor] if self._watcher.descriptor >= 0 else [])]
+            ready = select.select(heard, [], [], max(0.0, due - now) if due else None)[0]
+            if self._line in ready:
+                word = self._hear()
+                if not self._answer(word):
+                    return
+                continue
+            if ready:
+                if self._concerned():
+                    last = time.monotonic()
+                    first = first or last
+                continue
+            first = 0.0
+            for path in self._repositories:
+                self._import(path, final=False)
+            imported = time.monotonic()
+
+    def _watch(self) -> bool:
+        """Watch both sides of every repository; return whether that is all that has to be watched."""
+        from claudebox.launch import git_state  # noqa: PLC0415
+
+        complete = True
+        for path in self._repositories:
+            layout = git_state.read_layout(path)
+            for directory in (f"{path}/own", layout.common):
+                places = {directory, os.path.normpath(f"{directory}/{layout.checkout}")}
+                for place in places:
+                    complete &= self._watcher.watch(place)
+                complete &= self._watcher.watch_below(f"{directory}/refs", _MOST_WATCHES)
+                self._watcher.watch(f"{directory}/reftable")
+        return complete
+
+    def _concerned(self) -> bool:
+        """Read all events and return whether one of them concerns the other side."""
+        concerned = again = False
+        for directory, name, is_directory in self._watcher.events():
+            again |= is_directory
+            below_refs = "/refs" in directory
+            if not name.endswith(".lock") and (below_refs or name not in _IGNORED):
+                concerned |= below_refs or is_directory or name in ("HEAD", "packed-refs", "tables.list")
+        if again:
+            self._complete = self._watch()
+        return concerned
+
+    def _import(self, path: str, *, final: bool) -> None:
+        from claudebox.launch import git_import  # noqa: PLC0415
+
+        if not final and any(os.path.lexists(f"{path}/own/{name}") for name in _UNFINISHED):
+            return  # HEAD moves to and fro; the end of it is an event
+        outward = final or self._mode == "auto"
+
+        def bring(path: str) -> None:
+            result = git_import.bring_back(path, self._tools, self._session, outward=outward, final=final)
+            self._done[path] = git_import.join(self._done[path], result) if path in self._done else result
+
+        self._attempt(path, bring)
+
+    def _attempt(self, path: str, action: Callable[[str], None]) -> None:
+        from claudebox.launch import git_import  # noqa: PLC0415
+
+        try:
+            action(path)
+        except (ClaudeboxError, OSError) as error:
+            said = error.message if isinstance(error, ClaudeboxError) else f"{error.strerror}: {error.filename}"
+            before = self._done.get(path, git_import.Result())
+            self._done[path] = before.replace(refused=(), notes=(said,))
+
+    def _answer(self, word: bytes) -> bool:
+        """Do what the launcher asks for; return whether to go on."""
+        from claudebox.launch import git_report, git_state  # noqa: PLC0415
+
+        lines: list[str] = []
+        if word.startswith(b"end"):
+            for path in self._repositories:
+                if not git_state.settled(path):
+                    self._import(path, final=git_state.unused(path))
+            lines = git_report.lines(self._done)
+        elif word.startswith(b"show"):
+            lines = [line for path in self._repositories for line in git_report.preview(path, self._tools)]
+        elif word.startswith(b"left"):
+            lines = git_report.left(self._repositories)
+        else:
+            return False
+        text = "\n".join(lines).replace("\0", "")
+        view = memoryview(text.encode("utf-8", "surrogateescape")[: _MAX_TEXT - 1] + b"\0")
+        while view:
+            view = view[os.write(self._line, view) :]
+        return word.startswith(b"show")
+
+    def _hear(self) -> bytes:
+        try:
+            return os.read(self._line, 64)
+        except OSError:
+            return b""

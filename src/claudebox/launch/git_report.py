@@ -1,0 +1,101 @@
+"""What came back from the agent's repositories, in a line or two; and what would, for those who look first."""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.console import shorten
+from claudebox.errors import ClaudeboxError
+from claudebox.launch import git_state
+from claudebox.launch.git_merge import HEADS, TAGS, Move, merge_refs
+from claudebox.launch.git_sandbox import GitError, Limits
+from claudebox.launch.git_sides import own_side, real_side
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from claudebox.launch.git_import import Result
+    from claudebox.launch.git_sandbox import Tools
+
+_SHORT = 7  # digits of a commit
+_MOST = 6  # refs of a kind that are named
+_MOST_COMMITS, _MOST_FILES = 20, 20
+
+
+def lines(done: Mapping[str, Result]) -> list[str]:
+    """Return what came back from each repository, by its private directory."""
+    found = []
+    for path, result in done.items():
+        layout = git_state.read_layout(path)
+        where = f"git ({layout.module})" if layout.depth else "git"
+        if moved := _moves(result.moved):
+            found.append(f"{where}: {moved}")
+        stayed = [f"{name_of(name)} arrived as {name_of(other)}: yours has moved too" for name, other in result.renamed]
+        stayed += [f"{name_of(name)} stays inside: {shorten(reason, 160)}" for name, reason in result.refused]
+        if stayed:
+            found.append(f"{where}: {_few(stayed)}")
+        found += [f"{where}: {shorten(note, 300)}" for note in dict.fromkeys(result.notes)]
+    return found
+
+
+def _moves(moves: Iterable[Move]) -> str:
+    """Return what became of refs, from the first of several moves to the last."""
+    first: dict[str, str] = {}
+    last: dict[str, str] = {}
+    for move in moves:
+        first.setdefault(move.name, move.old)
+        last[move.name] = move.new
+    created = [name_of(name) for name, new in last.items() if new and not first[name]]
+    moved = [
+        f"{name_of(name)} {first[name][:_SHORT]}..{new[:_SHORT]}"
+        for name, new in last.items()
+        if new and first[name] and new != first[name]
+    ]
+    deleted = [f"{name_of(name)} (was {first[name][:_SHORT]})" for name, new in last.items() if not new and first[name]]
+    kinds = (("moved", moved), ("created", created), ("deleted", deleted))
+    return "; ".join(f"{word} {_few(rows)}" for word, rows in kinds if rows)
+
+
+def name_of(ref: str) -> str:
+    """Return a branch or tag as users call it."""
+    short = ref.removeprefix(HEADS)
+    return shorten(f"tag {ref.removeprefix(TAGS)}" if ref.startswith(TAGS) else short, 80)
+
+
+def _few(rows: list[str]) -> str:
+    more = f" and {len(rows) - _MOST} more" if len(rows) > _MOST else ""
+    return ", ".join(rows[:_MOST]) + more
+
+
+def left(paths: Iterable[str]) -> list[str]:
+    """Return what is said where everything waits for `--import`."""
+    if all(git_state.settled(path) for path in paths):
+        return []
+    return ["git: what was done inside has not come back; `claudebox --import` brings it"]
+
+
+def preview(path: str, tools: Tools) -> list[str]:
+    """Return the commits and changed files that would come back, nothing if there are none."""
+    if git_state.settled(path):
+        return []
+    layout, limits, rows = git_state.read_layout(path), Limits(), []
+    base = git_state.parse_base(git_state.read_private(path, "base"))
+    try:
+        with own_side(tools, path, layout, limits) as agent, real_side(tools, path, layout, limits, "preview") as real:
+            merged = merge_refs(agent.refs(), real.refs(), base.refs, agent.contains)
+            for move in (*merged.out, *merged.parted):
+                since = [f"^{value}" for value in sorted(set(real.refs().values()))]
+                rows.append(f"{name_of(move.name)}:" if move.new else f"{name_of(move.name)}: deleted")
+                if move.new:
+                    data = "\n".join([move.new, *since, ""]).encode()
+                    log = agent.box.git("log", "--stdin", "--format=%h %s", f"-n{_MOST_COMMITS}", data=data)
+                    rows += [f"  {row}" for row in log.decode("utf-8", "surrogateescape").split("\n") if row]
+                if move.new and move.old:
+                    changed = agent.box.git("diff", f"--stat-count={_MOST_FILES}", "--stat=100", move.old, move.new)
+                    rows += [f"  {row}" for row in changed.decode("utf-8", "surrogateescape").split("\n") if row]
+            if not rows and agent.head() != real.head():
+                rows.append(f"HEAD: {agent.head()[0]}")
+    except GitError as error:
+        raise ClaudeboxError(f"`{layout.common}`: {error}") from None
+    return [f"{os.path.basename(layout.work_tree)}:", *rows] if rows else []

@@ -1,0 +1,98 @@
+"""While a session runs, what happens on one side shows on the other."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from tests.git.conftest import until
+
+# proves GIT-03
+
+
+@pytest.fixture
+def follower(pair):
+    process = pair.follow()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_commit_inside_shows_on_the_host(pair, follower):
+    pair.agent("echo more >>a; git commit -qam inside")
+
+    until(lambda: pair.host("git log -1 --format=%s") == "inside\n")
+    until(lambda: pair.host("git status --porcelain") == "")
+
+
+def test_a_switch_inside_shows_on_the_host(pair, follower):
+    pair.agent("git switch -qc feature; git branch deep/er/one")
+
+    until(lambda: pair.host("git symbolic-ref HEAD") == "refs/heads/feature\n")
+    until(lambda: "refs/heads/deep/er/one" in pair.refs())
+
+
+def test_a_commit_on_the_host_shows_inside(pair, follower):
+    pair.host("echo more >>a; git commit -qam host")
+
+    until(lambda: pair.agent("git log -1 --format=%s") == "host\n")
+    until(lambda: pair.agent("git status --porcelain") == "")
+    assert pair.host("git status --porcelain") == ""
+
+
+def test_one_after_the_other_on_both_sides(pair, follower):
+    for number in range(3):
+        pair.agent(f"echo {number} >>a; git commit -qam inside{number}")
+        until(lambda: pair.host("git status --porcelain; git rev-parse HEAD") == pair.agent("git rev-parse HEAD"))
+        pair.host(f"echo {number} >>b; git commit -qam host{number}")
+        until(lambda: pair.agent("git status --porcelain; git rev-parse HEAD") == pair.host("git rev-parse HEAD"))
+
+    assert len(pair.host("git log --format=%s").split()) == 7
+    pair.fsck()
+
+
+def test_the_end_says_what_came_back(pair, follower):
+    before = pair.host("git rev-parse --short=7 HEAD").strip()
+    pair.agent("git switch -qc feature; echo x >x; git add x; git commit -qm x; git update-ref refs/heads/-x HEAD")
+    pair.agent("git checkout -q main; git commit -q --allow-empty -m more; git switch -q feature")
+    said, _ = follower.communicate("\n")
+
+    after = pair.host("git rev-parse --short=7 main").strip()
+    assert said.split("\n")[:2] == [
+        f"git: moved main {before}..{after}; created feature",
+        "git: -x stays inside: its name could be taken for something else",
+    ]
+    assert pair.host("git status --porcelain; git symbolic-ref --short HEAD") == "feature\n"
+
+
+def test_a_session_that_did_nothing_says_nothing(pair, follower):
+    pair.bring_back()
+    journal = os.stat(f"{pair.private}/journal").st_size
+
+    assert follower.communicate("\n")[0] == ""
+    assert os.stat(f"{pair.private}/journal").st_size == journal  # not even looked at
+
+
+def test_nothing_comes_back_before_the_question(pair):
+    process = pair.follow("ask")
+    pair.agent("git commit -q --allow-empty -m inside")
+    pair.host("git branch meanwhile")
+    until(lambda: "meanwhile" in pair.agent("git branch"))  # the other way is open
+
+    said, _ = process.communicate("\n")  # and there is no terminal to ask on
+
+    assert "inside" in said
+    assert "`claudebox --import` does it" in said
+    assert pair.host("git log --format=%s") == "first\n"
+    pair.bring_back(final=True)
+    assert pair.host("git log --format=%s") == "inside\nfirst\n"
+
+
+def test_manual_says_that_something_waits(pair):
+    process = pair.follow("manual")
+    pair.agent("git commit -q --allow-empty -m inside")
+
+    said, _ = process.communicate("\n")
+
+    assert "`claudebox --import` brings it" in said
+    assert pair.host("git log --format=%s") == "first\n"
