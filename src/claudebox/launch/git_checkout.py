@@ -13,6 +13,7 @@ from claudebox.files import read_small
 from claudebox.launch import git_locks
 from claudebox.launch.git_merge import APART, HEADS, Row, merge_rows, objection
 from claudebox.launch.git_sandbox import GitError
+from claudebox.launch.git_submodules import GITLINK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ UNDER_WAY = {
 }  # fmt: skip
 _MODES = ("100644", "100755", "120000", "160000", "000000")
 _ATTEMPTS = 5
+_MOST_ROWS = 2000
 _WRITE_INSIDE = (
     'touch -r "$GIT_DIR/index" /tmp/time; git update-index -z --index-info && touch -r /tmp/time "$GIT_DIR/index"'
 )
@@ -61,11 +63,34 @@ class Checkout:
         self.notes: list[str] = []
         name = layout.checkout
         self._file = "rows" if name == "." else f"rows.{os.path.basename(name)}"
+        self._reference = ""  # the commit that both indexes are compared with
+        self._saved: Rows = {}  # what they had in common, in comparison with it
+        self._mine: Rows | None = None
 
-    def sync(self, base: Base, start: str, refused: frozenset[bytes]) -> bool:
+    def compare(self, start: str) -> None:
+        """Compare the agent's index with a commit that both sides know: that of the last time, or the `start`."""
+        self._reference, self._saved = self._load() or (start, {})
+        self._mine = self._agent.rows(self._reference)
+        if self._mine is None:  # the host may have pruned it
+            self._reference, self._saved = self._real.head()[1], {}
+            self._mine = self._agent.rows(self._reference)
+
+    def gitlinks(self) -> list[bytes]:
+        """Return the paths at which the agent's index has a gitlink that the commit has not."""
+        return [path for path, row in (self._mine or {}).items() if row.mode == GITLINK]
+
+    def staged_objects(self) -> set[str]:
+        """Return the objects that the agent's index or its detached HEAD need."""
+        found = {row.oid for row in (self._mine or {}).values() if row.mode != GITLINK and row.oid.strip("0")}
+        head, commit = self._agent.head()
+        if commit and head == commit and commit not in self._real.refs.values():
+            found.add(commit)
+        return found
+
+    def sync(self, base: Base, refused: frozenset[bytes]) -> bool:
         """Bring HEAD and index in step; return whether the agent's have come back entirely.
 
-        `start` is the commit that both sides had, and `refused` are paths that the real index must not have.
+        `refused` are paths that the real index must not have.
         """
         inside = under_way(f"{self._private.path}/own/{self._layout.checkout}")
         if inside:
@@ -77,13 +102,15 @@ class Checkout:
         if not self._sync_head(base):
             return False
         base.heads[self._layout.checkout], commit = self._real.head()
-        return self._sync_index(start, commit, refused)
+        return self._sync_index(commit, refused)
 
     def remember(self) -> None:
         """Write down the index as both sides have it at the start of a session."""
         commit = self._real.head()[1]
         if self._private.read(self._file) is None:
-            self._save(commit, "", {}, ())
+            rows = self._real.rows(commit)
+            if rows is not None:
+                self._save(commit, rows)
 
     def _sync_head(self, base: Base) -> bool:
         """Bring HEAD in step; return whether both sides are at the same commit, by the same way."""
@@ -100,14 +127,12 @@ class Checkout:
 
     def _acceptable(self, head: str, commit: str) -> bool:
         if not head.startswith("ref: "):
-            return bool(commit) and self._real.has(commit)
+            return bool(commit) and not self._real.lacks([commit])
         name = head[5:]
         if not name.startswith(HEADS) or objection(name):
             self.notes.append(f"HEAD inside is `{name}`: yours stays")
             return False
-        found = self._real.box.ask("for-each-ref", "--format=%(objectname) %(refname)", HEADS)
-        rows = (found or b"").decode("utf-8", "surrogateescape").split("\n")
-        return (f"{commit} {name}" in rows) if commit else not any(row.endswith(f" {name}") for row in rows)
+        return self._real.refs.get(name, "") == commit
 
     def _write_head(self, before: str, commit_before: str, head: str, commit: str) -> None:
         path = f"{self._layout.git_dir}/HEAD"
@@ -148,18 +173,15 @@ class Checkout:
             else:
                 side.box.ask("update-ref", "--no-deref", "-m", "claudebox: host", "HEAD", head)
 
-    def _sync_index(self, start: str, commit: str, refused: frozenset[bytes]) -> bool:
-        reference, saved = self._saved() or (start, {})
-        if reference and not self._real.has(reference):
-            reference, saved = commit, {}
+    def _sync_index(self, commit: str, refused: frozenset[bytes]) -> bool:
         for _ in range(_ATTEMPTS):
-            mine, status = self._agent.rows(reference), _identity(f"{self._layout.git_dir}/index")
-            theirs = self._real.rows(reference)
+            status = _identity(f"{self._layout.git_dir}/index")
+            mine, theirs = self._mine, self._real.rows(self._reference)
             if mine is None or theirs is None:
                 self.notes.append("the index inside holds a conflict, or cannot be read: yours stays")
                 return False
-            out, into, parted = merge_rows(mine, theirs, saved)
-            strange = {path for path in out if path in refused or not _is_sane(path, *out[path])}
+            out, into, parted = merge_rows(mine, theirs, self._saved)
+            strange = [path for path in out if path in refused or not _is_sane(path, *out[path])]
             for path in strange:
                 del out[path]
             if not out or not self._outward or self._write_index(out, status):
@@ -167,26 +189,27 @@ class Checkout:
         else:
             self.notes.append("the index of your repository changes all the time: it stays as it is")
             return False
-        if into and not self._write_index_inside(into):
-            return False  # the base stays as it was: those paths are still to go inside
-        if out and not self._outward:
-            return False
+        if (into and not self._write_index_inside(into)) or (out and not self._outward):
+            return False  # the base stays as it was: that is still to be done
         if parted:
             self.notes.append(f"staged on both sides, yours stay: {len(parted)} paths")
-        self._save(commit, reference, {**mine, **{path: theirs.get(path) for path in into}}, (*parted, *strange))
+        common = {path: row for path, row in mine.items() if path not in into}
+        common |= {path: theirs[path] for path in into if path in theirs}
+        reference = self._reference
+        if len(common) > _MOST_ROWS:  # another commit is nearer by now
+            reference, common = commit, self._real.rows(commit) or {}
+        self._save(reference, {**common, **dict.fromkeys((*parted, *strange), APART)})
         return not parted and not strange
 
     def _write_index(self, rows: dict[bytes, tuple[str, str]], status: tuple[int, ...] | None) -> bool:
         """Write rows into a copy of the real index and put it in place, if that is still what was read."""
         path = f"{self._layout.git_dir}/index"
         box = self._real.box
-        if status is not None and box.run('cp -p "$GIT_DIR/index" /tmp/index'):
-            raise GitError(f"the index cannot be read: {box.message()}")
-        line = "GIT_INDEX_FILE=/tmp/index git update-index -z --index-info && cat /tmp/index"
+        copy = 'cp -p "$GIT_DIR/index" /tmp/index' if status is not None else "rm -f /tmp/index"
+        line = f"{copy} && GIT_INDEX_FILE=/tmp/index git update-index -z --index-info && cat /tmp/index"
         if box.run(line, _rows_to_write(rows)):
             raise GitError(f"the index cannot be written: {box.message()}")
         content = box.output()
-        box.run("rm -f /tmp/index")
         # With the time of the old one: an entry as young as that may have changed within its second, and git looks.
         mtime = status[2] if status is not None else 0
         return git_locks.replace_locked(self._private, path, content, lambda: _identity(path) == status, mtime)
@@ -196,7 +219,7 @@ class Checkout:
         with self._writer() as side:
             return side.box.run(_WRITE_INSIDE, _rows_to_write(rows)) == 0
 
-    def _saved(self) -> tuple[str, Rows] | None:
+    def _load(self) -> tuple[str, Rows] | None:
         words = (self._private.read(self._file) or b"").split(b"\0")
         if len(words) < 2:
             return None
@@ -206,19 +229,13 @@ class Checkout:
             found[path] = Row(*head.decode().split(" "))
         return words[0].decode(), found
 
-    def _save(self, commit: str, reference: str, rows: dict[bytes, Row | None], apart: tuple[bytes, ...]) -> None:
+    def _save(self, reference: str, rows: Rows) -> None:
         """Write down what both indexes have in common now, as a difference to a commit."""
-        common: Rows | None = {path: row for path, row in rows.items() if row is not None}
-        if commit != reference or not rows:
-            common = self._real.rows(commit)
-        if common is None:
-            return
-        common.update(dict.fromkeys(apart, APART))
         content = b"".join(
             f"{row.mode} {row.oid} {row.mode_before} {row.oid_before}".encode() + b"\t" + path + b"\0"
-            for path, row in common.items()
+            for path, row in rows.items()
         )
-        self._private.write(self._file, commit.encode() + b"\0" + content)
+        self._private.write(self._file, reference.encode() + b"\0" + content)
 
     def _remember_states(self) -> None:
         """Write down which unfinished operations of the host the agent goes on with."""

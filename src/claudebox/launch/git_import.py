@@ -8,6 +8,7 @@ configuration or hooks in force. Branches and new tags only. What the host did m
 from __future__ import annotations
 
 import os
+import time
 
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import git_locks, git_merge, git_submodules, git_transfer
@@ -15,7 +16,7 @@ from claudebox.launch.git_checkout import Checkout
 from claudebox.launch.git_merge import HEADS, Move
 from claudebox.launch.git_sandbox import GitError, Limits
 from claudebox.launch.git_sides import own_side, own_side_writable, real_side
-from claudebox.launch.git_state import Base, Private, aged_stamp, read_layout
+from claudebox.launch.git_state import Base, Private, read_layout, stamp
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from claudebox.launch.git_sandbox import Tools
     from claudebox.launch.git_sides import Side
 
+_MOMENT = 0.01  # seconds: more than the clock of a file system needs for the next time
 _ATTEMPTS = 3  # after the host moved something in the midst of an import
 
 
@@ -71,6 +73,8 @@ def remember(path: str, tools: Tools, session: str) -> None:
     with Private(path) as private:
         layout, limits = private.layout(), Limits()
         with real_side(tools, path, layout, limits, session) as real:
+            real.begin_refs()
+            real.read_refs()
             Checkout(private, layout, real, real, lambda: real).remember()
 
 
@@ -102,7 +106,7 @@ class _Import:
     def run(self) -> Result:
         """Do it, and say what was done."""
         private, layout = self._private, self._layout
-        seen = aged_stamp(f"{private.path}/own", layout.checkout)
+        seen, looked = stamp(f"{private.path}/own", layout.checkout), time.monotonic()
         git_locks.recover(private, layout)
         private.journal(f"begin {self._session}")
         try:
@@ -110,6 +114,12 @@ class _Import:
                 own_side(self._tools, private.path, layout, self._limits) as agent,
                 real_side(self._tools, private.path, layout, self._limits, self._session) as real,
             ):
+                # A change of the same moment could bear the same time: what is read from here on contains it.
+                time.sleep(max(0.0, looked + _MOMENT - time.monotonic()))
+                agent.begin_refs()
+                real.begin_refs()
+                agent.read_refs()
+                real.read_refs()
                 checkout = Checkout(private, layout, agent, real, self._writer, outward=self._outward)
                 settled = self._sync(agent, real, checkout)
         except GitError as error:
@@ -122,44 +132,39 @@ class _Import:
 
     def _sync(self, agent: Side, real: Side, checkout: Checkout) -> bool:
         """Compare both sides and move what moved; return whether nothing of the agent's is left behind."""
-        mine, theirs = agent.refs(), real.refs()
-        base = self._base(mine, theirs)
-        start = base.commit(self._layout.checkout)
-        merged = git_merge.merge_refs(mine, theirs, base.refs, agent.contains, git_locks.other_heads(self._layout))
+        base = self._base(agent.refs, real.refs)
+        elsewhere = git_locks.other_heads(self._layout)
+        merged = git_merge.merge_refs(agent.refs, real.refs, base.refs, agent.contains, elsewhere)
         if not self._outward:
             merged = merged.replace(out=(), parted=(), refused=())
-        base, into = base.replace(refs=merged.agreed), merged.into
-        self._private.write("base", base.rows())
         self._refused.update(merged.refused)
-        head, commit = agent.head()
-        out = self._without_gitlinks(agent, merged.out, real)
-        parted = self._without_gitlinks(agent, merged.parted, real)
-        rows = agent.rows(commit) or {}
-        links = {path for path, row in rows.items() if row.mode == git_submodules.GITLINK}
-        carried = (
-            set()
-            if not self._outward
-            else {row.oid for path, row in rows.items() if row.oid.strip("0") and path not in links}
-        )
-        if self._outward and commit and head == commit and commit not in theirs.values():
-            carried.add(commit)
-        self._private.intend({move.name: move.new for move in out}, {move.name: move.new for move in into})
-        moves = [*out, *self._under_other_names(parted, theirs)]
-        answers = git_transfer.send(agent, real, moves, carried, set(theirs.values()))
+        checkout.compare(base.commit(self._layout.checkout))
+        base = base.replace(refs=merged.agreed)
+        out, parted = self._admit(agent, real, merged.out), self._admit(agent, real, merged.parted)
+        renamed = self._under_other_names(parted, real.refs)
+        self._private.write("base", base.rows())
+        self._private.intend({move.name: move.new for move in out}, {move.name: move.new for move in merged.into})
+        moves = [*out, *renamed]
+        carried = checkout.staged_objects() if self._outward else set()
+        answers = git_transfer.send(agent, real, moves, carried, set(real.refs.values()))
         self._note_answers(moves, answers)
+        for move in moves:
+            if not answers[move.name]:
+                _put(real.refs, move)
         for move in out:
             if not answers[move.name]:
                 _put(base.refs, move)
                 self._moved.append(move)
-        if into:
-            self._follow(into, base)
-        self._private.write("base", base.rows())
+        if merged.into:
+            self._follow(agent, merged.into, base)
+        links = frozenset(checkout.gitlinks())
         if self._final:
             self._notes += git_submodules.put_aside(self._layout, links)
-        settled = checkout.sync(base, start, frozenset() if self._final else frozenset(links))
+        settled = checkout.sync(base, frozenset() if self._final else links)
         self._private.write("base", base.rows())
-        real.box.ask("update-ref", "-d", git_transfer.CARRIER)
-        return settled and not self._refused and not parted
+        if os.path.lexists(f"{self._layout.common}/{git_transfer.CARRIER}"):
+            real.box.ask("update-ref", "-d", git_transfer.CARRIER)
+        return (settled or bool(parted)) and not self._refused
 
     def _note_answers(self, moves: list[Move], answers: dict[str, str]) -> None:
         rows = (f"ref {move.name} {move.old or '-'} {move.new or '-'} {answers[move.name]}" for move in moves)
@@ -174,10 +179,12 @@ class _Import:
         git_merge.reconcile(base.refs, mine, into)
         return base
 
-    def _without_gitlinks(self, agent: Side, moves: Iterable[Move], real: Side) -> list[Move]:
+    def _admit(self, agent: Side, real: Side, moves: Iterable[Move]) -> list[Move]:
         """Return the moves that may come back now, as far as their gitlinks go."""
         moves = list(moves)
-        links = git_submodules.gitlinks(agent, moves, real.head()[1]) if moves else {}
+        known = set(real.refs.values())
+        new = [move for move in moves if move.new not in known]
+        links = git_submodules.gitlinks(agent, new, real.head()[1]) if new else {}
         if self._final:
             self._notes += git_submodules.put_aside(self._layout, {path for paths in links.values() for path in paths})
             return moves
@@ -199,7 +206,7 @@ class _Import:
     def _writer(self) -> Side:
         return own_side_writable(self._tools, self._private.path, self._layout, self._limits)
 
-    def _follow(self, moves: Iterable[Move], base: Base) -> None:
+    def _follow(self, agent: Side, moves: Iterable[Move], base: Base) -> None:
         """Write inside what the host did, ref by ref: the agent may have moved one since."""
         with self._writer() as side:
             for move in moves:
@@ -208,6 +215,7 @@ class _Import:
                 words = ("update-ref", "--no-deref", "-m", "claudebox: host", "--stdin", "-z")
                 if side.box.ask(*words, data=row.encode("utf-8", "surrogateescape")) is not None:
                     _put(base.refs, move)
+                    _put(agent.refs, move)
                     self._followed.append(move)
 
 

@@ -138,7 +138,7 @@ def merge_rows(
         inside, outside, before = (row.now if row is not None else None for row in rows)
         if inside == outside:
             continue
-        known = next(row for row in rows if row is not None and row is not APART)
+        known = next(row for row in rows if row is not None and row != APART)
         committed = (known.mode_before, known.oid_before)
         if outside == before:
             out[path] = inside or committed

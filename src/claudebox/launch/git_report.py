@@ -83,9 +83,12 @@ def preview(path: str, tools: Tools) -> list[str]:
     base = git_state.parse_base(git_state.read_private(path, "base"))
     try:
         with own_side(tools, path, layout, limits) as agent, real_side(tools, path, layout, limits, "preview") as real:
-            merged = merge_refs(agent.refs(), real.refs(), base.refs, agent.contains)
+            for side in (agent, real):
+                side.begin_refs()
+                side.read_refs()
+            merged = merge_refs(agent.refs, real.refs, base.refs, agent.contains)
             for move in (*merged.out, *merged.parted):
-                since = [f"^{value}" for value in sorted(set(real.refs().values()))]
+                since = [f"^{value}" for value in sorted(set(real.refs.values()))]
                 rows.append(f"{name_of(move.name)}:" if move.new else f"{name_of(move.name)}: deleted")
                 if move.new:
                     data = "\n".join([move.new, *since, ""]).encode()

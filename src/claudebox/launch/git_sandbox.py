@@ -20,7 +20,8 @@ from claudebox.tables import host_paths
 from claudebox.values import Value
 
 # One digit each, for every sh.
-_COMMANDS, _LOCAL, _STATUS, _INPUT, _OUTPUT, _MESSAGES, _GLOBAL, _SECCOMP = 0, 3, 4, 5, 6, 7, 8, 9
+_COMMANDS, _STATUS, _INPUT, _OUTPUT, _MESSAGES, _GLOBAL, _SECCOMP = 0, 4, 5, 6, 7, 8, 9
+_FILES = (1, 3)  # read by bwrap, and gone when the shell starts
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self
@@ -76,7 +77,7 @@ class GitSandbox:
         environ: dict[str, str],
         scratch: str,
         limits: Limits,
-        config: tuple[str, bytes] | None = None,
+        files: dict[str, bytes] | None = None,
     ) -> None:
         self._limit = time.monotonic() + limits.seconds
         self._seconds = limits.seconds
@@ -90,16 +91,16 @@ class GitSandbox:
             "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--dir", "/empty",
             "--ro-bind-data", str(_GLOBAL), "/claudebox-config", *mounts, "--chdir", "/empty",
         ]  # fmt: skip
-        if config:
-            handed[_LOCAL] = _out_of_the_way(syscalls.memory_file(config[1]))
-            words += ["--ro-bind-data", str(_LOCAL), config[0]]
+        for number, (path, content) in enumerate((files or {}).items()):
+            handed[_FILES[number]] = _out_of_the_way(syscalls.memory_file(content))
+            words += ["--ro-bind-data", str(_FILES[number]), path]
         if tools.seccomp:
             handed[_SECCOMP] = _out_of_the_way(syscalls.memory_file(tools.seccomp))
             words += ["--seccomp", str(_SECCOMP)]
         words += ["--", "/bin/sh", "-c", _SERVE]
         self._process = _spawn(words, handed, {**_ENVIRONMENT, "PATH": tools.path, **environ}, limits.size)
-        for there, here in handed.items():
-            if there not in (_INPUT, _OUTPUT, _MESSAGES):
+        for here in handed.values():
+            if here not in self._files:
                 os.close(here)
 
     def __enter__(self) -> Self:
@@ -125,14 +126,23 @@ class GitSandbox:
 
     def run(self, line: str, data: bytes = b"") -> int:
         """Run one line of the shell with this input and return its status; the line is ours, never a stranger's."""
+        self.begin(line, data)
+        return self.wait()
+
+    def begin(self, line: str, data: bytes = b"") -> None:
+        """Start one line of the shell; `wait` ends it."""
         entry = self._files[0]
         os.ftruncate(entry, 0)
         os.lseek(entry, 0, os.SEEK_SET)
         write_all(entry, data)
-        return self.go_on(line)
+        self._send(line)
 
     def go_on(self, line: str) -> int:
         """Run a line with the input that was written to `input_file`."""
+        self._send(line)
+        return self.wait()
+
+    def _send(self, line: str) -> None:
         entry, *others = self._files
         os.lseek(entry, 0, os.SEEK_SET)
         for descriptor in others:
@@ -142,6 +152,9 @@ class GitSandbox:
             os.write(self._commands, f"{line}\n".encode("utf-8", "surrogateescape"))
         except OSError:
             raise GitError(self.message() or "the sandbox of git did not start") from None
+
+    def wait(self) -> int:
+        """Wait for the end of the line that runs and return its status."""
         answer = b""
         while not answer.endswith(b"\n"):
             left = self._limit - time.monotonic()

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import stat
 
+from claudebox.files import read_small
 from claudebox.launch.git_merge import Row
 from claudebox.launch.git_sandbox import GitError, GitSandbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Self
 
     from claudebox.launch.git_sandbox import Limits, Tools
@@ -30,25 +32,20 @@ _FORGIVEN = (
     "zeroPaddedDate", "zeroPaddedFilemode",
 )  # fmt: skip
 _READ_ONLY = ("hooks", "info", "lfs", "modules")  # of the real one, while it takes objects in
-# A pipe in the place of a file would make git wait for ever.
-_COMPOSE = (
-    "mkdir /g && cat >/g/config && "
-    'test -z "$(find -L /own/refs "/own/$CHECKOUT/index" /own/packed-refs ! -type f ! -type d 2>/dev/null)" && '
-    'for part in refs packed-refs shallow reftable; do test ! -e "/own/$part" || ln -s "/own/$part" /g/; done && '
-    'for part in "/own/$CHECKOUT/index" /own/sharedindex.*; do test ! -f "$part" || ln -s "$part" /g/; done && '
-    "mkdir -p /g/refs && "
-)
-_COPY_HEAD = 'test ! -f "/own/$CHECKOUT/HEAD" || head -c 4096 "/own/$CHECKOUT/HEAD" >/g/HEAD; '  # which must be no link
-_HEAD = 'git symbolic-ref -q HEAD; echo "="; git rev-parse -q --verify "HEAD^{commit}"'
+_REFS = "git for-each-ref --format='%(objectname) %(refname) %(symref)' refs/heads refs/tags refs/remotes"
+_LINKED = ("refs", "packed-refs", "shallow", "reftable")
+_SHARED_INDEX = "sharedindex."
+_MOST_REFS = 1 << 17
 
 
 class Side:
     """A repository in its sandbox."""
 
-    def __init__(self, box: GitSandbox, layout: Layout, prelude: str = "") -> None:
+    def __init__(self, box: GitSandbox, layout: Layout, git_dir: str) -> None:
         self.box = box
         self._layout = layout
-        self._prelude = prelude  # what is done before HEAD is read
+        self._git_dir = git_dir  # as the host calls it
+        self.refs: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         """Stay open."""
@@ -58,17 +55,20 @@ class Side:
         """End the sandbox."""
         self.box.__exit__()
 
-    def refs(self) -> dict[str, str]:
-        """Return branches, tags and remote-tracking branches; none that is only another name of one."""
-        names = ("refs/heads", "refs/tags", "refs/remotes")
-        rows = self.box.git("for-each-ref", "--format=%(objectname) %(refname) %(symref)", *names)
-        found: dict[str, str] = {}
-        for row in rows.decode("utf-8", "surrogateescape").split("\n"):
+    def begin_refs(self) -> None:
+        """Start to read the refs; `read_refs` goes on."""
+        self.box.begin(_REFS)
+
+    def read_refs(self) -> None:
+        """Take up branches, tags and remote-tracking branches; none that is only another name of one."""
+        if self.box.wait():
+            raise GitError(self.box.message() or "git for-each-ref failed")
+        self.refs = {}
+        for row in self.box.output().decode("utf-8", "surrogateescape").split("\n"):
             value, _, rest = row.partition(" ")
             name, _, symbolic = rest.partition(" ")
             if name and not symbolic and self.is_id(value):
-                found[name] = value
-        return found
+                self.refs[name] = value
 
     def is_id(self, text: str) -> bool:
         """Return whether a text is the full name of an object."""
@@ -76,23 +76,36 @@ class Side:
 
     def head(self) -> tuple[str, str]:
         """Return the text of HEAD, and the commit that it leads to if there is one."""
-        self.box.run(self._prelude + _HEAD)
-        name, _, commit = self.box.output().decode("utf-8", "surrogateescape").partition("=\n")
-        name, commit = name.strip("\n"), commit.strip("\n")
-        if not self.is_id(commit):
-            commit = ""
-        return (f"ref: {name}" if name else commit), commit
+        if self._layout.ref_format == "files":
+            text = os.fsdecode(read_small(f"{self._git_dir}/HEAD", limit=4096) or b"").rstrip("\n")
+        else:
+            name = os.fsdecode(self.box.ask("symbolic-ref", "-q", "HEAD") or b"").strip("\n")
+            commit = os.fsdecode(self.box.ask("rev-parse", "-q", "--verify", "HEAD") or b"").strip("\n")
+            text = f"ref: {name}" if name else commit
+        if text.startswith("ref: "):
+            text = f"ref: {text[5:].strip()}"
+            return text, self.refs.get(text[5:], "")
+        return (text, text) if self.is_id(text) else ("", "")
 
     def rows(self, commit: str) -> dict[bytes, Row] | None:
         """Return the paths of the index that differ from a commit; None if there is no telling."""
-        tree = commit or _EMPTY_TREES[self._layout.object_format]
-        raw = self.box.ask("diff-index", "--cached", "--raw", "-z", "--no-renames", "--no-abbrev", tree)
-        return None if raw is None else parse_rows(raw)
+        self.begin_rows(commit)
+        return self.read_rows()
 
-    def has(self, *ids: str) -> bool:
-        """Return whether all these objects are there."""
-        found = self.box.ask("cat-file", "--batch-check", data="".join(f"{value}\n" for value in ids).encode())
-        return found is not None and b" missing" not in found and b" ambiguous" not in found
+    def begin_rows(self, commit: str) -> None:
+        """Start to compare the index with a commit; `read_rows` goes on."""
+        tree = commit or _EMPTY_TREES[self._layout.object_format]
+        self.box.begin(f"git diff-index --cached --raw -z --no-renames --no-abbrev {tree}")
+
+    def read_rows(self) -> dict[bytes, Row] | None:
+        """Take up the comparison."""
+        return None if self.box.wait() else parse_rows(self.box.output())
+
+    def lacks(self, ids: Iterable[str]) -> list[str]:
+        """Return those of some objects that are not there."""
+        data = "".join(f"{value}\n" for value in ids).encode()
+        found = self.box.git("cat-file", "--batch-check", data=data) if data else b""
+        return [row.split(" ")[0] for row in found.decode("ascii", "replace").split("\n") if row.endswith(" missing")]
 
     def contains(self, tip: str, commit: str) -> bool:
         """Return whether the history of one commit contains another."""
@@ -113,28 +126,52 @@ def parse_rows(raw: bytes) -> dict[bytes, Row] | None:
 
 def own_side(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
     """Open the agent's repository to be read, with objects of the real one."""
-    _require_directory(f"{path}/own")
+    own = f"{path}/own"
+    git_dir = os.path.normpath(f"{own}/{layout.checkout}")
+    names = _examine(own, git_dir)
     stores = tuple(f"/objects/{number}" for number in range(len(layout.stores)))
-    mounts = ("--ro-bind", f"{path}/own", "/own", *_read_only(layout.stores, stores))
+    links = [(f"/own/{name}", f"/g/{name}") for name in (*_LINKED, *names)]
+    links.append((os.path.normpath(f"/own/{layout.checkout}/index"), "/g/index"))
+    mounts = (
+        "--ro-bind", own, "/own", *_read_only(layout.stores, stores), "--dir", "/g",
+        *(word for row in links for word in ("--symlink", *row)),
+    )  # fmt: skip
     environ = {
-        "CHECKOUT": layout.checkout,
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(stores),
         "GIT_DIR": "/g",
         "GIT_OBJECT_DIRECTORY": "/own/objects",
     }
-    box = GitSandbox(tools, mounts, environ, path, limits)
-    config = "[core]\n\tcommitGraph = false\n\tmultiPackIndex = false\n[pack]\n\tthreads = 2\n"
-    if box.run(_COMPOSE + _COPY_HEAD, (_format(layout) + config).encode()):
-        box.__exit__()
-        raise GitError("refs or index inside are no files")
-    return Side(box, layout, _COPY_HEAD)
+    config = _format(layout) + "[core]\n\tcommitGraph = false\n\tmultiPackIndex = false\n[pack]\n\tthreads = 2\n"
+    files = {"/g/config": config.encode(), "/g/HEAD": b"ref: refs/heads/none\n"}  # HEAD is read by hand
+    return Side(GitSandbox(tools, mounts, environ, path, limits, files), layout, git_dir)
+
+
+def _examine(own: str, git_dir: str) -> list[str]:
+    """Refuse what would lead bwrap away, or make git wait for ever; return the parts of a split index."""
+    if not _is_directory(own) or not _is_directory(f"{own}/refs"):
+        raise GitError(f"`{own}` is no git directory any more")
+    for name in (f"{own}/packed-refs", f"{git_dir}/index", f"{git_dir}/HEAD"):
+        if os.path.lexists(name) and not stat.S_ISREG(os.lstat(name).st_mode):
+            raise GitError(f"`{name}` is not a regular file")
+    waiting, count = [f"{own}/refs"], 0
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                count += 1
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif not entry.is_file(follow_symlinks=False) or count > _MOST_REFS:
+                    raise GitError(f"`{entry.path}` is not a regular file, or there are too many refs")
+    return [name for name in os.listdir(own) if name.startswith(_SHARED_INDEX)]
 
 
 def own_side_writable(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
     """Open the agent's repository to be written: all that its sandbox can write is the agent's already."""
-    _require_directory(f"{path}/own")
+    own = f"{path}/own"
+    if not _is_directory(own):
+        raise GitError(f"`{own}` is not a directory")
     stores = tuple(f"/objects/{number}" for number in range(len(layout.stores)))
-    mounts = ("--bind", f"{path}/own", "/own", *_read_only(layout.stores, stores))
+    mounts = ("--bind", own, "/own", *_read_only(layout.stores, stores))
     environ = {
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(stores),
         "GIT_CONFIG_COUNT": "3",
@@ -148,7 +185,7 @@ def own_side_writable(tools: Tools, path: str, layout: Layout, limits: Limits) -
         "GIT_COMMITTER_NAME": "host",
         "GIT_DIR": os.path.normpath(f"/own/{layout.checkout}"),
     }
-    return Side(GitSandbox(tools, mounts, environ, path, limits), layout)
+    return Side(GitSandbox(tools, mounts, environ, path, limits), layout, own)
 
 
 def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: str) -> Side:
@@ -168,8 +205,8 @@ def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: 
         "GIT_DIR": layout.git_dir,
         "REPOSITORY": layout.common,
     }
-    config = f"{layout.common}/config", _real_config(layout, limits).encode()
-    return Side(GitSandbox(tools, mounts, environ, path, limits, config), layout)
+    files = {f"{layout.common}/config": _real_config(layout, limits).encode()}
+    return Side(GitSandbox(tools, mounts, environ, path, limits, files), layout, layout.git_dir)
 
 
 def _real_config(layout: Layout, limits: Limits) -> str:
@@ -210,11 +247,8 @@ def _is_plain(path: str) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
-def _require_directory(path: str) -> None:
-    """Refuse a link in the place of the agent's git directory: bwrap would follow it."""
+def _is_directory(path: str) -> bool:
     try:
-        plain = stat.S_ISDIR(os.lstat(path).st_mode)
+        return stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:
-        plain = False
-    if not plain:
-        raise GitError(f"`{path}` is not a directory")
+        return False

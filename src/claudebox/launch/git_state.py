@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from typing import Self
 
 _LIMIT = 256 << 20
-_JOURNAL_LIMIT = 4 << 20
+_JOURNAL_LIMIT = 1 << 18
 _WAIT, _LOOK = 20.0, 0.02
 _MOST_DIRECTORIES = 1000
-_YOUNG = 0.01  # seconds: more than the clock of a file system needs for the next time
 
 
 class Layout(Value):
@@ -203,13 +202,6 @@ def stamp(own: str, checkout: str) -> str:
             continue
     text = "".join(f"{name} {at.st_ino} {at.st_size} {at.st_mtime_ns}\n" for name, at in sorted(rows))
     return syscalls.sha256(text.encode("utf-8", "surrogateescape"))
-
-
-def aged_stamp(own: str, checkout: str) -> str:
-    """Return the stamp after a moment in which another change could bear the same time: what comes next sees that."""
-    found = stamp(own, checkout)
-    time.sleep(_YOUNG)
-    return found
 
 
 def settled(path: str) -> bool:

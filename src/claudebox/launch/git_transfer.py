@@ -20,6 +20,7 @@ MOVED_MEANWHILE = "it moved meanwhile"
 _CAPABILITIES = "report-status delete-refs ofs-delta object-format="
 _PACK = "git pack-objects --revs --stdout -q --delta-base-offset"
 _RECEIVE = 'git receive-pack --stateless-rpc "$REPOSITORY"'
+_FEW = 500  # objects that are rather sent than asked for
 _MOST_ALONE = 50  # refs that are tried one by one after a pack was refused as a whole
 _LOST_RACES = ("failed to update ref", "fetch first", "failed to lock", "reference already")
 
@@ -28,14 +29,15 @@ def send(
     agent: Side, real: Side, moves: list[Move], carried: set[str], known: set[str], *, alone: bool = False
 ) -> dict[str, str]:
     """Send refs, and objects that none of them leads to; return for each ref why it was refused, or nothing."""
-    lacking = sorted(value for value in carried if not real.has(value))
+    tips = [move.new for move in moves if move.new]
+    lacking = sorted(carried) if tips and len(carried) < _FEW else real.lacks(sorted(carried))
     request = list(moves)
-    if lacking:
+    if lacking and not tips:  # a pack is taken in with all that it holds, if at least one ref is
         old = (real.box.ask("rev-parse", "-q", "--verify", CARRIER) or b"").decode().strip()
         request.append(Move(CARRIER, old, lacking[0]))
     if not request:
         return {}
-    wanted = [*(move.new for move in moves if move.new), *lacking]
+    wanted = [*tips, *lacking]
     words = "".join(f"{value}\n" for value in (*wanted, *(f"^{value}" for value in sorted(known)))).encode()
     answers: dict[str, str] = {}
     if agent.box.run(_PACK, words):
