@@ -27,9 +27,10 @@ _claudebox() {
     --allow) mapfile -t COMPREPLY < <(compgen -W "git-config .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml" -- "$word"); return ;;
     --project-secrets) mapfile -t COMPREPLY < <(compgen -W "allow warn mask" -- "$word"); return ;;
     --submounts) mapfile -t COMPREPLY < <(compgen -W "show mask" -- "$word"); return ;;
+    --git-import) mapfile -t COMPREPLY < <(compgen -W "auto ask manual" -- "$word"); return ;;
     --secret-variables) mapfile -t COMPREPLY < <(compgen -W "show refuse" -- "$word"); return ;;
     --terminal) mapfile -t COMPREPLY < <(compgen -W "shared private" -- "$word"); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --exec --shell --dry-run --explain --check --verify --log --follow --receipt --json --instances --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --toolchain --package --packages-optional --nixpkgs --devshell --inherit --claude-home --network --allow-domain --allow-host-port --publish --uplink --nix --auth --allow --project-secrets --submounts --allow-userns --secret-variables --terminal" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --exec --shell --dry-run --explain --check --verify --log --follow --receipt --json --instances --import --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --toolchain --package --packages-optional --nixpkgs --devshell --inherit --claude-home --network --allow-domain --allow-host-port --publish --uplink --nix --auth --allow --project-secrets --submounts --git-import --allow-userns --secret-variables --terminal" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

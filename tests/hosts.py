@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from claudebox import state
 from claudebox.facts.bubblewrap import Bubblewrap
-from claudebox.facts.git import Repository
+from claudebox.facts.git_identity import UserSettings
+from claudebox.facts.git_model import GitDirectory, Repository, Store
 from claudebox.facts.host import Host
 from claudebox.facts.model import Guarded, Hidden, PathFact
 from claudebox.facts.nix_model import Daemon, Location, Nix
@@ -86,8 +87,16 @@ def place(path: str) -> PathFact:
     return PathFact(path, path, "directory", (identity(path),), 0)
 
 
+def git_directory(path: str, worktree: str, **changes: Any) -> GitDirectory:
+    """Return what the reader would find of an ordinary git directory."""
+    stores = (Store(f"{path}/objects", identity(f"{path}/objects")),)
+    rows = (("core", "", "bare", "false"),)
+    name = sha256(path.encode()).hexdigest()[:16]
+    return GitDirectory(path, identity(path), name, worktree, rows=rows, stores=stores).replace(**changes)
+
+
 REPOSITORY = Repository(
-    PROJECT, f"{PROJECT}/.git", git_dir=f"{PROJECT}/.git", identity=identity(f"{PROJECT}/.git"), main=PROJECT
+    PROJECT, PROJECT, git_directory(f"{PROJECT}/.git", PROJECT), f"{PROJECT}/.git", owner=(1000, 1000)
 )
 
 
@@ -104,14 +113,9 @@ def asking(host: Host, policy: Policy, *facts: PathFact, there: Iterable[str] = 
     return host.replace(sources=sources, destinations=destinations)
 
 
-def guarded(*present: str, links: tuple[str, ...] = (), repository: bool = True) -> tuple[Guarded, ...]:
+def guarded(*present: str, links: tuple[str, ...] = ()) -> tuple[Guarded, ...]:
     """Return what the reader would find of the tables in a project where only some of it exists."""
     rows = [(name, f"{PROJECT}/{name}", stub, why) for name, stub, why in project_paths.PROTECTED]
-    if repository:
-        rows += [
-            (project_paths.GIT, f"{PROJECT}/.git/{name}", stub, why)
-            for name, stub, why in project_paths.PROTECTED_IN_GIT
-        ]
     made = []
     for name, path, stub, why in rows:
         short = path.removeprefix(f"{PROJECT}/")
@@ -143,7 +147,7 @@ def base(**changes: Any) -> Host:
         "beneath_after_all": (place("/dev/shm"), place("/run/media")),
         "masked": host_paths.MASKED[:3],
         "signal_reset": ("/usr/bin/env",),
-        "identity": ("Alice Example", "alice@example.org"),
+        "git_user": UserSettings((("user", "", "name", "Alice Example"), ("user", "", "email", "alice@example.org"))),
         "client": Client(f"{HOME}/.local/bin/claude", f"{HOME}/.local/share/claude/versions/2.1.325"),
         "instance": state.locate(HOME, PROJECT),
         "memory_files": (b"", b""),

@@ -74,6 +74,10 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         from claudebox.commands import log  # noqa: PLC0415
 
         return log.run(environ, flags)
+    if flags.on("import"):
+        from claudebox.commands import git_import  # noqa: PLC0415
+
+        return git_import.run(environ)
     if flags.on("instances"):
         from claudebox.commands import instances  # noqa: PLC0415
 

@@ -239,6 +239,7 @@ def launch(
     state.create(instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
     if freshness is not None:
         freshness.bring()
+    in_use = _set_up_git(plan)
     stubs = Session(instance)
     try:
         standing = stubs.begin(plan)
@@ -250,13 +251,32 @@ def launch(
         status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)
     finally:
         stubs.end()
+        for descriptor in in_use:
+            os.close(descriptor)
     for loss in terminal.restore():
         console.warn(loss)
         status = status or FAILED
     for sidecar in sandbox.sidecars:
         for note in sidecar.finish():
             console.note(note)
+    if any(not own.real and os.path.lexists(f"{own.own}/HEAD") for own in plan.git):
+        from claudebox.launch import git_session  # noqa: PLC0415 - hardly ever
+
+        for note in git_session.adopt(plan):
+            console.note(note)
     return status
+
+
+def _set_up_git(plan: Plan) -> list[int]:
+    """Make the git directories of the sandbox's own; they are in use while what is returned is open."""
+    from claudebox.launch import git_lock  # noqa: PLC0415
+
+    in_use = [git_lock.hold(own.private)[0] for own in plan.git if not own.real]
+    if len(in_use) == len(plan.git):
+        return in_use
+    from claudebox.launch import git_session  # noqa: PLC0415 - only where there is a repository
+
+    return in_use + git_session.set_up(plan)
 
 
 def try_out(planned: Planned, prepared: Prepared, values: Values) -> int:

@@ -26,8 +26,8 @@ else:
         from _sha256 import sha256 as _sha256
 
 __all__ = [
-    "call", "join_new_keyring", "landlock_abi", "memory_file", "parse_json", "restrict_scope", "sha256", "signal",
-    "socket",
+    "call", "join_new_keyring", "landlock_abi", "memory_file", "parse_json", "quote_json", "restrict_scope", "sha256",
+    "signal", "socket",
 ]  # fmt: skip
 
 # The same on every architecture since Linux 5.0.
@@ -99,6 +99,13 @@ def parse_json(content: bytes) -> object:
     except (ValueError, StopIteration, RecursionError, SystemError):
         return None
     return value
+
+
+def quote_json(text: str) -> str:
+    """Return a text as it stands in a document."""
+    import _json  # noqa: PLC0415 - for those who have a repository
+
+    return _json.encode_basestring_ascii(text)
 
 
 def memory_file(content: bytes) -> int:

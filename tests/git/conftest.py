@@ -142,6 +142,16 @@ class Pair:
         assert result.returncode == 0, result.stderr
         return Result(**json.loads(result.stdout))
 
+    def finish(self) -> None:
+        """Bring everything back, with what the agent has made, as at the end of a session."""
+        program = (
+            "import sys; sys.path.insert(0, sys.argv[1]); from claudebox.launch import git_import; "
+            "from claudebox.launch.git_sandbox import Tools; "
+            "git_import.finish(sys.argv[2], Tools('/usr/bin/bwrap'), 's1')"
+        )
+        result = self.box.host(PYTHON, "-IS", "-c", program, self.source, self.private)
+        assert result.returncode == 0, result.stderr
+
     def follow(self, mode: str = "auto") -> subprocess.Popen[str]:
         """Start the sidecar and wait until it watches."""
         words = (PYTHON, "-IS", "-c", FOLLOW, self.source, self.private, "s1", mode)

@@ -7,8 +7,6 @@ import os
 import pytest
 from tests.git.conftest import until
 
-# proves GIT-03
-
 
 @pytest.fixture
 def follower(pair):
@@ -19,6 +17,7 @@ def follower(pair):
 
 
 def test_a_commit_inside_shows_on_the_host(pair, follower):
+    # proves GIT-03
     pair.agent("echo more >>a; git commit -qam inside")
 
     until(lambda: pair.host("git log -1 --format=%s") == "inside\n")
@@ -26,6 +25,7 @@ def test_a_commit_inside_shows_on_the_host(pair, follower):
 
 
 def test_a_switch_inside_shows_on_the_host(pair, follower):
+    # proves GIT-03
     pair.agent("git switch -qc feature; git branch deep/er/one")
 
     until(lambda: pair.host("git symbolic-ref HEAD") == "refs/heads/feature\n")
@@ -33,6 +33,7 @@ def test_a_switch_inside_shows_on_the_host(pair, follower):
 
 
 def test_a_commit_on_the_host_shows_inside(pair, follower):
+    # proves GIT-03
     pair.host("echo more >>a; git commit -qam host")
 
     until(lambda: pair.agent("git log -1 --format=%s") == "host\n")
@@ -41,6 +42,7 @@ def test_a_commit_on_the_host_shows_inside(pair, follower):
 
 
 def test_one_after_the_other_on_both_sides(pair, follower):
+    # proves GIT-03
     for number in range(3):
         pair.agent(f"echo {number} >>a; git commit -qam inside{number}")
         until(lambda: pair.host("git status --porcelain; git rev-parse HEAD") == pair.agent("git rev-parse HEAD"))
@@ -52,6 +54,7 @@ def test_one_after_the_other_on_both_sides(pair, follower):
 
 
 def test_the_end_says_what_came_back(pair, follower):
+    # proves GIT-03
     before = pair.host("git rev-parse --short=7 HEAD").strip()
     pair.agent("git switch -qc feature; echo x >x; git add x; git commit -qm x; git update-ref refs/heads/-x HEAD")
     pair.agent("git checkout -q main; git commit -q --allow-empty -m more; git switch -q feature")
@@ -66,6 +69,7 @@ def test_the_end_says_what_came_back(pair, follower):
 
 
 def test_a_session_that_did_nothing_says_nothing(pair, follower):
+    # proves GIT-03
     pair.bring_back()
     journal = os.stat(f"{pair.private}/journal").st_size
 
@@ -74,6 +78,7 @@ def test_a_session_that_did_nothing_says_nothing(pair, follower):
 
 
 def test_nothing_comes_back_before_the_question(pair):
+    # proves GIT-03
     process = pair.follow("ask")
     pair.agent("git commit -q --allow-empty -m inside")
     pair.host("git branch meanwhile")
@@ -89,6 +94,7 @@ def test_nothing_comes_back_before_the_question(pair):
 
 
 def test_manual_says_that_something_waits(pair):
+    # proves GIT-03
     process = pair.follow("manual")
     pair.agent("git commit -q --allow-empty -m inside")
 

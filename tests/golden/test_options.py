@@ -12,7 +12,8 @@ from tests import hosts
 from tests.hosts import PROJECT
 
 from claudebox.config.model import MountRequest, NameRequest, Policy
-from claudebox.facts.git import Repository
+from claudebox.facts.git_identity import UserSettings
+from claudebox.facts.git_model import Repository
 from claudebox.facts.host import TerminalFact
 from claudebox.facts.model import HeldSecret
 from claudebox.facts.programs import Client
@@ -49,11 +50,11 @@ _COMMON = "/home/alice/main/.git"
 _OWN = f"{_COMMON}/worktrees/project"
 _WORKTREE = Repository(
     PROJECT,
-    _COMMON,
-    linked=True,
-    writable=tuple((path, hosts.identity(path)) for path in (_OWN, f"{_COMMON}/objects", f"{_COMMON}/refs")),
-    frozen=(f"{_OWN}/commondir", f"{_OWN}/gitdir"),
-    main="/home/alice/main",
+    "/home/alice/main",
+    hosts.git_directory(_COMMON, PROJECT),
+    _OWN,
+    gitfile=hosts.identity(f"{PROJECT}/.git"),
+    owner=(1000, 1000),
 )
 _PACKAGE = "/usr/local/lib/node_modules/@anthropic-ai/claude-code"
 _SCRIPT = Client(
@@ -72,7 +73,8 @@ def cases() -> dict[str, tuple[Policy, Host]]:
         CLIENT,
         hosts.debian(
             repository=hosts.REPOSITORY,
-            guarded=hosts.guarded(".git/config", ".git/hooks", ".git/modules", ".claude"),
+            guarded=hosts.guarded(".claude"),
+            worktrees=hosts.fact(f"{PROJECT}/.claude/worktrees", "missing"),
         ),
     )
     made["debian-listed"] = LISTED, hosts.debian()
@@ -90,7 +92,7 @@ def cases() -> dict[str, tuple[Policy, Host]]:
     key = {"ANTHROPIC_API_KEY": "not-shown-anywhere", "ANTHROPIC_BASE_URL": "https://gate.example/x"}
     made["debian-broker"] = CLIENT.replace(auth="broker"), hosts.debian(environ=key, libraries=("/lib/python",))
     made["debian-script"] = CLIENT, hosts.debian(client=_SCRIPT)
-    made["debian-socket"] = CLIENT, hosts.debian(sockets=(f"{PROJECT}/tmux.sock",), identity=("", ""))
+    made["debian-socket"] = CLIENT, hosts.debian(sockets=(f"{PROJECT}/tmux.sock",), git_user=UserSettings())
     made["debian-odd-names"] = (
         CLIENT,
         hosts.debian(workdir=hosts.fact("/srv/a b\n$(c)\udcff"), environ={"LANG": "it's", "EDITOR": "\x1b[31m"}),

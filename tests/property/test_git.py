@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.conftest import need
 from tests.property.strategies import strings
 
-from claudebox.facts import git
-from claudebox.plan.mounts import render_git_config
+from claudebox.facts import git, git_config
+from claudebox.plan import git_settings
 
 CONTENTS = [
     "gitdir: ../other/.git\n", "gitdir: ../other/.git/worktrees/x\n", "gitdir: .git\n", "gitdir: /\n", "gitdir: fake\n",
@@ -70,14 +70,14 @@ def test_no_layout_of_hostile_files_stops_the_search_or_is_believed_without_a_wa
         started = time.monotonic()
         found = git.find_repository(f"{base}/project", os.getuid())
         assert time.monotonic() - started < 2
-        if found is None or found.problem or not found.linked:
+        if found is None or found.problem or found.gitfile is None or found.common_dir.startswith(f"{base}/project/"):
             return
         # Only a worktree can be believed here, since no file of these layouts names the project as its work tree.
         own = f"{found.common_dir}/worktrees/x"
         with open(f"{own}/gitdir", encoding="utf-8") as file:
             assert os.path.realpath(os.path.join(own, file.read().strip())) == f"{base}/project/.git"
-        assert not f"{found.common_dir}/".startswith(f"{base}/project/")
-        assert all(not os.path.islink(path) for path, _ in found.writable)
+        assert found.directory is not None
+        assert all(not os.path.islink(store.path) for store in found.directory.stores)
     finally:
         shutil.rmtree(base)
 
@@ -89,13 +89,14 @@ def test_a_layout_with_a_way_back_is_believed():
         layout = {
             "project/.git": ("file", "gitdir: ../other/.git/worktrees/x\n"),
             "other/.git/config": ("file", "[core]\n"),
+            "other/.git/objects": ("directory", ""),
             "other/.git/worktrees/x/gitdir": ("file", f"{base}/project/.git\n"),
             "other/.git/worktrees/x/commondir": ("file", "../..\n"),
         }
         build(base, layout)
         found = git.find_repository(f"{base}/project", os.getuid())
         assert found is not None
-        assert (found.linked, found.problem, found.common_dir) == (True, "", f"{base}/other/.git")
+        assert (found.problem, found.common_dir) == ("", f"{base}/other/.git")
     finally:
         shutil.rmtree(base)
 
@@ -110,8 +111,9 @@ lines = st.one_of(
 
 @given(st.one_of(st.binary(max_size=200), st.lists(lines, max_size=12).map(lambda rows: os.fsencode("\n".join(rows)))))
 def test_no_configuration_stops_the_parser(content):
-    for section, key, value in git.parse_config(content):
-        assert isinstance(section, str)
+    for section, name, key, value in git_config.parse_config(content):
+        assert section == section.lower()
+        assert isinstance(name, str)
         assert key == key.lower()
         assert isinstance(value, str)
 
@@ -119,10 +121,10 @@ def test_no_configuration_stops_the_parser(content):
 @given(strings, strings)
 def test_a_rendered_identity_is_read_back_without_anything_else(name, email):
     # proves D24
-    rows = git.parse_config(render_git_config(name, email))
+    given_rows = (("user", "", "name", name), ("user", email, "email", email))
+    rows = git_config.parse_config(git_settings.render(given_rows))
 
-    assert ("safe", "directory", "*") in rows
-    assert {(section, key) for section, key, _ in rows} <= {("safe", "directory"), ("user", "name"), ("user", "email")}
+    assert [(section, key) for section, _, key, _ in rows] == [("user", "name"), ("user", "email")]
 
 
 VALUES = st.text(st.sampled_from(list('ab \\"#;=[]\tä')), max_size=12)
@@ -135,10 +137,9 @@ def test_git_itself_agrees_on_what_was_rendered(values):
     need(shutil.which("git"), "git")
     for value in values:
         argv = ["git", "config", "--file", "-", "--null", "--list"]
-        rendered = render_git_config(value, "a@b")
+        rendered = git_settings.render((("user", "", "name", value), ("user", "", "email", "a@b")))
         result = subprocess.run(
             argv, cwd="/", input=rendered, env={"PATH": os.environ["PATH"]}, capture_output=True, check=True
         )
         wanted = "".join(char for char in value if char.isprintable())
-        expected = ["safe.directory\n*", *([f"user.name\n{wanted}"] if value else []), "user.email\na@b"]
-        assert result.stdout.decode().split("\0")[:-1] == expected
+        assert result.stdout.decode().split("\0")[:-1] == [f"user.name\n{wanted}", "user.email\na@b"]

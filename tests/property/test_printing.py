@@ -11,7 +11,8 @@ from tests.property.strategies import components, environs, names, paths, string
 
 from claudebox import console
 from claudebox.config.model import MountRequest, NameRequest, Policy
-from claudebox.facts.git import Repository
+from claudebox.facts.git_identity import UserSettings
+from claudebox.facts.git_model import Repository
 from claudebox.plan import compose, explain, sandbox_md
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def test_every_line_can_be_printed_whatever_names_paths_and_values_are(
     nested = any(one != other and f"{one}/".startswith(f"{other}/") for one in mounts for other in mounts)
     policy = Policy("exec", ("true", *words), names=tuple(NameRequest(name, "--env") for name in asked), mounts=wanted)
     host = hosts.debian(
-        environ={**environ, **dict.fromkeys(asked, "\x1b[0m\n")}, workdir=hosts.fact(project), identity=identity,
-        repository=Repository(project, linked=True, problem=f"no: {problem}"), sockets=(f"{project}/{socket}",),
+        environ={**environ, **dict.fromkeys(asked, "\x1b[0m\n")}, workdir=hosts.fact(project),
+        git_user=UserSettings((("user", "", "name", identity[0]), ("user", "", "email", identity[1]))),
+        repository=Repository(project, problem=f"no: {problem}"), sockets=(f"{project}/{socket}",),
     )  # fmt: skip
     assume(not nested)  # which is refused
     made = compose.make_plan(policy, hosts.asking(host, policy))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.conftest import Box, need
@@ -68,3 +69,13 @@ def make(box: Box) -> Checkout:
     box.write("evil.sh", f"#!/bin/sh\ntouch {made.mark}\n", mode=0o755)
     made.sh("git init -q; echo a >a; git add a evil.sh; git commit -qm first; git clean -fdq")
     return made
+
+
+def snapshot(directory: str) -> dict[str, object]:
+    """Return what is in a directory: contents, links and modes."""
+    found: dict[str, object] = {}
+    for path in sorted(Path(directory).rglob("*")):
+        status = path.lstat()
+        content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        found[str(path.relative_to(directory))] = (status.st_mode, status.st_ino, content)
+    return found

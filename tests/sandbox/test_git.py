@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import need
+from tests.sandbox.repositories import snapshot
 from tests.sandbox.terminals import Terminal
 
 SUBCOMMANDS = (
@@ -143,32 +144,183 @@ def test_identity_comes_from_included_files_as_git_reads_them(user_box):
     assert result.stdout == control.stdout == "From Include\nxdg@example.org\n"
 
 
-def test_a_submodule_can_be_read_and_its_configuration_not_changed(box, git, repository):
-    # proves GIT-02, D10
+def test_nothing_of_the_real_git_directory_can_be_changed(box, git, repository):
+    # proves GIT-03, D05, D06, D07, D10, D15
+    git("worktree", "add", "-q", f"{box.project}/tree")
+    before = snapshot(f"{box.project}/.git")
+    attacks = [
+        "echo '[core] fsmonitor = evil' >>.git/config", "echo x >.git/hooks/pre-commit", "echo x >.git/commondir",
+        "echo x >.git/config.worktree", "mkdir -p .git/remotes .git/branches .git/modules/x .git/worktrees/y",
+        "echo 'URL: ext::evil' >.git/remotes/origin", "echo ext::evil >.git/branches/origin",
+        "echo '* filter=evil' >.git/info/attributes", "echo x >.git/worktrees/tree/commondir",
+        "mkdir -p .git/rebase-merge && echo 'exec evil' >.git/rebase-merge/git-rebase-todo",
+        "ln -s /tmp .git/link", "echo evil >.git/info/alternates", "rm -rf .git/refs .git/HEAD .git/objects",
+        "git config --global core.fsmonitor evil",
+    ]  # fmt: skip
+
+    result = box.sh("\n".join(f"({attack}) 2>/dev/null || echo 'not done: {attack}'" for attack in attacks))
+    stores = box.sh("for s in /run/claudebox/git/*/*/objects; do touch $s/x $s/pack/x; rm -rf $s/*; done; echo end")
+
+    assert "not done" not in result.stdout  # inside everything can be written
+    assert stores.stdout == "end\n", stores.stderr
+    assert snapshot(f"{box.project}/.git") == before
+    assert git("fsck", "--no-dangling") == ""
+
+
+def test_what_is_read_only_inside_is_the_object_store_of_the_host(box, git, repository):
+    # proves GIT-03
+    result = box.sh("cat .git/objects/info/alternates; touch $(cat .git/objects/info/alternates)/x 2>&1; ls -A .git")
+
+    line, refused, *names = result.stdout.splitlines()
+    assert line.startswith("/run/claudebox/git/")
+    assert "Read-only file system" in refused
+    assert {"HEAD", "config", "index", "refs", "objects", "hooks", "logs"} <= set(names)
+
+
+def test_no_credential_of_the_configuration_enters(box, git, repository):
+    # proves GIT-03, SEC-02
+    git("remote", "add", "origin", "https://ada:TOP-SECRET@example.org/x.git")
+    git("config", "http.https://example.org/.extraheader", "Authorization: Basic TOP-SECRET")
+    git("config", "credential.helper", "!echo password=TOP-SECRET")
+    box.write(f"{box.home}/.gitconfig", "[user]\n\tname = x\n[http]\n\textraheader = TOP-SECRET\n")
+
+    result = box.sh("git remote get-url origin; git config -l; grep -r TOP-SECRET / --include=config -s")
+
+    assert result.stdout.splitlines()[0] == "https://example.org/x.git"
+    assert "TOP-SECRET" not in result.stdout
+
+
+def test_configuration_and_hooks_that_are_made_inside_stay_inside_and_last(box, git, repository):
+    # proves GIT-03
+    first = box.sh(
+        "git remote add other /srv/other && git config core.fsmonitor true && git config --unset core.fsmonitor &&"
+        "echo '#!/bin/sh' >.git/hooks/post-commit && chmod +x .git/hooks/post-commit && git commit -qm x --allow-empty"
+    )
+    git("config", "pull.rebase", "true")  # the host changes something else
+    second = box.sh("git remote; git config pull.rebase; ls .git/hooks; git log --format=%s")
+
+    assert first.returncode == 0, first.stderr
+    assert second.stdout.split() == ["other", "true", "post-commit", "x", "first"]
+    assert git("remote") == ""
+    assert not os.path.exists(f"{box.project}/.git/hooks/post-commit")
+
+
+def test_a_submodule_is_worked_in_and_pinned(box, git, repository):
+    # proves GIT-04, D10, D13, C22
     library = f"{box.base}/library"
+    os.chmod(box.base, 0o777)
     box.mkdir(library)
     git("init", "-q", cwd=library)
     box.write(f"{library}/code", "code\n")
     git("add", "-A", cwd=library)
     git("commit", "-qm", "library", cwd=library)
-    git("submodule", "add", "-q", library, "sub")
+    git("submodule", "add", "-q", library, "dir/sub")
     git("commit", "-qm", "with submodule")
 
     result = box.sh(
-        "git log --format=%s && git status --porcelain; git config core.fsmonitor evil; echo x >../.git/config",
-        cwd=f"{box.project}/sub",
+        "git status -s; git submodule status; cd dir/sub; git log --format=%s; echo more >>code; git commit -qam in;"
+        "git status -s; cd ../..; git status -s; git commit -qam moved; git status -s;"
+        'for d in dir/sub dir; do perl -e \'rename shift, "away" and print "renamed\\n"\' $d; done;'
+        "echo x >dir/sub/.git; rm -rf dir/sub/.git; ls"
     )
 
-    assert result.stdout.split() == ["library"], result.stderr
-    assert "fsmonitor" not in Path(f"{box.project}/.git/modules/sub/config").read_text()
-    assert git("-C", "sub", "status", "--porcelain") == ""
+    lines = result.stdout.splitlines()
+    assert lines[1:] == ["library", " M dir/sub", "dir", "file"], result.stderr
+    assert git("-C", "dir/sub", "log", "--format=%s", "-1").strip() == "in"
+    assert git("status", "--porcelain") == ""
+    assert git("log", "--format=%s", "-1").strip() == "moved"
 
 
-def test_a_repository_that_starts_above_stays_invisible_and_is_named(box, git, repository):
-    # proves GIT-02, SAND-04
+def test_in_a_subdirectory_git_works_and_the_rest_is_read_only(box, git, repository):
+    # proves GIT-04, SAND-04
     below = box.mkdir("package/deeper")
+    box.write("package/beside", "beside\n")
 
-    result = box.sh(f"cat {box.project}/file; ls -A {box.project}", cwd=below)
+    result = box.sh(
+        f"git status -s; echo x >new; git add new; git commit -qm below; cat {box.project}/file;"
+        f"touch {box.project}/made {box.project}/package/made; mkdir .git; echo >.git/config; git log --format=%s",
+        cwd=below,
+    )
 
-    assert result.stdout.split() == ["package"]
+    assert "the repository starts above" in result.stderr
+    assert 'project = "repository"' in result.stderr
+    assert result.stdout.split() == ["??", "../", "first", "below", "first"]
+    assert sorted(os.listdir(f"{box.project}/package")) == ["beside", "deeper"]
+    assert os.listdir(below) == ["new"]
+    assert git("log", "--format=%s").split() == ["below", "first"]
+    assert git("status", "--porcelain") == "?? package/beside\n"
+
+
+def test_a_home_that_is_a_repository_does_not_come_along(box, git):
+    # proves GIT-04, SAND-04
+    box.write(f"{box.home}/.gitconfig", "[user]\n\tname = n\n\temail = e@example.org\n")
+    git("init", "-q", cwd=box.home)
+    box.write(f"{box.home}/secret", "secret of the home")
+    below = box.mkdir(f"{box.home}/code")
+
+    result = box.sh(f"cat {box.home}/secret; git log", cwd=below)
+
+    assert result.stdout == ""
     assert "git does not work inside" in result.stderr
+
+
+def test_a_repository_can_be_made_where_there_is_none(box):
+    # proves GIT-04
+    box.write(f"{box.home}/.gitconfig", "[user]\n\tname = n\n\temail = e@example.org\n")
+    result = box.sh("git status; git init -q && echo x >x && git add x && git commit -qm first && git log --format=%s")
+
+    assert result.stdout == "first\n", result.stderr
+    again = box.sh("git log --format=%s; git status -s")
+    assert again.stdout == "first\n"
+
+
+def test_objects_that_are_borrowed_come_only_if_they_are_asked_for(box, git, repository):
+    # proves D15, GIT-04
+    os.chmod(box.base, 0o777)
+    git("clone", "-q", "--shared", box.project, f"{box.base}/second")
+    box.project = f"{box.base}/second"
+    private = f"{box.base}/project/.git/objects"
+
+    alone = box.sh("git log --format=%s 2>&1; git cat-file --batch-check --batch-all-objects")
+    asked = box.sh("git log --format=%s", flags=("--mount-ro", private))
+
+    assert "first" not in alone.stdout
+    assert f"--mount-ro {private}" in alone.stderr
+    assert asked.stdout == "first\n", asked.stderr
+
+
+def test_settings_of_the_user_count_inside(box, git, repository):
+    # proves GIT-03
+    box.write(f"{box.home}/.gitconfig", (
+        "[user]\n\tname = Plain\n\temail = p@example.org\n[alias]\n\tlast = log -1 --format=%an\n"
+        f'[includeIf "gitdir:{box.base}/"]\n\tpath = work\n[core]\n\texcludesFile = ~/ignored\n'
+        "[init]\n\tdefaultBranch = trunk\n[commit]\n\tgpgsign = true\n"
+    ))  # fmt: skip
+    box.write(f"{box.home}/work", "[user]\n\tname = At Work\n")
+    box.write(f"{box.home}/ignored", "*.log\n")
+    box.write("x.log", "x")
+
+    result = box.sh(
+        "git status -s; git commit -q --allow-empty -m x; git last; git init -q /tmp/n; cat /tmp/n/.git/HEAD"
+    )
+
+    assert result.stdout.splitlines() == ["At Work", "ref: refs/heads/trunk"], result.stderr
+    assert result.stderr.count("not signed") == 1
+
+
+def test_files_of_another_owner_are_not_read_again(root_box):
+    # proves GIT-03
+    box = root_box
+    box.write(f"{box.home}/.gitconfig", "[user]\n\tname = n\n\temail = e@example.org\n")
+    for name in ("a", "b"):
+        box.write(name, name)
+    box.host("sh", "-ec", "git init -q; git add -A; git commit -qm x")
+    for path in (box.project, *(f"{box.project}/{name}" for name in ("a", "b"))):
+        os.chown(path, 1234, 1234)
+    box.host("git", "-c", "safe.directory=*", "update-index", "--refresh")
+
+    result = box.sh("git config core.checkStat; git update-index --refresh; git status -s")
+    plain = box.sh("git config core.checkStat", cwd=box.mkdir(f"{box.base}/other"))
+
+    assert result.stdout == "minimal\n", result.stderr
+    assert plain.stdout == ""

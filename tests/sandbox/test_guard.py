@@ -1,5 +1,5 @@
-"""What an agent writes into a repository must not run on the host: each attack is carried out inside, then a person
-uses git outside. The same attack where nothing is guarded runs the attacker's program, so that the test can fail."""
+"""What an agent writes into a repository must not run on the host: each attack is carried out inside, then the user
+uses git outside. The same attack on the host runs the attacker's program, so that the test can fail."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import pytest
 from tests.sandbox import repositories
 
 MONITOR = "printf '[core]\\n\\tfsmonitor = %s/evil.sh\\n' \"$TOP\""
-OPEN = ("--allow", "git-config")
 
 
 @dataclass(frozen=True)
 class Attack:
-    """What is there before, what the agent does, and where the person then uses git."""
+    """What is there before, what the agent does, and where the user then uses git."""
 
     threats: str
     script: str
     setup: str = "true"
     workdir: str = ""
     used: tuple[str, ...] = ("",)
-    opened: bool = True  # `--allow git-config` lets it through; otherwise the control is the host itself
+    flags: tuple[str, ...] = ()
 
 
 SUBMODULE = (
@@ -119,23 +118,23 @@ ATTACKS = {
     ),
     "the .git file of a worktree names another repository": Attack(
         "D13", f"{PLANT.replace('.git ', '../project/.git ')} echo 'gitdir: x' >.git", setup=WORKTREE,
-        workdir="../tree", opened=False, used=("",),
+        workdir="../tree", used=("",),
     ),
     "the repository of a worktree is configured": Attack(
-        "D14", BARE_CONFIG, setup=WORKTREE, workdir="../tree", opened=False, used=("", "../project")
+        "D14", BARE_CONFIG, setup=WORKTREE, workdir="../tree", used=("", "../project")
     ),
     "the repository of a worktree gets a hook": Attack(
-        "D14", "cp evil.sh ../project/.git/hooks/pre-commit", setup=WORKTREE, workdir="../tree", opened=False,
+        "D14", "cp evil.sh ../project/.git/hooks/pre-commit", setup=WORKTREE, workdir="../tree",
         used=("", "../project"),
     ),
     "a worktree is told of another repository": Attack(
         "D14, D06",
         "cd ../project/.git; mkdir worktrees/tree/x; cp -r config HEAD objects refs worktrees/tree/x; cd $TOP;"
         f"{MONITOR} >>../project/.git/worktrees/tree/x/config; echo x >../project/.git/worktrees/tree/commondir",
-        setup=WORKTREE, workdir="../tree", opened=False,
+        setup=WORKTREE, workdir="../tree",
     ),
     "hooks in a worktree": Attack(
-        "D08, D14", HOOK.format(".husky"), workdir="../tree", opened=False,
+        "D08, D14", HOOK.format(".husky"), workdir="../tree",
         setup=f"git config core.hooksPath .husky; {WORKTREE}; mkdir ../tree/.husky; touch ../tree/.husky/x",
     ),
     "configuration of the submodule that is worked in": Attack(
@@ -151,6 +150,34 @@ ATTACKS = {
     "hooks in a directory of a checkout": Attack(
         "D08", HOOK.format("hooks"), setup="mkdir -p sub/hooks; cp evil.sh sub; git config core.hooksPath sub/hooks",
         workdir="sub",
+    ),
+    "configuration of a submodule of a worktree": Attack(
+        "A3", f"{MONITOR} >>../project/.git/worktrees/tree/modules/sub/config", workdir="../tree",
+        setup=f"{SUBMODULE}; {WORKTREE}; git -C ../tree submodule --quiet update --init",
+    ),
+    "a git directory in the project that .git names": Attack(
+        "A16", f"{MONITOR} >>.bare/config", setup="mv .git .bare; echo 'gitdir: .bare' >.git",
+    ),
+    "a missing git directory in the project that .git names": Attack(
+        "A16", f"cp -r kept .bare; {MONITOR} >>.bare/config", setup="mv .git kept; echo 'gitdir: .bare' >.git",
+    ),
+    "a submodule that .gitmodules does not name": Attack(
+        "A17", f"{MONITOR} >>.git/modules/sub/config; {MONITOR} >>sub/.git/config",
+        setup=f"{SUBMODULE}; git rm -q --cached .gitmodules; rm .gitmodules; git commit -qm gone",
+    ),
+    "a gitlink without a repository gets one": Attack(
+        "A17", f"cp -r kept sub/.git; {MONITOR} >>sub/.git/config",
+        setup=f"{SUBMODULE}; git submodule --quiet deinit -f sub; cp -r .git/modules/sub kept;"
+        "git config -f kept/config --unset core.worktree || true; rm -rf .git/modules",
+    ),
+    "hooks of the home of a user": Attack(
+        "A18", HOOK.format("hooks"),
+        setup="mkdir hooks; touch hooks/x; git config core.hooksPath ~$(id -un)/../..$PWD/hooks",
+    ),
+    "a second repository that is mounted": Attack(
+        "A32", "cd ../sub; cp $TOP/evil.sh .git/hooks/pre-commit; git config core.fsmonitor $TOP/evil.sh",
+        setup="git init -q ../sub; git -C ../sub commit -q --allow-empty -m s", used=("../sub",),
+        flags=("--mount-rw", "{box.base}/sub"),
     ),
     "a repository that is led elsewhere already": Attack(
         "D06", f"cp -r other x; {MONITOR} >>x/config; echo ../x >.git/commondir",
@@ -169,13 +196,10 @@ def test_git_on_the_host_does_not_run_what_an_agent_planted(box, name):
     box.write("evil.sh", f"#!/bin/sh\ntouch {checkout.mark}\n", mode=0o755)
     checkout.save()
     script = f"TOP=$PWD; {attack.script}"
-    checkout.attack(script)
+    checkout.attack(script, *(flag.format(box=box) for flag in attack.flags))
 
     assert not any(checkout.use_git(where) for where in attack.used)
 
     checkout.restore()
-    if attack.opened:
-        checkout.attack(script, *OPEN)
-    else:
-        box.host("sh", "-c", script)
+    box.host("sh", "-c", script)
     assert any(checkout.use_git(where) for where in attack.used), "the attack itself does not work"

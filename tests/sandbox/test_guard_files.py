@@ -96,11 +96,9 @@ def test_a_launch_says_what_it_leaves_open(user_box):
 def test_protected_paths_that_are_links_are_warned_about(user_box):
     # proves SEC-04, C01
     checkout = repositories.make(user_box)
-    checkout.sh(
-        "mkdir else; ln -s else .vscode; rm -rf .git/hooks; ln -s ../else .git/hooks; touch mcp; ln -s mcp .mcp.json"
-    )
+    checkout.sh("mkdir else; ln -s else .vscode; touch mcp; ln -s mcp .mcp.json")
     result = user_box.sh("true")
-    for name in (".vscode", ".git/hooks", ".mcp.json"):
+    for name in (".vscode", ".mcp.json"):
         assert f"{user_box.project}/{name} is a link and cannot be protected" in result.stderr
     assert os.listdir(f"{user_box.project}/else") == []
 

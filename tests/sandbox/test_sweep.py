@@ -59,11 +59,6 @@ CHANGES = {
     "a file that became a link": ("ln -sf /etc/passwd a", "links", "a (now a link): leads to /etc/passwd"),
     "a deleted file": ("rm a", "deleted", "a"),
     "a deleted directory": ("rm -r deep", "deleted", "deep/"),
-    "a rebase under way": (
-        "mkdir .git/rebase-merge; echo 'exec ./evil.sh' >.git/rebase-merge/git-rebase-todo",
-        "git directory", ".git/rebase-merge: a rebase is under way",
-    ),
-    "objects of elsewhere": ("echo /x >.git/objects/info/alternates", "git directory", ".git/objects/info/alternates"),
 }  # fmt: skip
 # Names of findings that nobody had on a list, at the top and deeper.
 OBEYED = """
@@ -96,8 +91,10 @@ def test_a_session_of_ordinary_work_is_told_in_one_line(repository):
     # proves SEC-04, REPORT-01
     result = repository.box.sh(WORK)
     assert result.returncode == 0
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("claudebox:")]
+    git, line = [line for line in result.stderr.splitlines() if line.startswith("claudebox:")]
+    assert "git: moved main" in git
     assert "files and directories of harmless kinds: " in line
+    assert ".git" not in line
 
 
 def test_a_session_without_a_change_is_told_in_silence(repository):
@@ -203,25 +200,27 @@ def test_a_long_path_keeps_its_name(repository):
 
 def test_what_was_opened_is_reported_when_it_changed(repository):
     # proves SEC-04, D05, D21
-    script = "git config x.y z; cp evil.sh .git/hooks/pre-commit; mkdir .claude; echo {} >.claude/settings.json"
+    repository.sh("mkdir hooks; touch hooks/x; git config core.hooksPath hooks; git add -A; git commit -qm hooks")
+    script = "cp evil.sh hooks/pre-commit; mkdir .claude; echo {} >.claude/settings.json"
     said = report(repository.box.sh(script, flags=("--allow", "git-config", "--allow", ".claude")))
-    for line in (".git/config: ", ".git/hooks/pre-commit: ", ".claude, .claude/settings.json: "):
+    for line in ("hooks/pre-commit: ", ".claude, .claude/settings.json: "):
         assert f"    {line}" in said, said
 
 
 def test_a_protected_file_that_the_host_replaced_is_reported(repository, background):
-    # The host's git replaces the file by renaming another over it, and with the file goes what protected it inside.
+    # The host replaces the file by renaming another over it, and with the file goes what protected it inside.
     # proves D23
     box = repository.box
+    repository.sh("echo {} >.mcp.json; git add -A; git commit -qm servers")
     session = background(
         box, box.program, "-y", "--exec", "--", "sh", "-c", "touch up; while test -e up; do sleep 0.02; done"
     )
     deadline = time.monotonic() + 20
     while not os.path.exists(f"{box.project}/up") and time.monotonic() < deadline:
         time.sleep(0.02)
-    repository.sh("git config x.y z; rm up")
+    repository.sh("echo {} >new; mv new .mcp.json; rm up")
     output, _ = session.communicate(timeout=20)
-    assert "    .git/config: git runs programs named here" in output
+    assert "    .mcp.json: the host's own claude starts these servers" in output
 
 
 def test_names_cannot_write_to_the_terminal_and_the_report_fits_on_a_screen(repository):
@@ -254,15 +253,6 @@ def test_stand_ins_of_another_session_are_not_reported(repository, background):
     assert report(box.sh("true")) == ""
     os.unlink(f"{box.project}/up")
     other.wait(timeout=20)
-
-
-def test_a_rebase_that_a_linked_worktree_left_is_reported(repository):
-    # proves REPORT-01, R08
-    box = repository.box
-    repository.sh("git worktree add -q ../tree; sleep 0.1")
-    script = "d=$(git rev-parse --git-dir); mkdir $d/rebase-merge; echo exec ./evil.sh >$d/rebase-merge/git-rebase-todo"
-    said = report(box.sh(script, cwd=f"{box.base}/tree"))
-    assert "/.git/worktrees/tree/rebase-merge: a rebase is under way" in said
 
 
 def test_what_changed_in_other_writable_directories_is_reported(repository):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
+from tests.sandbox.repositories import snapshot
 from tests.sandbox.terminals import Terminal
 
 
@@ -36,30 +36,56 @@ def test_commits_in_a_linked_worktree_arrive_in_the_main_repository(box, git, wo
 
 
 def test_nothing_that_git_executes_can_be_planted_from_a_linked_worktree(box, git, worktree):
-    # proves D13, D14, D06, D07
+    # proves D13, D14, D06, D07, R08
     main = f"{box.project}/.git"
     own = f"{main}/worktrees/linked"
     attacks = [
         f"echo x >>{main}/config", f"echo x >{main}/hooks/pre-commit", f"echo x >{main}/commondir",
-        f"echo x >{main}/config.worktree", f"rm -rf {main}/hooks", f"mv {main}/config {main}/old",
-        f"mv {main}/hooks {main}/old", f"echo x >{main}/info/attributes", f"mkdir {main}/evil", f"mkdir {main}/modules",
-        f"ln -s /tmp {main}/link", f"echo x >{main}/packed-refs.lock", f"mkdir -p {main}/worktrees/other",
-        f"echo x >{own}/commondir", f"rm -f {own}/commondir", f"mv {own}/commondir {own}/old", f"echo x >{own}/gitdir",
-        f"rm -f {own}/gitdir", f"mv {own} {main}/worktrees/old", "echo gitdir: /tmp/x >.git", "rm -f .git",
-        "mv .git old", "git config core.fsmonitor evil",
+        f"mkdir -p {main}/modules/x", f"echo x >{own}/commondir", f"rm -f {own}/gitdir",
+        f"echo x >{own}/config.worktree", f"mkdir {own}/rebase-merge && echo x >{own}/rebase-merge/git-rebase-todo",
     ]  # fmt: skip
-    config = Path(f"{main}/config").read_bytes()
-    hooks = sorted(os.listdir(f"{main}/hooks"))
+    held = ["echo gitdir: /tmp/x >.git", "rm -f .git", "mv .git old"]
+    before = snapshot(main)
 
-    script = "\n".join(f"if {{ {attack}; }} 2>/dev/null; then echo 'done: {attack}'; fi" for attack in attacks)
-    result = box.sh(f"{script}\ntouch {own}/control && rm {own}/control && echo end", cwd=worktree)
+    script = "\n".join(f"({attack}) 2>/dev/null && echo done" for attack in (*attacks, *held))
+    result = box.sh(f"{script}\necho end", cwd=worktree)
 
-    assert result.stdout.splitlines() == ["end"], result.stderr
-    assert Path(f"{main}/config").read_bytes() == config
-    assert sorted(os.listdir(f"{main}/hooks")) == hooks
-    assert "old" not in os.listdir(own)
+    assert result.stdout.split() == [*["done"] * len(attacks), "end"], result.stderr
+    assert snapshot(main) == before
     assert git("status", "--porcelain", cwd=worktree) == ""
     assert git("status", "--porcelain") == ""
+
+
+def test_a_branch_of_another_checkout_stays_its_own(box, git, worktree):
+    # proves GIT-04
+    result = box.sh("git checkout linked; git worktree list; git worktree prune; git checkout -q linked")
+
+    assert result.stderr.count("already checked out") == 2
+    assert [line.split()[2] for line in result.stdout.splitlines()] == ["[main]", "[linked]"]
+
+
+@pytest.mark.parametrize("place", [".claude/worktrees/made", "trees/made"])
+def test_worktrees_that_are_made_inside_are_found_outside(box, git, repository, place):
+    # proves GIT-04
+    result = box.sh(
+        f"git worktree add -q -b made {place} && cd {place} && echo x >committed && git add -A &&"
+        "git commit -qm inside && echo y >uncommitted && git worktree list"
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert git("worktree", "list").split()[3] == f"{box.project}/{place}"
+    assert git("status", "--porcelain", cwd=f"{box.project}/{place}") == "?? uncommitted\n"
+    assert git("log", "-1", "--format=%s", cwd=f"{box.project}/{place}") == "inside\n"
+    again = box.sh(f"cd {place} && git status -s && git log -1 --format=%s")
+    assert again.stdout.splitlines() == ["?? uncommitted", "inside"], again.stderr
+
+
+def test_a_worktree_beside_the_project_is_refused_with_a_sentence(box, git, repository):
+    # proves GIT-04
+    result = box.sh("git worktree add ../beside; ls ..")
+
+    assert result.stdout.split() == ["home", "project"]
+    assert "Read-only file system" in result.stderr
 
 
 def test_other_checkouts_of_the_repository_stay_out_of_a_linked_worktree(box, git, worktree):

@@ -12,7 +12,8 @@ from tests.conftest import REPOSITORY
 
 from claudebox.commands import config_template, json_schema, profiles, usage
 from claudebox.config import files, options, settings, trust, validate
-from claudebox.config.options import SETTINGS, Field, Setting
+from claudebox.config.model import Field, Setting
+from claudebox.config.options import SETTINGS
 from claudebox.config.settings import Layer, Settings
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import explain

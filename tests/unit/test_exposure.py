@@ -6,7 +6,7 @@ from tests.hosts import HOME, PROJECT, fact
 
 from claudebox.config.model import MountRequest, Policy
 from claudebox.errors import ClaudeboxError
-from claudebox.facts.git import Repository
+from claudebox.facts.git_model import Repository
 from claudebox.facts.paths import Destination
 from claudebox.plan import mount_checks
 
@@ -231,7 +231,7 @@ def test_a_mount_within_a_mount_that_has_another_name_inside_is_refused():
 
 def test_nothing_can_be_mounted_into_a_repository_that_lies_elsewhere():
     # proves C01, D14
-    repository = Repository(PROJECT, "/home/alice/main/.git", linked=True)
+    repository = Repository(PROJECT, directory=hosts.git_directory("/home/alice/main/.git", PROJECT))
     with pytest.raises(ClaudeboxError, match="is claudebox's own"):
         plan(asked("/srv/x", "/home/alice/main/.git/objects/x"), repository=repository)
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.unit.conftest import run_git
 
 from claudebox.facts import git
 
+if TYPE_CHECKING:
+    from claudebox.facts.git_model import Repository
+
 UID = os.getuid()
 
 
-def find(path, uid: int = UID) -> git.Repository | None:
+def find(path, uid: int = UID) -> Repository | None:
     return git.find_repository(str(path), uid)
 
 
@@ -22,7 +26,7 @@ def refused(path, uid: int = UID) -> str:
     found = find(path, uid)
     assert found is not None
     assert found.problem
-    assert (found.common_dir, found.writable, found.frozen) == ("", (), ())
+    assert (found.directory, found.submodules, found.nested) == (None, (), ())
     return found.problem
 
 
@@ -61,20 +65,16 @@ def test_a_git_file_cannot_name_a_submodule_of_another_repository(project, main,
     assert "does not know this checkout" in refused(project)
 
 
-def test_a_git_file_cannot_name_a_repository_within_the_project(project, main):
+def test_a_place_within_the_project_that_a_git_file_names_cannot_be_made_from_inside(project):
     # proves D13, D15
-    inside = project / "fake/.git/worktrees/x"
-    inside.mkdir(parents=True)
-    (inside / "gitdir").write_text(f"{project}/.git\n")
-    (inside / "commondir").write_text("../..\n")
-    for spelling in (str(inside), "fake/.git/worktrees/x", "./fake/../fake/.git/worktrees/x"):
+    for spelling, place in (("fake", "fake"), ("./a/../.bare", ".bare"), (f"{project}/x/y", "x/y")):
         forge(project, f"gitdir: {spelling}\n")
-        assert "inside the project" in refused(project)
-    (project / "link").symlink_to(inside)
-    forge(project, "gitdir: link\n")
-    assert "inside the project" in refused(project)
+        refused(project)
+        found = find(project)
+        assert found is not None
+        assert [(row.path, row.stub) for row in found.executed] == [(f"{project}/{place}", "directory")]
     forge(project, "gitdir: .\n")
-    assert "inside the project" in refused(project)
+    assert "the project itself" in refused(project)
 
 
 def test_a_link_of_the_project_does_not_make_another_repository_ours(project, main):

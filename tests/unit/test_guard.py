@@ -11,12 +11,9 @@ from claudebox.plan import compose, project
 from claudebox.plan.model import Mount, Stub
 from claudebox.tables import project_paths
 
-GIT = f"{PROJECT}/.git"
-
 
 def host(*present: str, **options):
-    repository = hosts.REPOSITORY if options.get("repository", True) else None
-    return hosts.debian(repository=repository, guarded=hosts.guarded(*present, **options))
+    return hosts.debian(repository=hosts.REPOSITORY, guarded=hosts.guarded(*present, **options))
 
 
 def rows(machine, wishes: Policy | None = None) -> dict[str, Mount]:
@@ -29,38 +26,23 @@ def allowing(*names: str) -> Policy:
 
 def test_what_git_and_editors_obey_cannot_change():
     # proves SEC-04, D05, D20, D21
-    table = rows(host(".git/config", ".git/hooks", ".claude", ".vscode"))
+    table = rows(host(".claude", ".vscode"))
 
-    for name in (".git/config", ".git/hooks", ".claude", ".vscode"):
+    for name in (".claude", ".vscode"):
         row = table[f"{PROJECT}/{name}"]
         assert (row.kind, row.source, row.pinned) == ("ro-bind", row.dest, hosts.identity(row.dest))
 
 
-def test_the_git_directory_cannot_be_renamed_away_with_its_protection():
-    # proves C22
-    row = rows(host(".git/config"))[GIT]
-
-    assert (row.kind, row.source, row.pinned) == ("bind", GIT, hosts.identity(GIT))
-
-
 def test_what_is_missing_has_a_stand_in_that_cannot_change_either():
     # proves C20, D06
-    machine = host(".git/config", ".git/hooks")
+    machine = host(".vscode")
     stubs = project.stubs(Policy("client"), machine)
 
     assert Stub(f"{PROJECT}/.claude", "directory") in stubs
     assert Stub(f"{PROJECT}/.mcp.json", "directory") in stubs
-    assert Stub(f"{GIT}/commondir", "dot") in stubs
-    assert not [stub for stub in stubs if stub.path in (f"{GIT}/config", f"{GIT}/hooks", f"{GIT}/modules")]
+    assert not [stub for stub in stubs if stub.path == f"{PROJECT}/.vscode"]
     for stub in stubs:
         assert rows(machine)[stub.path].kind == "ro-bind"
-
-
-def test_without_a_repository_only_the_project_is_guarded():
-    table = rows(host(repository=False))
-
-    assert not [dest for dest in table if ".git" in dest]
-    assert f"{PROJECT}/.claude" in table
 
 
 def test_a_link_cannot_be_protected_and_is_mentioned():
@@ -84,14 +66,6 @@ def test_one_thing_can_be_opened_for_a_launch(name):
     assert not [stub for stub in project.stubs(allowing(name), machine) if stub.path.endswith(f"/{name}")]
 
 
-def test_the_git_directory_can_be_opened_as_a_whole():
-    # proves SEC-04
-    table = rows(host(".git/config", ".git/hooks"), allowing(project_paths.GIT))
-
-    assert not [dest for dest in table if dest.startswith(GIT)]
-    assert f"{PROJECT}/.claude" in table
-
-
 def test_only_what_is_protected_can_be_opened():
     # proves SEC-04
     for name in ("", "src", ".git", ".git/hooks", "../x", "/"):
@@ -105,17 +79,14 @@ def test_only_what_is_protected_can_be_opened():
 
 def test_the_plan_makes_stand_ins_and_mounts_over_them():
     # proves SEC-04, C20, C23
-    made = compose.make_plan(Policy("client"), host(".git/config"))
+    made = compose.make_plan(Policy("client"), host(".vscode"))
     order = [row.dest for row in made.mounts]
 
     assert {stub.path for stub in made.stubs} <= set(order)
-    assert order.index(PROJECT) < order.index(GIT) < order.index(f"{GIT}/config")
+    assert order.index(PROJECT) < order.index(f"{PROJECT}/.vscode")
 
 
 def test_names_of_the_tables_are_unique_and_explained():
-    names = [name for name, _, _ in (*project_paths.PROTECTED, *project_paths.PROTECTED_IN_GIT)]
+    names = [name for name, _, _ in project_paths.PROTECTED]
     assert len(set(names)) == len(names)
-    assert all(why for _, _, why in (*project_paths.PROTECTED, *project_paths.PROTECTED_IN_GIT))
-    assert {"config", "hooks", "commondir", "config.worktree"} <= {
-        name for name, _, _ in project_paths.PROTECTED_IN_GIT
-    }
+    assert all(why for _, _, why in project_paths.PROTECTED)

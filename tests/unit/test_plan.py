@@ -7,7 +7,7 @@ from tests.hosts import HOME, PROJECT
 from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.errors import NOT_FOUND, ClaudeboxError
 from claudebox.facts.bubblewrap import Bubblewrap
-from claudebox.facts.git import Repository
+from claudebox.facts.git_model import Repository, Store
 from claudebox.facts.host import TerminalFact
 from claudebox.plan import compose, seccomp
 from claudebox.plan.model import Mount
@@ -179,23 +179,34 @@ def test_a_mask_cannot_be_lifted_by_a_mount():
         compose.make_plan(policy, host)
 
 
+_DIRECTORY = hosts.REPOSITORY.directory
+assert _DIRECTORY is not None
+ABOVE = hosts.REPOSITORY.replace(root="/home/alice/src")
+BORROWED = Store("/srv/other/.git/objects", hosts.identity("/srv/other/.git/objects"), borrowed=True)
+BORROWING = hosts.REPOSITORY.replace(directory=_DIRECTORY.replace(stores=(*_DIRECTORY.stores, BORROWED)))
+SIGNING = hosts.REPOSITORY.replace(directory=_DIRECTORY.replace(rows=(("commit", "", "gpgsign", "true"),)))
+
+
 @pytest.mark.parametrize(
     ("repository", "words"),
     [
         (Repository(PROJECT, problem="`.git` is neither"), "git does not work inside: `.git` is neither"),
-        (Repository("/home/alice"), "the repository starts above, at /home/alice"),
-        (Repository(PROJECT, "/m/.git", linked=True), "can read this checkout but not commit"),
+        (ABOVE, "the repository starts above, at /home/alice/src: the rest of it is read-only inside"),
+        (ABOVE.replace(root="/home/alice"), "git does not work inside: `/home/alice` is no project"),
+        (BORROWING, "lacks the objects that this repository borrows from /srv/other/.git/objects"),
+        (SIGNING, "commits made inside are not signed"),
     ],
 )
 def test_a_repository_that_does_not_fully_work_is_mentioned(repository, words):
-    # proves GIT-01, GIT-02, D15
-    made = compose.make_plan(CLIENT, hosts.debian(repository=repository))
+    # proves GIT-01, GIT-02, GIT-03, D15
+    above = hosts.fact(repository.root) if repository.root != PROJECT else None
+    made = compose.make_plan(CLIENT, hosts.debian(repository=repository, above=above))
 
     assert any(words in warning for warning in made.warnings)
 
 
 def test_ordinary_launches_come_without_warnings():
-    assert compose.make_plan(CLIENT, hosts.debian(repository=Repository(PROJECT, f"{PROJECT}/.git"))).warnings == ()
+    assert compose.make_plan(CLIENT, hosts.debian(repository=hosts.REPOSITORY)).warnings == ()
 
 
 def test_a_name_that_is_not_set_is_mentioned_if_a_flag_asked_for_it():

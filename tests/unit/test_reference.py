@@ -8,7 +8,8 @@ import pytest
 
 from claudebox.commands import usage
 from claudebox.config import settings
-from claudebox.config.options import SETTINGS, Setting
+from claudebox.config.model import Setting
+from claudebox.config.options import SETTINGS
 
 RENDERINGS = {
     "help": lambda: "\n".join(usage.help_text()),

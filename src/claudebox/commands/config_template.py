@@ -10,7 +10,7 @@ from claudebox.config.options import SETTINGS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.config.options import Setting
+    from claudebox.config.model import Setting
 
 _TABLES = ("table", "record", "rows", "groups")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from claudebox.config.options import SETTINGS
 
 if TYPE_CHECKING:
-    from claudebox.config.options import Field, Setting
+    from claudebox.config.model import Field, Setting
 
 _TEXT = {"type": "string", "minLength": 1}
 

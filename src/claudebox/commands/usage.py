@@ -13,7 +13,7 @@ from claudebox.tables.toolchains import TOOLCHAINS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.config.options import Setting
+    from claudebox.config.model import Setting
 
 _SUMMARY = "Claude Code with every permission, in a sandbox without your secrets"
 _USAGE = "claudebox [own flags] [anything for claude]"

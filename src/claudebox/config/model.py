@@ -1,4 +1,4 @@
-"""What was asked for, as plain values: `Policy` and the requests that it is made of."""
+"""What can be asked for and what was, as plain values: a row of the table of settings, `Policy` and its requests."""
 
 from __future__ import annotations
 
@@ -13,6 +13,53 @@ if TYPE_CHECKING:
     Tier = Literal["full", "inet", "allow", "none"]
     Nix = Literal["auto", "daemon", "relay", "off"]
     ProjectSecrets = Literal["warn", "mask", "allow"]
+    Shape = Literal["switch", "choice", "text", "list", "words", "table", "record", "rows", "groups"]
+    Group = Literal["Starting", "Showing", "Profiles", "What enters", "Restrictions"]
+    Files = Literal["none", "user", "profile", "project"]
+
+
+class Field(Value):
+    """One key of a setting that is a table."""
+
+    name: str
+    help: str
+    choices: tuple[str, ...] = ()
+    default: str | None = None  # None: it must be given
+    example: str = ""
+    many: bool = False  # an array of strings, which holds no spaces and is handed on with spaces between them
+
+
+class Setting(Value):
+    """One row: what it is called, what it takes, what it does."""
+
+    key: str
+    flags: tuple[str, ...]
+    shape: Shape
+    group: Group
+    help: str
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    default: str = ""
+    variable: str = ""  # an environment variable of the host that sets it, comma-separated for lists
+    verb: bool = False  # does something else than starting the client; two of them contradict each other
+    in_files: Files = "none"  # `user`: only in files of the person; `profile`: in profiles; `project`: everywhere
+    name: str = ""  # its key in files, where that is not `key`
+    instead: str = ""  # what to write in a file instead
+    fields: tuple[Field, ...] = ()  # of a record, or of each of several rows
+    # What a project file may do without being asked: tighten. Of a choice: at which end of `choices` the widest stands;
+    # without that every change is asked for. Of the rest: what having it, or one more of it, does.
+    widest: Literal["first", "last", ""] = ""
+    effect: Literal["widens", "tightens"] = "widens"
+
+    @property
+    def file_key(self) -> str:
+        """Return what it is called in files."""
+        return self.name or self.key
+
+    @property
+    def grows(self) -> bool:
+        """Tell whether layers add to it, rather than replace it."""
+        return self.shape in ("list", "rows", "table", "groups")
 
 
 class MountRequest(Value):
@@ -107,6 +154,7 @@ class Policy(Value):
     packages_optional: bool = False
     devshell: str = ""  # what asked for the project's dev shell
     auth: Literal["broker", "passthrough"] = "passthrough"
+    git_import: Literal["auto", "ask", "manual"] = "auto"  # when commits made inside come back
 
     @property
     def brokered(self) -> bool:

@@ -6,60 +6,7 @@ layers all follow from the rows here; nothing else in claudebox knows the name o
 
 from __future__ import annotations
 
-from claudebox.values import Value
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Literal
-
-    Shape = Literal["switch", "choice", "text", "list", "words", "table", "record", "rows", "groups"]
-    Group = Literal["Starting", "Showing", "Profiles", "What enters", "Restrictions"]
-    Files = Literal["none", "user", "profile", "project"]
-
-
-class Field(Value):
-    """One key of a setting that is a table."""
-
-    name: str
-    help: str
-    choices: tuple[str, ...] = ()
-    default: str | None = None  # None: it must be given
-    example: str = ""
-    many: bool = False  # an array of strings, which holds no spaces and is handed on with spaces between them
-
-
-class Setting(Value):
-    """One row: what it is called, what it takes, what it does."""
-
-    key: str
-    flags: tuple[str, ...]
-    shape: Shape
-    group: Group
-    help: str
-    metavar: str = ""
-    choices: tuple[str, ...] = ()
-    default: str = ""
-    variable: str = ""  # an environment variable of the host that sets it, comma-separated for lists
-    verb: bool = False  # does something else than starting the client; two of them contradict each other
-    in_files: Files = "none"  # `user`: only in files of the person; `profile`: in profiles; `project`: everywhere
-    name: str = ""  # its key in files, where that is not `key`
-    instead: str = ""  # what to write in a file instead
-    fields: tuple[Field, ...] = ()  # of a record, or of each of several rows
-    # What a project file may do without being asked: tighten. Of a choice: at which end of `choices` the widest stands;
-    # without that every change is asked for. Of the rest: what having it, or one more of it, does.
-    widest: Literal["first", "last", ""] = ""
-    effect: Literal["widens", "tightens"] = "widens"
-
-    @property
-    def file_key(self) -> str:
-        """Return what it is called in files."""
-        return self.name or self.key
-
-    @property
-    def grows(self) -> bool:
-        """Tell whether layers add to it, rather than replace it."""
-        return self.shape in ("list", "rows", "table", "groups")
-
+from claudebox.config.model import Field, Setting
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("yes", ("-y", "--yes"), "switch", "Starting", "start without asking", in_files="user"),
@@ -104,6 +51,10 @@ SETTINGS: tuple[Setting, ...] = (
         "instances", ("--instances",), "switch", "Showing",
         "list the projects that have conversations here; `--instances prune` removes those whose project is gone",
         verb=True,
+    ),
+    Setting(
+        "import", ("--import",), "switch", "Showing",
+        "bring what was committed inside into your repository now, and stop", verb=True,
     ),
     Setting(
         "profiles", ("--profiles",), "switch", "Profiles",
@@ -301,6 +252,12 @@ SETTINGS: tuple[Setting, ...] = (
         "submounts", ("--submounts",), "choice", "Restrictions",
         "mounts of the host below the project (sshfs, volumes): `show` them inside, `mask` leaves empty directories",
         metavar="WHAT", choices=("show", "mask"), default="show", in_files="project", widest="first",
+    ),
+    Setting(
+        "git_import", ("--git-import",), "choice", "Restrictions",
+        "when commits made inside reach your repository: `auto`: at once; `ask`: at the end, after a look; `manual`: "
+        "by `--import`",
+        metavar="WHEN", choices=("auto", "ask", "manual"), default="auto", in_files="project", widest="first",
     ),
     Setting(
         "allow_userns", ("--allow-userns",), "switch", "Restrictions",

@@ -77,6 +77,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         nixpkgs=parsers.nixpkgs(settings.one("nixpkgs")) if settings.all("nixpkgs") else "",
         packages_optional=settings.on("packages_optional"),
         devshell=settings.one("devshell").origin if settings.on("devshell") else "",
+        git_import=settings.one("git_import").value,  # type: ignore[arg-type]  # the table has checked it
     )
 
 

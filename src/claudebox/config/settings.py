@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from claudebox.config.options import Setting
+    from claudebox.config.model import Setting
 
 
 class Given(Value):

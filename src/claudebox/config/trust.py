@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from claudebox.config.options import Setting
+    from claudebox.config.model import Setting
     from claudebox.config.settings import Given, Settings
 
 _LIMIT = 1 << 20

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from claudebox.config.files import Role, Source
-    from claudebox.config.options import Setting
+    from claudebox.config.model import Setting
     from claudebox.config.syntax import Lines
 
 Row = tuple[str, int, dict[str, str]]  # value, line, fields

@@ -1,4 +1,4 @@
-"""What claudebox knows about git, learnt by reading files: git itself is never run in the project.
+"""Which repository a directory belongs to, learnt by reading files: git itself is never run in the project.
 
 Almost every git command executes something that a repository's configuration names (threats D01-D04), so the
 launcher looks at the few files that matter, and believes a `.git` file only where the repository that it names
@@ -10,164 +10,239 @@ from __future__ import annotations
 import os
 import stat
 
+from claudebox import syscalls
 from claudebox.facts import git_config
+from claudebox.facts.git_model import Executed, GitDirectory, Repository, Store
 from claudebox.files import read_small
-from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-_INCLUDE_DEPTH = 5
+    from claudebox.config.model import Policy
+    from claudebox.facts.model import Identity
+
+_DIGITS = 16
+_MOST_STORES = 32
 
 
-class Repository(Value):
-    """The repository of the working directory."""
-
-    root: str  # of the checkout
-    common_dir: str = ""  # objects, refs and configuration
-    linked: bool = False  # a worktree or submodule: the git directory lies outside of the checkout
-    writable: tuple[tuple[str, tuple[int, int]], ...] = ()  # what a commit in a linked worktree writes
-    frozen: tuple[str, ...] = ()  # files there that say which repository it is
-    pins: tuple[tuple[str, tuple[int, int]], ...] = ()  # what of a linked one was looked at, by identity
-    problem: str = ""  # why it was not believed; then git does not work inside
-    main: str = ""  # what stands for the project in all of its worktrees
-    git_dir: str = ""  # a git directory that is writable as a whole, so that its parts need protection
-    identity: tuple[int, int] | None = None
-    per_worktree: bool = False  # git also reads config.worktree
-    obeyed: tuple[git_config.Obeyed, ...] = ()  # what the configuration makes the host execute, where we can write
-    checkouts: tuple[str, ...] = ()  # directories of submodules
+def name_of(identity: Identity | None, path: str = "") -> str:
+    """Return the name of what claudebox keeps for a git directory, or for a place without one."""
+    text = f"{identity[0]}:{identity[1]}" if identity else path
+    return syscalls.sha256(os.fsencode(text))[:_DIGITS]
 
 
 def find_repository(
     workdir: str, uid: int, home: str = "/", environ: dict[str, str] | None = None
 ) -> Repository | None:
-    """Return the repository of the working directory; its `root` is a parent if the checkout starts above."""
-    found = _find(workdir, uid)
-    if found is None:
-        return None
-    reader = git_config.GitConfigReader(parse_config, found.root, home)
-    for path in (*git_config.of_person(home, environ or {}), *_configuration(found)):
-        reader.read(path)
-    bases = (workdir, found.git_dir) if found.git_dir else (workdir,)
+    """Return the repository of a directory; its `root` is a parent if the checkout starts above."""
+    root = workdir
+    while not _begins(root):
+        if root == "/":
+            return None
+        root = os.path.dirname(root)
+    found = _find(root, uid)
+    if root != workdir:
+        found = found.replace(main=workdir)
+    if not found.directory:
+        return found
+    from claudebox.facts import git_executed, git_submodules  # noqa: PLC0415 - only where there is a repository
+
+    rows = (*found.directory.rows, *found.directory.worktree_rows)
+    digest = 32 if git_config.last(rows, "extensions", "objectformat").lower() == "sha256" else 20
+    submodules = tuple(git_submodules.find_directories(found, describe))
+    checkouts = tuple(dict.fromkeys(git_submodules.find_checkouts(found, submodules, digest)))
+    context = git_config.IncludeContext(home, everything=True)
+    user = git_config.read_config(git_config.user_files(home, environ or {}), context)
+    own = git_config.read_config(_config_files(found), context)
+    executed = git_executed.find_executed(
+        git_config.ConfigRows(user.rows + own.rows, user.files + own.files), root, home, found.common_dir
+    )
+    status = os.stat(root)
     return found.replace(
-        per_worktree=("extensions", "worktreeconfig") in reader.keys,
-        obeyed=reader.found(bases),
-        checkouts=git_config.checkouts(parse_config, workdir),
+        submodules=submodules,
+        checkouts=checkouts,
+        nested=tuple(_nested(root, checkouts, uid)),
+        executed=executed,
+        owner=(status.st_uid, status.st_gid),
     )
 
 
-def _configuration(found: Repository) -> tuple[str, ...]:
-    """Return the files of configuration of a repository, wherever it lies."""
-    common = found.common_dir or os.path.join(found.root, ".git")
-    if not os.path.isdir(common):  # above us, a worktree or submodule itself
-        named = _one_line(common, "gitdir: ")
-        git_dir = os.path.join(found.root, named) if named else common
-        common = os.path.join(git_dir, _one_line(os.path.join(git_dir, "commondir")) or ".")
-    return os.path.join(common, "config"), os.path.join(common, "config.worktree")
+def with_changes(repository: Repository, state: str) -> Repository:
+    """Add what was changed inside in the configuration of each git directory."""
+
+    def changed(directory: GitDirectory) -> GitDirectory:
+        private = f"{state}/git/{directory.name}"
+        return directory.replace(before=_rows(f"{private}/config"), inside=_rows(f"{private}/own/config"))
+
+    if repository.directory is None or not os.path.isdir(f"{state}/git"):
+        return repository
+    return repository.replace(
+        directory=changed(repository.directory),
+        submodules=tuple(changed(directory) for directory in repository.submodules),
+        nested=tuple(with_changes(nested, state) for nested in repository.nested),
+    )
 
 
-def _find(workdir: str, uid: int) -> Repository | None:
-    dot = os.path.join(workdir, ".git")
+def in_mounts(policy: Policy, uid: int, state: str) -> tuple[Repository, ...]:
+    """Return the repositories that are, or lie directly in, what is mounted writable besides the project."""
+    if not policy.mounts:
+        return ()
+    from claudebox.facts.git_submodules import list_directories  # noqa: PLC0415
+
+    found: list[Repository] = []
+    for request in policy.mounts:
+        if not request.writable or request.dest != request.source:
+            continue
+        for root in (
+            request.source,
+            *(f"{request.source}/{name}" for name in list_directories(request.source)),
+        ):
+            if _begins(root):
+                repository = find_repository(root, uid)
+                if repository is not None and repository.directory is not None:
+                    found.append(with_changes(repository, state))
+    return tuple(found)
+
+
+def empty_name(workdir: str) -> str:
+    """Return the name of what is kept for a project that is no repository; nothing where none can be made."""
+    path = f"{workdir.rstrip('/')}/.git"
+    return name_of(None, path) if os.access(workdir, os.W_OK) or os.path.isdir(path) else ""
+
+
+def _begins(root: str) -> bool:
+    """Return whether a checkout begins here; git passes over a directory without `HEAD`."""
+    status = _status(f"{root.rstrip('/')}/.git")
+    return status is not None and (not stat.S_ISDIR(status.st_mode) or os.path.lexists(f"{root.rstrip('/')}/.git/HEAD"))
+
+
+def _find(root: str, uid: int) -> Repository:
+    dot = f"{root.rstrip('/')}/.git"
+    status = os.lstat(dot)
+    if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
+        return Repository(root, root, problem="`.git` is neither a directory nor a file")
+    gitfile = (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+    named = ""
     try:
-        status = os.lstat(dot)
-    except OSError:
-        return _above(workdir)
-    if stat.S_ISDIR(status.st_mode):
-        commondir = os.path.join(dot, "commondir")
-        if os.path.lexists(commondir) and (read_small(commondir) or b"").strip() != b".":
-            return Repository(
-                workdir, main=workdir, problem="`.git/commondir` in a main repository redirects its configuration"
-            )
-        return _writable(Repository(workdir, dot, main=workdir), dot)
-    if not stat.S_ISREG(status.st_mode):
-        return Repository(workdir, main=workdir, problem="`.git` is neither a directory nor a file")
-    pin = (dot, (status.st_dev, status.st_ino))
-    try:
-        repository = _linked(workdir, dot, uid)
-        return repository.replace(pins=(pin, *_pins(repository)))
+        if gitfile is None:
+            main, common, git_dir = root, dot, dot
+            redirected = os.path.lexists(f"{dot}/commondir") and (read_small(f"{dot}/commondir") or b"").strip() != b"."
+            if redirected:
+                raise ValueError("`.git/commondir` in a main repository redirects its configuration")
+        else:
+            named = _one_line(dot, "gitdir: ") or ""
+            main, common, git_dir = _linked(root, dot, named, uid)
+        directory = describe(common, worktree=root, git_dir=git_dir)
     except (OSError, ValueError) as error:
-        return Repository(workdir, linked=True, main=workdir, problem=str(error), pins=(pin,))
+        problem = error.strerror if isinstance(error, OSError) else str(error)
     except RecursionError:  # of realpath, which counts no links
         problem = "`.git` leads through too many links"
-        return Repository(workdir, linked=True, main=workdir, problem=problem, pins=(pin,))
+    else:
+        return Repository(root, main, directory, git_dir, gitfile)
+    # What `.git` names could be made from inside.
+    place = os.path.normpath(os.path.join(root, named)) if named and "\0" not in named else ""
+    inside = place.startswith(root.rstrip("/") + "/")
+    executed = (Executed(place, "directory", "`.git` names it"),) if inside else ()
+    return Repository(root, root, gitfile=gitfile, problem=problem or "", executed=executed)
 
 
-def _pins(repository: Repository) -> Iterable[tuple[str, tuple[int, int]]]:
-    """Yield what the paths are that are mounted as they stand, or raise ValueError for a link (C04, C10)."""
-    for path in (repository.common_dir, *repository.frozen):
-        status = os.lstat(path)
-        if stat.S_ISLNK(status.st_mode):
-            raise ValueError(f"`{path}` became a link while it was being read")
-        yield path, (status.st_dev, status.st_ino)
-
-
-def _writable(repository: Repository, git_dir: str) -> Repository:
-    """Note that the agent can write to the whole of a git directory."""
-    status = os.lstat(git_dir)
-    return repository.replace(git_dir=git_dir, identity=(status.st_dev, status.st_ino))
-
-
-def _above(workdir: str) -> Repository | None:
-    started = workdir
-    parent = os.path.dirname(workdir)
-    while parent != workdir:
-        if os.path.lexists(os.path.join(parent, ".git")):
-            return Repository(parent, main=started)
-        workdir, parent = parent, os.path.dirname(parent)
-    return None
-
-
-def _linked(workdir: str, dot: str, uid: int) -> Repository:
+def _linked(root: str, dot: str, named: str, uid: int) -> tuple[str, str, str]:
     """Follow a `.git` file to a repository that knows this checkout, or raise ValueError."""
-    named = _one_line(dot, "gitdir: ")
-    if named is None:
+    if not named:
         raise ValueError("`.git` is a file that does not name a git directory")
-    git_dir = os.path.realpath(os.path.join(workdir, named))
-    if git_dir == workdir or git_dir.startswith(workdir.rstrip("/") + "/"):
-        raise ValueError("`.git` names a directory inside the project")
+    git_dir = os.path.realpath(os.path.join(root, named))
+    if git_dir == root:
+        raise ValueError("`.git` names the project itself")
     if os.stat(git_dir).st_uid != uid:
         raise ValueError("the repository that `.git` names belongs to another user")
-    back = _one_line(os.path.join(git_dir, "gitdir"))
+    back = _one_line(f"{git_dir}/gitdir")
     if back is None:
-        return _submodule(workdir, git_dir)
+        if os.path.lexists(f"{git_dir}/commondir"):
+            raise ValueError("the repository that `.git` names redirects its configuration")
+        if not git_dir.startswith(root.rstrip("/") + "/") and not _names_checkout(git_dir, root):
+            raise ValueError(
+                "the repository that `.git` names does not know this checkout "
+                '(`git config core.worktree "$PWD"` tells it, if it is yours)'
+            )
+        return root, git_dir, git_dir
     if os.path.realpath(os.path.join(git_dir, back)) != dot:
         raise ValueError("the repository that `.git` names does not know this checkout")
-    common = _one_line(os.path.join(git_dir, "commondir"))
+    common = _one_line(f"{git_dir}/commondir")
     parent, name = os.path.split(os.path.dirname(git_dir))
     if common is None or name != "worktrees" or os.path.realpath(os.path.join(git_dir, common)) != parent:
         raise ValueError("the git directory is not a worktree of the repository that it names")
     if os.stat(parent).st_uid != uid:
         raise ValueError("the repository that `.git` names belongs to another user")
     main = os.path.dirname(parent) if os.path.basename(parent) == ".git" else parent
-    config = read_small(os.path.join(parent, "config"), limit=1 << 20)
-    if config is None or b"worktreeconfig" in config.lower():
-        return Repository(
-            workdir, parent, linked=True, main=main
-        )  # a missing config.worktree could be planted: read-only
-    written = (git_dir, *(os.path.join(parent, part) for part in ("objects", "refs", "logs")))
-    frozen = (os.path.join(git_dir, "commondir"), os.path.join(git_dir, "gitdir"))
-    return Repository(workdir, parent, True, tuple(_directories(written)), frozen, main=main)  # noqa: FBT003
+    return main, parent, git_dir
 
 
-def _directories(paths: tuple[str, ...]) -> Iterable[tuple[str, tuple[int, int]]]:
-    """Yield those that are directories and not links: an agent may have planted one in an earlier session (C04)."""
-    for path in paths:
-        try:
-            status = os.lstat(path)
-        except OSError:
+def _names_checkout(git_dir: str, root: str) -> bool:
+    """Return whether a git directory points at a checkout by `core.worktree` in its own configuration."""
+    value = git_config.last(_rows(f"{git_dir}/config"), "core", "worktree")
+    return bool(value) and os.path.realpath(os.path.join(git_dir, value)) == root
+
+
+def _rows(path: str) -> tuple[git_config.Row, ...]:
+    return tuple(git_config.parse_config(read_small(path, limit=1 << 20) or b""))
+
+
+def describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "") -> GitDirectory:
+    """Return what a git directory is, or raise ValueError if it is none."""
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        raise ValueError(f"`{path}` is not a directory")
+    identity = (status.st_dev, status.st_ino)
+    config = git_config.read_config((f"{path}/config",), git_config.IncludeContext("/nonexistent"))
+    stores = tuple(_stores(f"{path}/objects"))
+    if not stores:
+        raise ValueError(f"`{path}` has no objects")
+    per_worktree = _rows(f"{git_dir or path}/config.worktree")
+    return GitDirectory(path, identity, name_of(identity), worktree, place, config.rows, per_worktree, stores)
+
+
+def _stores(objects: str) -> Iterator[Store]:
+    """Yield a directory of objects, and those that it borrows from, however far that goes."""
+    pending: list[tuple[str, bool]] = [(objects, False)]
+    seen: set[Identity] = set()
+    while pending and len(seen) < _MOST_STORES:
+        path, borrowed = pending.pop(0)
+        status = _status(path)
+        if status is None or not stat.S_ISDIR(status.st_mode) or (status.st_dev, status.st_ino) in seen:
             continue
-        if stat.S_ISDIR(status.st_mode):
-            yield path, (status.st_dev, status.st_ino)
+        identity = (status.st_dev, status.st_ino)
+        seen.add(identity)
+        lfs = None if borrowed else _status(f"{os.path.dirname(path)}/lfs")
+        large = (lfs.st_dev, lfs.st_ino) if lfs is not None and stat.S_ISDIR(lfs.st_mode) else None
+        yield Store(path, identity, borrowed, os.path.lexists(f"{path}/info/alternates"), large)
+        pending += [(os.path.realpath(os.path.join(path, line)), True) for line in _lines(f"{path}/info/alternates")]
 
 
-def _submodule(workdir: str, git_dir: str) -> Repository:
-    """Believe a submodule's git directory that points back by `core.worktree` in its own configuration."""
-    config = read_small(os.path.join(git_dir, "config"), limit=1 << 20)
-    for section, key, value in parse_config(config or b""):
-        if (section, key) == ("core", "worktree") and os.path.realpath(os.path.join(git_dir, value)) == workdir:
-            return _writable(Repository(workdir, git_dir, linked=True, main=workdir), git_dir)
-    raise ValueError("the repository that `.git` names does not know this checkout")
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def _lines(path: str) -> list[str]:
+    content = os.fsdecode(read_small(path) or b"")
+    return [line for line in content.split("\n") if line and line[0] not in '#"' and "\0" not in line][:_MOST_STORES]
+
+
+def _nested(root: str, checkouts: Iterable[str], uid: int) -> Iterator[Repository]:
+    for checkout in checkouts:
+        path = f"{root}/{checkout}"
+        if os.path.realpath(path) == path and os.path.isdir(f"{path}/.git") and not os.path.islink(f"{path}/.git"):
+            found = _find(path, uid)
+            if found.directory:
+                yield found
+
+
+def _config_files(found: Repository) -> tuple[str, ...]:
+    return tuple(f"{found.common_dir}/config" if name == "config" else f"{found.git_dir}/{name}"
+                 for name in ("config", "config.worktree"))  # fmt: skip
 
 
 def _one_line(path: str, prefix: str = "") -> str | None:
@@ -178,71 +253,3 @@ def _one_line(path: str, prefix: str = "") -> str | None:
     if not text.startswith(prefix) or "\n" in text or "\0" in text or len(text) == len(prefix):
         return None
     return text[len(prefix) :]
-
-
-def read_identity(home: str, environ: dict[str, str]) -> tuple[str, str]:
-    """Return name and address of the person from their global configuration, as git would read it."""
-    base = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-    found = {"name": "", "email": ""}
-    for path in (os.path.join(base, "git/config"), os.path.join(home, ".gitconfig")):
-        _read_identity_file(path, home, found, _INCLUDE_DEPTH)
-    return found["name"], found["email"]
-
-
-def _read_identity_file(path: str, home: str, found: dict[str, str], depth: int) -> None:
-    content = read_small(path, limit=1 << 20, follow=True)
-    for section, key, value in parse_config(content or b""):
-        if section == "user" and key in found:
-            found[key] = value
-        elif section == "include" and key == "path" and depth:
-            target = os.path.join(home, value[2:]) if value.startswith("~/") else value
-            _read_identity_file(os.path.join(os.path.dirname(path), target), home, found, depth - 1)
-
-
-def parse_config(content: bytes) -> list[tuple[str, str, str]]:
-    """Return (section, key, value) of a git configuration file; what does not parse is passed over."""
-    rows: list[tuple[str, str, str]] = []
-    section = ""
-    lines = iter(os.fsdecode(content).removeprefix("\ufeff").split("\n"))
-    for raw in lines:
-        line = raw.strip()
-        if line.startswith("["):
-            header, closing, line = line[1:].partition("]")
-            section = header.strip() if '"' in header else header.strip().lower()
-            line = line.strip() if closing else ""
-        if not line or line[0] in "#;":
-            continue
-        key, _, value = line.partition("=")
-        pieces = [value]
-        while _continues(pieces[-1]):
-            pieces[-1] = pieces[-1][:-1]
-            pieces.append(next(lines, ""))
-        rows.append((section, key.strip().lower(), _unquote("".join(pieces).strip())))
-    return rows
-
-
-def _continues(value: str) -> bool:
-    return (len(value) - len(value.rstrip("\\"))) % 2 == 1
-
-
-def _unquote(value: str) -> str:
-    """Undo git's quoting; a comment ends an unquoted part."""
-    out: list[str] = []
-    kept = 0  # blanks at the end count only in quotes
-    quoted = False
-    chars = iter(value)
-    for char in chars:
-        if char == "\\":
-            follower = next(chars, "")
-            out.append({"n": "\n", "t": "\t", "b": "\b"}.get(follower, follower))
-        elif char == '"':
-            quoted = not quoted
-            continue
-        elif char in "#;" and not quoted:
-            break
-        else:
-            out.append(char)
-            if char.isspace() and not quoted:
-                continue
-        kept = len(out)
-    return "".join(out[:kept])

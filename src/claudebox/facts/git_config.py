@@ -1,118 +1,211 @@
-"""What in a checkout the configuration of git makes the host execute: hooks, further configuration, programs.
-
-Read from files; git itself is never run in the project. Conditions of includes are taken as met: protecting a path
-that git would not have read costs little.
-"""
+"""Reading git's configuration as git does: syntax, includes, conditions. Git itself is never run in the project."""
 
 from __future__ import annotations
 
 import os
-import stat
+import pwd
 
 from claudebox.files import read_small
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
-    from claudebox.facts.model import StubKind
+Row = tuple[str, str, str, str]  # section, subsection, key, value
 
-    Parse = Callable[[bytes], list[tuple[str, str, str]]]
-
-_CONFIG_LIMIT = 1 << 20
-_MOST_FILES = 32  # of configuration that are read
-_MOST_PATHS = 64
-_MOST_CHECKOUTS = 128
-# Values that are never run and often name a file of the project.
-_INNOCENT = frozenset(("url", "pushurl", "fetch", "push", "merge", "remote", "name", "email", "template", "worktree",
-                       "ignorerevsfile", "excludesfile", "blobs", "active", "branch"))  # fmt: skip
+_FILE_LIMIT = 1 << 20
+_MOST_FILES = 32
+_DEPTH = 10
+_ESCAPES = {"n": "\n", "t": "\t", "b": "\b"}
 
 
-class Obeyed(Value):
-    """A path that the host's git obeys because its configuration says so."""
+class IncludeContext(Value):
+    """What conditions of includes are judged by."""
 
-    path: str
-    stub: StubKind
-    reason: str
-
-
-class GitConfigReader:
-    """Reads the configuration that applies to a checkout."""
-
-    def __init__(self, parse: Parse, root: str, home: str) -> None:
-        self._parse = parse
-        self._root = root  # where git runs hooks and programs
-        self._home = home
-        self._seen: set[str] = set()
-        self._found: dict[str, Obeyed] = {}
-        self.keys: set[tuple[str, str]] = set()
-
-    def read(self, path: str) -> None:
-        """Take up one file of configuration and those that it includes."""
-        if path in self._seen or len(self._seen) >= _MOST_FILES:
-            return
-        self._seen.add(path)
-        for section, key, value in self._parse(read_small(path, limit=_CONFIG_LIMIT, follow=True) or b""):
-            kind = section.partition(" ")[0].partition('"')[0].lower()
-            self.keys.add((kind, key))
-            if not value:
-                continue
-            if (kind, key) == ("core", "hookspath"):
-                self._add(self._expand(value, self._root), "directory", "git runs the hooks in it")
-            elif kind in ("include", "includeif") and key == "path":
-                target = self._expand(value, os.path.dirname(path))
-                self._add(target, "file", "git reads configuration from it")
-                self.read(target)
-            elif key not in _INNOCENT:
-                self._add_programs(value)
-
-    def found(self, bases: tuple[str, ...]) -> tuple[Obeyed, ...]:
-        """Return what lies in one of these directories, or is one; elsewhere the agent cannot write."""
-        rows = []
-        for row in self._found.values():
-            for path in (row.path, os.path.realpath(row.path)):
-                if any(path == base or path.startswith(base.rstrip("/") + "/") for base in bases):
-                    rows.append(row.replace(path=path))
-                    break
-        return tuple(rows[:_MOST_PATHS])
-
-    def _expand(self, value: str, base: str) -> str:
-        if value == "~" or value.startswith("~/"):
-            value = self._home + value[1:]
-        return os.path.normpath(os.path.join(base, value))
-
-    def _add(self, path: str, stub: StubKind, reason: str) -> None:
-        if "\0" not in path:
-            self._found.setdefault(path, Obeyed(path, stub, reason))
-
-    def _add_programs(self, value: str) -> None:
-        """Take up files of the project that a command names: `./tools/clean.sh %f`, `!sh release.sh`."""
-        if "/" not in value and "." not in value and not value.startswith("!"):
-            return
-        for word in value.lstrip("!").replace('"', " ").replace("'", " ").split()[:16]:
-            path = self._expand(word, self._root)
-            if path.startswith(self._root.rstrip("/") + "/") and _is_file(path):
-                self._add(path, "none", "the configuration of git runs it")
+    home: str
+    git_dirs: tuple[str, ...] = ()  # as it is spelled, and with links resolved
+    branch: str = ""
+    urls: tuple[str, ...] = ()  # of remotes
+    everything: bool = False  # take every condition as met
 
 
-def _is_file(path: str) -> bool:
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except (OSError, ValueError):
-        return False
+class ConfigRows(Value):
+    """The rows of some files and of what they include, and which files those were."""
+
+    rows: tuple[Row, ...] = ()
+    files: tuple[str, ...] = ()
 
 
-def of_person(home: str, environ: dict[str, str]) -> tuple[str, ...]:
-    """Return the files of configuration that apply to all repositories of a person."""
+def read_config(paths: tuple[str, ...], context: IncludeContext) -> ConfigRows:
+    """Read files and what they include, in the order in which git takes them."""
+    rows: list[Row] = []
+    files: list[str] = []
+    for path in paths:
+        _read_file(path, context, _DEPTH, rows, files)
+    return ConfigRows(tuple(rows), tuple(files))
+
+
+def _read_file(path: str, context: IncludeContext, depth: int, rows: list[Row], files: list[str]) -> None:
+    if len(files) >= _MOST_FILES:
+        return
+    files.append(path)
+    for row in parse_config(read_small(path, limit=_FILE_LIMIT, follow=True) or b""):
+        section, condition, key, value = row
+        rows.append(row)
+        if (
+            key == "path"
+            and depth
+            and value
+            and (
+                (section, condition) == ("include", "")
+                or (section == "includeif" and _is_met(condition, path, context))
+            )
+        ):
+            target = expand(value, os.path.dirname(path), context.home)
+            _read_file(target, context, depth - 1, rows, files)
+
+
+def _is_met(condition: str, path: str, context: IncludeContext) -> bool:
+    if context.everything:
+        return True
+    kind, _, pattern = condition.partition(":")
+    if kind in ("gitdir", "gitdir/i"):
+        if pattern.startswith("./"):
+            pattern = os.path.dirname(os.path.realpath(path)) + pattern[1:]
+        elif pattern.startswith("~"):
+            pattern = expand(pattern, "/", context.home) + ("/" if pattern.endswith("/") else "")
+        elif not pattern.startswith("/"):
+            pattern = f"**/{pattern}"
+        fold = kind == "gitdir/i"
+        return any(matches(_whole(pattern), name, fold=fold) for name in context.git_dirs)
+    if kind == "onbranch":
+        return bool(context.branch) and matches(_whole(pattern), context.branch)
+    if kind == "hasconfig" and pattern.startswith("remote.*.url:"):
+        return any(matches(pattern.removeprefix("remote.*.url:"), url) for url in context.urls)
+    return False
+
+
+def _whole(pattern: str) -> str:
+    return f"{pattern}**" if pattern.endswith("/") else pattern
+
+
+def matches(pattern: str, text: str, *, fold: bool = False) -> bool:
+    """Return whether a pattern of git's matches: `*` stays in one part of a path, `**` does not."""
+    import re  # noqa: PLC0415 - only for those who have conditional includes
+
+    out: list[str] = []
+    position = 0
+    while position < len(pattern):
+        rest = pattern[position:]
+        if rest.startswith("**/") and (position == 0 or pattern[position - 1] == "/"):
+            out.append("(?:.*/)?")
+            position += 3
+        elif rest.startswith("**"):
+            out.append(".*")
+            position += 2
+        else:
+            out.append({"*": "[^/]*", "?": "[^/]"}.get(rest[0]) or re.escape(rest[0]))
+            position += 1
+    return re.fullmatch("".join(out), text, (re.IGNORECASE if fold else 0) | re.DOTALL) is not None
+
+
+def expand(value: str, base: str, home: str) -> str:
+    """Return the path that a value names: `~` and `~USER` are homes, anything else counts from `base`."""
+    if value.startswith("~"):
+        user, slash, rest = value[1:].partition("/")
+        try:
+            value = (pwd.getpwnam(user).pw_dir if user else home) + slash + rest
+        except (KeyError, ValueError):
+            pass
+    return os.path.normpath(os.path.join(base, value))
+
+
+def user_files(home: str, environ: dict[str, str]) -> tuple[str, ...]:
+    """Return the files that apply to all repositories of a user."""
     base = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-    return "/etc/gitconfig", os.path.join(base, "git/config"), os.path.join(home, ".gitconfig")
+    system = environ.get("GIT_CONFIG_SYSTEM") or "/etc/gitconfig"
+    own = environ.get("GIT_CONFIG_GLOBAL")
+    ours = (own,) if own else (os.path.join(base, "git/config"), os.path.join(home, ".gitconfig"))
+    return ours if environ.get("GIT_CONFIG_NOSYSTEM", "") not in ("", "0", "false") else (system, *ours)
 
 
-def checkouts(parse: Parse, root: str) -> tuple[str, ...]:
-    """Return the directories of submodules beneath a checkout: git looks into them from above."""
-    rows = parse(read_small(os.path.join(root, ".gitmodules"), limit=_CONFIG_LIMIT) or b"")
-    named = (value for section, key, value in rows if key == "path" and section.lower().startswith("submodule"))
-    inside = root.rstrip("/") + "/"
-    places = (os.path.normpath(os.path.join(root, value)) for value in named if value and "\0" not in value)
-    return tuple(dict.fromkeys(place for place in places if place.startswith(inside)))[:_MOST_CHECKOUTS]
+def parse_config(content: bytes) -> list[Row]:
+    """Return the rows of a file; what does not parse is passed over. A key without a value is true."""
+    rows: list[Row] = []
+    section = subsection = ""
+    lines = iter(os.fsdecode(content).removeprefix("\ufeff").split("\n"))
+    for raw in lines:
+        line = raw.strip()
+        if line.startswith("["):
+            section, subsection, line = _header(line)
+        if not line or line[0] in "#;":
+            continue
+        key, equals, value = line.partition("=")
+        pieces = [value]
+        while _continues(pieces[-1]):
+            pieces[-1] = pieces[-1][:-1]
+            pieces.append(next(lines, "").rstrip("\r"))
+        key = key.strip().lower()
+        if section and key.replace("-", "").isalnum() and key.isascii():
+            rows.append((section, subsection, key, _unquote("".join(pieces).strip()) if equals else "true"))
+    return rows
+
+
+def _header(line: str) -> tuple[str, str, str]:
+    """Return section, subsection and the rest of a line that begins with a bracket."""
+    end, quote = line.find("]"), line.find('"')
+    if quote < 0 or 0 <= end < quote:
+        section, _, subsection = line[1 : end if end >= 0 else None].strip().lower().partition(".")
+        return section, subsection, line[end + 1 :].strip() if end >= 0 else ""
+    name: list[str] = []
+    position = quote + 1
+    while position < len(line) and line[position] != '"':
+        position += line[position] == "\\"
+        name.append(line[position : position + 1])
+        position += 1
+    rest = line[position + 1 :].lstrip()
+    return line[1:quote].strip().lower(), "".join(name), rest[1:].strip() if rest.startswith("]") else ""
+
+
+def _continues(value: str) -> bool:
+    return (len(value) - len(value.rstrip("\\"))) % 2 == 1
+
+
+def _unquote(value: str) -> str:
+    """Undo git's quoting; a comment ends an unquoted part."""
+    out: list[str] = []
+    kept = 0  # blanks at the end count only in quotes
+    quoted = False
+    chars = iter(value)
+    for char in chars:
+        if char == "\\":
+            follower = next(chars, "")
+            out.append(_ESCAPES.get(follower, follower))
+        elif char == '"':
+            quoted = not quoted
+            continue
+        elif char in "#;" and not quoted:
+            break
+        else:
+            out.append(char)
+            if char.isspace() and not quoted:
+                continue
+        kept = len(out)
+    return "".join(out[:kept])
+
+
+def last(rows: tuple[Row, ...], section: str, key: str, subsection: str = "") -> str:
+    """Return the value of a key that counts: the last one."""
+    named = (section, subsection, key)
+    return next((row[3] for row in reversed(rows) if row[:3] == named), "")
+
+
+def is_true(value: str) -> bool:
+    """Return whether git takes a value for true."""
+    return value.lower() in ("true", "yes", "on") or (value.isdigit() and int(value[:18]) != 0)
+
+
+def urls(rows: tuple[Row, ...]) -> Iterator[str]:
+    """Yield the addresses of remotes."""
+    return (value for section, name, key, value in rows if section == "remote" and name and key == "url")

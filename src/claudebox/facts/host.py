@@ -11,7 +11,19 @@ import pwd
 from claudebox import state as instances
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.facts import bubblewrap, distro, git, mount_table, paths, programs, project, protected, sockets
+from claudebox.facts import (
+    bubblewrap,
+    distro,
+    git,
+    git_identity,
+    mount_table,
+    on_demand,
+    paths,
+    programs,
+    project,
+    protected,
+    sockets,
+)
 from claudebox.facts import login as logins
 from claudebox.facts.model import Guarded, Held, HeldSecret, Hidden, Leak, PathFact, Submount
 from claudebox.facts.paths import Examiner
@@ -24,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.config.model import Policy
+    from claudebox.facts.git_model import Repository
     from claudebox.facts.nix_model import Nix
     from claudebox.facts.toolchains import Found
     from claudebox.facts.uplink import Candidate
@@ -73,8 +86,12 @@ class Host(Value):
     bash: bool = True
     signal_reset: tuple[str, ...] = ()
     ignored_signals: frozenset[int] = frozenset()
-    identity: tuple[str, str] = ("", "")
-    repository: git.Repository | None = None
+    git_user: git_identity.UserSettings = git_identity.UserSettings()
+    repository: Repository | None = None
+    above: PathFact | None = None  # where the repository starts, if that is not the project
+    more_repositories: tuple[Repository, ...] = ()  # in what is mounted writable besides
+    empty_git: str = ""  # the name of what is kept for a project that is no repository, where one can be made
+    worktrees: PathFact | None = None  # where the client makes worktrees, if that can be writable
     sockets: tuple[str, ...] = ()  # in the project and in what is mounted besides
     sockets_note: str = ""  # what was not searched for them
     submounts: tuple[Submount, ...] = ()  # of the host, below the project
@@ -115,13 +132,14 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
     client, client_problem = _client(home, path, workdir.real)
     repository = git.find_repository(workdir.real, uid, home, environ)
     instance = instances.locate(home, repository.main if repository else workdir.real)
-    own_files, held = _own_files(f"{home}/.claudebox", workdir.real)
+    above = examiner.fact(repository.root) if repository and repository.root != workdir.real else None
+    own_files, held = on_demand.find_own_files(f"{home}/.claudebox", workdir.real)
     seen: dict[str, int] = {}
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
-    nix = _nix(policy, environ, home, path, workdir.real, asking=asking)
+    nix = on_demand.read_nix(policy, environ, home, path, workdir.real, asking=asking)
     store = nix.location.store if nix else ""
     homes = [home] if account_home in ("", home) else [home, account_home]
-    secrets, git_token = _kept_outside(policy, environ, home, workdir.real)
+    secrets, git_token = on_demand.find_secrets(policy, environ, home, workdir.real)
     found = logins.find_login(home, instance)
     login, libraries = logins.for_broker(policy, environ, found, certificates=bool(secrets))
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
@@ -131,9 +149,11 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
     mounts = mount_table.read_mounts()
     leaks: tuple[Leak, ...] = ()
     leaks_note, bound = "", sockets.SocketSearch()
+    beside = (above,) if above else ()
     if paths.searchable((workdir,), home_fact, not_beneath, excepted):  # it is refused otherwise
-        searched = paths.searchable(sources.values(), home_fact, not_beneath, excepted)
-        leaks, leaks_note = project.leaks(policy, workdir.real, repository, instance)
+        searched = paths.searchable((*beside, *sources.values()), home_fact, not_beneath, excepted)
+        shown = paths.searchable((workdir, *beside), home_fact, not_beneath, excepted)
+        leaks, leaks_note = project.leaks(policy, tuple(shown), instance)
         bound = sockets.find_sockets(workdir.real, searched, mounts, strict=policy.network != "full")
     return Host(
         uid=uid,
@@ -164,20 +184,28 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
         store_links=distro.store_links(path) if store and not usr else (),
         ca_bundle=distro.ca_bundle(examiner, environ),
         resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
-        uplinks=_uplinks(policy, path),
+        uplinks=on_demand.find_uplinks(policy, path),
         bash=os.path.exists("/bin/bash") or not usr,
         signal_reset=distro.signal_reset(path),
         ignored_signals=frozenset(
             number for number in range(1, 16) if syscalls.signal.getsignal(number) is syscalls.signal.SIG_IGN
         ),
-        identity=git.read_identity(home, environ),
-        repository=repository,
+        git_user=git_identity.read_user_settings(home, environ, repository),
+        repository=git.with_changes(repository, instance.directory) if repository else None,
+        above=above,
+        more_repositories=git.in_mounts(policy, uid, instance.directory),
+        empty_git="" if repository else git.empty_name(workdir.real),
+        worktrees=protected.worktrees(workdir.real, repository, instance),
         sockets=bound.paths,
         sockets_note=bound.note,
         submounts=mount_table.find_submounts(mounts, workdir.real),
         barrier=paths.find_barrier(workdir.real) if uid == 0 else paths.Barrier(),
         guarded=(*protected.look(workdir.real, repository, instance), *own_files),
-        held=(*held, *paths.above(_masks(policy, leaks, bound.paths), workdir.real)),
+        held=(
+            *held,
+            *paths.above(_masks(policy, leaks, bound.paths), workdir.real),
+            *protected.held(workdir.real, repository),
+        ),
         leaks=leaks,
         leaks_note=leaks_note,
         client=client,
@@ -192,7 +220,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
             read_small("/etc/claude-code/CLAUDE.md", follow=True) or b"",
             read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
         ),
-        toolchains=_toolchains(policy, home, path, examiner),
+        toolchains=on_demand.read_toolchains(policy, home, path, examiner),
         nix=nix,
         git_token=git_token,
         held_secrets=secrets,
@@ -205,46 +233,6 @@ def _masks(policy: Policy, leaks: tuple[Leak, ...], bound: tuple[str, ...]) -> I
     yield from bound
     if policy.project_secrets == "mask":
         yield from (leak.path for leak in leaks)
-
-
-def _own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:
-    """Look for settings of the person in the project; only links can lead there, and profiles may be such."""
-    names = ("config.toml", "CLAUDE.md", "profiles")
-    if not any(os.path.islink(f"{state}/{name}") for name in names) and not os.path.isdir(f"{state}/profiles"):
-        return (), ()
-    from claudebox.facts import dotfiles  # noqa: PLC0415 - for the few who have one of these
-
-    return dotfiles.find_own_settings(state, workdir)
-
-
-def _toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Examiner) -> Found | None:
-    if not policy.toolchains:
-        return None
-    from claudebox.facts import toolchains  # noqa: PLC0415 - only for those who ask for one
-
-    return toolchains.find_toolchains((request.name for request in policy.toolchains), home, path, examiner)
-
-
-def _nix(
-    policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str, *, asking: bool
-) -> Nix | None:
-    if not distro.has_nix(environ):
-        return None
-    from claudebox.facts import nix as facts  # noqa: PLC0415 - most machines have none
-
-    return facts.read_nix(policy, environ, home=home, path=path, workdir=workdir, asking=asking)
-
-
-def _kept_outside(
-    policy: Policy, environ: dict[str, str], home: str, workdir: str
-) -> tuple[tuple[HeldSecret, ...], bool]:
-    """Return the secrets for the broker, and whether there is a token for git inside."""
-    if not policy.secrets and policy.credential is None:
-        return (), False
-    from claudebox.facts import secret_sources  # noqa: PLC0415 - only for those who have some
-
-    held, login = secret_sources.find_secrets(policy, environ, home=home, workdir=workdir), policy.credential
-    return held, login is not None and secret_sources.available(login.token, login.origin, environ, home=home)
 
 
 def current_home(environ: dict[str, str]) -> str:
@@ -285,14 +273,6 @@ def _client(home: str, path: tuple[str, ...], workdir: str) -> tuple[programs.Cl
         return programs.find_client(home, path, workdir), None
     except ClaudeboxError as problem:
         return None, problem
-
-
-def _uplinks(policy: Policy, path: tuple[str, ...]) -> tuple[Candidate, ...]:
-    if policy.network != "inet":
-        return ()
-    from claudebox.facts import uplink  # noqa: PLC0415 - other tiers need nothing of it
-
-    return uplink.find_uplinks(path, policy.uplink)
 
 
 def _terminal() -> TerminalFact:

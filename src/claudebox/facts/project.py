@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from claudebox.config.model import Policy
-    from claudebox.facts.git import Repository
     from claudebox.facts.model import Identity, Leak
     from claudebox.state import Instance
 
@@ -31,18 +30,14 @@ _MOST_MASKED = 1000  # bwrap takes no more options
 _NOT_LOOKED_INTO = frozenset((".git", "node_modules", ".venv", "venv", "target", "__pycache__", ".tox", ".mypy_cache"))
 
 
-def leaks(
-    policy: Policy, workdir: str, repository: Repository | None, instance: Instance
-) -> tuple[tuple[Leak, ...], str]:
-    """Look into files that are named like secrets, and into the addresses that git knows."""
+def leaks(policy: Policy, directories: tuple[str, ...], instance: Instance) -> tuple[tuple[Leak, ...], str]:
+    """Look into files that are named like secrets."""
     if policy.project_secrets == "allow":
         return (), ""
     mask = policy.project_secrets == "mask"
-    suspects, note = (_everywhere(workdir, instance), "") if mask else _near_the_top(workdir)
-    config = os.path.join(repository.common_dir, "config") if repository and repository.common_dir else ""
-    content = read_small(config, limit=1 << 20) or b"" if config else b""
-    if (b"://" in content and b"@" in content) or b"extraheader" in content.lower():
-        suspects.append(config)
+    found_in = [(_everywhere(path, instance), "") if mask else _near_the_top(path) for path in directories]
+    suspects = sorted({path for paths, _ in found_in for path in paths})
+    note = next((note for _, note in found_in if note), "")
     if not suspects:
         return (), note
     from claudebox.facts.secret_scan import examine  # noqa: PLC0415 - only where something is named like a secret

@@ -6,14 +6,14 @@ import os
 import stat
 
 from claudebox import state
-from claudebox.facts.model import Guarded
+from claudebox.facts.model import Guarded, Held, PathFact
 from claudebox.tables import project_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.facts.git import Repository
+    from claudebox.facts.git_model import Repository
     from claudebox.facts.model import StubKind
     from claudebox.state import Instance
 
@@ -35,34 +35,58 @@ def _rows(workdir: str, repository: Repository | None) -> Iterator[Guarded]:
         yield _look(name, workdir, name, stub, reason)
     if repository is None:
         return
-    if repository.git_dir:
-        yield from _git_directory(repository.git_dir, per_worktree=repository.per_worktree)
-    elif not repository.linked:
-        # It leads elsewhere, or the checkout starts above and would be hidden by a repository made here.
-        stand_in: StubKind = "none" if repository.problem else "directory"
+    if repository.root != workdir or (repository.problem and repository.gitfile is None):
+        # A repository made here would hide the one that starts above; or it is a link, and leads elsewhere.
+        stand_in: StubKind = "none" if repository.problem and repository.root == workdir else "directory"
         yield _look(project_paths.GIT, workdir, ".git", stand_in, "git takes its configuration from here")
+    inside = workdir.rstrip("/") + "/"
+    for path in submodule_checkouts(repository):
+        if path.startswith(inside) and path not in {nested.root for nested in repository.nested}:
+            relative = f"{os.path.relpath(path, workdir)}/.git"
+            yield _look(project_paths.GIT, workdir, relative, "directory", "git looks into submodules")
+    for executed in repository.executed:
+        if executed.path == workdir:
+            yield Guarded(project_paths.GIT, workdir, executed.reason, "none", "whole")
+        elif executed.path.startswith(inside):
+            relative = os.path.relpath(executed.path, workdir)
+            yield _look(project_paths.GIT, workdir, relative, executed.stub, executed.reason)
+
+
+def submodule_checkouts(repository: Repository) -> Iterator[str]:
+    """Yield the directories of submodules that exist."""
     for checkout in repository.checkouts:
-        relative = f"{os.path.relpath(checkout, workdir)}/.git"
-        row = _look(project_paths.GIT, workdir, relative, "none", "git looks into submodules")
-        if row.kind == "present" and stat.S_ISDIR(os.lstat(row.path).st_mode) and row.identity is not None:
-            pins = (*row.parents, (row.path, row.identity))
-            for part in _git_directory(row.path, per_worktree=True):
-                yield part.replace(parents=(*pins, *part.parents))
-        else:
-            yield row
-    for obeyed in repository.obeyed:
-        inside = obeyed.path.startswith(workdir.rstrip("/") + "/")
-        base = workdir if inside or obeyed.path == workdir else repository.git_dir
-        if obeyed.path == base:
-            yield Guarded(project_paths.GIT, base, obeyed.reason, "none", "whole")
-        else:
-            yield _look(project_paths.GIT, base, os.path.relpath(obeyed.path, base), obeyed.stub, obeyed.reason)
+        path = f"{repository.root.rstrip('/')}/{checkout}"
+        if os.path.isdir(path):
+            yield path
 
 
-def _git_directory(git_dir: str, *, per_worktree: bool) -> Iterator[Guarded]:
-    for name, stub, reason in project_paths.PROTECTED_IN_GIT:
-        inert = name == "config.worktree" and not per_worktree
-        yield _look(project_paths.GIT, git_dir, name, "none" if inert else stub, reason)
+def held(workdir: str, repository: Repository | None) -> Iterator[Held]:
+    """Yield the directories in the project that a git directory of the sandbox's own is mounted in."""
+    if repository is None or repository.directory is None:
+        return
+    places = [repository.directory.path, *(nested.common_dir for nested in repository.nested)]
+    for place in places:
+        path = os.path.dirname(place)
+        while path.startswith(workdir.rstrip("/") + "/"):
+            status = os.lstat(path)
+            yield Held(path, (status.st_dev, status.st_ino))
+            path = os.path.dirname(path)
+
+
+def worktrees(workdir: str, repository: Repository | None, instance: Instance) -> PathFact | None:
+    """Return where the client makes worktrees, if it can be made writable: nothing on the way is a link.
+
+    What a killed session has left there is taken away before the next one starts, so it counts as missing.
+    """
+    if repository is None or repository.directory is None or repository.root != workdir:
+        return None
+    row = _look("", workdir, project_paths.WORKTREES, "directory", "")
+    if row.kind == "link" or (row.stub == "none" and row.kind == "missing"):
+        return None
+    path = f"{workdir.rstrip('/')}/{project_paths.WORKTREES}"
+    if row.kind == "missing" or ("directory", path) in state.recorded_stubs(instance):
+        return PathFact(path, path)
+    return PathFact(path, path, "directory", (row.identity,) if row.identity else ())
 
 
 def _look(name: str, base: str, relative: str, stub: StubKind, reason: str) -> Guarded:

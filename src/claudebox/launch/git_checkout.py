@@ -11,7 +11,7 @@ import time
 
 from claudebox.files import read_small
 from claudebox.launch import git_locks
-from claudebox.launch.git_merge import APART, HEADS, Row, merge_rows, objection
+from claudebox.launch.git_merge import APART, HEADS, IndexRow, merge_rows, objection
 from claudebox.launch.git_sandbox import GitError
 from claudebox.launch.git_submodules import GITLINK
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from claudebox.launch.git_sides import Side
     from claudebox.launch.git_state import Base, Layout, Private
 
-    Rows = dict[bytes, Row]
+    Rows = dict[bytes, IndexRow]
 
 # While one of these is there git moves HEAD and index to and fro, and what they say would be executed on the host.
 UNDER_WAY = {
@@ -69,7 +69,10 @@ class Checkout:
 
     def compare(self, start: str) -> None:
         """Compare the agent's index with a commit that both sides know: that of the last time, or the `start`."""
-        self._reference, self._saved = self._load() or (start, {})
+        loaded = self._load()
+        if loaded is None:  # at once: what the base says of refs goes on before the index does
+            self._save(start, {})
+        self._reference, self._saved = loaded or (start, {})
         self._mine = self._agent.rows(self._reference)
         if self._mine is None:  # the host may have pruned it
             self._reference, self._saved = self._real.head()[1], {}
@@ -97,12 +100,14 @@ class Checkout:
             self.notes.append(f"a {UNDER_WAY[inside[0]]} is under way inside: HEAD and index stay as they are")
             self._remember_states()
             return False
-        if not self._put_states_aside():
+        try:
+            if not self._put_states_aside() or not self._sync_head(base):
+                return False
+            base.heads[self._layout.checkout], commit = self._real.head()
+            return self._sync_index(commit, refused)
+        except GitError as error:  # the branches have come back all the same
+            self.notes.append(f"HEAD and index stay as they are: {error}")
             return False
-        if not self._sync_head(base):
-            return False
-        base.heads[self._layout.checkout], commit = self._real.head()
-        return self._sync_index(commit, refused)
 
     def remember(self) -> None:
         """Write down the index as both sides have it at the start of a session."""
@@ -181,7 +186,8 @@ class Checkout:
                 self.notes.append("the index inside holds a conflict, or cannot be read: yours stays")
                 return False
             out, into, parted = merge_rows(mine, theirs, self._saved)
-            strange = [path for path in out if path in refused or not _is_sane(path, *out[path])]
+            lacking = self._lacking(out) if self._outward else ()
+            strange = [path for path in out if path in refused or path in lacking or not _is_sane(path, *out[path])]
             for path in strange:
                 del out[path]
             if not out or not self._outward or self._write_index(out, status):
@@ -200,6 +206,12 @@ class Checkout:
             reference, common = commit, self._real.rows(commit) or {}
         self._save(reference, {**common, **dict.fromkeys((*parted, *strange), APART)})
         return not parted and not strange
+
+    def _lacking(self, rows: dict[bytes, tuple[str, str]]) -> set[bytes]:
+        """Return the paths whose content has not come back: an index that names it could not be committed."""
+        wanted = {path: oid for path, (mode, oid) in rows.items() if mode not in (GITLINK, "000000")}
+        missing = set(self._real.lacks(sorted(set(wanted.values()))))
+        return {path for path, oid in wanted.items() if oid in missing}
 
     def _write_index(self, rows: dict[bytes, tuple[str, str]], status: tuple[int, ...] | None) -> bool:
         """Write rows into a copy of the real index and put it in place, if that is still what was read."""
@@ -226,7 +238,7 @@ class Checkout:
         found: Rows = {}
         for word in words[1:-1]:
             head, _, path = word.partition(b"\t")
-            found[path] = Row(*head.decode().split(" "))
+            found[path] = IndexRow(*head.decode().split(" "))
         return words[0].decode(), found
 
     def _save(self, reference: str, rows: Rows) -> None:
@@ -278,7 +290,7 @@ def _is_sane(path: bytes, mode: str, oid: str) -> bool:
     """Return whether a row can stand in the user's index; `update-index` checks paths too, but stops at a bad one."""
     parts = path.split(b"/")
     folded = {part.lower().rstrip(b" .") for part in parts}
-    return mode in _MODES and oid.isalnum() and not folded & {b"", b".git", b"git~1"}
+    return mode in _MODES and oid.isalnum() and not folded & {b"", b".git", b"git~1"}  # `.` and `..` fold to b""
 
 
 def _rows_to_write(rows: dict[bytes, tuple[str, str]]) -> bytes:

@@ -12,19 +12,21 @@ import time
 
 from claudebox import console
 from claudebox.errors import ClaudeboxError
-from claudebox.launch import process
+from claudebox.launch import git_state, process
 from claudebox.syscalls import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Literal
 
-    from claudebox.launch.git_import import Result
+    from claudebox.launch.git_import import ImportResult
     from claudebox.launch.git_sandbox import Tools
 
-    Import = str  # auto, ask, manual
+    Import = Literal["auto", "ask", "manual"]
 
 _QUIET, _MOST_WAIT, _PAUSE = 0.2, 0.8, 1.0  # seconds: after the last event; after the first; between two imports
+_FIRST = 0.3  # after which it begins: a short session is over by then, and a launch has the machine for itself
 _POLL = 2.0  # between two looks where nothing can be watched
 _MOST_WATCHES = 400
 _PATIENCE = 300.0  # seconds that the end may take
@@ -41,12 +43,14 @@ class Follower:
         self._repositories, self._tools, self._session, self._mode = repositories, tools, session, mode
         self._child = 0
         self._line = -1
+        self._seen: dict[str, bytes] = {}  # the stamps at the start
 
     def open(self) -> None:
         """Make nothing: what is mounted has been set up already."""
 
     def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start it, while bwrap builds the sandbox."""
+        self._seen = {path: git_state.read_private(path, "seen") for path in self._repositories}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._line, line = ours.detach(), theirs.detach()
 
@@ -68,11 +72,18 @@ class Follower:
         if not self._child:
             return ()
         try:
-            return self._finish()
+            return () if self._is_untouched() else self._finish()
         finally:
             process.end(self._child)
             self._child = 0
             os.close(self._line)
+
+    def _is_untouched(self) -> bool:
+        """Return whether nothing has happened in any repository; then nobody has to be asked."""
+        return all(
+            git_state.read_private(path, "seen") == seen and git_state.settled(path)
+            for path, seen in self._seen.items()
+        )
 
     def _finish(self) -> tuple[str, ...]:
         if self._mode == "manual":
@@ -120,12 +131,14 @@ class _Following:
         self._repositories = repositories
         self._watcher = Watcher()
         self._complete = False
-        self._done: dict[str, Result] = {}
+        self._done: dict[str, ImportResult] = {}
 
     def run(self) -> None:
         """Follow until the end is asked for, or the launcher has gone."""
         self._complete = self._watch()
         if not self._hear().startswith(b"go"):
+            return
+        if select.select([self._line], [], [], _FIRST)[0] and not self._answer(self._hear()):
             return
         from claudebox.launch import git_import  # noqa: PLC0415 - the launch has gone on by now
 
@@ -151,13 +164,11 @@ class _Following:
                 continue
             first = 0.0
             for path in self._repositories:
-                self._import(path, final=False)
+                self._import(path)
             imported = time.monotonic()
 
     def _watch(self) -> bool:
         """Watch both sides of every repository; return whether that is all that has to be watched."""
-        from claudebox.launch import git_state  # noqa: PLC0415
-
         complete = True
         for path in self._repositories:
             layout = git_state.read_layout(path)
@@ -181,18 +192,24 @@ class _Following:
             self._complete = self._watch()
         return concerned
 
-    def _import(self, path: str, *, final: bool) -> None:
+    def _import(self, path: str) -> None:
         from claudebox.launch import git_import  # noqa: PLC0415
 
-        if not final and any(os.path.lexists(f"{path}/own/{name}") for name in _UNFINISHED):
+        if any(os.path.lexists(f"{path}/own/{name}") for name in _UNFINISHED):
             return  # HEAD moves to and fro; the end of it is an event
-        outward = final or self._mode == "auto"
 
         def bring(path: str) -> None:
-            result = git_import.bring_back(path, self._tools, self._session, outward=outward, final=final)
+            result = git_import.bring_back(path, self._tools, self._session, outward=self._mode == "auto")
             self._done[path] = git_import.join(self._done[path], result) if path in self._done else result
 
         self._attempt(path, bring)
+
+    def _end(self, path: str) -> None:
+        from claudebox.launch import git_import  # noqa: PLC0415
+
+        done = git_import.finish(path, self._tools, self._session, final=git_state.unused(path))
+        for module, result in done.items():
+            self._done[module] = git_import.join(self._done[module], result) if module in self._done else result
 
     def _attempt(self, path: str, action: Callable[[str], None]) -> None:
         from claudebox.launch import git_import  # noqa: PLC0415
@@ -201,18 +218,18 @@ class _Following:
             action(path)
         except (ClaudeboxError, OSError) as error:
             said = error.message if isinstance(error, ClaudeboxError) else f"{error.strerror}: {error.filename}"
-            before = self._done.get(path, git_import.Result())
+            before = self._done.get(path, git_import.ImportResult())
             self._done[path] = before.replace(refused=(), notes=(said,))
 
     def _answer(self, word: bytes) -> bool:
         """Do what the launcher asks for; return whether to go on."""
-        from claudebox.launch import git_report, git_state  # noqa: PLC0415
+        from claudebox.launch import git_report  # noqa: PLC0415
 
         lines: list[str] = []
         if word.startswith(b"end"):
             for path in self._repositories:
                 if not git_state.settled(path):
-                    self._import(path, final=git_state.unused(path))
+                    self._attempt(path, self._end)
             lines = git_report.lines(self._done)
         elif word.startswith(b"show"):
             lines = [line for path in self._repositories for line in git_report.preview(path, self._tools)]

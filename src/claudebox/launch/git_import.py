@@ -11,7 +11,7 @@ import os
 import time
 
 from claudebox.errors import ClaudeboxError
-from claudebox.launch import git_locks, git_merge, git_submodules, git_transfer
+from claudebox.launch import git_adopt, git_locks, git_merge, git_state, git_submodules, git_transfer, git_worktrees
 from claudebox.launch.git_checkout import Checkout
 from claudebox.launch.git_merge import HEADS, Move
 from claudebox.launch.git_sandbox import GitError, Limits
@@ -27,10 +27,14 @@ if TYPE_CHECKING:
     from claudebox.launch.git_sides import Side
 
 _MOMENT = 0.01  # seconds: more than the clock of a file system needs for the next time
+_GC_PATIENCE, _PAUSE = 60.0, 1.0  # seconds to wait for a `git gc`: at the end, and before
 _ATTEMPTS = 3  # after the host moved something in the midst of an import
 
 
-class Result(Value):
+AT_THE_END = Limits(seconds=240.0)  # nobody waits for ever; `--import` goes on for longer
+
+
+class ImportResult(Value):
     """What one import did."""
 
     moved: tuple[Move, ...] = ()
@@ -53,19 +57,41 @@ def private_directories(directory: str) -> list[str]:
 
 def bring_back(
     path: str, tools: Tools, session: str, *, limits: Limits | None = None, outward: bool = True, final: bool = False
-) -> Result:
+) -> ImportResult:
     """Bring one repository back, given its private directory, and bring in what the host did.
 
     Not `outward`: only the latter. `final`: no agent runs any more.
     """
     with Private(path) as private:
-        done = Result()
+        done = ImportResult()
         for _ in range(_ATTEMPTS):
             attempt = _Import(private, tools, session, limits or Limits(), outward=outward, final=final)
             done = join(done, attempt.run())
             if all(reason != git_transfer.MOVED_MEANWHILE for _, reason in done.refused):
                 break
         return done
+
+
+def finish(
+    path: str, tools: Tools, session: str, *, limits: Limits = AT_THE_END, final: bool = True
+) -> dict[str, ImportResult]:
+    """Bring a repository back at the end, after the submodules that the agent has added to it."""
+    done: dict[str, ImportResult] = {}
+    if final:
+        for module in git_adopt.adopt_submodules(path):
+            done |= finish(module, tools, session, limits=limits)
+    done[path] = bring_back(path, tools, session, limits=limits, final=final)
+    return done
+
+
+def adopt(path: str, tools: Tools, session: str) -> dict[str, ImportResult]:
+    """Bring back a repository that the agent has made where there was none."""
+    if not git_adopt.adopt_repository(path):
+        return {}
+    done = finish(path, tools, session)
+    if git_state.settled(path):
+        git_adopt.forget_repository(path)
+    return done
 
 
 def remember(path: str, tools: Tools, session: str) -> None:
@@ -78,7 +104,7 @@ def remember(path: str, tools: Tools, session: str) -> None:
             Checkout(private, layout, real, real, lambda: real).remember()
 
 
-def join(first: Result, then: Result) -> Result:
+def join(first: ImportResult, then: ImportResult) -> ImportResult:
     """Return what two imports did, one after the other."""
     return then.replace(
         moved=(*first.moved, *then.moved),
@@ -103,12 +129,12 @@ class _Import:
         self._refused: dict[str, str] = {}
         self._notes: list[str] = []
 
-    def run(self) -> Result:
+    def run(self) -> ImportResult:
         """Do it, and say what was done."""
         private, layout = self._private, self._layout
         seen, looked = stamp(f"{private.path}/own", layout.checkout), time.monotonic()
         git_locks.recover(private, layout)
-        private.journal(f"begin {self._session}")
+        private.journal(f"begin {self._session} {os.getpid()}")
         try:
             with (
                 own_side(self._tools, private.path, layout, self._limits) as agent,
@@ -128,7 +154,9 @@ class _Import:
         private.journal("end")
         refused = tuple(self._refused.items())
         notes = (*self._notes, *checkout.notes)
-        return Result(tuple(self._moved), tuple(self._renamed), refused, tuple(self._followed), checkout.head, notes)
+        return ImportResult(
+            tuple(self._moved), tuple(self._renamed), refused, tuple(self._followed), checkout.head, notes
+        )
 
     def _sync(self, agent: Side, real: Side, checkout: Checkout) -> bool:
         """Compare both sides and move what moved; return whether nothing of the agent's is left behind."""
@@ -146,7 +174,7 @@ class _Import:
         self._private.intend({move.name: move.new for move in out}, {move.name: move.new for move in merged.into})
         moves = [*out, *renamed]
         carried = checkout.staged_objects() if self._outward else set()
-        answers = git_transfer.send(agent, real, moves, carried, set(real.refs.values()))
+        answers = git_transfer.send(agent, real, moves, carried, self._no_collection)
         self._note_answers(moves, answers)
         for move in moves:
             if not answers[move.name]:
@@ -155,16 +183,36 @@ class _Import:
             if not answers[move.name]:
                 _put(base.refs, move)
                 self._moved.append(move)
+        if moves and os.path.lexists(f"{self._private.path}/own/lfs/objects"):
+            self._bring_large_files()
         if merged.into:
             self._follow(agent, merged.into, base)
         links = frozenset(checkout.gitlinks())
         if self._final:
             self._notes += git_submodules.put_aside(self._layout, links)
         settled = checkout.sync(base, frozenset() if self._final else links)
+        if self._outward:
+            moved = frozenset(move.name for move in out)
+            self._notes += git_worktrees.adopt(self._private.path, self._layout, real, elsewhere, moved)
         self._private.write("base", base.rows())
         if os.path.lexists(f"{self._layout.common}/{git_transfer.CARRIER}"):
             real.box.ask("update-ref", "-d", git_transfer.CARRIER)
         return (settled or bool(parted)) and not self._refused
+
+    def _bring_large_files(self) -> None:
+        from claudebox.launch import git_lfs  # noqa: PLC0415 - most repositories have none
+
+        own, limits = f"{self._private.path}/own", self._limits
+        try:
+            came = git_lfs.bring_back(own, self._layout.common, size=limits.size, seconds=limits.seconds)
+        except GitError as error:
+            self._notes.append(str(error))
+        else:
+            self._private.journal(f"large {came}")
+
+    def _no_collection(self) -> git_locks.NoGarbageCollection:
+        patience = _GC_PATIENCE if self._final else _PAUSE
+        return git_locks.NoGarbageCollection(self._layout.common, patience=patience)
 
     def _note_answers(self, moves: list[Move], answers: dict[str, str]) -> None:
         rows = (f"ref {move.name} {move.old or '-'} {move.new or '-'} {answers[move.name]}" for move in moves)

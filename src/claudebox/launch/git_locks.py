@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PATIENCE, _LOOK = 2.0, 0.02  # seconds for which somebody else may hold a lock
 _STEADY = 1.0  # a lock that stays the same for so long has lost its owner, if it can be ours at all
 _LONGEST_IMPORT = 3600.0
+_STALE, _OLD = 10.0, 12 * 3600.0  # seconds: of `gc.pid.lock`, which is held for a moment; of `gc.pid`, as git says
 
 
 def replace_locked(private: Private, path: str, content: bytes, unchanged: Callable[[], bool], mtime: int = 0) -> bool:
@@ -58,6 +59,54 @@ def _nameless(directory: str) -> int:
         raise GitError(f"`{directory}` cannot hold a file without a name: {error.strerror}") from None
 
 
+class NoGarbageCollection:
+    """While this is held no `git gc` of the user starts: it could delete objects that no ref leads to yet.
+
+    The file is git's own, with our process in it; one that a dead process has left means nothing to git, or to us.
+    """
+
+    def __init__(self, common: str, *, patience: float) -> None:
+        self._path = f"{common}/gc.pid"
+        limit = time.monotonic() + patience
+        while not self._take():
+            if time.monotonic() > limit:
+                raise GitError("a `git gc` is running in your repository: nothing is brought back before its end")
+            time.sleep(_LOOK)
+
+    def _take(self) -> bool:
+        lock = f"{self._path}.lock"
+        try:
+            descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        except FileExistsError:
+            status = _status(lock)
+            if status is not None and time.time() - status.st_mtime > _STALE:
+                os.unlink(lock)
+            return False
+        try:
+            if self._is_running():
+                os.unlink(lock)
+                return False
+            write_all(descriptor, f"{os.getpid()} {os.uname().nodename}".encode())
+            os.rename(lock, self._path)
+        finally:
+            os.close(descriptor)
+        return True
+
+    def _is_running(self) -> bool:
+        number, _, machine = (read_small(self._path, limit=4096) or b"").strip().partition(b" ")
+        if not number.isdigit() or time.time() - os.lstat(self._path).st_mtime > _OLD:
+            return False
+        return machine != os.uname().nodename.encode() or os.path.exists(f"/proc/{int(number)}")
+
+    def __enter__(self) -> None:
+        """Hold it."""
+
+    def __exit__(self, *_: object) -> None:
+        """Let it go, if it is still ours."""
+        if (read_small(self._path, limit=4096) or b"").startswith(f"{os.getpid()} ".encode()):
+            os.unlink(self._path)
+
+
 def recover(private: Private, layout: Layout) -> None:
     """Remove the locks that an import has left in the real repository when it was killed.
 
@@ -67,7 +116,10 @@ def recover(private: Private, layout: Layout) -> None:
     rows = private.unfinished()
     if not rows:
         return
-    begun = float(rows[0].split(" ", 1)[0])
+    begun, owner = float(rows[0].split(" ", 1)[0]), rows[0].rpartition(" ")[2]
+    collector = f"{layout.common}/gc.pid"
+    if (read_small(collector, limit=4096) or b"").startswith(f"{owner} ".encode()):
+        os.unlink(collector)  # git would take another process with that number for a `git gc`
     ours = {parts[3]: int(parts[2]) for row in rows if (parts := row.split(" ", 3))[1] == "lock" and len(parts) == 4}
     for path, number in ours.items():
         status = _status(path)
@@ -98,7 +150,7 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def other_heads(layout: Layout) -> frozenset[str]:
-    """Return the branches that are checked out in other worktrees of the real repository."""
+    """Return the branches that are checked out in other worktrees of the real repository, out of the agent's reach."""
     directories = [] if _is_bare(layout.common) else [layout.common]
     try:
         directories += [entry.path for entry in os.scandir(f"{layout.common}/worktrees")]
@@ -107,7 +159,9 @@ def other_heads(layout: Layout) -> frozenset[str]:
     found = set()
     for directory in directories:
         head = read_small(f"{directory}/HEAD") or b""
-        if directory != layout.git_dir and head.startswith(b"ref: "):
+        where = os.fsdecode(read_small(f"{directory}/gitdir") or b"").strip()
+        reached = where.startswith(layout.work_tree.rstrip("/") + "/") and directory != layout.common
+        if directory != layout.git_dir and not reached and head.startswith(b"ref: "):
             found.add(os.fsdecode(head[5:].strip()))
     return frozenset(found)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 HEADS, TAGS, REMOTES = "refs/heads/", "refs/tags/", "refs/remotes/"
 # Not in a name of git's own rules either, but those are checked by the git that would be led astray.
-_FORBIDDEN = frozenset("~^:?*[\\\x7f")
+_FORBIDDEN = frozenset(" ~^:?*[\\")
 _HEX = frozenset("0123456789abcdef")
 _LONGEST = 200
 
@@ -44,7 +44,7 @@ def objection(name: str) -> str:
     parts = short.split("/")
     if len(name) > _LONGEST:
         return "its name is too long"
-    if any(char <= " " or char in _FORBIDDEN for char in name) or "@{" in name or ".." in name:
+    if not name.isprintable() or not _FORBIDDEN.isdisjoint(name) or "@{" in name or ".." in name:
         return "its name has characters that refs cannot have"
     if any(not part or part[0] in ".-" or part.endswith((".", ".lock")) for part in parts) or short == "@":
         return "its name could be taken for something else"
@@ -109,7 +109,7 @@ def reconcile(base: dict[str, str], seen: dict[str, str], intended: dict[str, st
                 base.pop(name, None)
 
 
-class Row(Value):
+class IndexRow(Value):
     """A path of an index that differs from a commit: what it is now, and what it is there; mode 0 is none."""
 
     mode: str
@@ -123,11 +123,11 @@ class Row(Value):
         return self.mode, self.oid
 
 
-APART = Row("apart", "", "", "")  # in a base: the sides differ, and neither has the last word
+APART = IndexRow("apart", "", "", "")  # in a base: the sides differ, and neither has the last word
 
 
 def merge_rows(
-    mine: dict[bytes, Row], theirs: dict[bytes, Row], base: dict[bytes, Row]
+    mine: dict[bytes, IndexRow], theirs: dict[bytes, IndexRow], base: dict[bytes, IndexRow]
 ) -> tuple[dict[bytes, tuple[str, str]], dict[bytes, tuple[str, str]], tuple[bytes, ...]]:
     """Compare two indexes: what goes into the real one, what into the agent's, and the paths that parted."""
     out: dict[bytes, tuple[str, str]] = {}

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from claudebox.launch.git_import import Result
+    from claudebox.launch.git_import import ImportResult
     from claudebox.launch.git_sandbox import Tools
 
 _SHORT = 7  # digits of a commit
@@ -23,7 +23,7 @@ _MOST = 6  # refs of a kind that are named
 _MOST_COMMITS, _MOST_FILES = 20, 20
 
 
-def lines(done: Mapping[str, Result]) -> list[str]:
+def lines(done: Mapping[str, ImportResult]) -> list[str]:
     """Return what came back from each repository, by its private directory."""
     found = []
     for path, result in done.items():

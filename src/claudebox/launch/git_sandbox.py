@@ -181,10 +181,10 @@ class GitSandbox:
         return self._files[0]
 
     def message(self) -> str:
-        """Return the last line of what the last command complained of."""
+        """Return the end of what the last command complained of."""
         text = _content(self._files[2])[-4096:].decode("utf-8", "replace")
         lines = [line for line in text.split("\n") if line.strip()]
-        return lines[-1][:300] if lines else ""
+        return "; ".join(lines[-2:])[-300:]
 
 
 def _spawn(words: list[str], handed: dict[int, int], environ: dict[str, str], size: int) -> int:

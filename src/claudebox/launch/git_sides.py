@@ -10,7 +10,7 @@ import os
 import stat
 
 from claudebox.files import read_small
-from claudebox.launch.git_merge import Row
+from claudebox.launch.git_merge import IndexRow
 from claudebox.launch.git_sandbox import GitError, GitSandbox
 
 TYPE_CHECKING = False
@@ -87,7 +87,7 @@ class Side:
             return text, self.refs.get(text[5:], "")
         return (text, text) if self.is_id(text) else ("", "")
 
-    def rows(self, commit: str) -> dict[bytes, Row] | None:
+    def rows(self, commit: str) -> dict[bytes, IndexRow] | None:
         """Return the paths of the index that differ from a commit; None if there is no telling."""
         self.begin_rows(commit)
         return self.read_rows()
@@ -97,7 +97,7 @@ class Side:
         tree = commit or _EMPTY_TREES[self._layout.object_format]
         self.box.begin(f"git diff-index --cached --raw -z --no-renames --no-abbrev {tree}")
 
-    def read_rows(self) -> dict[bytes, Row] | None:
+    def read_rows(self) -> dict[bytes, IndexRow] | None:
         """Take up the comparison."""
         return None if self.box.wait() else parse_rows(self.box.output())
 
@@ -112,15 +112,15 @@ class Side:
         return self.box.ask("merge-base", "--is-ancestor", commit, tip) is not None
 
 
-def parse_rows(raw: bytes) -> dict[bytes, Row] | None:
+def parse_rows(raw: bytes) -> dict[bytes, IndexRow] | None:
     """Return the rows of a `diff --raw -z`; None if something in it is not merged, or not a row at all."""
-    found: dict[bytes, Row] = {}
+    found: dict[bytes, IndexRow] = {}
     words = raw.split(b"\0")
     for head, path in zip(words[0::2], words[1::2], strict=False):
         parts = head.decode("ascii", "replace").removeprefix(":").split(" ")
         if len(parts) != 5 or parts[4][:1] not in "AMDT":
             return None
-        found[path] = Row(parts[1], parts[3], parts[0], parts[2])
+        found[path] = IndexRow(parts[1], parts[3], parts[0], parts[2])
     return found
 
 

@@ -17,9 +17,9 @@ import fcntl
 import os
 import time
 
-from claudebox import state, syscalls
+from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_at, read_small
+from claudebox.files import read_at, read_small, replace_file
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -72,11 +72,13 @@ class Base(Value):
 def renew(path: str, base: bytes) -> None:
     """Begin anew: set-up has just made the agent's repository, and this is what both sides have in common."""
     for name in os.listdir(path):
-        if name in ("intended", "states", "seen") or name.startswith("rows"):
+        if name in ("intended", "states") or name.startswith("rows"):
             os.unlink(f"{path}/{name}")
+    seen = stamp(f"{path}/own", read_layout(path).checkout)  # nothing in it has to come back
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        state.replace(directory, "base", base)
+        replace_file(directory, "base", base)
+        replace_file(directory, "seen", seen.encode())
     finally:
         os.close(directory)
 
@@ -133,7 +135,7 @@ class Private:
 
     def write(self, name: str, content: bytes) -> None:
         """Replace a file of ours."""
-        state.replace(self._directory, name, content)
+        replace_file(self._directory, name, content)
 
     def base(self) -> Base | None:
         """Return what both sides had in common, None if that is not known."""
@@ -185,7 +187,7 @@ def stamp(own: str, checkout: str) -> str:
     """
     rows: list[tuple[str, os.stat_result]] = []
     waiting = [f"{own}/refs"]
-    for name in ("HEAD", "packed-refs", "index", "reftable", f"{checkout}/HEAD", f"{checkout}/index"):
+    for name in ("HEAD", "packed-refs", "index", "reftable", "worktrees", f"{checkout}/HEAD", f"{checkout}/index"):
         try:
             rows.append((name, os.lstat(f"{own}/{name}")))
         except OSError:
@@ -202,6 +204,11 @@ def stamp(own: str, checkout: str) -> str:
             continue
     text = "".join(f"{name} {at.st_ino} {at.st_size} {at.st_mtime_ns}\n" for name, at in sorted(rows))
     return syscalls.sha256(text.encode("utf-8", "surrogateescape"))
+
+
+def is_known(path: str) -> bool:
+    """Return whether the agent has had a repository here."""
+    return os.path.isfile(f"{path}/layout.json") and os.path.isfile(f"{path}/own/HEAD")
 
 
 def settled(path: str) -> bool:
@@ -228,6 +235,21 @@ def unused(path: str) -> bool:
 def read_private(path: str, name: str) -> bytes:
     """Return a file of a private directory, empty if there is none."""
     return read_small(f"{path}/{name}", limit=_LIMIT) or b""
+
+
+def render_layout(layout: Layout) -> bytes:
+    """Return the text of `layout.json`."""
+    rows = []
+    for name in Layout._fields:
+        value = getattr(layout, name)
+        if isinstance(value, bool | int):
+            text = str(value).lower()
+        elif isinstance(value, tuple):
+            text = f"[{', '.join(map(syscalls.quote_json, value))}]"
+        else:
+            text = syscalls.quote_json(value)
+        rows.append(f'"{name}": {text}')
+    return ("{" + ",\n ".join(rows) + "}\n").encode("ascii")
 
 
 def read_layout(path: str) -> Layout:

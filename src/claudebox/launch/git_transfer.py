@@ -13,7 +13,12 @@ from claudebox.launch.git_sandbox import write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from claudebox.launch.git_locks import NoGarbageCollection
     from claudebox.launch.git_sides import Side
+
+    Guard = Callable[[], NoGarbageCollection]
 
 CARRIER = "refs/claudebox/carrier"  # leads to what no branch does, while it is taken in
 MOVED_MEANWHILE = "it moved meanwhile"
@@ -26,9 +31,12 @@ _LOST_RACES = ("failed to update ref", "fetch first", "failed to lock", "referen
 
 
 def send(
-    agent: Side, real: Side, moves: list[Move], carried: set[str], known: set[str], *, alone: bool = False
+    agent: Side, real: Side, moves: list[Move], carried: set[str], guard: Guard, *, alone: bool = False
 ) -> dict[str, str]:
-    """Send refs, and objects that none of them leads to; return for each ref why it was refused, or nothing."""
+    """Send refs, and objects that none of them leads to; return for each ref why it was refused, or nothing.
+
+    Under the `guard` nobody deletes objects that no ref leads to yet.
+    """
     tips = [move.new for move in moves if move.new]
     lacking = sorted(carried) if tips and len(carried) < _FEW else real.lacks(sorted(carried))
     request = list(moves)
@@ -38,19 +46,22 @@ def send(
     if not request:
         return {}
     wanted = [*tips, *lacking]
-    words = "".join(f"{value}\n" for value in (*wanted, *(f"^{value}" for value in sorted(known)))).encode()
+    words = "".join(
+        f"{value}\n" for value in (*wanted, *(f"^{value}" for value in sorted(set(real.refs.values()))))
+    ).encode()
     answers: dict[str, str] = {}
     if agent.box.run(_PACK, words):
         failure = agent.box.message() or "its objects cannot be packed"
     else:
-        failure, answers = _receive(agent, real, request)
+        with guard():
+            failure, answers = _receive(agent, real, request)
     if failure and not alone and len(request) > 1:
         # One bad object would keep everything else inside.
         answers = {}
         for move in moves[:_MOST_ALONE]:
-            answers |= send(agent, real, [move], set(), known, alone=True)
+            answers |= send(agent, real, [move], set(), guard, alone=True)
         if lacking:
-            send(agent, real, [], set(lacking), known, alone=True)
+            send(agent, real, [], set(lacking), guard, alone=True)
         return {move.name: answers.get(move.name, failure) for move in moves}
     return {move.name: failure or answers.get(move.name, "git did not say why") for move in moves}
 

@@ -62,4 +62,8 @@ def prepare(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
         from claudebox.launch.nix_relay import NixRelaySidecar  # noqa: PLC0415
 
         found.append(NixRelaySidecar(plan.relay, plan.seccomp))
+    if any(own.real for own in plan.git):
+        from claudebox.launch import git_session  # noqa: PLC0415
+
+        found.append(git_session.follow(plan))
     return tuple(found), places

@@ -69,6 +69,9 @@ def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
         yield "--setenv", variable.name, variable.fetched or variable.value
     for mount in plan.mounts:
         yield from _mount(mount, plan)
+    for mount in plan.mounts:
+        if mount.kind == "closed":
+            yield "--remount-ro", mount.dest
     for dest in ("/dev", "/"):  # nothing is added to them from here on (C25)
         yield "--remount-ro", dest
     yield "--chdir", plan.workdir
@@ -93,7 +96,7 @@ def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:
         case "dir":
             yield "--perms", f"{mount.mode:04o}"
             yield "--dir", mount.dest
-        case "tmpfs":
+        case "tmpfs" | "closed":
             yield "--perms", f"{mount.mode:04o}"
             if plan.sizes and mount.size:
                 yield "--size", str(mount.size)

@@ -8,6 +8,7 @@ from claudebox.plan import (
     bwrap_args,
     claude_code,
     environment,
+    git,
     masking,
     mount_checks,
     mounts,
@@ -56,6 +57,8 @@ def make_plan(policy: Policy, host: Host) -> Plan:
             hint="claudebox protects x86_64 and aarch64; elsewhere it does not start",
         )
     detached = not host.terminal.shared
+    own_git = git.plan_own(policy, host)
+    kept = (*extra.kept, *(f"git/{own.name}/own" for own in own_git))
     return Plan(
         bwrap=host.bwrap.path,
         mounts=rows,
@@ -80,16 +83,18 @@ def make_plan(policy: Policy, host: Host) -> Plan:
             f"{host.instance.login}/store",
             f"{host.instance.own_login}/store",
             host.instance.cover,
-            *(f"{host.instance.directory}/{path}" for path in extra.kept),
+            *(f"{host.instance.directory}/{path}" for path in kept),
         ),
-        stubs=project.stubs(policy, host),
+        stubs=(*project.stubs(policy, host), *git.stubs(policy, host)),
         mountpoints=claude_code.mountpoints(policy, host),
         private=policy.private_terminal and host.terminal.shared,
-        kept=extra.kept,
+        kept=kept,
         nix=extra.nix,
         relay=extra.relay,
         secrets=host.held_secrets,
         broker=broker,
+        git=own_git,
+        git_import=policy.git_import,
     )
 
 
@@ -127,12 +132,14 @@ def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advic
             *mounts.plan_mounts(policy, host),
             *of_client,
             *project.plan_mounts(policy, host),
+            *git.plan_mounts(policy, host),
             *masking.plan_mounts(policy, host),
             *extra,
         )
     )
     asked = tuple(mount_checks.plan_mounts(policy, host))
-    taken = _upward(row.dest for row in own)
+    # A git directory may lie in what is asked for.
+    taken = _upward(row.dest for row in own if row.role != "git" or row.dest.startswith(f"{host.workdir.real}/"))
     for row in asked:
         # A writable one would win over /etc/passwd or ~/.gitconfig, and bwrap would create on the host what lies
         # beneath (C27).
@@ -234,14 +241,7 @@ def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
         yield f"user namespaces are allowed inside: more of the kernel can be attacked{useless}"
     if policy.unsafe_mounts and policy.mounts:
         yield "--unsafe-mounts: mounts were not checked for what they expose"
-    repository = host.repository
-    if repository is not None:
-        if repository.problem:
-            yield f"git does not work inside: {repository.problem}"
-        elif repository.root != host.workdir.real:
-            yield f"git does not work inside: the repository starts above, at {repository.root}"
-        elif repository.linked and not repository.writable and not repository.git_dir:
-            yield "git can read this checkout but not commit: its repository lies outside and stays read-only"
+    yield from git.warnings(policy, host)
     model = policy.program == "client" and not policy.command and not held
     of_network = [*network.warnings(policy, host, needed=agent.API_HOST if model else "")]
     if held:

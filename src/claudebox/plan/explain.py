@@ -59,7 +59,7 @@ def _brokered(plan: Plan) -> Iterator[str]:
 
 
 def _paths(plan: Plan) -> str:
-    kept = [clean(row.dest) for row in plan.mounts if row.kind == "bind" and row.role != "pin"]
+    kept = [clean(row.dest) for row in plan.mounts if row.kind == "bind" and row.role not in ("pin", "git")]
     gone = [clean(row.dest) for row in plan.mounts if row.kind == "tmpfs"]
     return f"{', '.join(kept)}; and until the end {', '.join(gone)}"
 
@@ -186,6 +186,7 @@ def _access(row: Mount) -> str:
         "empty": "hidden",
         "shadow": "shadow",
         "late": "made",
+        "closed": "empty",
         "symlink": "link",
         "file": "made",
         "socket": "socket",

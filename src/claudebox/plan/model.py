@@ -13,10 +13,23 @@ if TYPE_CHECKING:
     from claudebox.host_proxy import HostProxy
 
     Kind = Literal[
-        "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "empty", "shadow", "socket", "late"
+        "bind",
+        "ro-bind",
+        "tmpfs",
+        "proc",
+        "dev",
+        "dir",
+        "symlink",
+        "file",
+        "mask",
+        "empty",
+        "shadow",
+        "socket",
+        "late",
+        "closed",
     ]
     # What a row is there for; `reason` says it in words, and nothing tests those.
-    Role = Literal["system", "project", "protected", "pin", "asked", "client", "state", "toolchain", "masked"]
+    Role = Literal["system", "project", "protected", "pin", "asked", "client", "state", "toolchain", "masked", "git"]
     Uplink = Literal["", "pasta", "slirp4netns"]
 
 
@@ -73,6 +86,32 @@ class Stub(Value):
 
     path: str
     kind: StubKind
+
+
+class OwnGit(Value):
+    """A git directory of claudebox's own, which stands inside in the place of a real one."""
+
+    name: str
+    private: str  # what the launcher keeps for it, out of the agent's reach but for `own`
+    dest: str  # where it stands
+    real: str = ""  # the git directory of the host; nothing where there is no repository yet
+    identity: Identity | None = None  # of that
+    git_dir: str = ""  # the same, or the part of it that belongs to a linked worktree
+    worktree: str = ""
+    place: str = ""  # of a submodule: where it lies in the git directory of the repository
+    mountpoints: tuple[str, ...] = ()  # where its submodules lie in it
+    stores: tuple[tuple[str, str], ...] = ()  # of objects: outside, inside
+    config: bytes = b""
+    worktree_config: bytes = b""
+    object_format: str = "sha1"
+    ref_format: str = "files"
+    unmapped: bool = False  # files of the checkout have another owner inside
+    visible: tuple[str, ...] = ()  # directories whose checkouts can be worked in
+
+    @property
+    def own(self) -> str:
+        """Return where it lies on the host."""
+        return f"{self.private}/own"
 
 
 class Barred(Value):
@@ -270,6 +309,8 @@ class Plan(Value):
     relay: NixRelay | None = None
     secrets: tuple[HeldSecret, ...] = ()  # what the broker puts in on the way; printed without values
     broker: Broker | None = None
+    git: tuple[OwnGit, ...] = ()
+    git_import: Literal["auto", "ask", "manual"] = "auto"  # when commits made inside come back
 
     @property
     def holds_credential(self) -> bool:

@@ -36,18 +36,9 @@ def hidden_by(fact: PathFact, host: Host) -> Hidden | None:
 
 def check_workdir(host: Host) -> None:
     """Refuse a working directory that would expose the home or the system."""
-    workdir = host.workdir
-    hint = "change to the directory of a project"
-    name = f"`{workdir.path}`"
-    for place in host.not_projects:
-        if workdir.identity == place.identity:
-            raise ClaudeboxError(f"{name} is no project: everything in it would be writable", hint=hint)
-    if workdir.identity in host.home_fact.lineage:
-        raise ClaudeboxError(f"{name} contains your home: everything in it would be writable", hint=hint)
-    excepted = any(place.identity in workdir.lineage for place in host.beneath_after_all)
-    for place in host.not_beneath:
-        if place.identity in workdir.lineage and not excepted:
-            raise ClaudeboxError(f"{name} belongs to the system (`{place.path}`)", hint=hint)
+    problem = why_no_project(host.workdir, host)
+    if problem:
+        raise ClaudeboxError(problem, hint="change to the directory of a project")
     barrier = host.barrier
     if barrier.path and not barrier.entered:
         raise ClaudeboxError(
@@ -55,9 +46,22 @@ def check_workdir(host: Host) -> None:
             "where it has no power over files of others",
             hint=f"start claudebox as {barrier.owner}, or let others in: `chmod o+rx {barrier.path}`",
         )
-    hidden = hidden_by(workdir, host)
-    if hidden is not None:
-        raise ClaudeboxError(f"{name} would expose `{hidden.fact.path}` ({hidden.why})", hint=hint)
+
+
+def why_no_project(fact: PathFact, host: Host) -> str:
+    """Return why a directory cannot be a project, or the repository of one."""
+    name = f"`{fact.path}`"
+    for place in host.not_projects:
+        if fact.identity == place.identity:
+            return f"{name} is no project: everything in it would be writable"
+    if fact.identity in host.home_fact.lineage:
+        return f"{name} contains your home: everything in it would be writable"
+    excepted = any(place.identity in fact.lineage for place in host.beneath_after_all)
+    for place in host.not_beneath:
+        if place.identity in fact.lineage and not excepted:
+            return f"{name} belongs to the system (`{place.path}`)"
+    hidden = hidden_by(fact, host)
+    return f"{name} would expose `{hidden.fact.path}` ({hidden.why})" if hidden is not None else ""
 
 
 def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
@@ -104,7 +108,7 @@ def _survey(policy: Policy, host: Host) -> _Ground:
     for lineage, what in hidden:
         over_hidden.update(dict.fromkeys(lineage, what))
     reserved = {*_RESERVED, f"{host.home}/.claude"}
-    if host.repository and host.repository.linked and host.repository.common_dir:
+    if host.repository and host.repository.common_dir:
         reserved.add(host.repository.common_dir)
     own = (("/tmp", "/tmp"), ("/etc", "/etc"), (host.workdir.real, "project"), (host.home, "home"))
     return _Ground(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from claudebox.plan import network
+from claudebox.plan import git_settings, network
 from claudebox.plan.model import Mount
 from claudebox.tables.inside import CA_BUNDLE_INSIDE, GIT_HELPER
 
@@ -13,12 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.config.model import Policy
-    from claudebox.facts.git import Repository
     from claudebox.facts.host import Host
 
 HOSTNAME = "claudebox"
 SOCKET = "a socket: who answers it is outside"
-_NAMES_REPOSITORY = "names the repository; may not name another"
 _SMALLEST = 256 << 20
 _NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"
 _HOSTS = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost {HOSTNAME}\n".encode()
@@ -132,30 +130,9 @@ def _session_bundle(host: Host) -> Iterable[Mount]:
 def _home(policy: Policy, host: Host) -> Iterable[Mount]:
     yield Mount(host.home, "tmpfs", "a home of its own, empty and gone at the end", mode=0o700, size=_share(host, 4))
     login = policy.credential if host.git_token else None
-    helper = {"host": login.host, "helper": GIT_HELPER} if login else {}
-    config = render_git_config(*host.identity, **helper)
-    yield Mount(f"{host.home}/.gitconfig", "file", "your name for commits, nothing else", content=config, mode=0o644)
-
-
-def render_git_config(name: str, email: str, *, host: str = "", helper: str = "") -> bytes:
-    """Return the configuration that git finds inside: who commits, and nothing else of the host's (GIT-02).
-
-    `helper` answers for one `host` alone (SEC-03).
-    """
-    lines = ["[safe]", "\tdirectory = *"]
-    if helper:
-        lines += [f'[credential "https://{host}"]', "\thelper =", f"\thelper = {helper}"]
-    person = [(key, value) for key, value in (("name", name), ("email", email)) if value]
-    if person:
-        lines.append("[user]")
-        lines += [f"\t{key} = {_quoted(value)}" for key, value in person]
-    return os.fsencode("\n".join(lines) + "\n")
-
-
-def _quoted(value: str) -> str:
-    # A name with a line end in it would otherwise write configuration of its own (D24).
-    plain = "".join(char for char in value if char.isprintable() or "\udc80" <= char <= "\udcff")
-    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    config = git_settings.user_config(host, (login.host, GIT_HELPER) if login else ("", ""))
+    yield Mount(f"{host.home}/.gitconfig", "file", "your name for commits, and how git behaves", content=config,
+                mode=0o644)  # fmt: skip
 
 
 def _project(host: Host) -> Iterable[Mount]:
@@ -164,27 +141,3 @@ def _project(host: Host) -> Iterable[Mount]:
     for path in host.sockets:
         if path.startswith(project.real + "/"):
             yield Mount(path, "mask", SOCKET, role="masked")
-    repository = host.repository
-    if repository is None or not repository.linked:
-        return
-    dot = f"{project.real}/.git"
-    pinned = dict(repository.pins).get(dot)
-    yield Mount(dot, "ro-bind", _NAMES_REPOSITORY, dot, pinned=pinned, role="project")
-    if not repository.problem and not repository.git_dir:
-        yield from _repository_elsewhere(repository)
-
-
-def _repository_elsewhere(repository: Repository) -> Iterable[Mount]:
-    """Make a repository outside of the project usable, without anything that git executes (D14).
-
-    The whole of it is read-only; what a commit writes is bound writable over that. A file that is missing today
-    cannot be created, because the directory above it is read-only.
-    """
-    pins = dict(repository.pins)
-    common = repository.common_dir
-    reason = "the repository of this checkout: configuration and hooks cannot change"
-    yield Mount(common, "ro-bind", reason, common, pinned=pins.get(common), role="project")
-    for path, identity in repository.writable:
-        yield Mount(path, "bind", "commits are written here", path, pinned=identity, role="project")
-    for path in repository.frozen:
-        yield Mount(path, "ro-bind", _NAMES_REPOSITORY, path, pinned=pins.get(path), role="project")

@@ -33,27 +33,26 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     pins = {path: identity for guarded in closed for path, identity in guarded.parents}
     pins.update((held.path, held.identity) for held in host.held)
     taken = {guarded.path for guarded in closed}
-    repository = host.repository
-    if repository is not None and repository.git_dir and repository.identity is not None:
-        pins.pop(repository.git_dir, None)
-        if repository.linked or project_paths.GIT not in _opened(policy):
-            directory = repository.git_dir
-            yield Mount(directory, "bind", "the git directory", directory, pinned=repository.identity, role="project")
     for path, identity in pins.items():
         if path not in taken and not _beneath(path, taken):
             yield Mount(path, "bind", "holds something protected", path, pinned=identity, role="pin")
 
 
 def _ignored(closed: tuple[Guarded, ...], host: Host) -> Iterator[Mount]:
-    """Tell git inside to pass over stand-ins: `stash -u` and `clean -d` would fail to remove empty directories."""
+    """Tell git inside to ignore what the user ignores, and stubs: `stash -u` would fail to remove empty directories."""
     inside = host.workdir.real.rstrip("/")
     rows = (row.path for row in closed if (row.kind, row.stub) == ("missing", "directory"))
     patterns = [path[len(inside) :] for path in rows if path.startswith(f"{inside}/") and "\n" not in path]
-    if patterns:
+    if patterns or host.git_user.ignored:
         escaped = ("".join(f"\\{char}" if char in "\\*?[ " else char for char in pattern) for pattern in patterns)
         content = "".join(f"{pattern}/\n" for pattern in escaped).encode("utf-8", "surrogateescape")
+        own = host.git_user.ignored
+        separated = own + b"\n" if own and not own.endswith(b"\n") else own
         path = f"{host.home}/.config/git/ignore"
-        yield Mount(path, "file", "stand-ins are not the project's", content=content, mode=0o644, role="project")
+        yield Mount(path, "file", "what git ignores", content=separated + content, mode=0o644, role="project")
+    if host.git_user.attributes:
+        path = f"{host.home}/.config/git/attributes"
+        yield Mount(path, "file", "attributes of git", content=host.git_user.attributes, mode=0o644, role="project")
 
 
 def stubs(policy: Policy, host: Host) -> tuple[Stub, ...]:

@@ -88,8 +88,7 @@ class Places(Value):
     """Where to look."""
 
     workdir: str
-    git_dir: str = ""  # of the project itself, if the sandbox can write to it
-    elsewhere: tuple[str, ...] = ()  # parts of git directories outside of the project that it can write to
+    git_dir: str = ""  # of the repository, which only claudebox and the host write to
     guarded: tuple[Guarded, ...] = ()
     stubs: frozenset[str] = frozenset()  # of this session
     standing: frozenset[str] = frozenset()  # stubs of sessions that are still alive
@@ -105,19 +104,15 @@ def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Rep
         for path, identity in (*row.parents, (row.path, row.identity)):
             if identity is not None and path.startswith(f"{workdir}/"):
                 before.setdefault(path[len(workdir) + 1 :], (identity[1], None))
-    found = sweep.Sweep(workdir or "/", moment, before, deadline).run()
+    own = places.git_dir[len(workdir) + 1 :] if places.git_dir.startswith(f"{workdir}/") else None
+    found = sweep.Sweep(workdir or "/", moment, before, deadline, own).run()
     account = _Account(places, found, before)
     changes = list(account.changes(deadline + _SORTING))
     files = [f"{workdir}/{path}" for path, mode, _ in found.changed if mode & tree.KIND == tree.IS_FILE]
     unseen = [*account.unseen, *found.unseen]
-    for root in places.elsewhere:
-        other = sweep.Sweep(root, moment, {}, deadline).run()
-        changes += account.elsewhere(root, other)
-        files += (f"{root}/{path}" for path, mode, new in other.changed if new and mode & tree.KIND == tree.IS_FILE)
-        unseen += ((f"{root}/{path}".rstrip("/"), why) for path, why in other.unseen)
     return Report(
-        tuple(changes), account.harmless, tuple(unseen), account.unlisted, tuple(account.unsure), tuple(files), back,
-        account.listing(),
+        tuple(changes), account.harmless, tuple(unseen), account.unlisted, tuple(account.unsure), tuple(files),
+        back, account.listing(),
     )  # fmt: skip
 
 
@@ -127,7 +122,6 @@ class _Account:
     def __init__(self, places: Places, found: Sweep, before: Listing) -> None:
         self._places, self._found, self._before = places, found, before
         self._workdir = places.workdir.rstrip("/")
-        self._own = self._relative(places.git_dir) if places.git_dir else None
         self._guarded = {self._relative(row.path): row for row in places.guarded if row.kind != "whole"}
         self._standing = {self._relative(path) for path in places.standing}
         self._stubs = {self._relative(path) for path in places.stubs}
@@ -156,7 +150,7 @@ class _Account:
     def _may_have_lost(self, path: str) -> bool:
         """Return whether a directory may have lost something that nobody can name: not if there was none before."""
         is_new = path in self._new and (self._was(path) != "d" or path.rpartition("/")[0] in self._new)
-        return not is_new and not self._in_own(path)
+        return not is_new
 
     def _was(self, path: str) -> str | None:
         """Return what a path was before: a letter, `f` for a plain file, empty for nothing, None if nobody knows."""
@@ -212,14 +206,14 @@ class _Account:
         if row is not None:
             return kinds.Kind("protected", self._relative(row.path), row.reason)
         parent, _, name = path.rpartition("/")
-        if name.lower() == ".git" and path != self._own:
+        if name.lower() == ".git":
             return kinds.Kind("repository", path)
         found = self._repository(path if name.lower() == ".git" else parent)
         if found is not None:
             git_dir, named = found
             rest = path[len(git_dir) + 1 if git_dir else 0 :]
             if named:
-                return kinds.classify_in_git(git_dir, rest, mode, own=git_dir == self._own)
+                return kinds.classify_in_git(git_dir, rest, mode)
             if kinds.makes_repository(rest):
                 return kinds.Kind("repository", git_dir or ".", "has the shape of a git directory")
         return kinds.classify(path, mode, self._leads_out)
@@ -231,9 +225,6 @@ class _Account:
                 return row
             path = path.rpartition("/")[0]
         return None
-
-    def _in_own(self, path: str) -> bool:
-        return self._own is not None and (path == self._own or path.startswith(f"{self._own}/"))
 
     def _repository(self, directory: str) -> tuple[str, bool] | None:
         """Return the git directory that a directory is or lies in, and whether its name says so or only its shape."""
@@ -278,27 +269,6 @@ class _Account:
         finally:
             os.close(top)
         return target
-
-    def elsewhere(self, root: str, found: Sweep) -> Iterator[ChangedPath]:
-        """Yield what changed in a part of a git directory that lies outside of the project."""
-        from claudebox.report import kinds  # noqa: PLC0415 - only for worktrees and submodules
-
-        base, inner = root, ""
-        if os.path.basename(root) in ("objects", "refs", "logs"):
-            base, inner = os.path.split(root)
-        for path, mode, own in found.changed:
-            whole = f"{root}/{path}"
-            if whole in self._standing or not own:
-                continue
-            row = self._protected(whole)
-            if row is not None and mode & tree.KIND != tree.IS_DIRECTORY:
-                yield ChangedPath(kinds.Kind("protected", row.path, row.reason), whole, "")
-                continue
-            kind = kinds.classify_in_git(base, f"{inner}/{path}" if inner else path, mode, own=True)
-            if kind.name == "harmless":
-                self.harmless.setdefault(os.path.dirname(whole), []).append(os.path.basename(path))
-            else:
-                yield ChangedPath(kind, whole, "")
 
     def listing(self) -> Listing:
         """Return what is there now, without the stubs of sessions that are still alive."""

@@ -113,17 +113,14 @@ def _is_harmless(above: list[str], lower: str) -> bool:
     return bool(dot and stem) and not lower.startswith(".") and ending in _HARMLESS
 
 
-def classify_in_git(git_dir: str, rest: str, mode: int, *, own: bool) -> Kind:
-    """Return what something in a git directory is; `own` is that of the project, whose use is the work itself."""
+def classify_in_git(git_dir: str, rest: str, mode: int) -> Kind:
+    """Return what something in a git directory is that a sandbox could write to."""
     first = rest.partition("/")[0]
-    part = _git_part(rest)
     is_directory = mode & KIND == IS_DIRECTORY
     ordinary = is_directory or (mode & KIND == IS_FILE and (first in table.GIT_TREES or rest in table.GIT_FILES))
-    if not own and (part is not None or rest in _SHAPE or not ordinary):
+    if _git_part(rest) is not None or rest in _SHAPE or not ordinary:
         return Kind("repository", git_dir)
-    if part is None and ordinary:
-        return _NOTHING
-    return Kind("git", f"{git_dir}/{part[0] if part else first}", part[1] if part else "not what git writes every day")
+    return _NOTHING
 
 
 def makes_repository(rest: str) -> bool:

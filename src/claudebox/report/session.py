@@ -136,20 +136,16 @@ class Aftermath:
     def _look(self) -> Report:
         host = self._host
         workdir = host.workdir.real
-        git_dir = ""
-        elsewhere: tuple[str, ...] = ()
-        if host.repository is not None:
-            git_dir = host.repository.git_dir
-            written = tuple(path for path, _ in host.repository.writable)
-            elsewhere = tuple(path for path in (git_dir, *written) if path and not path.startswith(f"{workdir}/"))
+        git_dir = host.repository.common_dir if host.repository is not None else ""
         stubs = frozenset(stub.path for stub in self._plan.stubs)
         standing = frozenset(path for _, path in state.recorded_stubs(host.instance))
-        places = changes.Places(workdir, git_dir, elsewhere, host.guarded, stubs, standing)
+        places = changes.Places(workdir, git_dir, host.guarded, stubs, standing)
         limit = time.monotonic() + changes.BUDGET
         report = changes.look(places, self._beginning)
         self._listings[workdir] = report.listing
         for root, beginning in self._mounts:
-            places = changes.Places(root, guarded=host.guarded, stubs=stubs, standing=standing)
+            git_dir = next((row.common_dir for row in host.more_repositories if row.root == root), "")
+            places = changes.Places(root, git_dir, host.guarded, stubs, standing)
             other = changes.look(places, beginning, budget=limit - time.monotonic())
             self._listings[root] = other.listing
             report = changes.join(report, root, other)

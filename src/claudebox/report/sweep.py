@@ -37,8 +37,16 @@ def coded(name: str, mode: int) -> str:
 class Sweep:
     """One look at one tree."""
 
-    def __init__(self, root: str, since: float, before: Mapping[str, tuple[int, Names]], deadline: float) -> None:
+    def __init__(
+        self,
+        root: str,
+        since: float,
+        before: Mapping[str, tuple[int, Names]],
+        deadline: float,
+        passed_over: str | None = None,
+    ) -> None:
         """Take what is known of directories from before; paths are relative to the root, which itself is empty."""
+        self._passed_over = passed_over
         self._root, self._since, self._before, self._deadline = root, since, before, deadline
         self._top = -1
         self._entries = 0
@@ -101,6 +109,8 @@ class Sweep:
             if mode & tree.KIND == tree.IS_DIRECTORY:
                 where = prefix + name
                 names.append(f"{name}/d")
+                if where == self._passed_over:
+                    continue
                 known = before.get(where)
                 elsewhere = moved or (new and (known is None or known[0] != status.st_ino))
                 below.append((where, status.st_dev, status.st_ino, elsewhere, new))

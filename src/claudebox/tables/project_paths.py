@@ -6,8 +6,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.facts.model import StubKind
 
-GIT = "git-config"  # the name that opens the git directory for a launch
+GIT = "git-config"  # the name that opens what the configuration of git makes the host execute in the project
 OWN = "claudebox"  # settings of the person that lie in the project; nothing opens them
+WORKTREES = ".claude/worktrees"  # where Claude Code makes worktrees
 
 # In the project: path, what stands in if it is missing, why. The name is also what `--allow` takes.
 PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
@@ -18,15 +19,4 @@ PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
     (".devcontainer", "directory", "the editor runs commands named here"),
     (".devcontainer.json", "directory", "the editor runs commands named here"),
     (".claudebox.toml", "directory", "claudebox reads it"),
-)
-
-# In a git directory. `commondir` would redirect all the others (D06); git takes `.` for "here".
-PROTECTED_IN_GIT: tuple[tuple[str, StubKind, str], ...] = (
-    ("config", "file", "git runs programs named here"),
-    ("hooks", "directory", "git runs these"),
-    ("commondir", "dot", "git would look elsewhere for its configuration"),
-    ("config.worktree", "file", "git runs programs named here"),
-    ("modules", "none", "repositories of submodules, with hooks of their own"),
-    ("worktrees", "none", "git directories of other checkouts"),
-    ("info/attributes", "none", "chooses programs that git runs"),
 )

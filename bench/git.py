@@ -1,0 +1,98 @@
+"""Measure what a repository costs: a launch in it, `git status` inside and outside, and bringing a commit back.
+
+Each case runs once per round, so that whatever else the machine does falls on all alike; medians are shown. The limits
+are those of a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, f"{TOP}/src")
+
+from claudebox.launch import git_import, git_state  # noqa: E402
+from claudebox.launch.git_sandbox import Tools  # noqa: E402
+from claudebox.plan import seccomp  # noqa: E402
+
+LAUNCH = ("/usr/bin/python3", "-IS", f"{TOP}/bin/claudebox", "-y", "--git-import", "manual", "--exec", "--")
+# Files → milliseconds: a launch more than without a repository, an import.
+LIMITS = {2000: (10.0, 100.0), 20000: (20.0, 100.0), 200000: (80.0, 400.0)}
+STATUS = "s=$(date +%s%N); git status --porcelain; e=$(date +%s%N); echo $(((e - s) / 10000))"
+
+
+def main() -> int:
+    """Print the figures; 1 if something costs too much."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--files", type=int, nargs="*", default=[2000, 20000])
+    options = parser.parse_args()
+    missed = 0
+    for files in options.files:
+        with tempfile.TemporaryDirectory(prefix="claudebox-bench-") as base:
+            case = Case(base, files)
+            rows = [case.measure(number) for number in range(options.rounds)]
+        median = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+        more, limit = LIMITS.get(files, (float("inf"), float("inf")))
+        print(f"{files} files")
+        print(f"  launch     {median['launch'] - median['bare']:+7.1f} ms with the repository, {more:.0f} are allowed")
+        print(f"  git status {median['inside'] / median['outside']:7.2f} x outside ({median['outside']:.0f} ms)")
+        print(f"  import     {median['import']:7.1f} ms of a commit, {limit:.0f} are allowed")
+        print(f"  unchanged  {median['unchanged']:7.2f} ms to see that nothing is left")
+        missed += median["import"] > limit or median["launch"] - median["bare"] > more
+    return 1 if missed else 0
+
+
+class Case:
+    """A home, a repository of many files and a directory without one."""
+
+    def __init__(self, base: str, files: int) -> None:
+        self._base = base
+        self._environ = {"HOME": f"{base}/home", "PATH": "/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1"}
+        for name in ("home", "project", "bare"):
+            os.makedirs(f"{base}/{name}")
+        with open(f"{base}/home/.gitconfig", "w", encoding="ascii") as config:
+            config.write("[user]\n\tname = n\n\temail = n@example.org\n[gc]\n\tauto = 0\n")
+        for number in range(files):
+            directory = f"{base}/project/d{number // 200}"
+            if number % 200 == 0:
+                os.mkdir(directory)
+            with open(f"{directory}/f{number}", "w", encoding="ascii") as file:
+                file.write(f"file {number}\n" * 5)
+        self._run("sh", "-ec", "git init -q; git add .; git commit -qm first; git repack -adq; git status -s")
+        self._tools = Tools("/usr/bin/bwrap", seccomp=seccomp.build(os.uname().machine) or b"")
+
+    def _run(self, *words: str, where: str = "project") -> tuple[float, str]:
+        begun = time.perf_counter()
+        result = subprocess.run(words, cwd=f"{self._base}/{where}", env=self._environ, check=True, capture_output=True)
+        return (time.perf_counter() - begun) * 1e3, result.stdout.decode()
+
+    def measure(self, number: int) -> dict[str, float]:
+        """Run everything once and return milliseconds."""
+        bare = self._run(*LAUNCH, "true", where="bare")[0]
+        launch = self._run(*LAUNCH, "true")[0]
+        outside = float(self._run("sh", "-c", STATUS)[1].split()[-1]) / 100
+        inside = float(self._run(*LAUNCH, "sh", "-c", STATUS)[1].split()[-1]) / 100
+        self._run(*LAUNCH, "sh", "-ec", f"echo {number} >>d0/f0; git commit -qam more{number}")
+        (private,) = glob.glob(f"{self._base}/home/.claudebox/instances/*/git/*/real")
+        private = os.path.dirname(private)
+        begun = time.perf_counter()
+        done = git_import.bring_back(private, self._tools, "bench", final=True)
+        imported = (time.perf_counter() - begun) * 1e3
+        assert [move.name for move in done.moved] == ["refs/heads/master"], done
+        begun = time.perf_counter()
+        assert git_state.settled(private)
+        unchanged = (time.perf_counter() - begun) * 1e3
+        return {"bare": bare, "launch": launch, "outside": outside, "inside": inside, "import": imported,
+                "unchanged": unchanged}  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

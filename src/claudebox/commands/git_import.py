@@ -1,0 +1,54 @@
+"""`--import`: bring what was committed inside into the real repositories of this project now."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from claudebox import console, state
+from claudebox.errors import FAILED, ClaudeboxError
+from claudebox.facts import bubblewrap, git, programs
+from claudebox.facts.host import current_directory, current_home
+from claudebox.launch import git_import, git_report, git_state
+from claudebox.launch.git_sandbox import Limits, Tools
+from claudebox.plan import seccomp
+
+_LIMITS = Limits(seconds=3600.0, size=16 << 30)  # the user waits for it, and can end it
+
+
+def run(environ: dict[str, str]) -> int:
+    """Import, and say what came; where nothing waits, say that."""
+    home, workdir = current_home(environ), current_directory()
+    repository = git.find_repository(workdir, os.getuid(), home, environ)
+    instance = state.locate(home, repository.main if repository else workdir)
+    tools = _tools(programs.search_path(environ, workdir))
+    done: dict[str, git_import.ImportResult] = {}
+    failed = False
+    for path in git_import.private_directories(f"{instance.directory}/git"):
+        if not git_state.is_known(path):
+            continue
+        name = time.strftime("%Y%m%d-%H%M%S")
+        try:
+            if not git_state.read_layout(path).common:
+                done |= git_import.adopt(path, tools, name)
+            elif not git_state.settled(path):
+                done |= git_import.finish(path, tools, name, limits=_LIMITS, final=git_state.unused(path))
+        except ClaudeboxError as error:
+            console.report(error)
+            failed = True
+    lines = git_report.lines(done)
+    for line in lines:
+        console.note(line)
+    if not lines and not failed:
+        console.note("git: nothing has to be brought back")
+    return FAILED if failed else 0
+
+
+def _tools(path: tuple[str, ...]) -> Tools:
+    found, program = bubblewrap.find_bwrap(path), programs.find_tool("git", path)
+    if found.problem:
+        raise ClaudeboxError(found.problem, hint=found.remedy)
+    if program is None:
+        raise ClaudeboxError("git is not installed", hint="install the package `git`")
+    directories = (os.path.dirname(program), "/usr/bin", "/bin")
+    return Tools(found.path, ":".join(directories), seccomp.build(os.uname().machine) or b"")

@@ -1,0 +1,66 @@
+"""Submodules of a repository: their git directories, and the directories that git looks into from above."""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.facts import git_config, git_index
+from claudebox.files import read_small
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from claudebox.facts.git_model import GitDirectory, Repository
+
+_MOST_MODULES = 128
+_MODULE_DEPTH = 12  # names of submodules may hold slashes, and submodules have submodules
+
+
+def find_directories(found: Repository, describe: Callable[..., GitDirectory]) -> Iterator[GitDirectory]:
+    """Yield the git directories of submodules, those of submodules of submodules after them."""
+    tops = dict.fromkeys((found.common_dir, found.git_dir))
+    pending = [(os.path.relpath(f"{top}/modules", found.common_dir), 0) for top in tops]
+    count = 0
+    while pending and count < _MOST_MODULES:
+        relative, depth = pending.pop(0)
+        path = os.path.join(found.common_dir, relative)
+        for name in list_directories(path):
+            place, below = f"{relative}/{name}", f"{path}/{name}"
+            count += 1
+            if not os.path.isfile(f"{below}/HEAD"):
+                pending += [(place, depth + 1)] if depth < _MODULE_DEPTH else []
+                continue
+            try:
+                directory = describe(below, place=place)
+            except (OSError, ValueError):
+                continue
+            value = git_config.last((*directory.rows, *directory.worktree_rows), "core", "worktree")
+            yield directory.replace(worktree=os.path.realpath(os.path.join(below, value)) if value else "")
+            pending += [(f"{place}/modules", depth + 1)] if depth < _MODULE_DEPTH else []
+
+
+def list_directories(path: str) -> list[str]:
+    """Return the names of directories in a directory, as many as are looked at."""
+    try:
+        with os.scandir(path) as entries:
+            found = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            return sorted(name for _, name in zip(range(_MOST_MODULES), found, strict=False))
+    except OSError:
+        return []
+
+
+def find_checkouts(found: Repository, submodules: Iterable[GitDirectory], digest: int) -> Iterator[str]:
+    """Yield the directories of submodules that git looks into from above, relative to the checkout."""
+    indexes = [(found.root, f"{found.git_dir}/index")]
+    for directory in submodules:
+        if directory.worktree.startswith(found.root.rstrip("/") + "/"):
+            yield os.path.relpath(directory.worktree, found.root)
+            indexes.append((directory.worktree, f"{directory.path}/index"))
+    for root, index in indexes:
+        for name in git_index.find_submodules(index, digest):
+            yield os.path.relpath(f"{root}/{name}", found.root)
+        for section, _, key, value in git_config.parse_config(read_small(f"{root}/.gitmodules", limit=1 << 20) or b""):
+            path = os.path.normpath(value) if value and "\0" not in value else "/"
+            if (section, key) == ("submodule", "path") and not path.startswith(("/", "..")) and path != ".":
+                yield os.path.relpath(f"{root}/{path}", found.root)

@@ -1,0 +1,67 @@
+"""Facts that only some launches need, each found by a module that is imported when it is asked for."""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.facts import distro
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.config.model import Policy
+    from claudebox.facts.model import Guarded, Held, HeldSecret
+    from claudebox.facts.nix_model import Nix
+    from claudebox.facts.paths import Examiner
+    from claudebox.facts.toolchains import Found
+    from claudebox.facts.uplink import Candidate
+
+
+def find_own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:
+    """Look for settings of the person in the project; only links can lead there, and profiles may be such."""
+    names = ("config.toml", "CLAUDE.md", "profiles")
+    if not any(os.path.islink(f"{state}/{name}") for name in names) and not os.path.isdir(f"{state}/profiles"):
+        return (), ()
+    from claudebox.facts import dotfiles  # noqa: PLC0415 - for the few who have one of these
+
+    return dotfiles.find_own_settings(state, workdir)
+
+
+def read_toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: Examiner) -> Found | None:
+    """Return the toolchains that were asked for."""
+    if not policy.toolchains:
+        return None
+    from claudebox.facts import toolchains  # noqa: PLC0415 - only for those who ask for one
+
+    return toolchains.find_toolchains((request.name for request in policy.toolchains), home, path, examiner)
+
+
+def read_nix(
+    policy: Policy, environ: dict[str, str], home: str, path: tuple[str, ...], workdir: str, *, asking: bool
+) -> Nix | None:
+    """Return what there is of Nix."""
+    if not distro.has_nix(environ):
+        return None
+    from claudebox.facts import nix as facts  # noqa: PLC0415 - most machines have none
+
+    return facts.read_nix(policy, environ, home=home, path=path, workdir=workdir, asking=asking)
+
+
+def find_secrets(
+    policy: Policy, environ: dict[str, str], home: str, workdir: str
+) -> tuple[tuple[HeldSecret, ...], bool]:
+    """Return the secrets for the broker, and whether there is a token for git inside."""
+    if not policy.secrets and policy.credential is None:
+        return (), False
+    from claudebox.facts import secret_sources  # noqa: PLC0415 - only for those who have some
+
+    held, login = secret_sources.find_secrets(policy, environ, home=home, workdir=workdir), policy.credential
+    return held, login is not None and secret_sources.available(login.token, login.origin, environ, home=home)
+
+
+def find_uplinks(policy: Policy, path: tuple[str, ...]) -> tuple[Candidate, ...]:
+    """Return the programs that could carry packets."""
+    if policy.network != "inet":
+        return ()
+    from claudebox.facts import uplink  # noqa: PLC0415 - other tiers need nothing of it
+
+    return uplink.find_uplinks(path, policy.uplink)

@@ -1,0 +1,181 @@
+"""Repositories that the agent made: one where the project had none, and submodules that it added.
+
+The real git directory is written by hand, with a configuration of ours, and stays empty until the import fills it; so
+nothing that the agent wrote is executed on the host. Only after a session, when nobody can change anything any more.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from claudebox import syscalls
+from claudebox.files import read_at, replace_file
+from claudebox.launch import git_cleanup, git_state
+from claudebox.launch.git_merge import objection
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.launch.git_state import Layout
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PARTS = ("objects/info", "objects/pack", "refs/heads", "refs/tags", "logs", "info")
+_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n"
+_DIGITS = 16
+_MOST_MODULES, _DEEPEST = 64, 6
+
+
+def adopt_repository(path: str) -> bool:
+    """Make a git directory for a project that had none, if the agent has made one inside; return whether it did."""
+    layout = git_state.read_layout(path)
+    place = f"{layout.work_tree}/.git"
+    if layout.common or not _holds_work(path, "own") or not _is_free(place):
+        return False
+    _make(place, f"{path}/own", _CONFIG)
+    _write(path, layout.replace(common=place, git_dir=place, stores=(f"{place}/objects",)))
+    return True
+
+
+def forget_repository(path: str) -> None:
+    """Empty what was kept for a project without a repository, now that it has one."""
+    git_cleanup.remove(f"{path}/own")
+    os.mkdir(f"{path}/own", 0o700)
+    _write(path, git_state.read_layout(path).replace(common="", git_dir="", stores=()))
+
+
+def adopt_submodules(path: str) -> list[str]:
+    """Make a git directory for each submodule that the agent has added; return their private directories."""
+    layout = git_state.read_layout(path)
+    made = []
+    for name, checkout in _new_modules(path, layout):
+        place = f"{layout.common}/modules/{name}"
+        relative = os.path.relpath(f"{layout.work_tree}/{checkout}", place)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        _make(place, f"{path}/own/modules/{name}", f"{_CONFIG}\tworktree = {_quoted(relative)}\n")
+        status = os.lstat(place)
+        private = syscalls.sha256(f"{status.st_dev}:{status.st_ino}".encode())[:_DIGITS]
+        private = f"{os.path.dirname(path)}/{private}"
+        os.mkdir(private, 0o700)
+        around = open_below(f"{path}/own/modules", os.path.dirname(name))  # no link of the agent may lead it away
+        try:
+            os.rename(os.path.basename(name), f"{private}/own", src_dir_fd=around)
+        finally:
+            os.close(around)
+        inner = layout.replace(
+            common=place, git_dir=place, work_tree=f"{layout.work_tree}/{checkout}", stores=(f"{place}/objects",),
+            depth=layout.depth + 1, module=name,
+        )  # fmt: skip
+        _write(private, inner)
+        made.append(private)
+    return made
+
+
+def _new_modules(path: str, layout: Layout) -> Iterator[tuple[str, str]]:
+    """Yield the name and the checkout of each submodule that only the agent has: a gitfile leads to it."""
+    for checkout in _gitfiles(layout.work_tree):
+        content = (_read_below(layout.work_tree, f"{checkout}/.git") or b"").decode("utf-8", "surrogateescape")
+        target = os.path.normpath(f"{layout.work_tree}/{checkout}/{content.removeprefix('gitdir: ').rstrip()}")
+        name = target.removeprefix(f"{layout.common}/modules/")
+        if not content.startswith("gitdir: ") or name == target or objection(f"refs/heads/{name}"):
+            continue
+        if not os.path.lexists(f"{layout.common}/modules/{name}") and _holds_work(f"{path}/own", f"modules/{name}"):
+            yield name, checkout
+
+
+def _gitfiles(work_tree: str) -> Iterator[str]:
+    """Yield the paths that `.gitmodules` names, if they are plain."""
+    content = (_read_below(work_tree, ".gitmodules") or b"").decode("utf-8", "surrogateescape")
+    rows = [row.strip() for row in content.split("\n")][: _MOST_MODULES * 16]
+    for row in rows:
+        key, _, value = row.partition("=")
+        checkout = value.strip().strip('"')
+        plain = checkout.isprintable() and checkout == os.path.normpath(checkout) and checkout[:1] not in "/.-"
+        if key.strip() == "path" and plain:
+            yield checkout
+
+
+def open_below(base: str, path: str) -> int:
+    """Open a directory beneath one of ours, through no link."""
+    current = os.open(base, _DIRECTORY)
+    for part in path.split("/") if path else ():
+        try:
+            following = os.open(part, _DIRECTORY, dir_fd=current)
+        finally:
+            os.close(current)
+        current = following
+    return current
+
+
+def _read_below(base: str, path: str) -> bytes | None:
+    """Return a file beneath a directory, through no link."""
+    try:
+        directory = open_below(base, os.path.dirname(path))
+    except OSError:
+        return None
+    try:
+        return read_at(directory, os.path.basename(path))
+    finally:
+        os.close(directory)
+
+
+def _holds_work(base: str, path: str) -> bool:
+    """Return whether a directory beneath one of ours is a repository with something in it."""
+    try:
+        directory = open_below(base, path)
+    except OSError:
+        return False
+    try:
+        names = os.listdir(directory)
+        parts = [os.lstat(name, dir_fd=directory).st_mode for name in ("refs", "objects") if name in names]
+        return (
+            len(parts) == 2 and all(map(stat.S_ISDIR, parts)) and not {"index", "packed-refs", "logs"}.isdisjoint(names)
+        )
+    finally:
+        os.close(directory)
+
+
+def _is_free(place: str) -> bool:
+    """Return whether nothing is there but an empty directory, which the sandbox needed."""
+    try:
+        os.rmdir(place)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _make(place: str, own: str, config: str) -> None:
+    for part in _PARTS:
+        os.makedirs(f"{place}/{part}")
+    descriptor = os.open(place, _DIRECTORY)
+    try:
+        head = (_read_below(own, "HEAD") or b"").decode("utf-8", "surrogateescape").strip()
+        branch = head.removeprefix("ref: ")
+        plain = head.startswith("ref: refs/heads/") and not objection(branch)
+        replace_file(descriptor, "HEAD", f"ref: {branch if plain else 'refs/heads/main'}\n".encode())
+        replace_file(descriptor, "config", config.encode("utf-8", "surrogateescape"))
+        os.chmod("config", 0o644, dir_fd=descriptor)
+        os.chmod("HEAD", 0o644, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: str, layout: Layout) -> None:
+    """Write what set-up would have written: the real one is empty, so there is nothing in common but HEAD."""
+    descriptor = os.open(path, _DIRECTORY)
+    try:
+        head = (_read_below(layout.common, "HEAD") if layout.common else b"") or b""
+        replace_file(descriptor, "real", os.fsencode(layout.common))
+        replace_file(descriptor, "layout.json", git_state.render_layout(layout))
+        replace_file(descriptor, "base", b"@ . " + head)
+        for name in ("seen", "intended", "rows"):
+            replace_file(descriptor, name, b"")
+    finally:
+        os.close(descriptor)
+
+
+def _quoted(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

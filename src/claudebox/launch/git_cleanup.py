@@ -1,0 +1,110 @@
+"""Putting in order what an agent has left in a git directory of the sandbox's own, through no link of its making."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from claudebox.files import replace_file
+from claudebox.launch.git_copy import DIRECTORY, MOST_FILES, descend, walk
+
+
+def renew_alternates(objects: str, stores: list[str]) -> None:
+    """Name the stores in a directory of objects."""
+    directory = os.open(objects, DIRECTORY)
+    try:
+        for name in ("info", "pack"):
+            if not _is_directory(directory, name):
+                if name in os.listdir(directory):
+                    os.unlink(name, dir_fd=directory)
+                os.mkdir(name, 0o755, dir_fd=directory)
+        info = os.open("info", DIRECTORY, dir_fd=directory)
+        try:
+            if _is_directory(info, "alternates"):
+                os.rename("alternates", f"alternates.{os.getpid()}", src_dir_fd=info, dst_dir_fd=info)
+            replace_file(info, "alternates", b"".join(os.fsencode(store) + b"\n" for store in stores))
+        finally:
+            os.close(info)
+    finally:
+        os.close(directory)
+
+
+def _is_directory(directory: int, name: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode)
+    except OSError:
+        return False
+
+
+def make_directory(base: str, path: str) -> None:
+    """Make a directory beneath one that an agent has had; whatever else stands in the way goes."""
+    current = os.open(base, DIRECTORY)
+    for part in path.split("/"):
+        try:
+            if not _is_directory(current, part):
+                if part in os.listdir(current):
+                    os.unlink(part, dir_fd=current)
+                os.mkdir(part, 0o755, dir_fd=current)
+            following = os.open(part, DIRECTORY, dir_fd=current)
+        finally:
+            os.close(current)
+        current = following
+    os.close(current)
+
+
+def remove_locks(own: str) -> None:
+    """Remove the locks that killed processes have left in a git directory that nobody uses."""
+    top = os.open(own, DIRECTORY)
+    try:
+        for name in os.listdir(top):
+            _remove_lock(top, name)
+        for name in ("refs", "worktrees", "logs"):
+            if _is_directory(top, name):
+                descriptor = descend(top, name)
+                try:
+                    for path in walk(descriptor, MOST_FILES):
+                        _remove_lock(descriptor, path)
+                finally:
+                    os.close(descriptor)
+    finally:
+        os.close(top)
+
+
+def _remove_lock(directory: int, path: str) -> None:
+    if path.endswith(".lock") and not _is_directory(directory, path):
+        os.unlink(path, dir_fd=directory)
+
+
+def remove(path: str) -> None:
+    """Remove a tree that an agent has made, however deep: directories move to the top before they are emptied."""
+    try:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)
+            return
+    except FileNotFoundError:
+        return
+    top = os.open(path, DIRECTORY)
+    try:
+        pending = [""]
+        count = 0
+        while pending:
+            name = pending.pop()
+            directory = os.open(name, DIRECTORY, dir_fd=top) if name else os.dup(top)
+            try:
+                for entry in os.listdir(directory):
+                    if not _is_directory(directory, entry):
+                        os.unlink(entry, dir_fd=directory)
+                        continue
+                    os.chmod(entry, 0o700, dir_fd=directory)
+                    count += 1
+                    moved = f".{count}.{os.getpid()}.removed" if name else entry
+                    if name:
+                        os.rename(entry, moved, src_dir_fd=directory, dst_dir_fd=top)
+                    pending.append(moved)
+            finally:
+                os.close(directory)
+            if name:
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(path)

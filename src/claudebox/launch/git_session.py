@@ -1,0 +1,83 @@
+"""Git for one session: what a killed one has left comes back, the git directories are made, a sidecar follows them."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from claudebox import console
+from claudebox.errors import ClaudeboxError
+from claudebox.launch import git_setup, git_state
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.launch.git_follow import Follower
+    from claudebox.launch.git_sandbox import Tools
+    from claudebox.plan.model import Plan
+
+
+def follow(plan: Plan) -> Follower:
+    """Return the sidecar that brings back what is done inside."""
+    from claudebox.launch.git_follow import Follower  # noqa: PLC0415 - only where there is a repository
+
+    return Follower(_repositories(plan), _tools(plan), _name(), plan.git_import)
+
+
+def set_up(plan: Plan) -> list[int]:
+    """Make the git directories; they are in use while the descriptors that are returned are open."""
+    for private in _repositories(plan):
+        if git_state.is_known(private) and not git_state.settled(private) and git_state.unused(private):
+            _recover(plan, private)
+    return [git_setup.set_up(own, git_state.settled) for own in plan.git if own.real]
+
+
+def adopt(plan: Plan) -> tuple[str, ...]:
+    """Take over a repository that the agent has made where there was none; return what the user should know."""
+    for own in plan.git:
+        if own.real or not os.path.lexists(f"{own.own}/HEAD") or not git_state.unused(own.private):
+            continue
+        git_setup.write_layout(own)
+        if plan.git_import != "auto":
+            return ("git: a repository was made inside; `claudebox --import` brings it here",)
+        from claudebox.launch import git_import, git_report  # noqa: PLC0415 - hardly ever
+
+        try:
+            done = git_import.adopt(own.private, _tools(plan), _name())
+        except ClaudeboxError as error:
+            return (f"git: {error.message}",)
+        return tuple(git_report.lines(done))
+    return ()
+
+
+def _recover(plan: Plan, private: str) -> None:
+    """Bring back what a session has left that was killed."""
+    from claudebox.launch import git_import, git_report  # noqa: PLC0415 - hardly ever
+
+    try:
+        outward = plan.git_import == "auto"
+        if outward:
+            done = git_import.finish(private, _tools(plan), _name())
+        else:
+            done = {private: git_import.bring_back(private, _tools(plan), _name(), outward=False, final=True)}
+    except ClaudeboxError as error:
+        console.warn(f"git: {error.message}")
+    else:
+        for line in git_report.lines(done):
+            console.note(line)
+
+
+def _repositories(plan: Plan) -> tuple[str, ...]:
+    """Return what is kept for each repository, submodules before what is around them."""
+    rows = sorted((own for own in plan.git if own.real), key=lambda own: -own.place.count("modules/"))
+    return tuple(own.private for own in rows)
+
+
+def _tools(plan: Plan) -> Tools:
+    from claudebox.launch.git_sandbox import Tools  # noqa: PLC0415
+
+    path = next((row.value for row in plan.variables if row.name == "PATH"), "/usr/bin:/bin")
+    return Tools(plan.bwrap, path, plan.seccomp)
+
+
+def _name() -> str:
+    return time.strftime("%Y%m%d-%H%M%S")

@@ -1,0 +1,194 @@
+"""Making the git directory that stands inside in the place of a real one: by hand, without running git.
+
+The real one may be hostile: nothing in it is followed if it is a link, only regular files are taken, and there is an
+end to how many. What is written lies in the state of the project, out of the agent's reach until it is mounted.
+"""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.errors import ClaudeboxError
+from claudebox.files import read_at, read_small, replace_file
+from claudebox.launch import git_cleanup, git_copy, git_lock, git_state
+from claudebox.launch.git_copy import Copier
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from claudebox.plan.model import OwnGit
+
+_FOLDED = 200  # so many loose refs are written as one file
+_MOST_LOGS = 200
+# Of a checkout. The index keeps its time: git compares it with those of files.
+_CHECKOUT_FILES = (
+    "HEAD", "index", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "MERGE_AUTOSTASH", "MERGE_RR",
+    "SQUASH_MSG", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "AUTO_MERGE", "BISECT_LOG", "BISECT_START",
+    "BISECT_TERMS", "BISECT_NAMES", "BISECT_EXPECTED_REV", "BISECT_ANCESTORS_OK", "BISECT_FIRST_PARENT",
+    "COMMIT_EDITMSG", "info/sparse-checkout",
+)  # fmt: skip
+_CHECKOUT_TREES = ("rebase-merge", "rebase-apply", "sequencer", "refs/bisect", "refs/worktree", "refs/rewritten")
+_COMMON_FILES = ("description", "packed-refs", "shallow", "info/exclude", "info/attributes", "info/grafts")
+_COMMON_TREES = ("rr-cache", "reftable")
+_ENTRY = ("HEAD", "gitdir", "commondir", "locked")  # of a worktree that is not visible inside
+
+
+def set_up(own: OwnGit, settled: Callable[[str], bool]) -> int:
+    """Make the git directory, and return a descriptor that says for as long as it is open that it is in use.
+
+    It stays as it is while another session uses it, or while it holds something that has not come back.
+    """
+    lock, alone = git_lock.hold(own.private, alone=True)
+    if not alone:
+        return lock
+    try:
+        _refresh(own, settled)
+    except OSError as error:
+        raise ClaudeboxError(
+            f"the git directory of `{own.worktree}` cannot be set up in `{own.private}`: {error.strerror}",
+            hint="free disk space or fix the directory's permissions",
+        ) from None
+    git_lock.share(lock)
+    return lock
+
+
+def _refresh(own: OwnGit, settled: Callable[[str], bool]) -> None:
+    directory = os.open(own.private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        kept = os.path.isfile(f"{own.own}/HEAD") and not settled(own.private)
+        replace_file(directory, "real", os.fsencode(own.real))
+        replace_file(directory, "layout.json", _layout(own))
+        if kept:
+            git_cleanup.remove_locks(own.own)
+            for place in ("objects", *own.mountpoints):
+                git_cleanup.make_directory(own.own, place)
+            git_cleanup.renew_alternates(f"{own.own}/objects", [inside for _, inside in own.stores])
+            return
+        new = f"{own.private}/new"
+        git_cleanup.remove(new)
+        os.mkdir(new, 0o700)
+        base = _make(own, new)
+        _take_along(own, directory, new)
+        replace_file(directory, "config", own.config)
+        old = f"{own.private}/old"
+        git_cleanup.remove(old)
+        if os.path.lexists(own.own):
+            os.rename(own.own, old)
+        os.rename(new, own.own)
+        git_state.renew(own.private, base)
+        git_cleanup.remove(old)
+    finally:
+        os.close(directory)
+
+
+def _make(own: OwnGit, new: str) -> bytes:
+    """Fill a new directory from the real one and return what both have in common now."""
+    copier = Copier(own.real, new, own.identity)
+    try:
+        for path in ("objects/info", "objects/pack", "hooks", "info", "refs"):
+            os.makedirs(f"{new}/{path}")
+        linked = own.git_dir != own.real
+        copier.files(("HEAD", *_COMMON_FILES) if linked else (*_CHECKOUT_FILES, *_COMMON_FILES))
+        for tree in _COMMON_TREES if linked else (*_CHECKOUT_TREES, *_COMMON_TREES):
+            copier.tree(tree)
+        copier.files(name for name in copier.names("") if name.startswith("sharedindex."))
+        head = read_small(f"{new}/HEAD") or b""
+        loose = _refs(copier, new, head, own.ref_format)
+        _logs(copier, head)
+        copier.hooks()
+        _worktrees(own, copier, new)
+        git_copy.write(f"{new}/config", own.config)
+        checkout = "." if not linked else os.path.relpath(own.git_dir, own.real)
+        if own.worktree_config:
+            git_copy.write(f"{new}/{checkout}/config.worktree", own.worktree_config)
+        for submodule in own.mountpoints:
+            os.makedirs(f"{new}/{submodule}", exist_ok=True)
+        head = read_small(f"{new}/{checkout}/HEAD") or b""
+        packed = read_small(f"{new}/packed-refs", limit=git_copy.LIMIT) or b""
+        return b"".join((packed, *loose, b"@ ", os.fsencode(checkout), b" ", head.strip(), b"\n"))
+    finally:
+        copier.close()
+
+
+def _refs(copier: Copier, new: str, head: bytes, ref_format: str) -> Iterable[bytes]:
+    """Copy loose refs, or fold them into `packed-refs` where there are many; return them as rows."""
+    if ref_format == "reftable":
+        copier.files(("refs/heads",))
+        return ()
+    os.makedirs(f"{new}/refs/heads", exist_ok=True)
+    os.makedirs(f"{new}/refs/tags", exist_ok=True)
+    skipped = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
+    found = {name: value for name, value in copier.contents("refs") if not name.startswith(skipped)}
+    plain = {name: value for name, value in found.items() if not value.startswith(b"ref:")}
+    current = os.fsdecode(head.removeprefix(b"ref: ").strip())
+    if len(plain) > _FOLDED:
+        git_copy.fold(f"{new}/packed-refs", plain)
+        written = {name: value for name, value in found.items() if name == current or name not in plain}
+    else:
+        written = found
+    for name, value in written.items():
+        git_copy.write(f"{new}/{name}", value + b"\n")
+    return (value + b" " + os.fsencode(name) + b"\n" for name, value in plain.items())
+
+
+def _logs(copier: Copier, head: bytes) -> None:
+    current = os.fsdecode(head.removeprefix(b"ref: ").strip())
+    names = copier.below("logs")
+    few = ("logs/HEAD", "logs/refs/stash", f"logs/{current}")
+    copier.files(names if len(names) <= _MOST_LOGS else (name for name in names if name in few))
+
+
+def _worktrees(own: OwnGit, copier: Copier, new: str) -> None:
+    """Copy what belongs to linked worktrees; those that are not visible inside are locked, so that git leaves them."""
+    for name in copier.names("worktrees"):
+        place = f"worktrees/{name}"
+        where = os.path.dirname(os.fsdecode(copier.content(f"{place}/gitdir") or b"").strip())
+        mine = f"{own.real}/{place}" == own.git_dir
+        if mine or any(where == base or where.startswith(f"{base}/") for base in own.visible):
+            copier.files(f"{place}/{part}" for part in (*_CHECKOUT_FILES, *_ENTRY[1:], "logs/HEAD"))
+            for tree in _CHECKOUT_TREES:
+                copier.tree(f"{place}/{tree}")
+        else:
+            copier.files(f"{place}/{part}" for part in _ENTRY)
+            if not os.path.lexists(f"{new}/{place}/locked") and os.path.lexists(f"{new}/{place}/HEAD"):
+                git_copy.write(f"{new}/{place}/locked", b"not visible in this sandbox\n")
+
+
+def _take_along(own: OwnGit, directory: int, new: str) -> None:
+    """Keep of the one before what is only inside: objects, and hooks that the host has not changed since."""
+    signature = git_copy.signature(f"{own.real}/hooks")
+    same = signature == read_at(directory, "hooks")
+    for name, kept in (("objects", True), ("hooks", same), ("lfs", True)):
+        source = f"{own.own}/{name}"
+        if not kept or os.path.islink(source) or not os.path.isdir(source) or os.path.islink(own.own):
+            continue
+        git_cleanup.remove(f"{new}/{name}")
+        os.rename(source, f"{new}/{name}")
+    replace_file(directory, "hooks", signature)
+    git_cleanup.renew_alternates(f"{new}/objects", [inside for _, inside in own.stores])
+
+
+def write_layout(own: OwnGit) -> None:
+    """Write down where a repository is that was made inside."""
+    directory = os.open(own.private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        replace_file(directory, "layout.json", _layout(own))
+    finally:
+        os.close(directory)
+
+
+def _layout(own: OwnGit) -> bytes:
+    """Return what an import has to know."""
+    layout = git_state.Layout(
+        common=own.real,
+        git_dir=own.git_dir,
+        work_tree=own.worktree,
+        stores=tuple(outside for outside, _ in own.stores),
+        object_format=own.object_format,
+        ref_format=own.ref_format,
+        depth=own.place.count("modules/"),
+        module=own.place.rpartition("modules/")[2],
+        unmapped=own.unmapped,
+    )
+    return git_state.render_layout(layout)

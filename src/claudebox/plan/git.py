@@ -1,0 +1,202 @@
+"""The git directories that stand inside in the place of the real ones (GIT-03, GIT-04).
+
+Nothing of a real git directory is writable inside: its objects are readable, everything else is a copy that
+`launch.git_setup` makes. What is made inside comes back through `launch.git_import`.
+"""
+
+from __future__ import annotations
+
+from claudebox.plan import git_settings, mount_checks
+from claudebox.plan.model import Mount, OwnGit, Stub
+from claudebox.tables import project_paths
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.config.model import Policy
+    from claudebox.facts.git_config import Row
+    from claudebox.facts.git_model import GitDirectory, Repository
+    from claudebox.facts.host import Host
+
+STORES = "/run/claudebox/git"  # inside, the real objects
+_MINIMAL: Row = ("core", "", "checkstat", "minimal")
+
+
+def plan_own(policy: Policy, host: Host) -> tuple[OwnGit, ...]:
+    """Return a git directory for each repository that can be written to, and for its submodules after it."""
+    found = [row for repository in _believed(host) for row in _own(policy, host, repository)]
+    if host.empty_git and host.repository is None:
+        path = f"{host.workdir.real}/.git"
+        found.append(OwnGit(host.empty_git, _private(host, host.empty_git), path, worktree=host.workdir.real))
+    return tuple(found)
+
+
+def _believed(host: Host) -> Iterator[Repository]:
+    repository = host.repository
+    if repository is not None and not _why_not(host, repository):
+        yield from (repository, *repository.nested)
+    yield from host.more_repositories
+
+
+def _why_not(host: Host, repository: Repository) -> str:
+    """Return why git does not work inside."""
+    if repository.problem or repository.directory is None:
+        return repository.problem
+    if repository.root == host.workdir.real:
+        return ""
+    return mount_checks.why_no_project(host.above, host) if host.above is not None else "it starts above"
+
+
+def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]:
+    unmapped = repository.owner not in ((host.uid, host.gid), (-1, -1))
+    for directory in _directories(repository):
+        rows = tuple(git_settings.admit(directory.rows))
+        if unmapped:
+            rows = (*rows, _MINIMAL)
+        merged = git_settings.merge(rows, directory.before, directory.inside)
+        per_worktree = tuple(git_settings.admit(directory.worktree_rows))
+        formats = {key: value for section, _, key, value in rows if section == "extensions"}
+        yield OwnGit(
+            directory.name,
+            _private(host, directory.name),
+            directory.path,
+            real=directory.path,
+            identity=directory.identity,
+            git_dir=directory.path if directory.place else repository.git_dir,
+            worktree=directory.worktree,
+            place=directory.place,
+            mountpoints=tuple(_mountpoints(directory, repository.submodules)),
+            stores=tuple(_stores(policy, host, directory)),
+            config=git_settings.render(merged),
+            worktree_config=git_settings.render(per_worktree),
+            object_format=formats.get("objectformat", "sha1").lower(),
+            ref_format=formats.get("refstorage", "files").lower(),
+            unmapped=unmapped,
+            visible=_visible(policy, host),
+        )
+
+
+def _directories(repository: Repository) -> tuple[GitDirectory, ...]:
+    return (repository.directory, *repository.submodules) if repository.directory else ()
+
+
+def _mountpoints(directory: GitDirectory, submodules: tuple[GitDirectory, ...]) -> Iterator[str]:
+    """Yield where submodules lie that no other submodule is around."""
+    places = [row.place for row in submodules]
+    above = f"{directory.place}/" if directory.place else ""
+    for place in places:
+        around = [other for other in places if place.startswith(f"{other}/") and len(other) > len(directory.place)]
+        if place.startswith(above) and place != directory.place and not around:
+            yield place[len(above) :]
+
+
+def _private(host: Host, name: str) -> str:
+    return f"{host.instance.directory}/git/{name}"
+
+
+def _visible(policy: Policy, host: Host) -> tuple[str, ...]:
+    """Return the directories whose checkouts can be worked in inside."""
+    return host.workdir.real, *(request.source for request in policy.mounts if request.writable)
+
+
+def _stores(policy: Policy, host: Host, directory: GitDirectory) -> Iterator[tuple[str, str]]:
+    """Yield where objects lie outside and inside; of borrowed ones only those that are visible anyway."""
+    for number, store in enumerate(directory.stores):
+        if not store.borrowed:
+            yield store.path, f"{STORES}/{directory.name}/{number}/objects"
+        elif _is_shown(policy, host, store.path):
+            yield store.path, store.path
+
+
+def _is_shown(policy: Policy, host: Host, path: str) -> bool:
+    shown = [host.workdir.real, *(request.source for request in policy.mounts if request.dest == request.source)]
+    return any(mount_checks.covers(base, path) for base in shown)
+
+
+def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
+    """Return the rows of the git directories."""
+    repository = host.repository
+    if repository is not None:
+        yield from _checkout(host, repository)
+    parent = host.workdir.real.rpartition("/")[0]
+    if repository is not None and _can_be_empty(policy, host, parent):
+        yield Mount(parent, "closed", "nothing is lost in silence: git makes worktrees beside a project", role="git")
+    for own in plan_own(policy, host):
+        yield Mount(own.dest, "bind", "git, with a repository of the sandbox's own", own.own, role="git")
+    for found in _believed(host):
+        for directory in _directories(found):
+            yield from _objects(directory)
+    if host.worktrees is not None and not _is_open(policy):
+        path, identity = host.worktrees.path, host.worktrees.identity
+        yield Mount(path, "bind", "worktrees that the agent makes", path, pinned=identity, role="git")
+
+
+def _is_open(policy: Policy) -> bool:
+    """Return whether the directory that the client makes worktrees in is writable anyway."""
+    return any(project_paths.WORKTREES.startswith(f"{request.name}/") for request in policy.allow)
+
+
+def _can_be_empty(policy: Policy, host: Host, parent: str) -> bool:
+    """Return whether nothing but mounts is in the directory above the project, and no program writes there."""
+    own = ("/bin", "/dev", "/etc", "/lib", "/nix", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
+    if parent in ("", "/tmp", host.home) or any(mount_checks.covers(place, parent) for place in own):
+        return False
+    return host.above is None and not any(mount_checks.covers(request.dest, parent) for request in policy.mounts)
+
+
+def _checkout(host: Host, repository: Repository) -> Iterator[Mount]:
+    if host.above is not None and not _why_not(host, repository):
+        reason = "the rest of the repository"
+        yield Mount(repository.root, "ro-bind", reason, repository.root, pinned=host.above.identity, role="git")
+    if repository.gitfile is not None and (repository.root == host.workdir.real or not _why_not(host, repository)):
+        dot = f"{repository.root}/.git"
+        yield Mount(dot, "ro-bind", "names the repository; may not name another", dot,
+                    pinned=repository.gitfile, role="git")  # fmt: skip
+
+
+def _objects(directory: GitDirectory) -> Iterator[Mount]:
+    for number, store in enumerate(directory.stores):
+        if store.borrowed:
+            continue
+        base = f"{STORES}/{directory.name}/{number}"
+        yield Mount(f"{base}/objects", "ro-bind", "objects of git", store.path, pinned=store.identity, role="git")
+        if store.chained:  # all of them stand in the own git directory
+            yield Mount(f"{base}/objects/info/alternates", "shadow", "stores are named once", mode=0o444, role="git")
+        if store.lfs is not None:
+            large = f"{store.path.rpartition('/')[0]}/lfs"
+            yield Mount(f"{base}/lfs", "ro-bind", "large files of git", large, pinned=store.lfs, role="git")
+
+
+def stubs(policy: Policy, host: Host) -> Iterator[Stub]:
+    """Return what has to exist on the host so that something can be mounted there."""
+    if host.repository is None and host.empty_git:
+        yield Stub(f"{host.workdir.real}/.git", "directory")
+    if host.worktrees is not None and host.worktrees.kind == "missing" and not _is_open(policy):
+        yield Stub(host.worktrees.path, "directory")
+
+
+def warnings(policy: Policy, host: Host) -> Iterator[str]:
+    """Say where git inside is not what it is outside."""
+    repository = host.repository
+    if repository is None:
+        return
+    problem = _why_not(host, repository)
+    if problem:
+        yield f"git does not work inside: {problem}"
+        return
+    if repository.root != host.workdir.real:
+        yield (
+            f"the repository starts above, at {repository.root}: the rest of it is read-only inside "
+            '(`project = "repository"` makes all of it the project)'
+        )
+    for found in _believed(host):
+        for store in found.directory.stores if found.directory else ():
+            if store.borrowed and not _is_shown(policy, host, store.path):
+                yield (
+                    f"git inside lacks the objects that this repository borrows from {store.path}: "
+                    f"let them in with `--mount-ro {store.path}`"
+                )
+        rows = (*host.git_user.rows, *(found.directory.rows if found.directory else ()))
+        if found is repository and git_settings.signs(rows):
+            yield "commits made inside are not signed (commit.gpgsign): your keys stay outside"

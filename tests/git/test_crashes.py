@@ -1,0 +1,169 @@
+"""Imports that are killed, and hosts that work at the same time: nothing is broken, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+
+import pytest
+from tests.git.conftest import start
+
+
+@pytest.mark.slow
+def test_imports_killed_at_random_moments_lose_nothing(pair):
+    # proves GIT-03
+    seed = random.randrange(1 << 32)
+    sys.stderr.write(f"seed {seed}\n")
+    dice = random.Random(seed)
+    length = 0.0
+    made = []
+    for number in range(14):
+        pair.agent(
+            f"echo {number} >>a; git commit -qam inside{number}; git branch b{number}; git commit -q --amend -m again"
+        )
+        made.append(pair.agent("git rev-parse HEAD").strip())
+        if number % 3 == 0:
+            pair.host(f"git branch host{number}")
+        begun = time.monotonic()
+        process = start(pair, *pair.import_words(f"s{number}"))
+        if length:
+            time.sleep(dice.random() * length)
+            os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        length = length or time.monotonic() - begun
+
+    result = pair.bring_back("last")
+
+    assert result.error == ""
+    assert pair.host("git rev-parse HEAD").strip() == made[-1]
+    assert pair.host("git status --porcelain") == pair.agent("git status --porcelain") == ""
+    assert not [name for name in pair.refs() if name.startswith(("refs/heads/claudebox/", "refs/claudebox/"))]
+    assert {f"refs/heads/b{number}" for number in range(14)} <= set(pair.refs())
+    assert not [name for _, _, names in os.walk(pair.real) for name in names if name.endswith(".lock")]
+    pair.fsck()
+    pair.host("git commit -q --allow-empty -m host")  # nothing stands in the user's way
+
+
+def test_locks_of_a_dead_import_go_and_those_of_the_user_stay(pair):
+    # proves GIT-03
+    pair.agent("git commit -q --allow-empty -m inside")
+    pair.box.write(f"{pair.private}/intended", "> " + pair.agent("git rev-parse HEAD").strip() + " refs/heads/main\n")
+    begun = time.time()
+    ours = pair.box.write(f"{pair.real}/index.lock", "")
+    left = pair.box.write(f"{pair.real}/refs/heads/main.lock", "")
+    users = [pair.box.write(f"{pair.real}/{name}.lock", "") for name in ("config", "refs/heads/other")]
+    rows = [f"{begun:.3f} begin s1", f"{begun:.3f} lock {os.stat(ours).st_ino} {ours}", ""]
+    pair.box.write(f"{pair.private}/journal", "\n".join(rows))
+
+    assert pair.bring_back().refused == []
+
+    assert not os.path.exists(ours)
+    assert not os.path.exists(left)
+    assert all(os.path.exists(path) for path in users)
+    assert pair.host("git log -1 --format=%s") == "inside\n"
+
+
+def test_a_lock_of_the_user_on_the_index_stops_nothing_for_good(pair):
+    # proves GIT-03
+    pair.agent("echo more >>a; git commit -qam inside")
+    lock = pair.box.write(f"{pair.real}/index.lock", "")
+
+    said = pair.bring_back()
+
+    assert "index.lock` is held by another git" in said.notes[0]
+    assert os.path.exists(lock)
+    os.unlink(lock)
+    assert pair.bring_back().notes == []
+    assert pair.host("git status --porcelain; git log -1 --format=%s") == "inside\n"
+
+
+@pytest.mark.slow
+def test_both_sides_work_at_the_same_time(pair):
+    """The host commits, rebases and collects garbage while the agent commits; all commits exist in the end."""
+    # proves GIT-03
+    pair.host("git branch topic")
+    pair.set_up()
+    follower = pair.follow()
+    try:
+        pair.host("git worktree add -q ../tree topic")
+        inside = start(
+            pair, *pair.enter("for n in 1 2 3 4 5 6 7 8; do echo $n >>a; git commit -qam inside$n; sleep 0.2; done")
+        )
+        tree = os.path.join(pair.box.base, "tree")
+        for number in range(4):
+            pair.host(f"echo {number} >host{number}; git add .; git commit -qm host{number}", cwd=tree)
+            pair.host("git rebase -q --force-rebase main; until git gc -q --prune=now; do sleep 0.05; done", cwd=tree)
+        assert inside.communicate()[0] == ""
+        assert inside.returncode == 0
+        follower.communicate("\n")
+    finally:
+        follower.kill()
+        follower.communicate()
+
+    subjects = pair.host("git log --all --format=%s").split("\n")
+    assert {f"inside{n}" for n in range(1, 9)} | {f"host{n}" for n in range(4)} <= set(subjects)
+    assert pair.host("git rev-parse main") == pair.agent("git rev-parse main")
+    pair.fsck()
+
+
+def test_two_sessions_share_one_repository(pair):
+    # proves GIT-03
+    first, second = pair.follow(), pair.follow()
+    script = (
+        "for n in 1 2 3; do echo {0} >>f{0}; until git add f{0} && git commit -qm {0}$n f{0}; do sleep 0.1; done; done"
+    )
+    agents = [start(pair, *pair.enter(script.format(name))) for name in ("one", "two")]
+    for agent in agents:
+        agent.communicate()
+    first.communicate("\n")
+    second.communicate("\n")
+
+    subjects = set(pair.host("git log --format=%s").split("\n"))
+    assert {f"{name}{n}" for name in ("one", "two") for n in (1, 2, 3)} <= subjects
+    assert pair.host("git rev-parse HEAD") == pair.agent("git rev-parse HEAD")
+    pair.fsck()
+
+
+def test_no_garbage_is_collected_under_an_import(pair):
+    # proves GIT-03
+    pair.agent("git commit -q --allow-empty -m inside")
+    holder = start(pair, "sh", "-c", "echo ready; sleep 60")
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "ready\n"
+    path = pair.box.write(f"{pair.real}/gc.pid", f"{holder.pid} {os.uname().nodename}")
+
+    said = pair.bring_back()
+
+    assert "`git gc` is running" in said.error
+    assert os.path.exists(path)
+    holder.kill()
+    holder.communicate()
+    assert [move[0] for move in pair.bring_back().moved] == ["refs/heads/main"]
+    assert not os.path.exists(path)
+
+
+def test_imports_wait_for_one_another(pair):
+    # proves GIT-03
+    pair.agent("for n in 1 2 3; do git commit -q --allow-empty -m $n; git branch b$n; done")
+    several = [start(pair, *pair.import_words(f"s{number}")) for number in range(4)]
+    said = [json.loads(process.communicate()[0]) for process in several]
+
+    assert sum(len(row.get("moved", [])) for row in said) == 4
+    assert not any(row.get("error") or row.get("refused") for row in said)
+    pair.fsck()
+
+
+def test_a_follower_that_was_killed_leaves_its_work_to_the_next(pair):
+    # proves GIT-03
+    follower = pair.follow()
+    follower.kill()
+    follower.communicate()
+    pair.agent("git commit -q --allow-empty -m inside")
+
+    pair.bring_back(final=True)
+
+    assert pair.host("git log -1 --format=%s") == "inside\n"

@@ -1,0 +1,211 @@
+"""Whole sessions: what is committed inside is in the repository afterwards, however the session ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.git.conftest import GITCONFIG, until
+from tests.git.test_hostile import MARK, PLANTS, USE
+from tests.sandbox.terminals import Terminal
+
+if TYPE_CHECKING:
+    from tests.conftest import Box
+
+COMMIT = "echo more >>a; git add a; git commit -qm inside"
+
+
+def sh(box: Box, script: str, *, check: bool = True) -> str:
+    """Run a script on the host, in the project."""
+    result = box.host("sh", "-ec", script)
+    assert not check or result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def make_repository(box: Box) -> Box:
+    os.chown(box.base, box.account.uid, box.account.gid)
+    box.write(f"{box.home}/.gitconfig", GITCONFIG)
+    sh(box, "git init -q; echo a >a; git add .; git commit -qm first")
+    return box
+
+
+@pytest.fixture
+def repository(box: Box) -> Box:
+    """Return a box whose project is a repository."""
+    return make_repository(box)
+
+
+@pytest.fixture
+def user_repository(user_box: Box) -> Box:
+    """Return the same for what does not depend on the account."""
+    return make_repository(user_box)
+
+
+def test_a_commit_is_there_after_the_session(repository):
+    # proves GIT-03
+    result = repository.sh(f"{COMMIT}; git switch -qc feature")
+
+    assert result.returncode == 0, result.stderr
+    last = next(line for line in result.stderr.split("\n") if line.startswith("claudebox: git"))
+    assert last.startswith("claudebox: git: moved main ")
+    assert last.endswith("; created feature")
+    assert sh(repository, "git log --format=%s; git branch --show-current; git status --porcelain") == (
+        "inside\nfirst\nfeature\n"
+    )
+    assert sh(repository, "git fsck --full") == ""
+
+
+def test_it_shows_while_the_session_runs_and_so_does_the_host_s(repository):
+    # proves GIT-03
+    script = (
+        f"{COMMIT}; until git log -1 --format=%s | grep -q host; do sleep 0.05; done; "
+        'until test -z "$(git status --porcelain)"; do sleep 0.05; done; echo both'
+    )
+    process = start(repository, script)
+    try:
+        until(lambda: sh(repository, "git log -1 --format=%s") == "inside\n")
+        until(lambda: sh(repository, "git status --porcelain") == "")
+        sh(repository, "echo b >b; git add b; git commit -qm host")
+        said, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert "\nboth\n" in said
+
+
+def start(box: Box, script: str) -> subprocess.Popen[str]:
+    """Start a session and return at once."""
+    words = (box.program, "-y", "--exec", "--", "sh", "-ec", script)
+    settings: dict[str, object] = {
+        "cwd": box.project, "env": box.variables(), "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT, "encoding": "utf-8", **box.account.demotion,
+    }  # fmt: skip
+    return subprocess.Popen(words, **settings)  # type: ignore[call-overload, no-any-return]
+
+
+def test_what_a_killed_session_left_comes_back_with_the_next(repository):
+    # proves GIT-03
+    process = start(repository, f"{COMMIT}; echo done; sleep 600")
+    assert process.stdout is not None
+    while process.stdout.readline() != "done\n":
+        pass
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+
+    result = repository.sh("git log -1 --format=%s")
+
+    assert result.stdout == "inside\n"
+    assert sh(repository, "git log -1 --format=%s; git status --porcelain") == "inside\n"
+
+
+def test_manual_waits_for_the_command(user_repository):
+    # proves GIT-03
+    box = user_repository
+    said = box.sh(COMMIT, flags=("--git-import", "manual")).stderr
+
+    assert "`claudebox --import` brings it" in said
+    assert sh(box, "git log --format=%s") == "first\n"
+    # The next session goes on from there.
+    assert box.sh("git log -1 --format=%s", flags=("--git-import", "manual")).stdout == "inside\n"
+    imported = box.claudebox("--import")
+    assert (imported.returncode, imported.stderr.split(" ")[:3]) == (0, ["claudebox:", "git:", "moved"])
+    assert sh(box, "git log -1 --format=%s; git status --porcelain") == "inside\n"
+    assert "nothing has to be brought back" in box.claudebox("--import").stderr
+
+
+def test_ask_shows_and_asks(user_repository):
+    # proves GIT-03
+    box = user_repository
+    with Terminal(box) as terminal:
+        for answer, log in (("n\r", "first\n"), ("y\r", "inside\nfirst\n")):
+            script = f"test -e done || {{ {COMMIT}; touch .git/done; }}" if answer == "n\r" else "true"
+            terminal.type(f"{box.program} -y --git-import ask --exec -- sh -c '{script}'")
+            terminal.expect("inside")
+            terminal.expect(r"1 file changed, 1 insertion")
+            terminal.expect(r"Bring these commits into your repository\? \[Y/n\] ")
+            terminal.press(answer)
+            assert terminal.prompt() == 0
+            assert sh(box, "git log --format=%s") == log
+
+
+def test_a_project_file_can_ask_for_a_look_and_not_for_less(user_repository):
+    # proves GIT-03
+    box = user_repository
+    box.write(".claudebox.toml", 'git_import = "manual"\n')
+
+    assert "`claudebox --import` brings it" in box.sh(COMMIT).stderr
+    assert sh(box, "git log --format=%s") == "first\n"
+
+
+def test_a_session_without_git_imports_nothing(user_repository):
+    # proves GIT-03
+    box = user_repository
+    box.sh(COMMIT)
+    journal = next(Path(box.home, ".claudebox/instances").glob("*/git/*/journal"))
+    before = journal.stat().st_size
+
+    assert "claudebox: git" not in box.sh("cat a").stderr
+    assert journal.stat().st_size == before
+
+
+def test_everything_planted_at_once_runs_nothing_on_the_host(repository):
+    # proves GIT-03, SEC-04, D01, D05, D06, D07, D08, D23
+    box = repository
+    sh(box, "git init -q --bare ../upstream; git remote add origin ../upstream; git push -q -u origin main")
+    evil = box.write("evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\nexit 1\n", mode=0o755)
+    script = "mkdir -p .git/info\n" + "\n".join(f"({plant.format(evil=evil)})" for plant in PLANTS.values())
+    box.sh(f"{COMMIT}\n{script}\ntrue")
+
+    box.host("sh", "-c", USE)
+
+    assert not os.path.exists(f"{box.home}/{MARK}")
+    assert sh(box, "git log --format=%s").endswith("inside\nfirst\n")
+    # The positive control: the same in a real git directory.
+    box.host("sh", "-c", f"mkdir -p .git/info\n{script}")
+    box.host("sh", "-c", USE)
+    assert os.path.exists(f"{box.home}/{MARK}")
+
+
+def test_a_repository_made_inside_is_there_afterwards(box):
+    # proves GIT-03, D11
+    os.chown(box.base, box.account.uid, box.account.gid)
+    box.write(f"{box.home}/.gitconfig", GITCONFIG)
+    evil = box.write("evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
+
+    result = box.sh(
+        f"git init -q; echo a >a; git add a; git commit -qm inside; git config core.fsmonitor {evil}; git branch more; "
+        "echo s >s; git add s"
+    )
+
+    assert "created main, more" in result.stderr, result.stderr
+    assert sh(box, "git log --format=%s; git status --porcelain; git branch --format='%(refname)'") == (
+        "inside\nA  s\n?? evil.sh\nrefs/heads/main\nrefs/heads/more\n"
+    )
+    assert not os.path.exists(f"{box.home}/{MARK}")
+    assert sh(box, "git fsck --full") == ""
+    # And the next session goes on with it.
+    assert box.sh("git commit -qm second; git log --format=%s").stdout == "second\ninside\n"
+    assert sh(box, "git log -1 --format=%s; git config core.fsmonitor || true") == "second\n"
+
+
+def test_a_submodule_added_inside_is_there_afterwards(repository):
+    # proves GIT-03, D10, D11
+    box = repository
+    sh(box, "git init -q lib; cd lib; echo l >l; git add l; git commit -qm lib; cd ..; mv lib ../lib")
+    sh(box, "git clone -q --bare ../lib lib.git")  # where the agent can read it
+
+    result = box.sh("git -c protocol.file.allow=always submodule add -q ./lib.git sub && git commit -qm add", env={})
+
+    assert result.returncode == 0, result.stderr
+    said = sh(box, "git log -1 --format=%s; git status --porcelain -uno; git submodule status")
+    assert said.startswith("add\n-"), said + result.stderr  # which submodules are active is a setting of the user
+    sh(box, "git submodule update --init")
+    assert sh(box, "git submodule status").endswith(" sub (heads/main)\n")
+    assert sh(box, "cd sub; git log --format=%s; git status --porcelain") == "lib\n"
+    config = Path(box.project, ".git/modules/sub/config").read_text()
+    assert "worktree" in config
+    assert "remote" not in config

@@ -1,0 +1,156 @@
+"""What is decided about refs and rows of an index: no work of either side is lost, and each is decided alone."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from claudebox.launch.git_merge import (
+    APART,
+    HEADS,
+    IndexRow,
+    Merged,
+    merge_refs,
+    merge_rows,
+    objection,
+    reconcile,
+)
+
+NAMES = ["refs/heads/a", "refs/heads/b", "refs/tags/t", "refs/remotes/o/a", "refs/heads/-x"]
+VALUES = ["1", "2", "3", "4"]
+REFS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES))
+
+
+def contains(tip: str, commit: str) -> bool:
+    """Pretend that a greater number is a later commit of the same line, but for 4, which stands alone."""
+    return tip >= commit and "4" not in (tip, commit)
+
+
+def after(merged: Merged, mine: dict[str, str], theirs: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return both sides after everything that was decided has been done."""
+    mine, theirs = dict(mine), dict(theirs)
+    for side, moves in ((theirs, merged.out), (mine, merged.into)):
+        for move in moves:
+            side.pop(move.name, None)
+            if move.new:
+                side[move.name] = move.new
+    return mine, theirs
+
+
+@given(REFS, REFS, REFS)
+def test_what_only_one_side_moved_arrives_on_the_other(mine, theirs, base):
+    # proves GIT-03
+    merged = merge_refs(mine, theirs, base, contains)
+    new_mine, new_theirs = after(merged, mine, theirs)
+
+    for name in {*mine, *theirs, *base}:
+        inside, outside, before = (refs.get(name) for refs in (mine, theirs, base))
+        if inside == before:
+            assert new_mine.get(name) == outside
+            assert new_theirs.get(name) == outside
+        elif outside == before and name.startswith(HEADS) and not objection(name):
+            assert new_theirs.get(name) == inside
+
+
+@given(REFS, REFS, REFS)
+def test_no_work_is_lost(mine, theirs, base):
+    # proves GIT-03
+    merged = merge_refs(mine, theirs, base, contains)
+    _, new_theirs = after(merged, mine, theirs)
+    renamed = {move.name: move.new for move in merged.parted}
+
+    for name in (name for name in {*mine, *theirs} if name.startswith(HEADS) and not objection(name)):
+        inside, outside, before = (refs.get(name) for refs in (mine, theirs, base))
+        kept = {value for value in (new_theirs.get(name), renamed.get(name)) if value}
+        if outside and outside != before:  # what the host did stays, or is contained in what comes
+            assert any(value == outside or contains(value, outside) for value in kept)
+        if inside and inside != before:  # what the agent did arrives, under one name or another
+            assert any(value == inside or contains(value, inside) for value in kept)
+
+
+@given(REFS, REFS, REFS)
+def test_nothing_but_branches_and_new_tags_goes_out(mine, theirs, base):
+    # proves GIT-03
+    merged = merge_refs(mine, theirs, base, contains)
+
+    for move in (*merged.out, *merged.parted):
+        assert not objection(move.name)
+        assert move.name.startswith(HEADS) or not move.old
+        assert move.name.startswith(HEADS) or move.new
+    assert all(move.old == theirs.get(move.name, "") for move in merged.out)  # by compare-and-swap
+
+
+@given(REFS, REFS, REFS)
+def test_branches_checked_out_elsewhere_are_never_moved(mine, theirs, base):
+    # proves GIT-03
+    merged = merge_refs(mine, theirs, base, contains, frozenset({"refs/heads/a"}))
+
+    assert all(move.name != "refs/heads/a" for move in merged.out)
+
+
+@given(REFS, REFS, REFS, st.data())
+def test_an_import_that_was_cut_off_anywhere_is_finished_by_the_next(mine, theirs, base, data):
+    """Any part of what was intended may have been written, and nothing of it written down."""
+    # proves GIT-03
+    merged = merge_refs(mine, theirs, base, contains)
+    intended = {move.name: move.new for move in merged.out}
+    done = {move for move in merged.out if data.draw(st.booleans())}
+    partly = merged.replace(out=tuple(done), into=())
+    _, theirs_then = after(partly, mine, theirs)
+    base_then = dict(merged.agreed)
+    reconcile(base_then, theirs_then, intended)
+
+    again = merge_refs(mine, theirs_then, base_then, contains)
+
+    assert {move.name for move in again.out} == {move.name for move in merged.out} - {move.name for move in done}
+    assert again.parted == merged.parted
+
+
+ROW = st.builds(
+    IndexRow, st.sampled_from(["100644", "100755", "000000"]), st.sampled_from("123"), st.just("100644"), st.just("0")
+)
+ROWS = st.dictionaries(st.sampled_from([b"x", b"y", b"z"]), ROW)
+
+
+@given(ROWS, ROWS, ROWS)
+def test_staged_rows_follow_whoever_changed_them(mine, theirs, base):
+    # proves GIT-03
+    out, into, parted = merge_rows(mine, theirs, base)
+
+    assert not out.keys() & into.keys()
+    for path in {*mine, *theirs}:
+        inside, outside, before = (rows[path].now if path in rows else None for rows in (mine, theirs, base))
+        committed = ("100644", "0")
+        if inside == outside:
+            assert path not in out
+            assert path not in into
+        elif outside == before:
+            assert out[path] == (inside or committed)
+        elif inside == before:
+            assert into[path] == (outside or committed)
+        else:
+            assert path in parted
+
+
+@given(ROWS, ROWS)
+def test_rows_that_parted_stay_apart_until_they_are_equal(mine, theirs):
+    # proves GIT-03
+    out, into, parted = merge_rows(mine, theirs, dict.fromkeys((*mine, *theirs), APART))
+
+    assert (out, into) == ({}, {})
+    assert set(parted) == {
+        path
+        for path in {*mine, *theirs}
+        if (mine[path].now if path in mine else None) != (theirs[path].now if path in theirs else None)
+    }
+
+
+@given(st.text(min_size=1, max_size=30))
+def test_a_name_that_is_taken_in_can_be_nothing_else(short):
+    # proves GIT-03
+    if not objection(HEADS + short):
+        assert not short.startswith(("-", ".", "/"))
+        assert short not in ("HEAD", "@", "FETCH_HEAD", "ORIG_HEAD")
+        assert not any(char <= " " or char in "~^:?*[\\\x7f" for char in short)
+        assert ".." not in short
+        assert "//" not in short
