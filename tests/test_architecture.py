@@ -36,11 +36,9 @@ BORDERS = {
         "launch.tls_context", "launch.token_copy",
     ),
 }  # fmt: skip
-# Class names that two modules still share; this table only ever shrinks.
-SHARED_NAMES = {"Login", "Malformed", "Refusal", "Unreachable"}
 # Names that say nothing without their module: a public function has a verb and a noun.
 BARE_VERBS = {"decide", "find", "make", "parse", "read"}
-BARE_VERBS_NOT_YET = {"broker.proxy.requests", "report.receipt"}
+BARE_VERBS_NOT_YET = {"report.receipt"}
 # Files at the top that phases rest on; they rest on nothing but one another.
 FOUNDATION = {*ROOT, "__init__"}
 AT_THE_TOP = 12  # files beside the folders, at the most
@@ -318,7 +316,7 @@ def test_a_name_means_one_class():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, set()).add(name)
 
-    assert {name for name, places in found.items() if len(places) > 1} <= SHARED_NAMES
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))

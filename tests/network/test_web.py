@@ -319,7 +319,7 @@ def test_plain_http_for_another_host_is_refused(webbox, web):
     assert result.stdout.split() == wanted, result.stderr  # the last is the proxy's own 200; what follows is refused
     seen = web.seen()
     assert {host for host, *_ in seen} == {"public.example"}
-    assert all(headers["Connection"] == "close" for *_, headers in seen)
+    assert all(headers["connection"] == "close" for *_, headers in seen)
 
 
 def test_large_bodies_pass_both_ways(webbox, web):

@@ -1,7 +1,8 @@
-"""The relay: carries the connections of single ports between the loopbacks of host and sandbox.
+"""Bytes from one socket to another, inside the kernel: the engine of the proxy, and of the relay for single ports.
 
-Its listeners belong to one network and it runs in the other, so that it needs no privilege and opens nothing but those
-ports. Bytes go through pipes inside the kernel and are never looked at.
+The relay leads from the loopback of host or sandbox to that of the other. Its listeners belong to one network and it
+runs in the other, so it needs no privilege and opens nothing but those ports. Bytes go through pipes and are never
+looked at.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _LOOPBACKS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 _CHUNK = 1 << 19
-# Who moves much gets a wider pipe, which halves the work; few at a time, since the kernel allows a person only so many
+# Who moves much gets a wider pipe, which halves the work; few at a time, since the kernel allows a user only so many
 # pages of pipes, and gives narrow ones to everything else of theirs beyond that.
 _BUSY, _WIDE_AT_MOST = 1 << 20, 16
 _SET_PIPE_SIZE = 1031
@@ -28,9 +29,10 @@ _TURNS = 8  # how many pieces one connection may move before others have their t
 _DESCRIPTORS_EACH = 6
 _SPARE = 32
 _MOST = 1024
-_EVENTS = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
+EVENTS = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 _NONBLOCKING = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _SPLICE = 1 | 2  # move, do not block
+_LINGER = (1).to_bytes(4, "little") + bytes(4)
 
 
 def serve(listeners: list[tuple[int, int]]) -> None:
@@ -95,46 +97,25 @@ def _splice(source: int, sink: int, count: int) -> int | None:
         return None
 
 
-class _Connection:
-    """A caller, the port that it wants, and the bytes between them."""
+class Tunnel:
+    """Two connected sockets, and the bytes between them."""
 
-    def __init__(self, caller: socket.socket, port: int, watch: Callable[[socket.socket, _Connection], None]) -> None:
-        self.caller, self._port, self._watch = caller, port, watch
-        self._left = list(_LOOPBACKS)
-        self.callee: socket.socket | None = None
-        self.ways: tuple[Way, ...] = ()
-        self._dial()
+    def __init__(self, near: socket.socket, far: socket.socket) -> None:
+        self.ends = (near, far)
+        up = Way(near, far)
+        try:
+            self.ways = (up, Way(far, near))
+        except OSError:
+            up.close()
+            raise
 
-    def _dial(self) -> None:
-        """Try the next loopback: many servers listen on one of the two only."""
-        if self.callee is not None:
-            self.callee.close()
-        family, address = self._left.pop(0)
-        self.callee = socket.socket(family, socket.SOCK_STREAM | _NONBLOCKING)
-        for end in (self.caller, self.callee):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.callee.connect_ex((address, self._port))
-        self._watch(self.callee, self)
+    @property
+    def moved(self) -> int:
+        """Return how many bytes have passed."""
+        return self.ways[0].moved + self.ways[1].moved
 
     def advance(self) -> bool:
-        """Go as far as possible within one turn; tell whether there is more to do at once."""
-        if self.callee is None:
-            return False
-        if not self.ways:
-            problem = self.callee.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if problem and self._left:
-                self._dial()
-                return False
-            if problem:
-                raise OSError(problem, os.strerror(problem))
-            try:
-                self.callee.getpeername()
-            except OSError as error:
-                if error.errno == errno.ENOTCONN:  # not yet
-                    return False
-                raise
-            self.ways = (Way(self.caller, self.callee), Way(self.callee, self.caller))
-            self._watch(self.caller, self)
+        """Go as far as possible within one turn; return whether there is more to do at once."""
         for _ in range(_TURNS):
             if not any([way.move() for way in self.ways]):  # noqa: C419 - both must move
                 if all(way.closed for way in self.ways):
@@ -143,39 +124,119 @@ class _Connection:
         return True
 
     def close(self, *, abruptly: bool) -> None:
-        for end in (self.caller, self.callee):
-            if end is None:
-                continue
-            if abruptly:  # the other side shall see a reset, not a polite end
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(4, "little") + bytes(4))
+        """End both sides alike: the one shall see a reset where the other was reset."""
+        for end in self.ends:
+            if abruptly:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
             end.close()
         for way in self.ways:
             way.close()
 
 
+class SpliceLoop:
+    """Moves whatever can be moved, for as many tunnels as it was given; belongs to one thread."""
+
+    def __init__(self, ended: Callable[[Tunnel], None]) -> None:
+        self.poll = select.epoll()
+        self._ended = ended
+        self._ends: dict[int, Tunnel] = {}
+        self.unfinished: list[Tunnel] = []
+
+    def adopt(self, tunnel: Tunnel) -> None:
+        """Take a tunnel; the kernel tells at once if it is ready."""
+        for end in tunnel.ends:
+            self._ends[end.fileno()] = tunnel
+            self.poll.register(end.fileno(), EVENTS)
+
+    def release(self, tunnel: Tunnel) -> None:
+        """Let a tunnel go, as it is."""
+        for end in tunnel.ends:
+            del self._ends[end.fileno()]
+            self.poll.unregister(end.fileno())
+
+    def step(self, events: list[tuple[int, int]]) -> list[Tunnel]:
+        """Give everybody a turn who has something to do, and return those that are still there."""
+        ready = dict.fromkeys(self.unfinished)
+        for number, _ in events:
+            if number in self._ends:
+                ready[self._ends[number]] = None
+        self.unfinished = [tunnel for tunnel in ready if self._turn(tunnel)]
+        return [tunnel for tunnel in ready if tunnel.ends[0].fileno() in self._ends]
+
+    def _turn(self, tunnel: Tunnel) -> bool:
+        try:
+            return tunnel.advance()
+        except (OSError, EOFError) as reason:
+            self.end(tunnel, abruptly=isinstance(reason, OSError))
+        return False
+
+    def end(self, tunnel: Tunnel, *, abruptly: bool) -> None:
+        """Close a tunnel."""
+        self.release(tunnel)
+        tunnel.close(abruptly=abruptly)
+        self._ended(tunnel)
+
+    def close(self) -> None:
+        """End everything that is still open."""
+        for tunnel in set(self._ends.values()):
+            self.end(tunnel, abruptly=True)
+        self.poll.close()
+
+
+class _Call:
+    """A caller, and the port of our loopback that it wants: many servers listen on one of the two addresses only."""
+
+    def __init__(self, caller: socket.socket, port: int) -> None:
+        self.caller, self._port = caller, port
+        self._left = list(_LOOPBACKS)
+        self.callee = self._dial()
+
+    def _dial(self) -> socket.socket:
+        family, address = self._left.pop(0)
+        callee = socket.socket(family, socket.SOCK_STREAM | _NONBLOCKING)
+        for end in (self.caller, callee):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        callee.connect_ex((address, self._port))
+        return callee
+
+    def is_answered(self) -> bool:
+        """Return whether somebody is there; raise if nobody is, on any address."""
+        while problem := self.callee.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.callee.close()
+            if not self._left:
+                raise OSError(problem, os.strerror(problem))
+            self.callee = self._dial()
+        try:
+            self.callee.getpeername()
+        except OSError as error:
+            if error.errno == errno.ENOTCONN:  # not yet
+                return False
+            raise
+        return True
+
+
 class _Relay:
     def __init__(self, listeners: list[tuple[int, int]]) -> None:
-        self._poll = select.epoll()
+        self._carrier = SpliceLoop(self._ended)
+        self._poll = self._carrier.poll
         self._listeners = {number: (_adopt(number), port) for number, port in listeners}
         for listener, _ in self._listeners.values():
             listener.setblocking(False)  # noqa: FBT003
-        self._ends: dict[int, _Connection] = {}
+        self._calls: dict[int, _Call] = {}
         self._count = 0
         self._most = _room()
         self._listening = False
 
     def run(self) -> None:
-        unfinished: list[_Connection] = []
         while True:
             self._listen(self._count < self._most)
-            events = self._poll.poll(0 if unfinished else -1)
-            ready = dict.fromkeys(unfinished)
+            events = self._poll.poll(0 if self._carrier.unfinished else -1)
             for number, _ in events:
                 if number in self._listeners:
                     self._accept(number)
-                elif number in self._ends:
-                    ready[self._ends[number]] = None
-            unfinished = [connection for connection in ready if self._turn(connection)]
+                elif number in self._calls:
+                    self._answered(self._calls.pop(number))
+            self._carrier.step(events)
 
     def _listen(self, wanted: bool) -> None:  # noqa: FBT001
         """Leave callers in the queue of the kernel while there is no room for them."""
@@ -198,24 +259,36 @@ class _Relay:
         caller.setblocking(False)  # noqa: FBT003
         self._count += 1
         try:
-            _Connection(caller, port, self._watch)
+            call = _Call(caller, port)
         except OSError:
             self._count -= 1
             caller.close()
+            return
+        self._wait(call)
 
-    def _watch(self, end: socket.socket, connection: _Connection) -> None:
-        self._ends[end.fileno()] = connection
-        self._poll.register(end.fileno(), _EVENTS)
+    def _wait(self, call: _Call) -> None:
+        self._calls[call.callee.fileno()] = call
+        self._poll.register(call.callee.fileno(), EVENTS)
 
-    def _turn(self, connection: _Connection) -> bool:
+    def _answered(self, call: _Call) -> None:
+        """Carry a call on if somebody has taken it, or try the next address."""
+        self._poll.unregister(call.callee.fileno())
         try:
-            return connection.advance()
-        except (OSError, EOFError) as reason:
-            for number in [number for number, other in self._ends.items() if other is connection]:
-                del self._ends[number]
-            connection.close(abruptly=isinstance(reason, OSError))
+            if not call.is_answered():
+                self._wait(call)
+                return
+            tunnel = Tunnel(call.caller, call.callee)
+        except OSError:
             self._count -= 1
-            return False
+            call.callee.close()
+            call.caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)  # it shall see a reset
+            call.caller.close()
+            return
+        self._carrier.adopt(tunnel)
+        self._carrier.unfinished.append(tunnel)
+
+    def _ended(self, _tunnel: Tunnel) -> None:
+        self._count -= 1
 
 
 def _adopt(descriptor: int) -> socket.socket:

@@ -86,7 +86,7 @@ class Gateway:
                     await peek.part(caller, tls_sni.REFUSAL)
                     return False
                 else:
-                    head = requests.parse(await peek.peek(caller, requests.missing))
+                    head = requests.parse_head(await peek.peek(caller, requests.missing))
         except MalformedHttp as error:
             return await self._refuse_http(caller, error)
         if head is None:
@@ -253,7 +253,7 @@ class Gateway:
         """Pass one request of plain HTTP on: its `Host` must be the server that was asked for."""
         try:
             async with asyncio.timeout(GREETING):
-                head = requests.parse(await peek.peek(caller, requests.missing))
+                head = requests.parse_head(await peek.peek(caller, requests.missing))
             host, port = requests.authority(head.host, admitted.port)
             if (canonical(host), port) != (admitted.name, admitted.port) or not head.target.startswith(("/", "*")):
                 raise self._door.denial(host, port, "other-host", f"this connection is for `{admitted.name}`")

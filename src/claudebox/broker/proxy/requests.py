@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 LONGEST = 64 << 10
 _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-_BLANK = b"\r\n\t "
+_BLANK = b"\t\n\x0b\x0c\r \x1c\x1d\x1e\x1f\x85\xa0"  # what some server takes for space
+_WORD = re.compile(b"[^%s]*" % _BLANK)
 _FRAMING = (b"content-length", b"transfer-encoding")
 _OWN = (b"host", b"http2-settings")
 
@@ -62,10 +64,11 @@ def is_request(data: bytes) -> bool:
 
 def _may_be_request(data: bytes) -> bool:
     start = data.lstrip(_BLANK)
-    return b"\0" not in start and _TOKEN.issuperset(start.split(None, 1)[0] if start else b"")
+    word = _WORD.match(start)
+    return b"\0" not in start and word is not None and _TOKEN.issuperset(word[0])
 
 
-def parse(data: bytes) -> ProxyRequest:
+def parse_head(data: bytes) -> ProxyRequest:
     """Take a complete head apart."""
     size = messages.cut(data, LONGEST)
     request = messages.parse_request(data[:size], any_host=True)

@@ -15,105 +15,24 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from claudebox.network.splice import Way
+from claudebox.network.splice import SpliceLoop, Tunnel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Done = Callable[[int, int], None]  # bytes up, bytes down
 
-_EVENTS = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 _MUCH = 1 << 20  # bytes
-_TURNS = 8  # how many pieces one connection may move before others have their turn
-_LINGER = (1).to_bytes(4, "little") + bytes(4)
 
 
-class _Tunnel:
-    """Two sockets, and the bytes between them."""
+class _Connection(Tunnel):
+    """A tunnel, and who is told when it has ended."""
 
     def __init__(self, near: socket.socket, far: socket.socket, done: Done) -> None:
-        self.ends, self.done = (near, far), done
-        up = Way(near, far)
-        try:
-            self.ways = (up, Way(far, near))
-        except OSError:
-            up.close()
-            raise
+        super().__init__(near, far)
+        self.done = done
         for end in self.ends:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-    @property
-    def moved(self) -> int:
-        """Return how many bytes have passed."""
-        return self.ways[0].moved + self.ways[1].moved
-
-    def advance(self) -> bool:
-        """Go as far as possible within one turn; tell whether there is more to do at once."""
-        for _ in range(_TURNS):
-            if not any([way.move() for way in self.ways]):  # noqa: C419 - both must move
-                if all(way.closed for way in self.ways):
-                    raise EOFError
-                return False
-        return True
-
-    def close(self, *, abruptly: bool) -> None:
-        """End both sides alike: the one shall see a reset where the other was reset."""
-        for end in self.ends:
-            if abruptly:
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
-            end.close()
-        for way in self.ways:
-            way.close()
-
-
-class _Carrier:
-    """Moves whatever can be moved, for as many connections as it was given; belongs to one thread."""
-
-    def __init__(self, ended: Callable[[_Tunnel], None]) -> None:
-        self.poll = select.epoll()
-        self._ended = ended
-        self._ends: dict[int, _Tunnel] = {}
-        self.unfinished: list[_Tunnel] = []
-
-    def adopt(self, tunnel: _Tunnel) -> None:
-        """Take a connection; the kernel tells at once if it is ready."""
-        for end in tunnel.ends:
-            self._ends[end.fileno()] = tunnel
-            self.poll.register(end.fileno(), _EVENTS)
-
-    def release(self, tunnel: _Tunnel) -> None:
-        """Let a connection go, as it is."""
-        for end in tunnel.ends:
-            del self._ends[end.fileno()]
-            self.poll.unregister(end.fileno())
-
-    def step(self, events: list[tuple[int, int]]) -> list[_Tunnel]:
-        """Give everybody a turn who has something to do, and return those that are still there."""
-        ready = dict.fromkeys(self.unfinished)
-        for number, _ in events:
-            if number in self._ends:
-                ready[self._ends[number]] = None
-        self.unfinished = [tunnel for tunnel in ready if self._turn(tunnel)]
-        return [tunnel for tunnel in ready if tunnel.ends[0].fileno() in self._ends]
-
-    def _turn(self, tunnel: _Tunnel) -> bool:
-        try:
-            return tunnel.advance()
-        except (OSError, EOFError) as reason:
-            self.end(tunnel, abruptly=isinstance(reason, OSError))
-        return False
-
-    def end(self, tunnel: _Tunnel, *, abruptly: bool) -> None:
-        """Close a connection."""
-        self.release(tunnel)
-        tunnel.close(abruptly=abruptly)
-        self._ended(tunnel)
-
-    def close(self) -> None:
-        """End everything that is still open."""
-        for tunnel in set(self._ends.values()):
-            self.end(tunnel, abruptly=True)
-        self.poll.close()
 
 
 class Pump:
@@ -124,20 +43,20 @@ class Pump:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._near = _Carrier(self._told)
+        self._near = SpliceLoop(self._told)
         self._loop.add_reader(self._near.poll.fileno(), self._step)
         self._stepping = False
-        self._far = _Carrier(lambda tunnel: self._call(self._loop.call_soon_threadsafe, tunnel))
+        self._far = SpliceLoop(lambda tunnel: self._call(self._loop.call_soon_threadsafe, tunnel))
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._far.poll.register(self._bell, select.EPOLLIN)
-        self._promoted: deque[_Tunnel] = deque()
+        self._promoted: deque[Tunnel] = deque()
         self._ending = False
         self._thread: threading.Thread | None = None
 
     def carry(self, near: socket.socket, far: socket.socket, done: Done) -> None:
         """Take two connected sockets over; `done` is called by the loop when both directions have ended."""
         try:
-            tunnel = _Tunnel(near, far, done)
+            tunnel = _Connection(near, far, done)
         except OSError:  # no descriptors left, or the caller has gone
             near.close()
             far.close()
@@ -158,11 +77,12 @@ class Pump:
         self._far.close()
         os.close(self._bell)
 
-    def _told(self, tunnel: _Tunnel) -> None:
+    def _told(self, tunnel: Tunnel) -> None:
         self._call(self._loop.call_soon, tunnel)
 
     @staticmethod
-    def _call(how: Callable[..., object], tunnel: _Tunnel) -> None:
+    def _call(how: Callable[..., object], tunnel: Tunnel) -> None:
+        assert isinstance(tunnel, _Connection)  # noqa: S101 - for the type checker
         up, down = tunnel.ways
         with contextlib.suppress(RuntimeError):  # the loop has ended
             how(tunnel.done, up.moved, down.moved)
@@ -180,7 +100,7 @@ class Pump:
             self._stepping = True
             self._loop.call_soon(self._step)
 
-    def _promote(self, tunnel: _Tunnel) -> None:
+    def _promote(self, tunnel: Tunnel) -> None:
         self._near.release(tunnel)
         self._promoted.append(tunnel)
         if self._thread is None:
