@@ -60,8 +60,8 @@ def mounts(payload: int, plan: Plan, standing: Mapping[str, Identity]) -> None:
                 _see_mask(root, mount)
             elif mount.kind in ("bind", "ro-bind") and (mount.pinned is None or not plan.pin):
                 # A pinned one was bound by descriptor.
-                wanted = mount.pinned or (standing.get(mount.dest) if mount.source == mount.dest else None)
-                if wanted is None and (mount.dest not in stubs or mount.source != mount.dest):
+                wanted = mount.pinned or standing.get(mount.dest)
+                if wanted is None and (mount.dest not in stubs or mount.role == "git"):
                     continue
                 inside = _look(root, mount.dest)
                 if inside is None or (inside.st_dev, inside.st_ino) != wanted:

@@ -29,6 +29,7 @@ _CONTENT = {"dot": b".\n", "file": b""}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UMASK = 0o022
 _NESTED = b"gitdir: ../.git\n"
+_COVERS = ("cover", "cover-worktrees")  # the second has a place for worktrees of the client
 
 
 class Session:
@@ -56,12 +57,16 @@ class Session:
             self._clear()
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         self._remember(plan)
-        cover = self._make_cover()
+        covers = {name: self._make_cover(name) for name in _COVERS}
         entries = [_entry(stub, plan) for stub in plan.stubs]
         known = frozenset(self._known())
         self._record(entry for entry in entries if entry not in known)
         made = {entry.path: _make(entry, self._root(entry)) for entry in entries}
-        return {entry.path: cover if entry.kind == "directory" else made[entry.path] for entry in entries}
+        # What is mounted there: a cover, the stub itself, or something else, which is not looked at.
+        mounted = {mount.dest: mount.source for mount in plan.mounts}
+        standing = {entry.path: covers.get(os.path.basename(mounted.get(entry.path, ""))) for entry in entries}
+        standing |= {entry.path: made[entry.path] for entry in entries if mounted.get(entry.path) == entry.path}
+        return {path: identity for path, identity in standing.items() if identity is not None}
 
     def end(self) -> None:
         """Leave, and clear away if nobody is left."""
@@ -120,17 +125,19 @@ class Session:
         finally:
             os.close(journal)
 
-    def _make_cover(self) -> Identity:
+    def _make_cover(self, name: str) -> Identity:
         """Make what is shown inside in place of a stub, a directory that says of itself that it is a nested checkout.
 
         It is a mount, and `git clean -xfd` would fail to remove it; a checkout of its own it leaves alone.
         """
         try:
-            os.mkdir("cover", 0o755, dir_fd=self._directory)
+            os.mkdir(name, 0o755, dir_fd=self._directory)
         except FileExistsError:
             pass
-        directory = os.open("cover", _DIRECTORY, dir_fd=self._directory)
+        directory = os.open(name, _DIRECTORY, dir_fd=self._directory)
         try:
+            if name.endswith("worktrees") and "worktrees" not in os.listdir(directory):
+                os.mkdir("worktrees", 0o755, dir_fd=directory)
             if read_at(directory, ".git") != _NESTED:
                 replace_file(directory, ".git", _NESTED)
             status = os.fstat(directory)

@@ -83,6 +83,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
             f"{host.instance.login}/store",
             f"{host.instance.own_login}/store",
             host.instance.cover,
+            f"{host.instance.cover}-worktrees/worktrees",
             *(f"{host.instance.directory}/{path}" for path in kept),
         ),
         stubs=(*project.stubs(policy, host), *git.stubs(policy, host)),

@@ -26,7 +26,10 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     for guarded in closed:
         reason = f"protected: {guarded.reason}"
         covered = (guarded.kind, guarded.stub) == ("missing", "directory")
-        source = host.instance.cover if covered else guarded.path
+        source = guarded.path
+        if covered:
+            around = host.worktrees is not None and host.worktrees.path.startswith(f"{guarded.path}/")
+            source = f"{host.instance.cover}-worktrees" if around else host.instance.cover
         yield Mount(guarded.path, "ro-bind", reason, source, pinned=guarded.identity, role="protected")
     yield from _ignored(closed, host)
     # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
