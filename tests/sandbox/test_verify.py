@@ -13,10 +13,10 @@ from tests.sandbox import repositories
 from tests.sandbox.test_stand_ins import entries, journal
 
 PROMISES = [
-    "environment", "arguments", "memory", "descriptors", "keyrings", "hidden", "secrets", "login", "credential",
-    "held_secrets", "sockets", "masked", "abstract", "listeners", "domains", "processes", "shared_memory", "terminal",
-    "user_namespaces", "kernel_surface", "privileges", "limits", "names", "read_only", "settings", "project",
-    "protected", "survivors",
+    "environment", "arguments", "memory", "descriptors", "redirected", "keyrings", "hidden", "secrets", "login",
+    "credential", "held_secrets", "sockets", "masked", "abstract", "listeners", "domains", "processes",
+    "shared_memory", "terminal", "suspension", "user_namespaces", "kernel_surface", "privileges", "limits", "names",
+    "read_only", "settings", "project", "protected", "survivors",
 ]  # fmt: skip
 DRIVER = """
 import json, os, sys
@@ -24,7 +24,7 @@ sys.path.insert(0, {source!r})
 from claudebox.commands import examined
 from claudebox.commands.verify import verify
 from claudebox.config.settings import parse_arguments
-from claudebox.launch import prepare
+from claudebox.launch import prepare, supervise, terminal
 from claudebox.plan import explain
 from claudebox.plan.model import AllowedDomain, Mount, Variable
 from claudebox.tables import agent
@@ -48,6 +48,12 @@ def listed(plan, name):
 def open_more(plan, canaries):
     prepared = prepare.prepare(plan)
     return prepared.replace(descriptors=(*prepared.descriptors, prepare.own(os.dup(canaries.descriptor))))
+def never_ours(plan):
+    supervise._Supervisor._is_ours = lambda self: True
+    return plan
+def as_they_are(plan):
+    terminal._replace_files = lambda: None
+    return plan
 environ = dict(os.environ)
 found = verify.examine(environ, examined.read_examined(parse_arguments(["--verify", *{flags!r}]), environ), {seam})
 print(json.dumps({{row.promise: [row.status, row.detail] for row in found}}))
@@ -82,6 +88,8 @@ BREAKS = {
         "alter=lambda p: p.replace(command=(*p.command, os.environ['CLAUDEBOX_CANARY']))", "arguments memory"
     ),
     "a descriptor is inherited": Break("prepare=open_more", "descriptors"),
+    "files are handed in": Break("alter=as_they_are", "redirected"),
+    "nobody looks whose terminal it is": Break("alter=never_ours", "suspension"),
     "nothing is filtered": Break(
         "alter=lambda p: p.replace(seccomp=NOTHING)", "keyrings terminal kernel_surface"
     ),

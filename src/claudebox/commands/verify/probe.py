@@ -125,6 +125,18 @@ def descriptors(_spec: Spec) -> str:
     return f"open: {', '.join(extra[:3])}" if extra else ""
 
 
+def redirected(spec: Spec) -> str:
+    """Read a redirected file again, after its bytes have been read."""
+    if os.read(0, 4096) != _token(spec):
+        raise Untestable("standard input is not the file that was planted")
+    try:
+        descriptor = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_NONBLOCK)
+        found = os.read(descriptor, 4096)
+    except OSError:
+        found = b""
+    return "a file can be opened again through /proc/self/fd" if found else ""
+
+
 def keyrings(spec: Spec) -> str:
     """Ask the kernel's keyrings, and read their list."""
     call = _syscall(0, 0, -3, 0)
@@ -510,9 +522,9 @@ def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is 
 
 
 PROBES: tuple[Callable[[Spec], str], ...] = (
-    descriptors, environment, arguments, memory, keyrings, hidden, secrets, login, credential, held_secrets, sockets,
-    masked, abstract, listeners, domains, processes, shared_memory, terminal, user_namespaces, kernel_surface,
-    privileges, limits, names, read_only, settings, project, protected, nix_daemon, survivors,
+    descriptors, redirected, environment, arguments, memory, keyrings, hidden, secrets, login, credential,
+    held_secrets, sockets, masked, abstract, listeners, domains, processes, shared_memory, terminal, user_namespaces,
+    kernel_surface, privileges, limits, names, read_only, settings, project, protected, nix_daemon, survivors,
 )  # fmt: skip
 
 

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Literal
 
 from claudebox import console, session, state
 from claudebox.commands import examined
+from claudebox.commands.verify import suspension
 from claudebox.commands.verify.canaries import Canaries
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import prepare as opening
 from claudebox.plan import compose
 from claudebox.plan.model import Mount
-from claudebox.syscalls import sha256
+from claudebox.syscalls import memory_file, sha256
 from claudebox.tables import agent
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("arguments", "arguments inside show neither values nor mounts", "SAND-02 A02"),
     ("memory", "the memory of the first process holds nothing of the host", "A03"),
     ("descriptors", "files that your shell has open stay out", "A04"),
+    ("redirected", "of a redirected file only the bytes enter", "A21"),
     ("keyrings", "the kernel's keyrings do not answer", "A08 A09"),
     ("hidden", "your keys, tokens, history and profiles are not there", "SAND-04 SAND-09"),
     ("secrets", "a secret planted beside them is not there", "SAND-08 SAND-09"),
@@ -71,6 +73,7 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("processes", "processes of the host are neither seen nor reached", "SEC-02 A06"),
     ("shared_memory", "shared memory of the host is not there", "A11"),
     ("terminal", "nothing can be typed into your terminal", "B01 B02 B04"),
+    ("suspension", "nothing inside reads what you type at the shell", "B06 B15"),
     ("user_namespaces", "no further user namespaces", "H01 C24"),
     ("kernel_surface", "rarely used parts of the kernel are closed", "H02 F17"),
     ("privileges", "no capabilities, and the filter is on every process", "H03 H04 H05"),
@@ -155,7 +158,11 @@ def examine(
         held = {row.source for row in plan.secrets}
         # The token for git enters, as the user wants it to; it must not be taken for one that stays outside.
         values = session.fetch(planned, environ, lambda source, _: canaries.value if source in held else "no-token")
-        output = _run_probe(planned.replace(plan=plan), prepared, values)
+        output = _run_probe(planned.replace(plan=plan), prepared, values, canaries.token)
+        spying = alter(plan.replace(command=("/bin/sh", "-c", suspension.SPY), detached=False, private=False))
+        output["suspension"] = suspension.examine(  # opened where it launches: other processes would hold it open
+            lambda: session.try_out(planned.replace(plan=spying), prepare(spying, canaries), values)
+        )
         return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
     finally:
         canaries.remove()
@@ -240,17 +247,21 @@ def _unlisted(canaries: Canaries) -> list[tuple[str, int]]:
             ("claudebox.invalid", 443)]  # fmt: skip
 
 
-def _run_probe(planned: Planned, prepared: Prepared, values: Values) -> dict[str, dict[str, str]]:
-    """Run the probe and return what it wrote, by promise."""
+def _run_probe(planned: Planned, prepared: Prepared, values: Values, token: str) -> dict[str, dict[str, str]]:
+    """Run the probe, with a file as its standard input, and return what it wrote, by promise."""
     reading, writing = os.pipe()
-    kept = os.dup(1)
+    kept = os.dup(0), os.dup(1)
+    file = memory_file(token.encode())
     try:
+        os.dup2(file, 0)
         os.dup2(writing, 1)
+        os.close(file)
         os.close(writing)
         session.try_out(planned, prepared, values)
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        for number, descriptor in enumerate(kept):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
     os.set_blocking(reading, False)  # whatever survived may hold the other end
     written = b""
     try:
