@@ -71,8 +71,7 @@ class World:
 
     def write(self) -> None:
         path = self.new()
-        with open(path, "w") as file:
-            file.write(str(self.chance.random()))
+        create(path, str(self.chance.random()))
         os.chmod(path, self.chance.choice([0o644, 0o644, 0o755, 0o4755, 0o000]))
 
     def append(self) -> None:
@@ -94,10 +93,10 @@ class World:
 
     def nest(self) -> None:
         path = self.new()
+        os.mkdir(path)  # a link of that name would lead out of here
         os.makedirs(f"{path}/.git/hooks")
         for part in ("HEAD", "config", "hooks/x"):
-            with open(f"{path}/.git/{part}", "w") as file:
-                file.write("x")
+            create(f"{path}/.git/{part}", "x")
 
     def mode(self) -> None:
         path = self.old()
@@ -133,11 +132,16 @@ class World:
         for _ in range(self.chance.choice([3, 40])):
             os.mkdir(path)
             path += "/n"
-        with open(path, "w") as file:
-            file.write("deep")
+        create(path, "deep")
 
     def backdate(self) -> None:
         os.utime(self.old(), (0, 0), follow_symlinks=False)
+
+
+def create(path: str, text: str) -> None:
+    """Make a new file; a pipe of that name would wait for a reader."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
+        file.write(text)
 
 
 def walk(base: str) -> list[str]:
