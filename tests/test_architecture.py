@@ -275,7 +275,7 @@ def wordings(tree: ast.AST) -> list[str]:
 def test_links_are_resolved_by_one_function(name):
     # proves E16
     # Python's own recurses once per link, and a project can hold thousands.
-    if name == "files" or within(name, ("session", "demo", "commands")) or name.startswith("facts.git"):
+    if name == "files" or within(name, ("session", "demo", "commands")):
         return
     assert "path.realpath" not in uses_of_os(name), "use files.real_path"
 

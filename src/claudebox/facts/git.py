@@ -13,7 +13,7 @@ import stat
 from claudebox import syscalls
 from claudebox.facts import git_config
 from claudebox.facts.git_model import Executed, GitDirectory, Repository, Store
-from claudebox.files import read_small
+from claudebox.files import read_small, real_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _linked(root: str, dot: str, named: str, uid: int) -> tuple[str, str, str]:
     """Follow a `.git` file to a repository that knows this checkout, or raise ValueError."""
     if not named:
         raise ValueError("`.git` is a file that does not name a git directory")
-    git_dir = os.path.realpath(os.path.join(root, named))
+    git_dir = real_path(os.path.join(root, named))
     if git_dir == root:
         raise ValueError("`.git` names the project itself")
     if os.stat(git_dir).st_uid != uid:
@@ -166,11 +166,11 @@ def _linked(root: str, dot: str, named: str, uid: int) -> tuple[str, str, str]:
                 '(`git config core.worktree "$PWD"` tells it, if it is yours)'
             )
         return root, git_dir, git_dir
-    if os.path.realpath(os.path.join(git_dir, back)) != dot:
+    if real_path(os.path.join(git_dir, back)) != dot:
         raise ValueError("the repository that `.git` names does not know this checkout")
     common = _one_line(f"{git_dir}/commondir")
     parent, name = os.path.split(os.path.dirname(git_dir))
-    if common is None or name != "worktrees" or os.path.realpath(os.path.join(git_dir, common)) != parent:
+    if common is None or name != "worktrees" or real_path(os.path.join(git_dir, common)) != parent:
         raise ValueError("the git directory is not a worktree of the repository that it names")
     if os.stat(parent).st_uid != uid:
         raise ValueError("the repository that `.git` names belongs to another user")
@@ -181,7 +181,7 @@ def _linked(root: str, dot: str, named: str, uid: int) -> tuple[str, str, str]:
 def _names_checkout(git_dir: str, root: str) -> bool:
     """Return whether a git directory points at a checkout by `core.worktree` in its own configuration."""
     value = git_config.last(_rows(f"{git_dir}/config"), "core", "worktree")
-    return bool(value) and os.path.realpath(os.path.join(git_dir, value)) == root
+    return bool(value) and real_path(os.path.join(git_dir, value)) == root
 
 
 def _rows(path: str) -> tuple[git_config.Row, ...]:
@@ -216,7 +216,7 @@ def _stores(objects: str) -> Iterator[Store]:
         lfs = None if borrowed else _status(f"{os.path.dirname(path)}/lfs")
         large = (lfs.st_dev, lfs.st_ino) if lfs is not None and stat.S_ISDIR(lfs.st_mode) else None
         yield Store(path, identity, borrowed, os.path.lexists(f"{path}/info/alternates"), large)
-        pending += [(os.path.realpath(os.path.join(path, line)), True) for line in _lines(f"{path}/info/alternates")]
+        pending += [(real_path(os.path.join(path, line)), True) for line in _lines(f"{path}/info/alternates")]
 
 
 def _status(path: str) -> os.stat_result | None:
@@ -234,7 +234,7 @@ def _lines(path: str) -> list[str]:
 def _nested(root: str, checkouts: Iterable[str], uid: int) -> Iterator[Repository]:
     for checkout in checkouts:
         path = f"{root}/{checkout}"
-        if os.path.realpath(path) == path and os.path.isdir(f"{path}/.git") and not os.path.islink(f"{path}/.git"):
+        if real_path(path) == path and os.path.isdir(f"{path}/.git") and not os.path.islink(f"{path}/.git"):
             found = _find(path, uid)
             if found.directory:
                 yield found

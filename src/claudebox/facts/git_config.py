@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 
-from claudebox.files import read_small
+from claudebox.files import read_small, real_path
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -72,7 +72,7 @@ def _is_met(condition: str, path: str, context: IncludeContext) -> bool:
     kind, _, pattern = condition.partition(":")
     if kind in ("gitdir", "gitdir/i"):
         if pattern.startswith("./"):
-            pattern = os.path.dirname(os.path.realpath(path)) + pattern[1:]
+            pattern = os.path.dirname(real_path(path)) + pattern[1:]
         elif pattern.startswith("~"):
             pattern = expand(pattern, "/", context.home) + ("/" if pattern.endswith("/") else "")
         elif not pattern.startswith("/"):

@@ -10,6 +10,7 @@ import stat
 
 from claudebox.facts.git_config import expand
 from claudebox.facts.git_model import Executed
+from claudebox.files import real_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def find_executed(found: ConfigRows, root: str, home: str, git_dir: str) -> tupl
     """Return what lies in the checkout at `root`, or is it; elsewhere, and in `git_dir`, the agent cannot write."""
     rows: dict[str, Executed] = {}
     for row in _named(found, root, home):
-        for path in (row.path, os.path.realpath(row.path)) if "\0" not in row.path else ():
+        for path in (row.path, real_path(row.path)) if "\0" not in row.path else ():
             if path == root or path.startswith(root.rstrip("/") + "/"):
                 rows.setdefault(path, row.replace(path=path))
                 break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from claudebox.facts import git_config, git_index
-from claudebox.files import read_small
+from claudebox.files import read_small, real_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def find_directories(found: Repository, describe: Callable[..., GitDirectory]) -
             except (OSError, ValueError):
                 continue
             value = git_config.last((*directory.rows, *directory.worktree_rows), "core", "worktree")
-            yield directory.replace(worktree=os.path.realpath(os.path.join(below, value)) if value else "")
+            yield directory.replace(worktree=real_path(os.path.join(below, value)) if value else "")
             pending += [(f"{place}/modules", depth + 1)] if depth < _MODULE_DEPTH else []
 
 

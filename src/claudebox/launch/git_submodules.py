@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
-from claudebox.files import read_at
+from claudebox.files import read_at, real_path
 from claudebox.launch.git_sides import parse_rows
 
 TYPE_CHECKING = False
@@ -106,8 +106,8 @@ def _is_strange(layout: Layout, directory: int) -> bool:
     if not content.startswith("gitdir: "):
         return True
     here = os.readlink(f"/proc/self/fd/{directory}")
-    target = os.path.realpath(os.path.join(here, content[8:]))
-    return not target.startswith((f"{os.path.realpath(layout.common)}/modules/",))
+    target = real_path(os.path.join(here, content[8:]))
+    return not target.startswith((f"{real_path(layout.common)}/modules/",))
 
 
 def _free_name(directory: int) -> str:

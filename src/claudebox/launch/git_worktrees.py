@@ -10,7 +10,7 @@ import os
 import stat
 
 from claudebox.console import shorten
-from claudebox.files import read_small, replace_file
+from claudebox.files import read_small, real_path, replace_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _why_not(name: str, where: str, target: str, layout: Layout) -> str:
         return "has a name that is not taken over"
     if not where.startswith(layout.work_tree.rstrip("/") + "/"):
         return "lay outside of the project and is gone; make worktrees in the project (.claude/worktrees)"
-    if os.path.realpath(where) != where or _line(f"{where}/.git") != f"gitdir: {target}":
+    if real_path(where) != where or _line(f"{where}/.git") != f"gitdir: {target}":
         return "is no longer there"
     return ""
 
