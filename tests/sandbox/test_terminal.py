@@ -142,13 +142,13 @@ def test_without_a_terminal_a_program_gets_a_session_of_its_own(box):
     # proves B05
     program = box.write("program.py", WITHOUT)
     with Terminal(box) as terminal:
-        terminal.type(f"python3 {program} </dev/null >out 2>&1")
+        terminal.type(f"python3 {program} </dev/null >../home/out 2>&1")
         terminal.prompt()
-        assert content(f"{box.project}/out").splitlines()[-1] == "terminal"
+        assert content(f"{box.home}/out").splitlines()[-1] == "terminal"
 
-        terminal.type(f"{command(box, 'python3', program)} </dev/null >out 2>&1")
+        terminal.type(f"{command(box, 'python3', program)} </dev/null >../home/out 2>&1")
         assert terminal.prompt() == 0
-        assert content(f"{box.project}/out").splitlines()[-2:] == ["session True True", "No such device or address"]
+        assert content(f"{box.home}/out").splitlines()[-2:] == ["session True True", "No such device or address"]
 
 
 def test_ctrl_c_and_ctrl_z_work_although_everything_is_redirected(box):
@@ -156,12 +156,12 @@ def test_ctrl_c_and_ctrl_z_work_although_everything_is_redirected(box):
     # The shell inside would wait for its child if it alone were told.
     program = box.write("program.sh", "echo ready\nsleep 1000\necho not to be reached\n")
     with Terminal(box) as terminal:
-        terminal.type(f"{command(box, 'sh', program)} </dev/null >out 2>&1")
-        wait_until(lambda: content(f"{box.project}/out").endswith("ready\n"), "the program runs")
+        terminal.type(f"{command(box, 'sh', program)} </dev/null >../home/out 2>&1")
+        wait_until(lambda: content(f"{box.home}/out").endswith("ready\n"), "the program runs")
         terminal.press(CTRL_Z)
         assert terminal.prompt() == 128 + signal.SIGTSTP
         terminal.resume()
         terminal.press(CTRL_C)
         assert terminal.prompt() == 130
-        assert content(f"{box.project}/out").endswith("ready\n")
+        assert content(f"{box.home}/out").endswith("ready\n")
     assert marked(box.project) == []

@@ -214,6 +214,7 @@ def test_one_fg_is_enough_for_a_program_that_tidies_up_before_it_stops(user_box,
             terminal.shown(during=1.2)  # Ctrl+Z right after fg is another matter
             terminal.press(CTRL_Z)
             assert terminal.prompt() == 128 + signal.SIGTSTP
+            time.sleep(0.1)  # nobody types faster; a read that was begun before gets what comes before the freeze
             terminal.type("fg")
             terminal.shown(during=0.8)
             terminal.type(f"line {number}")

@@ -157,6 +157,8 @@ class _Supervisor:
         elif number in JOB_CONTROL:
             if number == signal.SIGTSTP:
                 self._hear_of_stop(from_kernel=from_kernel, sender=information.si_pid)
+            elif number == signal.SIGCONT:  # the job was stopped and continued before we could see it
+                self._belated = self._alarmed + _ATTENTION
         elif not from_kernel and freezer.is_inside(information.si_pid, self._sandbox.init):
             return  # meant for its group, and this kernel counts us among it
         else:
@@ -205,7 +207,6 @@ class _Supervisor:
         terminal although it is in the background (B06). A group that the kernel does not stop has nobody who could
         continue it: if the terminal is not ours either, that is a hang-up.
         """
-        owed = self._asked and by_force
         self._asked = False
         if not self._freezer.freeze():  # it multiplies faster than it can be held: better none than a spy
             os.kill(self._sandbox.monitor, signal.SIGKILL)
@@ -234,7 +235,8 @@ class _Supervisor:
             self._send(signal.SIGWINCH)
         self._thawing = not self._freezer.thaw()
         self._alarmed = time.monotonic()
-        self._belated = self._alarmed + _ATTENTION if owed else 0.0
+        # It may have been on its way to stop for the very signal that stopped the job.
+        self._belated = self._alarmed + _ATTENTION if by_force else 0.0
 
     def _end(self, number: int) -> None:
         """End it at once, for a reason that the status tells."""
