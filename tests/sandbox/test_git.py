@@ -243,7 +243,7 @@ def test_in_a_subdirectory_git_works_and_the_rest_is_read_only(box, git, reposit
     )
 
     assert "the repository starts above" in result.stderr
-    assert 'project = "repository"' in result.stderr
+    assert "start there to make all of it the project" in result.stderr
     assert result.stdout.split() == ["??", "../", "first", "below", "first"]
     assert sorted(os.listdir(f"{box.project}/package")) == ["beside", "deeper"]
     assert os.listdir(below) == ["new"]
