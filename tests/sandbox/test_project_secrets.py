@@ -60,7 +60,6 @@ def test_secrets_are_named_by_file_and_line_and_never_shown(hoard):
         assert path not in line
     assert ".env:4,5,6" in line or ".env:4,5,7" in line, line
     assert ".npmrc:2" in line
-    assert ".git/config:" in line
     assert SECRET not in result.stderr
     assert TOKEN not in result.stderr
     assert "--project-secrets mask" in line
@@ -80,9 +79,9 @@ def test_masked_secrets_cannot_be_read_inside_and_stay_on_the_host(hoard):
     assert "Read-only" in inside.stderr
     assert {path: Path(box.project, path).read_bytes() for path in before} == before
 
-    control = box.sh(f"cat {names} .git/config", flags=("--project-secrets", "allow"))
-    assert control.stdout.count(SECRET) >= 8
-    assert control.stdout.count(TOKEN) >= 3
+    control = box.sh(f"cat {names}", flags=("--project-secrets", "allow"))
+    assert control.stdout.count(SECRET) >= 7
+    assert TOKEN in control.stdout
     assert "secrets in the project" not in control.stderr
 
 
@@ -135,8 +134,8 @@ def test_a_worktree_does_not_show_the_token_of_its_repository(hoard):
     box = hoard.box
     hoard.sh("git worktree add -q ../tree")
     box.project = f"{box.base}/tree"
-    assert TOKEN in box.sh("git remote -v").stdout
-    assert TOKEN not in box.sh("git remote -v; cat ../project/.git/config", flags=MASK).stdout
+    assert TOKEN in hoard.sh("git remote -v")
+    assert TOKEN not in box.sh("git remote -v; cat ../project/.git/config").stdout
 
 
 def test_new_files_named_like_secrets_are_reported_at_the_end(user_box):
@@ -197,7 +196,7 @@ def test_a_project_without_suspects_imports_nothing_for_it(user_box):
         "/usr/bin/python3", "-IS", "-X", "importtime", user_box.program, "-y", "--exec", "--", "true"
     ).stderr
     assert "claudebox.facts.project" in modules
-    for module in ("claudebox.facts.secret_scan", "subprocess", "json", "| re\n"):
+    for module in ("claudebox.facts.secret_scan", "subprocess", " json\n", "| re\n"):
         assert module not in modules
 
 

@@ -72,8 +72,8 @@ def test_the_next_launch_clears_away_what_a_killed_one_left(box, background):
     assert left, "a killed session has left nothing: the test is not about anything"
     assert checkout.sh("git status --porcelain") == ""
 
-    inside = box.sh("git status --porcelain; echo evil >.mcp.json; mkdir .claude/x; ls .claude")
-    assert inside.stdout == ""
+    inside = box.sh("git status --porcelain; echo evil >.mcp.json; mkdir .claude/x; ls .claude .vscode")
+    assert inside.stdout.split() == [".claude:", "worktrees", ".vscode:"]
     assert "Read-only" in inside.stderr
     assert entries(box.project) == before
     assert journal(box) == []
@@ -192,7 +192,7 @@ def test_a_stub_that_another_session_replaces_shows_nothing_of_the_host(box, alt
     start = "        os.execve(prepared.plan.bwrap"
     edits = {"launch/start.py": (start, swap + start)}
     if not covered:  # if the stub itself were shown it would be read: what is tried here can succeed
-        edits["plan/project.py"] = ("host.instance.cover if covered else guarded.path", "guarded.path")
+        edits["plan/project.py"] = ("        if covered:\n", "        if not guarded.path:\n")
         edits["launch/inspect.py"] = ("    stubs = {stub.path for stub in plan.stubs}\n", "    return\n")
     altered(box, edits=edits)
 
