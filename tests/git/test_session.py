@@ -91,8 +91,10 @@ def test_what_a_killed_session_left_comes_back_with_the_next(repository):
     # proves GIT-03
     process = start(repository, f"{COMMIT}; echo done; sleep 600")
     assert process.stdout is not None
-    while process.stdout.readline() != "done\n":
-        pass
+    said = []
+    while "done\n" not in said:
+        said.append(process.stdout.readline())
+        assert said[-1], said
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
 

@@ -30,6 +30,7 @@ _FREE = 32  # from here on descriptors are in nobody's way
 _SERVE = 'while IFS= read -r line; do eval "$line" <&5 >&6 2>&7; echo $? >&4; done'
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:%()^{}+,@ ")
 _MORE_ROOTS = ("/usr", "/nix/store", "/gnu/store")
+_END = 2.0  # seconds for which a sandbox may take to end by itself
 _MOST_TEXT = 256 << 20
 _ENVIRONMENT = {
     "GIT_ATTR_NOSYSTEM": "1",
@@ -79,6 +80,7 @@ class GitSandbox:
         limits: Limits,
         files: dict[str, bytes] | None = None,
     ) -> None:
+        self._answered = False
         self._limit = time.monotonic() + limits.seconds
         self._seconds = limits.seconds
         self._files = [_scratch_file(scratch) for _ in range(3)]
@@ -108,7 +110,17 @@ class GitSandbox:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End everything in it."""
+        """End everything in it.
+
+        One that has not answered yet may still be set up: bwrap inside would wait for a killed bwrap outside for ever.
+        So the shell gets the end of its commands first.
+        """
+        if not self._answered:
+            os.close(self._commands)
+            self._commands = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+            ended = os.pidfd_open(self._process)
+            select.select([ended], [], [], _END)
+            os.close(ended)
         process.end(self._process)
         for descriptor in (self._commands, self._status, *self._files):
             os.close(descriptor)
@@ -164,6 +176,7 @@ class GitSandbox:
             if not piece or len(answer) > 16:
                 raise GitError(self.message() or "the sandbox of git ended")
             answer += piece
+        self._answered = True
         return int(answer) if answer.strip().isdigit() else 1
 
     def output(self) -> bytes:
