@@ -40,7 +40,6 @@ def log_in(tmp_path, tokens, *, expires):
     }
     new = directory / "new"
     new.write_text(json.dumps(document), encoding="ascii")
-    os.utime(new, (time.time() - 300, time.time() - 300))  # one that was written just now is not renewed at once
     new.rename(path)
     return str(path)
 
@@ -226,7 +225,11 @@ def test_an_upstream_that_refuses_everything_spends_one_token_a_minute(hosts, tm
 
     assert hosts.renewals == ["refresh-host"]
     assert read(path)[agent.TOKENS]["refreshToken"] == "refresh-renewed-1"
+    log_in(tmp_path, ("access-gone", "refresh-renewed-1"), expires=HOUR * 8)
     hosts.honours = True
+    with session(hosts, path) as ask:  # the limit is that of a token, not of the file
+        assert ask()[0] == 200
+    assert hosts.renewals == ["refresh-host", "refresh-renewed-1"]
     with session(hosts, path) as ask:  # the control: the login that was renewed is good
         assert ask()[0] == 200
 

@@ -37,9 +37,7 @@ def log_in(box, tokens, *, expires):
     }
     document = {"claudeAiOauth": login, "mcpOAuth": {"server": {"accessToken": "token-of-an-mcp-server"}}}
     box.mkdir(f"{box.home}/.claude")
-    path = box.write(f"{box.home}/.claude/.credentials.json", json.dumps(document), mode=0o600)
-    os.utime(path, (time.time() - 300, time.time() - 300))  # one that was written just now is not renewed at once
-    return path
+    return box.write(f"{box.home}/.claude/.credentials.json", json.dumps(document), mode=0o600)
 
 
 def reach(box, hosts):

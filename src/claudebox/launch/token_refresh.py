@@ -8,7 +8,9 @@ sandboxes never spend each other's refresh token; what it writes to the login is
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -44,7 +46,8 @@ _TIMEOUT = 15.0
 _OVERALL = 40.0  # seconds for the whole answer
 _TOUCH = 3.0  # seconds: the client takes a lock for abandoned that was not touched for ten
 _SHORTEST_LIFE, _LONGEST_LIFE, _USUAL_LIFE = token_copy.MARGIN + 60.0, 366 * 86400.0, 3600.0
-_AGAIN = 60.0  # seconds in which a login that was just written is not renewed because it was refused
+_AGAIN = 60.0  # seconds in which a token that came from a renewal is not renewed because it was refused
+_MARK = "user.claudebox.renewed"  # an attribute of the login: the digest of the token that a renewal brought
 _PR_SET_DUMPABLE = 4
 
 
@@ -139,7 +142,7 @@ def renew(
         tokens = _tokens(document)
         if tokens is None or not (_due(tokens) or tokens["accessToken"] == refused):  # somebody was faster
             return DONE
-        if not _due(tokens) and 0 <= time.time() - os.stat(source).st_mtime < _AGAIN:  # renewed just now, in vain
+        if not _due(tokens) and _is_renewed(source, tokens):  # just now, and in vain
             return DONE
         if not isinstance(tokens.get("refreshToken"), str):
             return REFUSED
@@ -156,9 +159,25 @@ def renew(
             # Whoever holds this lock for long has lost it: what we have cannot be had again.
             with _lock(os.path.join(directory, ".storage-write.lock"), patience=_TOUCH, regardless=True):
                 replace_file(parent, name, json.dumps(document).encode())
+                with contextlib.suppress(OSError):
+                    os.setxattr(source, _MARK, _digest(tokens))
         finally:
             os.close(parent)
     return DONE if isinstance(answer.get("access_token"), str) else UNREACHABLE
+
+
+def _is_renewed(source: str, tokens: dict[str, Any]) -> bool:
+    """Return whether this token came from a renewal within the last minute, rather than from the user's own login."""
+    if not 0 <= time.time() - os.stat(source).st_mtime < _AGAIN:
+        return False
+    try:
+        return os.getxattr(source, _MARK) == _digest(tokens)
+    except OSError as error:
+        return error.errno != errno.ENODATA  # a file system without attributes: whatever was just written
+
+
+def _digest(tokens: dict[str, Any]) -> bytes:
+    return hashlib.sha256(tokens["accessToken"].encode("utf-8", "surrogatepass")).digest()
 
 
 def _check_room(parent: int, name: str, size: int) -> None:

@@ -13,7 +13,7 @@ from claudebox.tables import agent
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-_AGAIN = 60.0  # seconds between two attempts to renew, whatever came of the first
+_AGAIN = 60.0  # seconds in which the token that an attempt to renew has left is not renewed again
 
 RELOGIN = "log in again on the host: run `claude` there and `/login`"
 
@@ -58,6 +58,7 @@ class SharedLogin:
         self._tokens: dict[str, Any] = {}
         self._hopeless: tuple[int, int, int] | None = None  # the state of the file whose refresh token was refused
         self._retry = 0.0
+        self._left: object = None
         self._known: set[bytes] = set()
 
     async def headers(self) -> list[tuple[bytes, bytes]]:
@@ -73,7 +74,7 @@ class SharedLogin:
         """Return another token than this one, which the upstream did not take, or raise."""
         async with self._lock:
             self._read()
-            if self._tokens.get("accessToken") == token and time.monotonic() >= self._retry:
+            if self._tokens.get("accessToken") == token and self._may_renew():
                 await self._renewed(token)
         current = self._current()
         if current == token:
@@ -99,15 +100,19 @@ class SharedLogin:
         expires = self._tokens.get("expiresAt")
         if not isinstance(expires, int | float) or self._hopeless == self._seen:
             return False
-        return expires / 1000 < time.time() + token_copy.MARGIN and time.monotonic() >= self._retry
+        return expires / 1000 < time.time() + token_copy.MARGIN and self._may_renew()
+
+    def _may_renew(self) -> bool:
+        """Return whether this token is another than the last attempt has left, or that was a while ago."""
+        return self._tokens.get("accessToken") != self._left or time.monotonic() >= self._retry
 
     async def _renewed(self, refused: str) -> None:
-        """Renew once; whatever comes of it, do not try again within a minute."""
+        """Renew once; whatever comes of it, leave that token alone for a minute."""
         if self._hopeless == self._seen:
             return
-        self._retry = time.monotonic() + _AGAIN
         status = await self._renew(self._path, refused)
         self._read()
+        self._left, self._retry = self._tokens.get("accessToken"), time.monotonic() + _AGAIN
         if status == token_copy.REFUSED:
             self._hopeless = self._seen
 
