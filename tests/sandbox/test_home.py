@@ -75,8 +75,9 @@ def test_hidden_paths_stay_hidden_for_a_project_inside_the_home(box):
     assert "work/project" in names
     assert {name.split("/")[0] for name in names} <= {".", "work", ".gitconfig", ".config", ".claude"}
     assert {name for name in names if name.startswith((".config/", "work/"))} <= {
-        "work/project", "work/project/of-the-project", ".config/git", ".config/git/ignore", ".config/git/config",
-        *(f"work/project/{name}" for name, _, _ in project_paths.PROTECTED),
+        "work/project", "work/project/.git", "work/project/of-the-project",
+        ".config/git", ".config/git/ignore", ".config/git/config",
+        *(f"work/project/{name}{inner}" for name, _, _ in project_paths.PROTECTED for inner in ("", "/.git")),
     }  # fmt: skip
 
 
