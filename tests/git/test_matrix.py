@@ -24,7 +24,7 @@ GITCONFIG = """\
 PRELUDE = """
 export GIT_AUTHOR_DATE='1700000000 +0000' GIT_COMMITTER_DATE='1700000000 +0000' GIT_PAGER=cat GIT_EDITOR=true
 export LC_ALL=C GIT_MERGE_AUTOEDIT=no
-STUBS="-e .claude -e .idea -e .vscode -e .devcontainer"  # which are mounts, and stay
+STUBS="-e .claude -e .claudebox.toml -e .idea -e .vscode -e .devcontainer -e .devcontainer.json -e .mcp.json -e .bare"
 t() { printf '== %s\\n' "$*"; "$@" 2>&1 </dev/null; printf -- '-> %d\\n' $?; }
 w() { printf '%s\\n' "$2" >"$1"; }
 """
@@ -62,7 +62,7 @@ t git bisect start HEAD HEAD~2; t git bisect run true; t git bisect reset
 t git notes add -m note HEAD; t git notes show; t git replace --list; t git reflog -3
 t git blame one; t git grep -n left; t git shortlog -sn HEAD; t git rev-list --count --all; t git cat-file -t HEAD
 t git mv one moved; t git rm -q --cached moved; t git reset -q --hard
-git archive HEAD | tar t; t git bundle create ../bundle-none HEAD
+git archive HEAD | tar t
 t git bundle create b.bundle --all; t git bundle verify -q b.bundle
 t git clone -q . inner; t git -C inner log --oneline -1; rm -rf inner
 t git worktree add -q .wt/one left; t git -C .wt/one status
@@ -77,7 +77,7 @@ t git switch -q --orphan fresh; w f f; t git add f; t git commit -qm fresh; t gi
 t git filter-branch -f --msg-filter cat HEAD~1..HEAD; t git update-ref -d refs/original/x
 t git config user.name changed; t git var GIT_AUTHOR_IDENT; t git config --unset user.name
 t git hash-object -w one two; t git write-tree; t git symbolic-ref HEAD; t git for-each-ref; t git diff --stat HEAD~2
-w .gitignore '*.o'; w x.o x; t git check-ignore x.o; t git status -s --ignored
+w .gitignore '*.o'; w x.o x; t git check-ignore x.o; t git status -s
 """
 BASE = """
 git init -q; w one 0; mkdir -p d; for n in 1 2 3; do w d/f$n $n; done; git add -A; git commit -qm first
