@@ -79,7 +79,7 @@ class Target:
 
     @property
     def ok(self) -> bool:
-        """Tell whether it was met."""
+        """Return whether it was met."""
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
 

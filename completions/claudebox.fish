@@ -16,7 +16,7 @@ complete -c claudebox -l profiles -d 'list the profiles; --profiles NAME shows o
 complete -c claudebox -l trust -d 'list the project files that you have approved; --trust approve asks for the one here, --trust revoke PATH takes one back'
 complete -c claudebox -l init -d 'write ~/.claudebox/config.toml, every setting in it with its meaning, unless it is there already'
 complete -c claudebox -l schema -d 'print the JSON Schema of these files, and stop'
-complete -c claudebox -l profile -x -a '(claudebox --profiles 2>/dev/null | sed s/\ .*//)' -d 'apply ~/.claudebox/profiles/PROFILE.toml (or .json), or a posture that claudebox brings: default, strict, offline'
+complete -c claudebox -l profile -x -a '(claudebox --profiles 2>/dev/null | sed s/\ .*//)' -d 'apply ~/.claudebox/profiles/PROFILE.toml (or .json), or a built-in profile: default, strict, offline'
 complete -c claudebox -l demo -d 'watch a scripted model attack the sandbox and then work in it, offline and with fake secrets, and stop'
 complete -c claudebox -s h -l help -d 'print this help, and stop'
 complete -c claudebox -l version -d 'print the version of claudebox, and stop'

@@ -115,3 +115,20 @@ def test_comments_and_pages_name_only_threats_that_are_known():
     }
 
     assert sorted((file, name) for file, name in named if name.lstrip("(") not in known) == []
+
+
+def test_retired_words_do_not_come_back():
+    """The last column of the glossary: words for which there is another one."""
+    table = (REPOSITORY / "docs/glossary.md").read_text()
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines() if row.startswith("| ")]
+    retired = {word for row in rows[1:] for word in row[2].split(", ") if word}
+    generated = {"requirements.md", "threats.md", "glossary.md", "CHANGELOG.md"}
+    texts = [page for page in PAGES if page.name not in generated] + list((REPOSITORY / "src").rglob("*.py"))
+    found = {
+        f"{path.name}: {match[0]}"
+        for path in texts
+        for match in re.finditer(rf"\b({'|'.join(sorted(retired))})s?\b", path.read_text(), re.IGNORECASE)
+    }
+
+    assert len(retired) > 8
+    assert found == set()

@@ -47,7 +47,7 @@ def quote(path: str) -> str:
 
 
 def paint(text: str, style: str, *, descriptor: int = 2) -> str:
-    """Return the text in a style, where the terminal has one and the person did not forbid it."""
+    """Return the text in a style, where the terminal has one and the user did not forbid it."""
     if os.environ.get("NO_COLOR") or is_dumb() or not os.isatty(descriptor):
         return text
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"

@@ -1,11 +1,11 @@
-"""The one exception that a person sees: what happened, what to do, and the exit status."""
+"""The one exception that a user sees: what happened, what to do, and the exit status."""
 
 from __future__ import annotations
 
 FAILED = 125  # claudebox refused, or could not set up the sandbox
 NOT_EXECUTABLE = 126  # the client was found but cannot run
 NOT_FOUND = 127  # there is no client
-DECLINED = 130  # the person said no
+DECLINED = 130  # the user said no
 
 
 class ClaudeboxError(Exception):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from claudebox.launch.terminal import Terminal
     from claudebox.launch.token_copy import Freshness
     from claudebox.plan.model import Plan
-    from claudebox.report.session import Aftermath
+    from claudebox.report.session import SessionReport
 
 
 class Planned(Value):
@@ -149,35 +149,35 @@ def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str
 
         freshness = Freshness(host.login, host.instance, environ)
     terminal = _terminal(private=plan.private)
-    remembered: list[Aftermath] = []
+    remembered: list[SessionReport] = []
 
     def meanwhile() -> int:
         from claudebox.launch import supervise  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
         from claudebox.report import changes  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
-        from claudebox.report.session import Aftermath  # noqa: PLC0415
+        from claudebox.report.session import SessionReport  # noqa: PLC0415
 
-        remembered.append(Aftermath(plan, policy, host))
+        remembered.append(SessionReport(plan, policy, host))
         return remembered[0].record.descriptor
 
     key = claude_code.key_tail(plan.variables)
     try:
         status = launch(planned, prepared, values, terminal, key=key, freshness=freshness, meanwhile=meanwhile)
     except start.Interrupted as interruption:
-        for aftermath in remembered:
-            aftermath.record.write("end", {"status": 128 + interruption.number})
+        for report in remembered:
+            report.record.write("end", {"status": 128 + interruption.number})
         return 128 + interruption.number
     except ClaudeboxError as error:
-        for aftermath in remembered:
-            aftermath.record.write("end", {"status": error.status})
+        for report in remembered:
+            report.record.write("end", {"status": error.status})
         raise
-    (aftermath,) = remembered
-    aftermath.conclude(status, settings.one("receipt").value)
+    (report,) = remembered
+    report.conclude(status, settings.one("receipt").value)
     if policy.program == "client" and not policy.command:
         from claudebox.report import resume_hint  # noqa: PLC0415
 
-        aftermath.part(
+        report.part(
             "the hint how to resume",
-            lambda: resume_hint.say(host.instance, aftermath.started, login_known=host.login.known),
+            lambda: resume_hint.say(host.instance, report.started, login_known=host.login.known),
         )
     return status
 

@@ -232,7 +232,7 @@ class Caller:
         return status, self.take(int(headers["content-length"]))
 
     def ended(self) -> bool:
-        """Tell whether the broker closes the connection."""
+        """Return whether the broker closes the connection."""
         try:
             return self.channel.recv(1) == b""
         except ConnectionResetError:

@@ -174,7 +174,7 @@ def test_a_login_that_is_refused_is_told_and_not_tried_again_and_again(hosts, tm
             assert (status, error["type"]) == (401, "authentication_error")
             assert "log in again on the host" in error["message"]
         assert hosts.renewals == ["refresh-gone"]
-        log_in(tmp_path, hosts.issue("new"), expires=HOUR * 8)  # the person did
+        log_in(tmp_path, hosts.issue("new"), expires=HOUR * 8)  # the user did
         assert ask()[0] == 200
 
 

@@ -21,7 +21,7 @@ from claudebox.plan.model import Broker, InjectConfig, InjectedSecret
 
 
 def asked(sidecar) -> bool:
-    """Tell whether the broker answers."""
+    """Return whether the broker answers."""
     with Caller(sidecar.sources()["model_api"]) as caller:
         caller.say(b"GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n")
         return caller.head()[0] == 403

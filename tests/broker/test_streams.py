@@ -216,7 +216,7 @@ def test_a_broken_answer_is_seen_as_broken(upstream, broker):
 
 
 def test_whoever_gives_up_ends_the_question_at_the_upstream(upstream, broker):
-    """A person presses Escape: the upstream must not go on thinking at their expense."""
+    """A user presses Escape: the upstream must not go on thinking at their expense."""
     asked, gone = threading.Event(), threading.Event()
 
     def think(visit):

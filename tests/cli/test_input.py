@@ -1,4 +1,4 @@
-"""Bad and odd input: each gives a line for a person and never a traceback."""
+"""Bad and odd input: each gives a line for a user and never a traceback."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.conftest import REPOSITORY
 
 
 def config(box, text, *, name="config.toml"):
-    """Write a file of the person's settings."""
+    """Write a file of the user's settings."""
     return box.write(f"{box.home}/.claudebox/{name}", text)
 
 

@@ -1,4 +1,4 @@
-"""Secrets that stay outside, as a person meets them: what is refused, and in which words."""
+"""Secrets that stay outside, as a user meets them: what is refused, and in which words."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_a_project_that_asks_for_what_is_hidden_gets_it_neither_way(box):
         asking(box, terminal, "y\r", "sh", "-c", probe)
         terminal.expect("would expose")
         assert terminal.prompt() == 125
-    # The same from the person themselves is theirs to say.
+    # The same from the user themselves is theirs to say.
     own = box.sh(probe, flags=("--mount-ro", f"{box.home}/.ssh"), cwd=box.mkdir(f"{box.base}/other"))
     assert own.stdout == "CANARY"
 

@@ -136,7 +136,7 @@ def test_a_whole_session_with_tools_and_the_key_is_nowhere_inside(box, model, re
 
 
 def test_the_search_finds_a_key_that_is_inside(user_box, model, real_client):
-    """The positive control: the same search where the key enters because the person wants it."""
+    """The positive control: the same search where the key enters because the user wants it."""
     served = model(conversation("work", {"tools": [search(user_box, KEY)]}, {"say": "{result}"}), key=KEY)
     env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY, "CLAUDE_CODE_MAX_RETRIES": "0"}
     equip(user_box, real_client)

@@ -1,4 +1,4 @@
-"""Whole sessions of the real client in the sandbox, as a person has them."""
+"""Whole sessions of the real client in the sandbox, as a user has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person at a terminal: tmux holds the screen, so that a test reads what somebody would see."""
+"""A user at a terminal: tmux holds the screen, so that a test reads what somebody would see."""
 
 from __future__ import annotations
 

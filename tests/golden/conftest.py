@@ -11,5 +11,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
-    """Tell whether the files are to be written."""
+    """Return whether the files are to be written."""
     return bool(request.config.getoption("--update-golden", default=False))

@@ -40,7 +40,7 @@ def descendants(process: int) -> dict[int, str]:
 
 
 def alive(process: int) -> bool:
-    """Tell whether a process still runs; a zombie does not."""
+    """Return whether a process still runs; a zombie does not."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

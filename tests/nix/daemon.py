@@ -191,7 +191,7 @@ class Daemon:
         return self.run("store", "add-path", *words, path).stdout.strip()
 
     def built(self, name: str) -> bool:
-        """Tell whether a package of the set is in the store, without building it."""
+        """Return whether a package of the set is in the store, without building it."""
         shown = json.loads(self.run("path-info", "--json", "--derivation", f"{self.packages}#{name}").stdout)
         derivation = next(iter(shown)) if isinstance(shown, dict) else shown[0]["path"]
         outputs = self.client("nix-store", "--query", "--outputs", derivation).stdout.split()

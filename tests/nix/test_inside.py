@@ -119,7 +119,7 @@ def test_a_build_whose_result_is_known_cannot_bring_the_network_back(nix_box, li
         assert "host's network back" in result.stderr  # the audit tells why
 
     assert listener.seen == []
-    # The same is possible where the person says so, and where the network is the host's anyway.
+    # The same is possible where the user says so, and where the network is the host's anyway.
     assert nix_box.run(*known, flags=("--network", tier, "--nix", "daemon")).returncode == 0
     assert nix_box.run(*fetched).returncode == 0
     assert listener.seen == ["/by-a-builder", "/by-the-daemon"]

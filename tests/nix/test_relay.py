@@ -112,7 +112,7 @@ def test_what_the_person_configured_for_themselves_does_not_reach_the_daemon(nix
 
     assert result.returncode == 0, result.stderr
     assert not os.path.exists(witness)
-    # The positive control: with the same configuration the person's own builds run it as root.
+    # The positive control: with the same configuration the user's own builds run it as root.
     again = probes.build(box, box.daemon, "$b touch $out")
     assert box.host(*again).returncode == 0
     assert probes.owner(witness) == 0

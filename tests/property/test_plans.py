@@ -93,7 +93,7 @@ def test_every_plan_keeps_the_invariants(asked, unsafe):
 
 
 def exposes(row: Mount) -> bool:
-    """Tell independently of the code under test whether a row of a person shows something hidden."""
+    """Tell independently of the code under test whether a row of a user shows something hidden."""
     above = [row.source.rstrip("/") + "/", row.source]
     hidden = [place.fact.path for place in hosts.debian().hidden]
     return any(

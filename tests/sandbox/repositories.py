@@ -36,7 +36,7 @@ class Checkout:
         return result.stdout
 
     def use_git(self, where: str = "") -> bool:
-        """Do on the host what a person does next, and tell whether that ran the attacker's program."""
+        """Do on the host what a user does next, and tell whether that ran the attacker's program."""
         if os.path.exists(self.mark):
             os.unlink(self.mark)
         directory = os.path.join(self.box.project, where)

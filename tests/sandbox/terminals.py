@@ -1,4 +1,4 @@
-"""An interactive bash on a real terminal, as a person has it, and bounded waiting for what it shows.
+"""An interactive bash on a real terminal, as a user has it, and bounded waiting for what it shows.
 
 `Terminal` is a pty whose other end is held by the test; `Multiplexer` is a window of tmux, which understands what
 programs write as a terminal emulator does.
@@ -78,7 +78,7 @@ def state(process: int) -> str:
 
 
 def dead(*processes: int) -> bool:
-    """Tell whether none of these runs any more; whether anybody has noticed it is another matter."""
+    """Return whether none of these runs any more; whether anybody has noticed it is another matter."""
     return all(state(process) in "ZX" for process in processes)
 
 
@@ -256,7 +256,7 @@ class Multiplexer:
         self._tmux("kill-window", "-t", name)
 
     def screen(self, name: str = "") -> str:
-        """Return what a person sees."""
+        """Return what a user sees."""
         return self._tmux("capture-pane", "-p", "-J", *(("-t", name) if name else ()))
 
     def expect(self, pattern: str) -> re.Match[str]:

@@ -1,4 +1,4 @@
-"""The person's own settings, and the project's, cannot be changed from inside."""
+"""The user's own settings, and the project's, cannot be changed from inside."""
 
 from __future__ import annotations
 

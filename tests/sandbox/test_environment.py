@@ -216,7 +216,7 @@ def test_libraries_that_the_host_preloads_are_not_loaded_by_bwrap(box, naive):
 
     assert "/usr/bin/bwrap" in control
     assert result.returncode == 0, result.stderr
-    # The person's own shell would load it into the interpreter too; nothing that claudebox starts may.
+    # The user's own shell would load it into the interpreter too; nothing that claudebox starts may.
     assert not [program for program in loaded() if "python" not in program]
 
 

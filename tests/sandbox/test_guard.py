@@ -75,7 +75,7 @@ ATTACKS = {
         "D08", HOOK.format("hooks"),
         setup="mkdir hooks; touch hooks/x; git config include.path more; git config -f .git/more core.hooksPath hooks",
     ),
-    "hooks that the person's configuration names": Attack(
+    "hooks that the user's configuration names": Attack(
         "D08", HOOK.format("hooks"), setup="mkdir hooks; touch hooks/x; git config --global core.hooksPath hooks"
     ),
     "included configuration is edited": Attack(

@@ -1,4 +1,4 @@
-"""Keys, tokens, histories, profiles and sockets of the person are not visible inside, wherever they lie."""
+"""Keys, tokens, histories, profiles and sockets of the user are not visible inside, wherever they lie."""
 
 from __future__ import annotations
 

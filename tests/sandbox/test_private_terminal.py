@@ -1,4 +1,4 @@
-"""A terminal of the sandbox's own: everything that people do at a terminal works, and the person's is out of reach."""
+"""A terminal of the sandbox's own: everything that people do at a terminal works, and the user's is out of reach."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_the_title_is_as_it_was_and_modes_are_undone(user_box):
         window.claudebox("sh", script)
         wait_until(lambda: window.state("pane_title") == ["pwned"], "the program has a title")
         window.expect("\ndone\n.*host")
-        wait_until(lambda: window.state("pane_title") == ["mine"], "the title of the person came back")
+        wait_until(lambda: window.state("pane_title") == ["mine"], "the title of the user came back")
         assert window.state("mouse_any_flag", "cursor_flag") == ["0", "1"]
 
         os.unlink(f"{user_box.home}/.claudebox/config.toml")

@@ -1,4 +1,4 @@
-"""Stand-ins for missing protected paths: nobody sees them, nothing of a person is lost, nothing stays."""
+"""Stand-ins for missing protected paths: nobody sees them, nothing of a user is lost, nothing stays."""
 
 from __future__ import annotations
 

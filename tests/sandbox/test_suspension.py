@@ -18,7 +18,7 @@ NAIVE = "bwrap --dev-bind / / --proc /proc --unshare-pid --die-with-parent --"
 
 
 def type_slowly(terminal, letters=LETTERS):
-    """Type as a person does, so that every key can be fought for, and give a spy the time to write it down."""
+    """Type as a user does, so that every key can be fought for, and give a spy the time to write it down."""
     for letter in letters:
         terminal.press(letter)
         time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""A program inside has the person's terminal as if there were no sandbox, and cannot turn it against the person."""
+"""A program inside has the user's terminal as if there were no sandbox, and cannot turn it against the user."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ BREAKS = {
         "alter=lambda p: rows(p, lambda row: row.dest not in spec(p)['sockets'])", "sockets"
     ),
     "a file with a secret is not masked": Break(
-        "alter=lambda p: rows(p, lambda row: row.kind != 'shadow')", "masked", ("--project-secrets", "mask")
+        "alter=lambda p: rows(p, lambda row: row.kind != 'copy')", "masked", ("--project-secrets", "mask")
     ),
     "abstract sockets are not scoped": Break("alter=lambda p: p.replace(scoped=False)", "abstract"),
     "the network is shared": Break("alter=lambda p: without(p, 'net')", "listeners settings", ("--network", "none")),

@@ -166,7 +166,7 @@ def test_runtime_directories_of_the_session_are_refused(user_box):
 def test_a_directory_that_was_removed_is_refused(user_box):
     # proves SAND-05
     gone = user_box.mkdir(f"{user_box.base}/gone")
-    os.chmod(user_box.base, 0o777)  # so that the person can remove it
+    os.chmod(user_box.base, 0o777)  # so that the user can remove it
     script = f'cd {gone} && rmdir {gone} && exec "$@"'
 
     result = user_box.host("sh", "-c", script, "sh", user_box.program, "-y", "--exec", "--", "true")

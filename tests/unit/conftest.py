@@ -64,7 +64,7 @@ def tree(tmp_path, monkeypatch):
 
 
 def run_git(*argv: object, cwd) -> str:
-    """Run git on a repository of this test alone, with no configuration of the person's."""
+    """Run git on a repository of this test alone, with no configuration of the user's."""
     environ = {
         "PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a",

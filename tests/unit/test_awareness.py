@@ -46,10 +46,8 @@ def test_a_hostile_name_writes_no_instructions_for_the_agent():
 
 def test_texts_of_administrator_and_person_stand_around_ours():
     # proves AWARE-02
-    made = compose.make_plan(
-        Policy("client"), hosts.debian(memory_files=(b"from the administrator", b"from the person"))
-    )
+    made = compose.make_plan(Policy("client"), hosts.debian(memory_files=(b"from the administrator", b"from the user")))
     content = next(row.content for row in made.mounts if row.dest.endswith("/claude-code/CLAUDE.md")).decode()
 
-    parts = [content.index(part) for part in ("from the administrator", "claudebox sandbox", "from the person")]
+    parts = [content.index(part) for part in ("from the administrator", "claudebox sandbox", "from the user")]
     assert parts == sorted(parts)

@@ -95,10 +95,10 @@ def test_a_credential_that_the_person_names_enters_as_they_said(wish):
 @pytest.mark.parametrize(
     "wish",
     [
-        {"names": (NameRequest("ANTHROPIC_API_KEY", ".claudebox.toml", foreign=True),)},
-        {"constants": (Constant("ANTHROPIC_API_KEY", "x", ".claudebox.toml", foreign=True),)},
-        {"constants": (Constant("ANTHROPIC_BASE_URL", "http://thief.example", ".claudebox.toml", foreign=True),)},
-        {"constants": (Constant("ANTHROPIC_UNIX_SOCKET", "/tmp/thief", ".claudebox.toml", foreign=True),)},
+        {"names": (NameRequest("ANTHROPIC_API_KEY", ".claudebox.toml", untrusted=True),)},
+        {"constants": (Constant("ANTHROPIC_API_KEY", "x", ".claudebox.toml", untrusted=True),)},
+        {"constants": (Constant("ANTHROPIC_BASE_URL", "http://thief.example", ".claudebox.toml", untrusted=True),)},
+        {"constants": (Constant("ANTHROPIC_UNIX_SOCKET", "/tmp/thief", ".claudebox.toml", untrusted=True),)},
     ],
 )
 def test_a_project_file_cannot_get_at_the_credential_nor_lead_it_elsewhere(wish):

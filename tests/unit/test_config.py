@@ -425,7 +425,7 @@ def test_some_settings_never_come_from_a_project(person, text, message):
         reader.layer(reader.project(person.project))
     if "\nPATH" not in text:
         person.defaults(text.replace('"strict"', '"default"'))
-        assert person.read()  # the same is fine where the person says it
+        assert person.read()  # the same is fine where the user says it
 
 
 # The cache
@@ -548,8 +548,8 @@ def test_what_a_project_says_is_kept_apart_from_what_the_person_says(person):
     person.file(text)
     reader = person.reader()
 
-    assert not reader.defaults().given["network"][0].foreign
-    assert reader.layer(reader.project(person.project)).given["network"][0].foreign
+    assert not reader.defaults().given["network"][0].untrusted
+    assert reader.layer(reader.project(person.project)).given["network"][0].untrusted
 
 
 def test_json_and_toml_say_the_same(person):

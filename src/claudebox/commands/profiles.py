@@ -1,4 +1,4 @@
-"""`--profiles`, `--trust`, `--init`, `--schema`: what a person does with files of settings besides writing them."""
+"""`--profiles`, `--trust`, `--init`, `--schema`: what a user does with files of settings besides writing them."""
 
 from __future__ import annotations
 

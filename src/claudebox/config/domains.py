@@ -45,7 +45,7 @@ class Domain(Value):
         return (self.port,) if self.port else WEB
 
     def names(self, name: str) -> bool:
-        """Tell whether it means this name, which must be in its one spelling."""
+        """Return whether it means this name, which must be in its one spelling."""
         return name.endswith(f".{self.name}") if self.beneath else name == self.name
 
 
@@ -64,12 +64,12 @@ def _is_label(label: str) -> bool:
 
 
 def _is_number(label: str) -> bool:
-    """Tell whether a last label makes resolvers read the whole as an address of IPv4."""
+    """Return whether a last label makes resolvers read the whole as an address of IPv4."""
     return label.isdigit() or (label.startswith("0x") and set(label[2:]) <= set("0123456789abcdef"))
 
 
 def parse_domain(text: str, origin: str) -> Domain:
-    """Return the pattern that a person wrote, or say what would be right."""
+    """Return the pattern that a user wrote, or say what would be right."""
     name, colon, port = text.partition(":")
     plain = canonical(name.removeprefix("*."))
     if "." not in plain or name.endswith("."):
@@ -110,7 +110,7 @@ def _in_ascii(host: str) -> str:
 
 
 def is_group(text: str) -> bool:
-    """Tell whether a wish is the name of a group: one word, which no pattern is."""
+    """Return whether a request is the name of a group: one word, which no pattern is."""
     return text.isascii() and text.replace("-", "a").replace("_", "a").isalnum() and not text.startswith("-")
 
 
@@ -120,9 +120,9 @@ def check(text: str, origin: str) -> None:
         parse_domain(text, origin)
 
 
-def expand(wishes: Iterable[tuple[str, str]], groups: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[Domain, str]]:
-    """Yield the patterns of wishes, each a text with its origin, and what asked for it; groups of a person win."""
-    for text, origin in wishes:
+def expand(requests: Iterable[tuple[str, str]], groups: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[Domain, str]]:
+    """Yield the patterns of requests, each a text with its origin, and what asked for it; groups of a user win."""
+    for text, origin in requests:
         if not is_group(text):
             yield parse_domain(text, origin), origin
             continue

@@ -44,7 +44,7 @@ class Source(Value):
     """One file of settings, as it was when it was opened."""
 
     path: str
-    shown: str  # how a person would write the path
+    shown: str  # how a user would write the path
     role: Role
     content: bytes
 
@@ -64,7 +64,7 @@ class SettingsReader:
         self.opened: list[str] = []  # the files that had a say, as a user would write them
 
     def present(self) -> bool:
-        """Tell whether the person has a file of defaults."""
+        """Return whether the user has a file of defaults."""
         return os.path.lexists(f"{self.state}/config.toml")
 
     def defaults(self) -> Layer | None:
@@ -103,7 +103,7 @@ class SettingsReader:
         return tuple(reversed(chain))
 
     def find(self, name: str, origin: str, *, without: Iterable[str] = ()) -> str:
-        """Return where a profile lies: the person's before ours, so that one can extend the other by the same name."""
+        """Return where a profile lies: the user's before ours, so that one can extend the other by the same name."""
         if not name or name.startswith(".") or not set(name) <= _NAME:
             raise ClaudeboxError(
                 f"`{origin}`: `{name}` cannot be the name of a profile", hint="letters, digits, `-`, `_` and `.`"
@@ -140,7 +140,7 @@ class SettingsReader:
         return found
 
     def shown(self, path: str) -> str:
-        """Return a path as a person would write it."""
+        """Return a path as a user would write it."""
         if path.startswith(f"{BUILT_IN}/"):
             return f"built-in {os.path.basename(path)}"
         return "~" + path[len(self._home) :] if path.startswith(self._home.rstrip("/") + "/") else path
@@ -149,7 +149,7 @@ class SettingsReader:
         """Read a file that may be anything, and belong to anybody (C18, E05)."""
         shown = shown or self.shown(path)
         try:
-            # The person may keep their own files elsewhere and link to them; a project may not lead us anywhere.
+            # The user may keep their own files elsewhere and link to them; a project may not lead us anywhere.
             descriptor = os.open(path, _READ | (os.O_NOFOLLOW if role == "project" else 0))
         except OSError as error:
             if error.errno == errno.ELOOP and role == "project":
@@ -180,12 +180,12 @@ class SettingsReader:
 
             rows = self._unsaved[key] = validate.read_document(source)
         self.opened.append(source.shown)
-        foreign = source.role == "project"
+        untrusted = source.role == "project"
         return Layer(
             source.shown,
             {
                 name: tuple(
-                    Given(value, f"{source.shown}:{line}" if line else source.shown, fields, foreign)
+                    Given(value, f"{source.shown}:{line}" if line else source.shown, fields, untrusted)
                     for value, line, fields in values
                 )
                 for name, values in rows.items()
@@ -278,7 +278,7 @@ def _is_ours(status: os.stat_result) -> bool:
 
 
 def layers(flags: Settings, environ: dict[str, str], reader: SettingsReader) -> tuple[Layer, ...]:
-    """Return the layers of the person's own files: defaults, then the profile that they chose."""
+    """Return the layers of the user's own files: defaults, then the profile that they chose."""
     defaults = reader.defaults()
     own = (defaults,) if defaults else ()
     chosen = settings.merge(flags, environ, own).all("profile")

@@ -42,7 +42,7 @@ class Setting(Value):
     default: str = ""
     variable: str = ""  # an environment variable of the host that sets it, comma-separated for lists
     verb: bool = False  # does something else than starting the client; two of them contradict each other
-    in_files: Files = "none"  # `user`: only in files of the person; `profile`: in profiles; `project`: everywhere
+    in_files: Files = "none"  # `user`: only in files of the user; `profile`: in profiles; `project`: everywhere
     name: str = ""  # its key in files, where that is not `key`
     instead: str = ""  # what to write in a file instead
     fields: tuple[Field, ...] = ()  # of a record, or of each of several rows
@@ -58,35 +58,35 @@ class Setting(Value):
 
     @property
     def grows(self) -> bool:
-        """Tell whether layers add to it, rather than replace it."""
+        """Return whether layers add to it, rather than replace it."""
         return self.shape in ("list", "rows", "table", "groups")
 
 
 class MountRequest(Value):
-    """A mount that a person asked for."""
+    """A mount that a user asked for."""
 
     source: str
     dest: str
     writable: bool
     origin: str
-    foreign: bool = False  # a project file asks: it is checked whatever the person permits themselves
+    untrusted: bool = False  # a project file asks: it is checked whatever the user permits themselves
 
 
 class NameRequest(Value):
-    """A variable that a person asked for."""
+    """A variable that a user asked for."""
 
     name: str
     origin: str
-    foreign: bool = False
+    untrusted: bool = False
 
 
 class Constant(Value):
-    """A variable with a value that a person wrote down."""
+    """A variable with a value that a user wrote down."""
 
     name: str
     value: str
     origin: str
-    foreign: bool = False
+    untrusted: bool = False
 
 
 class GitCredential(Value):
@@ -99,7 +99,7 @@ class GitCredential(Value):
 
 
 def named(place: tuple[str, int]) -> str:
-    """Return a host with its port, as a person would write it who means HTTPS."""
+    """Return a host with its port, as a user would write it who means HTTPS."""
     return place[0] if place[1] == 443 else f"{place[0]}:{place[1]}"
 
 
@@ -115,12 +115,12 @@ class SecretRequest(Value):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Return the hosts as a person would write them."""
+        """Return the hosts as a user would write them."""
         return tuple(named(place) for place in self.hosts)
 
 
 class Policy(Value):
-    """What a person wants, checked as far as that goes without looking at the machine."""
+    """What a user wants, checked as far as that goes without looking at the machine."""
 
     program: Program
     words: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ class Policy(Value):
     private_terminal: bool = False
     nix: Nix = "auto"
     nix_origin: str = "default"
-    nixpkgs: str = ""  # the package set that the person chose
+    nixpkgs: str = ""  # the package set that the user chose
     packages_optional: bool = False
     devshell: str = ""  # what asked for the project's dev shell
     auth: Literal["broker", "passthrough"] = "passthrough"
@@ -159,6 +159,6 @@ class Policy(Value):
     @property
     def brokered(self) -> bool:
         """Return whether a credential for the model stays outside: unless the user says otherwise, or names one."""
-        named = {request.name for request in self.names if not request.foreign}
-        named |= {constant.name for constant in self.constants if not constant.foreign}
+        named = {request.name for request in self.names if not request.untrusted}
+        named |= {constant.name for constant in self.constants if not constant.untrusted}
         return self.auth == "broker" and not self.command and not named.intersection(CREDENTIALS)

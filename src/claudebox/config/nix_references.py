@@ -11,7 +11,7 @@ _NAME = "nixpkgs"
 
 
 def well_formed(reference: str) -> bool:
-    """Tell whether this is a reference that claudebox takes."""
+    """Return whether this is a reference that claudebox takes."""
     if not reference or not set(reference) <= _PLAIN or reference.startswith("-") or ".." in reference.split("/"):
         return False
     kind, colon, rest = reference.partition(":")
@@ -25,7 +25,7 @@ def well_formed(reference: str) -> bool:
 
 
 def pinned(reference: str) -> bool:
-    """Tell whether it means the same for ever: a path of the store, or a commit."""
+    """Return whether it means the same for ever: a path of the store, or a commit."""
     kind, _, rest = reference.partition(":")
     if not well_formed(reference):
         return False
@@ -36,7 +36,7 @@ def pinned(reference: str) -> bool:
 
 
 def portable(reference: str) -> bool:
-    """Tell whether it means the same inside as it does on the host."""
+    """Return whether it means the same inside as it does on the host."""
     return pinned(reference) or (well_formed(reference) and reference.startswith(("github:", "gitlab:")))
 
 

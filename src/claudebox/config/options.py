@@ -1,4 +1,4 @@
-"""The table of settings: one row is one thing that a person can ask for.
+"""The table of settings: one row is one thing that a user can ask for.
 
 Flags, keys in files, help, man page, completions, the JSON Schema, the judgement of project files and the merge of
 layers all follow from the rows here; nothing else in claudebox knows the name of a flag or of a key.
@@ -72,7 +72,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("schema", ("--schema",), "switch", "Profiles", "print the JSON Schema of these files, and stop", verb=True),
     Setting(
         "profile", ("--profile",), "text", "Profiles",
-        "apply ~/.claudebox/profiles/PROFILE.toml (or .json), or a posture that claudebox brings: "
+        "apply ~/.claudebox/profiles/PROFILE.toml (or .json), or a built-in profile: "
         "`default`, `strict`, `offline`",
         metavar="PROFILE", variable="CLAUDEBOX_PROFILE", in_files="user",
     ),

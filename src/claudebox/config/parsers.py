@@ -1,4 +1,4 @@
-"""One value that a person gave → what it means, or the line that tells what would be right."""
+"""One value that a user gave → what it means, or the line that tells what would be right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def valid_name(name: str) -> bool:
-    """Tell whether every program agrees that this is the name of a variable (A14)."""
+    """Return whether every program agrees that this is the name of a variable (A14)."""
     return name.isascii() and name.replace("_", "a").isalnum() and not name[:1].isdigit()
 
 
@@ -76,7 +76,7 @@ def constant(given: Given) -> Constant:
         raise ClaudeboxError(f"`{given.origin}`: `{name}` is not the name of a variable", hint="write `NAME=VALUE`")
     if name in MADE:
         raise ClaudeboxError(f"`{given.origin}`: `{name}` is made by claudebox")
-    return Constant(name, value, given.origin, given.foreign)
+    return Constant(name, value, given.origin, given.untrusted)
 
 
 def toolchain(given: Given) -> str:
@@ -144,13 +144,13 @@ def kept_name(given: Given) -> str:
 
 
 def mount_row(given: Given, *, home: str = "/", workdir: str = "/") -> MountRequest:
-    """Read one of `mounts`; what is relative in a file of the person would mean something else in each project."""
+    """Read one of `mounts`; what is relative in a file of the user would mean something else in each project."""
     source, dest = given.fields["host"], given.fields["sandbox"]
-    if not given.foreign and not source.startswith(("/", "~/")):
+    if not given.untrusted and not source.startswith(("/", "~/")):
         raise ClaudeboxError(f"`{given.origin}`: `{source}` is relative", hint="write it absolute, or with `~/`")
     joined = ":".join(path.replace(":", "\\:") for path in ((source, dest) if dest else (source,)))
     request = mount(given.replace(value=joined), writable=given.fields["mode"] == "rw", home=home, workdir=workdir)
-    return request.replace(foreign=given.foreign)
+    return request.replace(untrusted=given.untrusted)
 
 
 def mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountRequest:

@@ -1,4 +1,4 @@
-"""Settings → `Policy`: what a person wants, with everything checked that needs no look at the machine."""
+"""Settings → `Policy`: what a user wants, with everything checked that needs no look at the machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
             hint="write `./-name` for a file of the project",
         )
     network = settings.one("network")
-    names = tuple(NameRequest(parsers.name(given), given.origin, given.foreign) for given in settings.all("env"))
+    names = tuple(NameRequest(parsers.name(given), given.origin, given.untrusted) for given in settings.all("env"))
     constants = tuple({row.name: row for row in map(parsers.constant, settings.all("set_env"))}.values())
     host_ports, published = (_ports(settings.all(key), network) for key in ("allow_host_port", "publish"))
     domains = _domains(settings, network)
@@ -82,7 +82,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
 
 
 def _once(requests: Iterable[MountRequest]) -> tuple[MountRequest, ...]:
-    """Return the requests without what another layer has asked for already; the person's own come first."""
+    """Return the requests without what another layer has asked for already; the user's own come first."""
     found: dict[tuple[str, str, bool], MountRequest] = {}
     for request in requests:
         found.setdefault((request.source, request.dest, request.writable), request)
@@ -90,7 +90,7 @@ def _once(requests: Iterable[MountRequest]) -> tuple[MountRequest, ...]:
 
 
 def _names(settings: Settings, key: str, check: Callable[[Given], str]) -> tuple[NameRequest, ...]:
-    requests = (NameRequest(check(given), given.origin, given.foreign) for given in settings.all(key))
+    requests = (NameRequest(check(given), given.origin, given.untrusted) for given in settings.all(key))
     return tuple({request.name: request for request in requests}.values())
 
 
@@ -100,7 +100,7 @@ def _ports(wanted: Iterable[Given], network: Given) -> tuple[int, ...]:
         if network.value == "full":
             raise ClaudeboxError(
                 f"`{given.origin}` means nothing in tier `full`: host and sandbox share all ports there",
-                hint="leave it away, or choose `--network inet`, `allow` or `none`",
+                hint="remove it, or choose `--network inet`, `allow` or `none`",
             )
         if not (given.value.isascii() and given.value.isdigit() and 1 <= int(given.value[:6]) <= 65535):
             raise ClaudeboxError(f"`{given.origin}` is a port from 1 to 65535, not `{given.value}`")
@@ -128,7 +128,7 @@ def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
     found: dict[str, NameRequest] = {}
     for given in wanted:
         for domain, origin in domains.expand(((given.value, given.origin),), groups):
-            found.setdefault(str(domain), NameRequest(str(domain), origin, given.foreign))
+            found.setdefault(str(domain), NameRequest(str(domain), origin, given.untrusted))
     return tuple(found.values())
 
 

@@ -1,4 +1,4 @@
-"""What a person asked for: flags and layers, merged by the rows of the catalogue, each value with its origin."""
+"""What a user asked for: flags and layers, merged by the rows of the catalogue, each value with its origin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Given(Value):
     value: str
     origin: str
     fields: dict[str, str] = {}  # noqa: RUF012 - values are never changed; of a record or row
-    foreign: bool = False  # from the project, not from the person
+    untrusted: bool = False  # from the project, not from the user
 
 
 class Layer(Value):
@@ -36,7 +36,7 @@ class Settings(Value):
     words: tuple[str, ...] = ()
 
     def on(self, key: str) -> bool:
-        """Tell whether a switch was given."""
+        """Return whether a switch was given."""
         return key in self.given and self.given[key][-1].value != "no"
 
     def one(self, key: str) -> Given:

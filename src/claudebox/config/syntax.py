@@ -143,7 +143,7 @@ class Lines:
 
 
 def kind(value: Any) -> str:
-    """Return what a value is, as a person would call it."""
+    """Return what a value is, as a user would call it."""
     if value == "":
         return "an empty string"
     return _TYPES.get(type(value), "a date or time")

@@ -1,6 +1,6 @@
-"""What a project file may do: tighten at once, and everything else when the person has seen and approved it (E05, E06).
+"""What a project file may do: tighten at once, and everything else when the user has seen and approved it (E05, E06).
 
-An approval is bound to the path and the digest of the content, and to what was shown as its effect: if the person's
+An approval is bound to the path and the digest of the content, and to what was shown as its effect: if the user's
 own settings change so that the same content would do more, they are asked again. Approvals lie in ~/.claudebox/trust,
 which no sandbox ever sees.
 """
@@ -120,7 +120,7 @@ def _widens(row: Setting, old: tuple[Given, ...], new: tuple[Given, ...]) -> boo
 
 
 def explain(request: TrustRequest, before: Settings, after: Settings) -> Iterator[str]:
-    """Yield the request as a difference against what the person has now."""
+    """Yield the request as a difference against what the user has now."""
     yield f"{console.paint('This project', 'bold')} asks for settings, in {console.quote(request.path)}:"
     for change in changes(before, after):
         mark = console.paint("widens  ", "yellow") if change.widens else "tightens"
@@ -128,7 +128,7 @@ def explain(request: TrustRequest, before: Settings, after: Settings) -> Iterato
 
 
 def is_approved(request: TrustRequest, wide: tuple[str, ...]) -> bool:
-    """Tell whether exactly this content, with at most this effect, was approved."""
+    """Return whether exactly this content, with at most this effect, was approved."""
     recorded = (read_small(_record(request.state, request.path), limit=_LIMIT) or b"").split(b"\0")
     if recorded[:2] != [os.fsencode(request.path), request.digest.encode()]:
         return False

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PROGRAM = f"import sys; sys.path.insert(0, {PACKAGE!r}); from claudebox.cli import main; sys.exit(main())"
 _OWN_FAILURES = (125, 126, 127)
-_PACE = 0.05  # seconds between pieces of a text, so that a person can follow
+_PACE = 0.05  # seconds between pieces of a text, so that a user can follow
 _SHOWN = 6  # lines of what a tool returned
 _INTRODUCTION = (
     "A scripted model plays an agent that has been turned against you, in a project and a home made for it.",
@@ -35,7 +35,7 @@ _INTRODUCTION = (
 def run(environ: dict[str, str], words: Sequence[str] = (), *, interactive: bool, network: str = "") -> int:
     """Play the demonstration; 0 if everything held that claudebox promises, 1 if not.
 
-    `network` is the tier, `none` unless the person chose one: the model is reached through a socket in any of them.
+    `network` is the tier, `none` unless the user chose one: the model is reached through a socket in any of them.
     """
     with staging.make_stage(environ) as stage:
         acts = scenario.acts(stage.project, stage.port, staging.find_python())
@@ -63,7 +63,7 @@ def run(environ: dict[str, str], words: Sequence[str] = (), *, interactive: bool
 def _play(
     stage: Stage, model: ModelProcess, words: tuple[str, ...], tier: str, *, interactive: bool
 ) -> tuple[int, str]:
-    """Start claudebox as a person would, and return its status and what it printed."""
+    """Start claudebox as a user would, and return its status and what it printed."""
     socket = f"{stage.base}/model.sock"
     variables = {
         "ANTHROPIC_BASE_URL": model.url,

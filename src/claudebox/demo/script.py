@@ -1,7 +1,7 @@
 """A script: what the model says, and which tools it calls, as data that a request selects from.
 
 A script is a JSON document. Nothing is remembered between requests, because the client sends the whole conversation
-each time: the last prompt of the person selects a conversation, the number of answers since then selects a step, and
+each time: the last prompt of the user selects a conversation, the number of answers since then selects a step, and
 what the tools returned selects one of the answers of that step.
 
     {"conversations": [{"prompt": REGEX, "steps": [[ANSWER, ...], ...]}]}
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ENDED = "The script has nothing more to say."
 UNKNOWN = "The script has no answer to: {prompt}"
 
-# What the client adds to the words of the person.
+# What the client adds to the words of the user.
 _ADDED = re.compile(r"<system-reminder>.*?</system-reminder>|\[Request interrupted by user[^]]*\]", re.DOTALL)
 _RESULT_LIMIT = 20_000  # characters of a result that an answer repeats
 
@@ -63,7 +63,7 @@ class Answer:
     note: Any = None
 
     def fits(self, result: str) -> bool:
-        """Tell whether what the tools returned selects this answer."""
+        """Return whether what the tools returned selects this answer."""
         if self.if_result and not re.search(self.if_result, result):
             return False
         return not (self.unless_result and re.search(self.unless_result, result))
@@ -159,7 +159,7 @@ def look(messages: Sequence[Mapping[str, Any]]) -> Seen:
     """Find the last prompt, the answers since then, and what the last tools returned.
 
     Besides `user` and `assistant` the client sends messages of role `system` in any place, also as the last one, and
-    puts reminders of its own into those of the person.
+    puts reminders of its own into those of the user.
     """
     prompt, step, before = "", 0, ""
     called: list[str] = []

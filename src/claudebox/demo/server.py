@@ -54,7 +54,7 @@ class ScriptedModel:
             sys.stdout.flush()
 
     def fails(self, answer: Answer, place: tuple[str, int]) -> bool:
-        """Tell whether it is time for the failure of this answer."""
+        """Return whether it is time for the failure of this answer."""
         if answer.error is None:
             return False
         with self._lock:
@@ -146,7 +146,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._reply(200, message, kind=kind)
 
     def _choose(self, request: dict[str, Any], seen: Seen) -> tuple[str, Answer]:
-        """Tell the person's conversation from what the client asks on its own account, and answer that sensibly."""
+        """Tell the user's conversation from what the client asks on its own account, and answer that sensibly."""
         format_ = (request.get("output_config") or {}).get("format") or request.get("output_format") or {}
         if isinstance(format_, dict) and format_.get("type") == "json_schema":
             return "structured", Answer(say=json.dumps(messages.sample(format_.get("schema") or {})))

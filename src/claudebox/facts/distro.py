@@ -42,7 +42,7 @@ def etc() -> tuple[tuple[str, str, str], ...]:
 
 
 def has_nix(environ: dict[str, str]) -> bool:
-    """Tell whether this machine has Nix."""
+    """Return whether this machine has Nix."""
     return bool(environ.get("NIX_REMOTE")) or any(map(os.path.isdir, ("/nix/store", "/nix/var/nix/daemon-socket")))
 
 

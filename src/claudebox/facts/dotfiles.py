@@ -1,4 +1,4 @@
-"""The person's own settings of claudebox where they lie in the project: a repository of dotfiles (C09).
+"""The user's own settings of claudebox where they lie in the project: a repository of dotfiles (C09).
 
 They are links in ~/.claudebox then. An agent that could change them would write the rules of the next session.
 """

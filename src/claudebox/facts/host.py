@@ -108,7 +108,7 @@ class Host(Value):
     login: logins.Login = logins.Login()
     claude_parts: tuple[tuple[str, str, bool], ...] = ()  # entries of the host's ~/.claude: name, place, directory?
     managed: tuple[tuple[str, str], ...] = ()  # entries of /etc/claude-code and where they really are
-    memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the person's
+    memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the user's
     toolchains: Found | None = None
     nix: Nix | None = None
     git_token: bool = False  # there is one for git inside

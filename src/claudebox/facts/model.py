@@ -68,7 +68,7 @@ class Leak(Value):
 
     path: str
     lines: tuple[int, ...]  # where, if it has lines
-    shadow: bytes  # the same without them
+    masked: bytes  # the same without them
     identity: Identity | None = None
 
 

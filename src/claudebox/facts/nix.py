@@ -42,7 +42,7 @@ def read_nix(
 
 
 def find_program(path: tuple[str, ...], home: str) -> str:
-    """Return `nix`: the one that the person's shell would run."""
+    """Return `nix`: the one that the user's shell would run."""
     if "nix" in build_paths.TOOLS:
         return build_paths.TOOLS["nix"]
     places = (place.replace("~", home, 1) for place in _PLACES)

@@ -55,7 +55,7 @@ def ask(
 
 
 def _configured_elsewhere(location: Location, environ: Mapping[str, str]) -> bool:
-    """Tell whether the configuration that we would read is the person's, and the daemon that of the machine."""
+    """Return whether the configuration that we would read is the user's, and the daemon that of the machine."""
     own = environ.get("NIX_CONF_DIR", "")
     if not own or location.socket != Location().socket or not os.path.exists(f"{_SYSTEM}/nix.conf"):
         return False
@@ -96,9 +96,9 @@ def registry(environ: Mapping[str, str]) -> str:
 
 
 def system_only(location: Location, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which Nix knows this daemon and the machine's configuration, and nothing of the person.
+    """Return an environment in which Nix knows this daemon and the machine's configuration, and nothing of the user.
 
-    What a trusted person configures for themselves is obeyed by the daemon; what it says must not depend on that.
+    What a trusted user configures for themselves is obeyed by the daemon; what it says must not depend on that.
     """
     names = ("NIX_CONF_DIR", "NIX_SSL_CERT_FILE", "SSL_CERT_FILE", "NIX_BIN_DIR")
     kept = {name: environ[name] for name in names if environ.get(name)}
@@ -134,7 +134,7 @@ def _answer(key: str, found: Daemon) -> bytes:
 
 
 def _stale(location: Location, environ: Mapping[str, str]) -> bool:
-    """Tell whether the configuration is younger than the daemon."""
+    """Return whether the configuration is younger than the daemon."""
     written = 0.0
     for path, _ in configuration(environ):
         try:

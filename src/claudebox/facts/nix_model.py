@@ -49,12 +49,12 @@ class Daemon(Value):
 
     @property
     def relay(self) -> bool:
-        """Tell whether this Nix can stand in front of the daemon and trust nobody (`--force-untrusted`)."""
+        """Return whether this Nix can stand in front of the daemon and trust nobody (`--force-untrusted`)."""
         return number(self.client) >= (2, 18)
 
 
 def number(version: str) -> tuple[int, ...]:
-    """Return 2.26.3 as (2, 26, 3); what follows a number in a word is left away."""
+    """Return 2.26.3 as (2, 26, 3); what follows a number in a word is left out."""
     parts = []
     for word in version.split(".")[:3]:
         digits = word[: len(word) - len(word.lstrip("0123456789"))]

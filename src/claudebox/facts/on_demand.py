@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def find_own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:
-    """Look for settings of the person in the project; only links can lead there, and profiles may be such."""
+    """Look for settings of the user in the project; only links can lead there, and profiles may be such."""
     names = ("config.toml", "CLAUDE.md", "profiles")
     if not any(os.path.islink(f"{state}/{name}") for name in names) and not os.path.isdir(f"{state}/profiles"):
         return (), ()

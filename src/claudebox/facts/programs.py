@@ -33,13 +33,13 @@ _CLIENT_PLACES = (
 )
 _MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine of ELF
 _PLATFORM = {"x86_64": "x64", "aarch64": "arm64"}  # how npm calls them
-_STUB = 4096  # npm's stand-in for a binary that was not installed is smaller than this
+_STUB = 4096  # what npm leaves for a binary that was not installed is smaller than this
 
 
 class Client(Value):
     """The client's program, and what must be visible for it to run."""
 
-    found: str  # where a person would say that it is
+    found: str  # where a user would say that it is
     path: str  # the file that is run
     script: bool = False  # needs node
     package: str = ""  # directory that a script needs around it
@@ -65,7 +65,7 @@ def find_tool(name: str, path: Sequence[str] = ()) -> str | None:
 
 
 def executable(path: str) -> bool:
-    """Tell whether this is a program that we may run."""
+    """Return whether this is a program that we may run."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode) and os.access(path, os.X_OK)
     except OSError:

@@ -56,8 +56,8 @@ def examine(paths: tuple[str, ...]) -> tuple[Leak, ...]:
         text = content.decode("utf-8", "surrogateescape")
         lines = tuple(sorted({number for number, _ in _lines(text, name)}))
         if lines:
-            shadow = _shadow(text, name, set(lines)).encode("utf-8", "surrogateescape")
-            found.append(Leak(path, lines, shadow, identity))
+            masked = _masked_copy(text, name, set(lines)).encode("utf-8", "surrogateescape")
+            found.append(Leak(path, lines, masked, identity))
     return tuple(found)
 
 
@@ -90,7 +90,7 @@ def _lines(text: str, name: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _shadow(text: str, name: str, marked: set[int]) -> str:
+def _masked_copy(text: str, name: str, marked: set[int]) -> str:
     """Return the text with the same keys and harmless values."""
     if _is_json(text):
         pieces: list[str] = []

@@ -56,7 +56,7 @@ def mounts(payload: int, plan: Plan, standing: Mapping[str, Identity]) -> None:
     root = os.open(f"/proc/{payload}/root", _PATH)
     try:
         for mount in plan.mounts:
-            if mount.kind in ("mask", "shadow") and mount.role == "masked":
+            if mount.kind in ("mask", "copy") and mount.role == "masked":
                 _see_mask(root, mount)
             elif mount.kind in ("bind", "ro-bind") and (mount.pinned is None or not plan.pin):
                 # A pinned one was bound by descriptor.

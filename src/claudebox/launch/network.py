@@ -210,7 +210,7 @@ class NetworkSidecar:
             self._lost = True
 
     def finish(self) -> tuple[str, ...]:
-        """End every process that was started, and return what the person should know."""
+        """End every process that was started, and return what the user should know."""
         self.tend()
         notes: tuple[str, ...] = ()
         for child in reversed(self._children):

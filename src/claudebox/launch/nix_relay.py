@@ -1,6 +1,6 @@
 """A sidecar of one session: a Nix daemon of our own in front of the real one, which trusts nobody (G01).
 
-It runs as the person, whom the real daemon trusts, and speaks to it for the sandbox; so it is what an attacker would
+It runs as the user, whom the real daemon trusts, and speaks to it for the sandbox; so it is what an attacker would
 attack next. It gets a sandbox of its own, with the filter of system calls, and without network, homes or anything to
 write to but the directory of its socket. It knows no configuration, which the daemon would obey; and builds that go
 through it have a sandbox, whatever the daemon's configuration says.
@@ -170,7 +170,7 @@ def command(relay: NixRelay, seccomp: int) -> tuple[str, ...]:
 def environ(relay: NixRelay) -> dict[str, str]:
     """Return its environment: where to listen, whom to ask, and no configuration but ours.
 
-    What it knew, of the person's or the machine's, it would tell the daemon, which obeys; the daemon has its own.
+    What it knew, of the user's or the machine's, it would tell the daemon, which obeys; the daemon has its own.
     """
     nowhere = ("HOME", "NIX_CONF_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
     return {

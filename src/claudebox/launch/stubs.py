@@ -147,7 +147,7 @@ class Session:
 
     def _remember(self, plan: Plan) -> None:
         """Write down what is masked, so that the next session finds it again wherever it was moved."""
-        masked = sorted(mount.pinned for mount in plan.mounts if mount.kind == "shadow" and mount.pinned is not None)
+        masked = sorted(mount.pinned for mount in plan.mounts if mount.kind == "copy" and mount.pinned is not None)
         content = b"".join(b"%d %d\n" % identity for identity in masked)
         if content and content != read_at(self._directory, _MASKED, limit=STUBS_LIMIT):
             replace_file(self._directory, _MASKED, content)

@@ -49,7 +49,7 @@ IN_FLIGHT = {"pasta": 524288, "slirp4netns": 1048576}
 
 
 class SetupFailed(Exception):  # noqa: N818 - it is reported as a word of the protocol
-    """Something that a person has to put right."""
+    """Something that a user has to put right."""
 
 
 def watch_over(link: Link, control: socket.socket, published: list[tuple[int, int]]) -> None:

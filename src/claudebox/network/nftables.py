@@ -151,7 +151,7 @@ def expressions(rule: Rule) -> bytes:
 
 
 def holds(sent: bytes, returned: bytes) -> bool:
-    """Tell whether the kernel's attributes contain all of ours, in our order; it may add some of its own."""
+    """Return whether the kernel's attributes contain all of ours, in our order; it may add some of its own."""
     theirs = list(attributes(returned))
     for kind, nested, value in attributes(sent):
         while theirs and theirs[0][0] != kind:

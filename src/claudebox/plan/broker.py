@@ -51,7 +51,7 @@ def plan(policy: Policy, host: Host, held: str) -> Broker | None:
 
 def _endpoint_of(policy: Policy, host: Host) -> Endpoint:
     """Return where the client would ask; what a project file says about that counts for nothing."""
-    said = [row.value for row in policy.constants if row.name == agent.BASE_URL and not row.foreign]
+    said = [row.value for row in policy.constants if row.name == agent.BASE_URL and not row.untrusted]
     return read_endpoint((*said, host.environ.get(agent.BASE_URL, ""))[0] or agent.OFFICIAL)
 
 
@@ -142,7 +142,7 @@ def _variables(policy: Policy, host: Host, held: str) -> Iterator[Variable]:
 
 
 def described(plan: Plan) -> Iterator[str]:
-    """Yield what a person should know about the broker of a plan."""
+    """Yield what a user should know about the broker of a plan."""
     config = plan.broker.model_api if plan.broker is not None else None
     if config is not None:
         through = f", through the proxy of this machine, {config.proxy}" if config.proxy is not None else ""

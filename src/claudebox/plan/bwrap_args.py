@@ -86,9 +86,9 @@ def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:
                 yield f"--{mount.kind}", mount.source, mount.dest
         case "mask" | "socket":
             yield "--ro-bind", "/dev/null" if mount.kind == "mask" else Socket(mount.source), mount.dest
-        case "shadow" | "late":  # over the file; `--file` would write into it
+        case "copy" | "late":  # over the file; `--file` would write into it
             yield "--perms", f"{mount.mode:04o}"
-            yield "--ro-bind-data", mount.content if mount.kind == "shadow" else Pipe(mount.source), mount.dest
+            yield "--ro-bind-data", mount.content if mount.kind == "copy" else Pipe(mount.source), mount.dest
         case "symlink":
             yield "--symlink", mount.source, mount.dest
         case "proc" | "dev":

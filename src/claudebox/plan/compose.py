@@ -32,7 +32,7 @@ _SOCKETS = 6  # that are named
 _RANK = {
     "mask": 2,
     "empty": 2,
-    "shadow": 2,
+    "copy": 2,
     "bind": 1,
     "tmpfs": 1,
 }  # hide > write > read, where two rows want the same place

@@ -49,8 +49,8 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
 
 
 def _refuse_secrets(policy: Policy, rows: Iterable[Variable]) -> None:
-    """Stop before a secret enters that the person did not name; without `--yes` they see it and decide (SEC-01)."""
-    named = {request.name for request in policy.names if not request.foreign}
+    """Stop before a secret enters that the user did not name; without `--yes` they see it and decide (SEC-01)."""
+    named = {request.name for request in policy.names if not request.untrusted}
     named |= {secret.env for secret in policy.secrets}
     for row in rows:
         if row.secret and row.name not in named:

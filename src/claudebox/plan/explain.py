@@ -23,7 +23,7 @@ _WIDTH = 100
 
 
 def audit(plan: Plan) -> Iterator[str]:
-    """Yield what a person should know before saying yes (UX-01)."""
+    """Yield what a user should know before saying yes (UX-01)."""
     yield f"{paint('claudebox', 'bold')} runs {shorten(' '.join(plan.command), _WIDTH)}"
     yield f"  {'writable':<9} {_paths(plan)}"
     extra = [row for row in plan.mounts if row.role == "asked" and not row.writable]
@@ -184,7 +184,7 @@ def _access(row: Mount) -> str:
         "tmpfs": "temporary",
         "mask": "hidden",
         "empty": "hidden",
-        "shadow": "shadow",
+        "copy": "masked copy",
         "late": "made",
         "closed": "empty",
         "symlink": "link",

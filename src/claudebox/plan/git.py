@@ -162,7 +162,7 @@ def _objects(directory: GitDirectory) -> Iterator[Mount]:
         base = f"{STORES}/{directory.name}/{number}"
         yield Mount(f"{base}/objects", "ro-bind", "objects of git", store.path, pinned=store.identity, role="git")
         if store.chained:  # all of them stand in the own git directory
-            yield Mount(f"{base}/objects/info/alternates", "shadow", "stores are named once", mode=0o444, role="git")
+            yield Mount(f"{base}/objects/info/alternates", "copy", "stores are named once", mode=0o444, role="git")
         if store.lfs is not None:
             large = f"{store.path.rpartition('/')[0]}/lfs"
             yield Mount(f"{base}/lfs", "ro-bind", "large files of git", large, pinned=store.lfs, role="git")

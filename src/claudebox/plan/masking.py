@@ -26,9 +26,9 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     if policy.project_secrets != "mask":
         return
     for leak in host.leaks:
-        reason = "a shadow: the same with harmless values"
-        content, pinned = leak.shadow, leak.identity
-        yield Mount(leak.path, "shadow", reason, content=content, mode=0o644, pinned=pinned, role="masked")
+        reason = "a masked copy: the same with fake values"
+        content, pinned = leak.masked, leak.identity
+        yield Mount(leak.path, "copy", reason, content=content, mode=0o644, pinned=pinned, role="masked")
 
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
@@ -47,7 +47,7 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
     named = ", ".join(_place(leak, host.workdir.real) for leak in host.leaks[:_FILES])
     more = f" and {len(host.leaks) - _FILES} more" if len(host.leaks) > _FILES else ""
     if policy.project_secrets == "mask":
-        yield f"secrets in the project are shadowed inside: {named}{more}"
+        yield f"secrets in the project are masked inside: {named}{more}"
     else:
         yield f"secrets in the project can be read inside: {named}{more}; `--project-secrets mask` hides them"
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         "file",
         "mask",
         "empty",
-        "shadow",
+        "copy",
         "socket",
         "late",
         "closed",
@@ -65,7 +65,7 @@ class Mount(Value):
 
     @property
     def writable(self) -> bool:
-        """Tell whether the agent can change what is there."""
+        """Return whether the agent can change what is there."""
         return self.kind in ("bind", "tmpfs")
 
 
@@ -301,7 +301,7 @@ class Plan(Value):
     warnings: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     state: tuple[str, ...] = ()  # directories that the launcher makes before it starts
-    stubs: tuple[Stub, ...] = ()  # stand-ins that the launcher makes, and takes away at the end
+    stubs: tuple[Stub, ...] = ()  # stubs that the launcher makes, and takes away at the end
     mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on
     private: bool = False  # the payload gets a terminal of its own
     kept: tuple[str, ...] = ()  # directories of the instance that something inside writes to

@@ -65,7 +65,7 @@ def why_no_project(fact: PathFact, host: Host) -> str:
 
 
 def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
-    """Return the rows that a person asked for, each checked."""
+    """Return the rows that a user asked for, each checked."""
     if not policy.mounts:
         return
     ground = _survey(policy, host)
@@ -76,9 +76,9 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
             raise ClaudeboxError(f"{name}: there is no such file or directory")
         if fact.kind == "other":
             raise ClaudeboxError(f"{name}: only files, directories and sockets can be mounted")
-        checked = request.foreign or not policy.unsafe_mounts  # a project never profits from what the person permits
+        checked = request.untrusted or not policy.unsafe_mounts  # a project never profits from what the user permits
         if checked:
-            hint = _HINT_PROJECT if request.foreign else _HINT
+            hint = _HINT_PROJECT if request.untrusted else _HINT
             _check_source(name, fact, ground, hint)
         _check_dest(request, fact, ground, host)
         kind = "bind" if request.writable else "ro-bind"
@@ -184,5 +184,5 @@ def _check_stand(name: str, where: str, fact: PathFact, on_host: Destination) ->
 
 
 def covers(upper: str, lower: str) -> bool:
-    """Tell whether `lower` is `upper` or lies beneath it, as paths inside."""
+    """Return whether `lower` is `upper` or lies beneath it, as paths inside."""
     return upper == lower or lower.startswith(upper.rstrip("/") + "/")

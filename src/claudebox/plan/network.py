@@ -44,7 +44,7 @@ _SHOWN = 8  # domains in the audit
 
 
 def own_namespace(policy: Policy) -> bool:
-    """Tell whether the sandbox gets a network of its own."""
+    """Return whether the sandbox gets a network of its own."""
     return policy.network != "full"
 
 
@@ -161,7 +161,7 @@ def warnings(policy: Policy, host: Host, *, needed: str = "") -> Iterator[str]:
 
 
 def described(plan: Plan) -> Iterator[str]:
-    """Yield what a person should know about the network of a plan."""
+    """Yield what a user should know about the network of a plan."""
     link = plan.link
     by = f", through {link.program}" if link is not None and link.program else ""
     yield f"{plan.network}: {MEANING[plan.network]}{by}"
@@ -243,9 +243,9 @@ def advice(policy: Policy) -> Iterator[str]:
                 "or a body, for another host, it stays what it is; the value itself is not in the sandbox."
             )
     for port in policy.host_ports:
-        yield f"Port {port} at 127.0.0.1 and ::1 is the host's: a service that the person opened for you."
+        yield f"Port {port} at 127.0.0.1 and ::1 is the host's: a service that the user opened for you."
     for port in policy.published:
-        yield f"A server that you start on port {port} of 127.0.0.1 can be seen by the person at localhost:{port}."
+        yield f"A server that you start on port {port} of 127.0.0.1 can be seen by the user at localhost:{port}."
 
 
 def _allow_advice(policy: Policy) -> Iterator[str]:
@@ -254,7 +254,7 @@ def _allow_advice(policy: Policy) -> Iterator[str]:
         f"You reach these domains and nothing else: {listed} (without a port: 443 and 80). Programs go there by "
         "HTTP_PROXY and HTTPS_PROXY, which are set; where the kernel allows it, programs that know no proxy reach the "
         "same names by themselves. Everything else is refused at once, with the reason. That is intended and cannot be "
-        "changed from inside; if you need another domain, say which: the person can permit it with "
+        "changed from inside; if you need another domain, say which: the user can permit it with "
         "`claudebox --allow-domain NAME`."
     )
     yield "Names stand for addresses of 198.18.0.0/15 inside. Do not write such addresses into files."

@@ -78,7 +78,7 @@ def _mounts(policy: Policy, host: Host, nix: Nix, decision: NixAccess) -> Iterat
 
 
 def _registry(policy: Policy, nix: Nix) -> bool:
-    """Tell whether names are known beforehand; the registry of the world is a download."""
+    """Return whether names are known beforehand; the registry of the world is a download."""
     return nix_references.portable(nix.nixpkgs) or policy.network == "none"
 
 

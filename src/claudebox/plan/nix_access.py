@@ -2,7 +2,7 @@
 
 The daemon is root's, and works for whoever connects: builds whose result is known before run with the host's network
 (G03), a trusted user's wishes run as root (G01), builders without a sandbox read the host's files (G02). So `auto`
-hands the socket out only where none of this adds anything; everything else has to be said by the person.
+hands the socket out only where none of this adds anything; everything else has to be said by the user.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _known_holes(nix: Nix) -> Iterator[str]:
 
 
 def described(access: NixAccess) -> str:
-    """Return the decision as a person should see it."""
+    """Return the decision as a user should see it."""
     words = {"daemon": "the daemon, directly", "relay": "the daemon, through a relay that is never trusted",
              "off": "the store, and not the daemon"}  # fmt: skip
     remedy = f"; {access.remedy}" if access.remedy else ""

@@ -1,7 +1,7 @@
 """What in the project the host's own tools obey, and how it is kept from the agent (SEC-04).
 
 A file that git, an editor or the host's own client executes or obeys is a weapon in the hands of whoever writes it.
-*Protected* ones cannot change from inside; *reported* ones may, and the person is told at the end. A protected path
+*Protected* ones cannot change from inside; *reported* ones may, and the user is told at the end. A protected path
 that does not exist cannot be created either: an empty directory, which git does not see and no tool trips over, stands
 in its place while a session runs, whether it would be a directory or a file.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
-    """Return the rows that keep what exists from changing, and stand-ins from being replaced."""
+    """Return the rows that keep what exists from changing, and stubs from being replaced."""
     closed = tuple(_closed(policy, host))
     for guarded in closed:
         reason = f"protected: {guarded.reason}"

@@ -38,9 +38,9 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
     if policy.credential is not None:
         yield f"- git can log in to {clean(policy.credential.host)} over HTTPS, and to no other host."
     yield (
-        "- Absent on purpose: the person's keys, tokens, shell history, other projects, SSH and GPG agents, Docker, "
+        "- Absent on purpose: the user's keys, tokens, shell history, other projects, SSH and GPG agents, Docker, "
         "the desktop. Do not look for them. If a task needs one, say which variable (`claudebox --env NAME`) or path "
-        "(`claudebox --mount-ro PATH`) the person could let in."
+        "(`claudebox --mount-ro PATH`) the user could let in."
     )
     for sentence in advice:
         yield f"- {clean(sentence)}"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MOST_NAMES, _LONGEST = 64, 200
 
 
-class Aftermath:
+class SessionReport:
     """One session, as it will be remembered."""
 
     def __init__(self, plan: Plan, policy: Policy, host: Host) -> None:

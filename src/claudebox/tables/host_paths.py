@@ -82,7 +82,7 @@ HIDDEN: tuple[tuple[str, str], ...] = (
     ("/etc/shadow", "password hashes"),
 )
 
-# Variables that name a socket or a directory of sockets: whoever connects speaks for the person.
+# Variables that name a socket or a directory of sockets: whoever connects speaks for the user.
 AGENT_SOCKETS: tuple[tuple[str, str], ...] = (
     ("SSH_AUTH_SOCK", "ssh-agent"),
     ("GPG_AGENT_INFO", "gpg-agent"),

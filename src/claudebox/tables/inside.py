@@ -26,7 +26,7 @@ AUTHORITIES = (
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HTTPLIB2_CA_CERTS", "NODE_EXTRA_CA_CERTS", "PIP_CERT", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
 
-# These change which code programs load; they only ever act inside, but a person should know (D-03, A16).
+# These change which code programs load; they only ever act inside, but a user should know (D-03, A16).
 LOADERS = frozenset((
     "BASH_ENV", "BROWSER", "DYLD_INSERT_LIBRARIES", "ENV", "GCONV_PATH", "GIT_EDITOR", "GIT_EXEC_PATH",
     "GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_SSH", "GIT_SSH_COMMAND", "JAVA_TOOL_OPTIONS", "LD_AUDIT",
@@ -41,7 +41,7 @@ MADE = frozenset((
     "SHELL", "SSL_CERT_FILE", "TMPDIR", "USER", "XDG_RUNTIME_DIR",
 ))  # fmt: skip
 
-# With a broker these are made here; what a person wants by naming them, the broker does.
+# With a broker these are made here; what a user wants by naming them, the broker does.
 BROKERED = frozenset((
     "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_UNIX_SOCKET",
     "CLAUDE_CODE_OAUTH_TOKEN",

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from claudebox.facts.model import StubKind
 
 GIT = "git-config"  # the name that opens what the configuration of git makes the host execute in the project
-OWN = "claudebox"  # settings of the person that lie in the project; nothing opens them
+OWN = "claudebox"  # settings of the user that lie in the project; nothing opens them
 WORKTREES = ".claude/worktrees"  # where Claude Code makes worktrees
 
 # In the project: path, what stands in if it is missing, why. The name is also what `--allow` takes.

@@ -37,7 +37,7 @@ _EXAMPLES = (".example", ".sample", ".template", ".tpl", ".dist", ".defaults", "
 
 
 def file_looks_secret(name: str) -> bool:
-    """Tell whether a file of this name usually holds secrets."""
+    """Return whether a file of this name usually holds secrets."""
     lower = name.lower()
     if lower.endswith(_EXAMPLES):
         return False
@@ -45,18 +45,18 @@ def file_looks_secret(name: str) -> bool:
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Tell whether a variable looks as if it held a secret."""
+    """Return whether a variable looks as if it held a secret."""
     return name_looks_secret(name) or value_looks_secret(value)
 
 
 def name_looks_secret(name: str) -> bool:
-    """Tell whether the name alone says so."""
+    """Return whether the name alone says so."""
     upper = name.upper()
     return upper not in _INNOCENT_NAMES and any(part in f"{upper}_" for part in _NAME_PARTS)
 
 
 def value_looks_secret(value: str) -> bool:
-    """Tell whether the value has the shape of a known kind of secret."""
+    """Return whether the value has the shape of a known kind of secret."""
     return value.startswith(_VALUE_PREFIXES) or "PRIVATE KEY-----" in value or _has_password(value)
 
 

@@ -77,7 +77,7 @@ def parse_head(data: bytes) -> ProxyRequest:
 
 
 def authority(text: str, port: int) -> tuple[str, int]:
-    """Return host and port of `host[:port]`; the port may be left away."""
+    """Return host and port of `host[:port]`; the port may be left out."""
     host, colon, digits = text.rpartition(":")
     if not colon or text.endswith("]"):
         return text, port
