@@ -8,6 +8,7 @@ import os
 import pwd
 import random
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -52,6 +53,13 @@ class Account:
 
 def _accounts() -> list[str]:
     return ["root", "user"] if os.getuid() == 0 else ["self"]
+
+
+def pytest_configure() -> None:
+    """Hear signals that a shell has set to be ignored, as it does for whatever it starts with `&`."""
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as bounds
 from hypothesis import strategies as st
 from tests import hosts
@@ -17,6 +17,7 @@ from claudebox.config.model import Policy
 from claudebox.facts import git, protected, secret_scan
 from claudebox.facts.model import Leak
 from claudebox.files import read_small
+from claudebox.plan import git as plan_git
 from claudebox.plan import masking, project
 from claudebox.plan.compose import arrange
 from claudebox.tables import project_paths, secret_patterns
@@ -38,9 +39,10 @@ CONFIGURATIONS = st.lists(
     max_size=8,
 ).map("".join)  # fmt: skip
 PLACES = [
-    ".git", ".git/config", ".git/hooks", ".git/commondir", ".git/modules", ".git/info", ".git/info/attributes",
+    ".git", ".git/HEAD", ".git/objects", ".git/config", ".git/hooks", ".git/commondir", ".git/modules", ".git/info",
+    ".git/info/attributes",
     ".husky", ".claude", ".claude/hooks", ".mcp.json", ".vscode", "shared", "tools", "tools/run", "a", "a/b", "sub",
-    "sub/.git", "sub/.git/config", ".gitmodules",
+    "sub/.git", "sub/.git/config", "sub/.git/HEAD", "sub/.git/objects", ".gitmodules",
 ]  # fmt: skip
 SECRET = "zQ7pL9xK2mN4vB8cR5tY"
 
@@ -50,38 +52,59 @@ def looked_at(base: str):
     place = state.locate(base, base)
     repository = git.find_repository(base, os.getuid(), "/nonexistent", {})
     rows = protected.look(base, repository, place)
-    return hosts.debian().replace(workdir=hosts.fact(base), repository=repository, guarded=rows)
+    return hosts.debian().replace(
+        workdir=hosts.fact(base),
+        repository=repository,
+        guarded=rows,
+        empty_git="" if repository else git.empty_name(base),
+        worktrees=protected.worktrees(base, repository, place),
+    )
 
 
 @bounds(max_examples=250)
-@given(st.dictionaries(st.sampled_from(PLACES), things, max_size=10), CONFIGURATIONS, CONFIGURATIONS)
-def test_no_layout_leaves_a_protected_path_open(layout, configuration, modules):
+@given(
+    layout=st.dictionaries(st.sampled_from(PLACES), things, max_size=10),
+    configuration=CONFIGURATIONS,
+    modules=CONFIGURATIONS,
+    complete=st.booleans(),
+)
+@example(layout={".git": ("file", "gitdir: .git\n")}, configuration="", modules="", complete=False)
+@example(layout={".git": ("file", "gitdir: .git/x\n")}, configuration="", modules="", complete=False)
+@example(layout={}, configuration="[core]\nhooksPath = .git\n", modules="", complete=True)
+@example(layout={}, configuration="", modules='[submodule "s"]\npath = .git\n', complete=True)
+def test_no_layout_leaves_a_protected_path_open(layout, configuration, modules, complete):
     # proves SEC-04, C20, C22, D08
     with tempfile.TemporaryDirectory() as directory:
         base = os.path.realpath(directory)
         layout.setdefault(".git/config", ("file", configuration))
         layout.setdefault(".gitmodules", ("file", modules))
+        if complete:
+            layout.setdefault(".git/HEAD", ("file", "ref: refs/heads/main\n"))
+            layout.setdefault(".git/objects", ("directory", ""))
         build(base, layout)
         host = looked_at(base)
         policy = Policy("exec", ("true",))
-        rows = {row.dest: row for row in arrange(project.plan_mounts(policy, host))}
+        planned = (*project.plan_mounts(policy, host), *plan_git.plan_mounts(policy, host))
+        rows = {row.dest: row for row in arrange(planned)}
         list(project.warnings(policy, host))
-        made = {stub.path for stub in project.stubs(policy, host)}
+        list(plan_git.warnings(policy, host))
+        made = {stub.path for stub in (*project.stubs(policy, host), *plan_git.stubs(policy, host))}
 
         for dest, row in rows.items():
-            if row.kind != "file":
+            if row.kind != "file" and dest.startswith(base):
                 assert os.path.realpath(dest) == dest or not os.path.lexists(dest), "a mount leads through a link"
                 assert os.path.lexists(dest) or dest in made, "bwrap would have to create it"
         for name, _, _ in project_paths.PROTECTED:
             path = f"{base}/{name}"
             assert os.path.islink(path) or rows[path].kind == "ro-bind"
-        git_dir = f"{base}/.git"
-        if os.path.isdir(git_dir) and not os.path.islink(git_dir):
-            assert git_dir in rows
-            whole = rows[git_dir].kind == "ro-bind"
-            for name in ("config", "hooks", "commondir"):
-                path = f"{git_dir}/{name}"
-                assert whole or os.path.islink(path) or rows[path].kind == "ro-bind"
+        nested = (f"{row.root}/.git" for row in host.repository.nested) if host.repository else ()
+        owns = {own.dest: own for own in plan_git.plan_own(policy, host)}
+        for git_dir in (f"{base}/.git", *nested):
+            if not os.path.isdir(git_dir) or os.path.islink(git_dir) or rows[git_dir].kind == "ro-bind":
+                continue
+            assert (rows[git_dir].kind, rows[git_dir].source) == ("bind", owns[git_dir].own)
+            assert not owns[git_dir].own.startswith(base)
+            assert not [dest for dest in rows if dest.startswith(f"{git_dir}/")], "something of the real one is shown"
 
 
 @bounds(max_examples=200)

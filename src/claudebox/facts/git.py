@@ -142,7 +142,7 @@ def _find(root: str, uid: int) -> Repository:
         return Repository(root, main, directory, git_dir, gitfile)
     # What `.git` names could be made from inside.
     place = os.path.normpath(os.path.join(root, named)) if named and "\0" not in named else ""
-    inside = place.startswith(root.rstrip("/") + "/")
+    inside = place.startswith(root.rstrip("/") + "/") and not f"{place}/".startswith(f"{dot}/")
     executed = (Executed(place, "directory", "`.git` names it"),) if inside else ()
     return Repository(root, root, gitfile=gitfile, problem=problem or "", executed=executed)
 

@@ -51,7 +51,16 @@ def list_directories(path: str) -> list[str]:
 
 
 def find_checkouts(found: Repository, submodules: Iterable[GitDirectory], digest: int) -> Iterator[str]:
-    """Yield the directories of submodules that git looks into from above, relative to the checkout."""
+    """Yield the directories of submodules that git looks into from above, relative to the checkout.
+
+    Git takes no submodule whose path leads through `.git`; a mount there would be in the way of the sandbox's own.
+    """
+    for path in _find_named(found, submodules, digest):
+        if ".git" not in path.split("/"):
+            yield path
+
+
+def _find_named(found: Repository, submodules: Iterable[GitDirectory], digest: int) -> Iterator[str]:
     indexes = [(found.root, f"{found.git_dir}/index")]
     for directory in submodules:
         if directory.worktree.startswith(found.root.rstrip("/") + "/"):
