@@ -226,8 +226,10 @@ def test_a_project_that_was_replaced_while_claudebox_asked_is_not_used(box, link
 @pytest.mark.parametrize("link", [True, False])
 def test_the_directory_that_was_examined_is_mounted_whatever_its_name_means_later(box, altered, link):
     # proves C10, E07
-    # Without the second look, what remains is the descriptor that was opened before the question.
-    altered(box, edits={"session.py": ("    prepare.check_project(prepared)\n", "")})
+    # Without the second look, and without stubs, what remains is the descriptor that was opened before the question.
+    head = "def check_project(prepared: Prepared) -> None:\n"
+    stub = "git.empty_name(workdir.real)"
+    altered(box, edits={"launch/prepare.py": (head, f"{head}    return\n"), "facts/host.py": (stub, '""')})
     box.write("file", "of-the-project\n")
     secret = box.mkdir(f"{box.base}/secret")
     box.write(f"{secret}/file", "secret-of-the-host\n")

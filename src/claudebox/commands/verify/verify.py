@@ -283,14 +283,14 @@ def _row(line: bytes) -> dict[str, str]:
 
 
 def _findings(output: dict[str, dict[str, str]], canaries: Canaries) -> Iterator[PromiseResult]:
-    partial = len(output) < 5  # only the shell answered
+    partial = 0 < len(output.keys() - {"suspension"}) < 5  # only the shell answered; that one is a launch of its own
     for name, text, proves in PROMISES:
         row = output.get(name)
         status: Status = "broken"
         detail = "the probe did not answer"
         if row is not None and row["status"] in _COLOURS:
             status, detail = row["status"], str(row["detail"])  # type: ignore[assignment]  # just checked
-        elif partial and output:
+        elif partial:
             status, detail = "untestable", "there is no Python inside"
         if name == "keyrings" and status == "held" and canaries.key:
             status, detail = "untestable", canaries.key
