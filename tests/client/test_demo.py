@@ -6,8 +6,10 @@ import os
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
+from tests.baking import bake
 from tests.client.conftest import equip
 from tests.conftest import need
 
@@ -32,12 +34,12 @@ sys.exit(status)
 def demo_command(checkout, real_client):
     """Return a function that prepares a box for the demonstration and returns the command."""
 
-    def prepare(box, *words, network=""):
+    def prepare(box, *words, network="", source=f"{checkout}/src"):
         need(shutil.which("git"), "git")
         if "PATH" not in box.environ:
             equip(box, real_client)
         box.environ["TMPDIR"] = box.mkdir(f"{box.base}/tmp")
-        return (PYTHON, "-IS", "-c", PROGRAM, f"{checkout}/src", "no", network, *words)
+        return (PYTHON, "-IS", "-c", PROGRAM, source, "no", network, *words)
 
     return prepare
 
@@ -46,8 +48,8 @@ def demo_command(checkout, real_client):
 def demo(demo_command):
     """Return a function that plays the demonstration."""
 
-    def play(box, *words, network="", **options):
-        return box.host(*demo_command(box, *words, network=network), timeout=120, **options)
+    def play(box, *words, cwd=None, **options):
+        return box.host(*demo_command(box, *words, **options), cwd=cwd or box.project, timeout=120)
 
     return play
 
@@ -84,8 +86,14 @@ def test_the_demonstration_holds_what_is_promised_and_leaves_nothing_behind(box,
     assert os.listdir(box.home) == []
 
 
-def test_the_demonstration_says_so_where_a_secret_or_a_hook_is_let_in(user_box, demo):
-    result = demo(user_box, "--env", "DEPLOY_TOKEN", "--allow", "git-config")
+def test_the_demonstration_says_so_where_a_secret_or_a_hook_is_let_in(user_box, demo, checkout):
+    altered = bake(checkout, {})
+    path = Path(altered, "src/claudebox/plan/git.py")
+    text = path.read_text(encoding="utf-8")
+    assert text.count('own.own, role="git")') == 1
+    path.write_text(text.replace('own.own, role="git")', 'own.real, role="git")'), encoding="utf-8")  # no flag does it
+
+    result = demo(user_box, "--env", "DEPLOY_TOKEN", source=f"{altered}/src")
 
     table = verdicts(result.stdout)
     assert result.returncode == 1
