@@ -54,6 +54,7 @@ OFF_THE_PATH = (
     "launch.git_worktrees", "launch.git_adopt", "launch.git_import", "launch.git_lfs",
     "launch.inotify", "launch.nix_build", "launch.pty", "launch.pty_filter",
     "launch.streams", "launch.tls_context", "launch.token_refresh",
+    "launch.undo_git", "launch.undo_restore", "launch.undo_scan", "launch.undo_store",
     "report.forms", "report.leaked_values", "report.log_reader", "report.receipt", "report.resume_hint",
 )  # fmt: skip
 # It runs inside on its own, with nothing of the package around it.

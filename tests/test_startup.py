@@ -17,7 +17,7 @@ PYTHON = "/usr/bin/python3"
 # Modules that are part of the interpreter or cost nothing worth counting. `kernel` takes the ones with an underscore.
 ALLOWED = {
     "__future__", "_ctypes", "_json", "_sha2", "_sha256", "_socket", "errno", "fcntl", "gc", "pwd", "resource",
-    "termios", "time",
+    "select", "termios", "time",
 }  # fmt: skip
 # Of claudebox, exactly what a launch of a command needs.
 OWN = {
@@ -27,7 +27,8 @@ OWN = {
     "facts.mount_table", "facts.on_demand", "facts.paths", "facts.programs", "facts.project", "facts.protected",
     "facts.sockets", "files",
     "launch", "launch.freezer", "launch.git_lock", "launch.inspect", "launch.job", "launch.live_sessions",
-    "launch.prepare", "launch.start", "launch.stubs", "launch.supervise", "launch.terminal",
+    "launch.prepare", "launch.process", "launch.sidecars", "launch.start", "launch.stubs", "launch.supervise",
+    "launch.terminal", "launch.undo_sidecar",
     "plan", "plan.bwrap_args", "plan.claude_code", "plan.compose", "plan.environment", "plan.explain",
     "plan.git", "plan.git_settings", "plan.masking",
     "plan.model", "plan.mount_checks", "plan.mounts", "plan.network", "plan.project", "plan.sandbox_md",

@@ -78,6 +78,10 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         from claudebox.commands import git_import  # noqa: PLC0415
 
         return git_import.run(environ)
+    if flags.on("changes") or flags.on("undo"):
+        from claudebox.commands import undo  # noqa: PLC0415
+
+        return undo.run(flags, environ)
     if flags.on("instances"):
         from claudebox.commands import instances  # noqa: PLC0415
 

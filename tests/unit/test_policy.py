@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from claudebox.config import parsers, policy, settings
-from claudebox.config.model import MountRequest, NameRequest, Policy
+from claudebox.config.model import MountRequest, NameRequest, Policy, UndoRequest
 from claudebox.errors import ClaudeboxError
+from claudebox.tables.project_paths import UNKEPT
 
 HOME, WORKDIR = "/home/alice", "/home/alice/project"
 
@@ -19,7 +20,18 @@ def mount(value: str) -> MountRequest:
 
 def test_without_flags_the_client_runs_with_the_words_it_was_given():
     # proves D-01
-    assert decide("-p", "hello") == Policy("client", ("-p", "hello"), auth="broker")
+    undo = UndoRequest(keep=10, most=64 << 20, excluded=UNKEPT, patient=True)
+    assert decide("-p", "hello") == Policy("client", ("-p", "hello"), auth="broker", undo=undo)
+
+
+def test_how_many_sessions_can_be_undone():
+    # proves UNDO-01
+    assert decide("--undo-keep", "0").undo is None
+    found = decide("--undo-keep", "3", "--undo-size", "2", "--undo-exclude", "cache", "--shell").undo
+    assert found == UndoRequest(3, 2 << 20, (*UNKEPT, "cache"))
+    for words in (("--undo-keep", "-1"), ("--undo-keep", "many"), ("--undo-size", "9" * 30), ("--undo-exclude", "a/b")):
+        with pytest.raises(ClaudeboxError):
+            decide(*words)
 
 
 def test_exec_runs_the_words_after_the_dashes():

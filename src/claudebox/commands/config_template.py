@@ -45,7 +45,7 @@ def _example(row: Setting) -> Iterator[str]:
         case "choice":
             yield f'{row.file_key} = "{row.default}"'
         case "text":
-            example = "github:NixOS/nixpkgs/nixos-unstable" if row.key == "nixpkgs" else "default"
+            example = "github:NixOS/nixpkgs/nixos-unstable" if row.key == "nixpkgs" else row.default or "default"
             yield f'{row.file_key} = "{example}"'
         case "list":
             yield f"{row.file_key} = []"

@@ -21,7 +21,7 @@ def run(environ: dict[str, str]) -> int:
     home, workdir = current_home(environ), current_directory()
     repository = git.find_repository(workdir, os.getuid(), home, environ)
     instance = state.locate(home, repository.main if repository else workdir)
-    tools = _tools(programs.search_path(environ, workdir))
+    tools = find_tools(programs.search_path(environ, workdir))
     done: dict[str, git_import.ImportResult] = {}
     failed = False
     for path in git_import.private_directories(f"{instance.directory}/git"):
@@ -44,11 +44,12 @@ def run(environ: dict[str, str]) -> int:
     return FAILED if failed else 0
 
 
-def _tools(path: tuple[str, ...]) -> Tools:
+def find_tools(path: tuple[str, ...], *, git_needed: bool = True) -> Tools:
+    """Return the programs that it takes to run git in a sandbox."""
     found, program = bubblewrap.find_bwrap(path), programs.find_tool("git", path)
     if found.problem:
         raise ClaudeboxError(found.problem, hint=found.remedy)
-    if program is None:
+    if program is None and git_needed:
         raise ClaudeboxError("git is not installed", hint="install the package `git`")
-    directories = (os.path.dirname(program), "/usr/bin", "/bin")
+    directories = (os.path.dirname(program or "/usr/bin/git"), "/usr/bin", "/bin")
     return Tools(found.path, ":".join(directories), seccomp.build(os.uname().machine) or b"")

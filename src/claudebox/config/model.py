@@ -119,6 +119,16 @@ class SecretRequest(Value):
         return tuple(named(place) for place in self.hosts)
 
 
+class UndoRequest(Value):
+    """How sessions can be undone: what a snapshot keeps, and how many there are."""
+
+    keep: int = 10  # sessions
+    most: int = 64 << 20  # bytes of a file
+    excluded: tuple[str, ...] = ()  # names of directories
+    patient: bool = False  # the payload is the client, which takes a while until it acts
+    directory: str = ""  # where they are
+
+
 class Policy(Value):
     """What a user wants, checked as far as that goes without looking at the machine."""
 
@@ -155,6 +165,7 @@ class Policy(Value):
     devshell: str = ""  # what asked for the project's dev shell
     auth: Literal["broker", "passthrough"] = "passthrough"
     git_import: Literal["auto", "ask", "manual"] = "auto"  # when commits made inside come back
+    undo: UndoRequest | None = None
 
     @property
     def brokered(self) -> bool:

@@ -57,6 +57,15 @@ SETTINGS: tuple[Setting, ...] = (
         "bring what was committed inside into your repository now, and stop", verb=True,
     ),
     Setting(
+        "changes", ("--changes",), "switch", "Showing",
+        "show what has changed in the project since the last session began, or that SESSION of the log", verb=True,
+    ),
+    Setting("patch", ("--patch",), "switch", "Showing", "with --changes: show the differences of texts too"),
+    Setting(
+        "undo", ("--undo",), "switch", "Showing",
+        "show the same, ask, and put the project back: files, modes, links, branches, HEAD and index", verb=True,
+    ),
+    Setting(
         "profiles", ("--profiles",), "switch", "Profiles",
         "list the profiles; `--profiles NAME` shows one with its reasons and what it changes", verb=True,
     ),
@@ -258,6 +267,20 @@ SETTINGS: tuple[Setting, ...] = (
         "when commits made inside reach your repository: `auto`: at once; `ask`: at the end, after a look; `manual`: "
         "by `--import`",
         metavar="WHEN", choices=("auto", "ask", "manual"), default="auto", in_files="project", widest="first",
+    ),
+    Setting(
+        "undo_keep", ("--undo-keep",), "text", "Restrictions",
+        "how many sessions can be undone, 10 unless you say otherwise; 0: no snapshots are taken",
+        metavar="COUNT", default="10", in_files="user",
+    ),
+    Setting(
+        "undo_size", ("--undo-size",), "text", "Restrictions",
+        "the largest file that a snapshot keeps, in MiB, 64 unless you say otherwise", metavar="MIB", default="64",
+        in_files="user",
+    ),
+    Setting(
+        "undo_exclude", ("--undo-exclude",), "list", "Restrictions",
+        "directories of this name are in no snapshot, as `node_modules`; repeatable", metavar="NAME", in_files="user",
     ),
     Setting(
         "allow_userns", ("--allow-userns",), "switch", "Restrictions",

@@ -211,3 +211,17 @@ RULES: dict[str, Callable[[Given], object]] = {
     "allow": protected,
     "state": kept_name,
 }
+
+
+def number(given: Given, most: int) -> int:
+    """Return a number from 0 on."""
+    if not (given.value.isascii() and given.value.isdigit() and int(given.value[:9]) <= most and len(given.value) < 9):
+        raise ClaudeboxError(f"`{given.origin}` is a number from 0 to {most}, not `{given.value}`")
+    return int(given.value)
+
+
+def directory_name(given: Given) -> str:
+    """Return the name of a directory, wherever it is."""
+    if "/" in given.value or given.value in (".", ".."):
+        raise ClaudeboxError(f"`{given.origin}` is the name of a directory, without `/`, not `{given.value}`")
+    return given.value

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from claudebox.config import parsers
-from claudebox.config.model import Constant, MountRequest, NameRequest, Policy
+from claudebox.config.model import Constant, MountRequest, NameRequest, Policy, UndoRequest
 from claudebox.errors import ClaudeboxError
 from claudebox.tables.inside import RESERVED_PORTS
+from claudebox.tables.project_paths import UNKEPT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +79,17 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         packages_optional=settings.on("packages_optional"),
         devshell=settings.one("devshell").origin if settings.on("devshell") else "",
         git_import=settings.one("git_import").value,  # type: ignore[arg-type]  # the table has checked it
+        undo=_undo(settings, program),
     )
+
+
+def _undo(settings: Settings, program: Program) -> UndoRequest | None:
+    keep, size = (
+        parsers.number(settings.one(key), most) if settings.all(key) else default
+        for key, most, default in (("undo_keep", 1000, 10), ("undo_size", 1 << 20, 64))
+    )
+    names = tuple(parsers.directory_name(given) for given in settings.all("undo_exclude"))
+    return UndoRequest(keep, size << 20, (*UNKEPT, *names), program == "client") if keep else None
 
 
 def _once(requests: Iterable[MountRequest]) -> tuple[MountRequest, ...]:

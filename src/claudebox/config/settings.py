@@ -127,3 +127,5 @@ def _check_verbs(given: Mapping[str, tuple[Given, ...]]) -> None:
         raise ClaudeboxError("`--json` goes with `--check`, `--verify`, `--explain`, `--instances` or `--log`")
     if "follow" in given and "--log" not in verbs:
         raise ClaudeboxError("`--follow` goes with `--log`")
+    if "patch" in given and "--changes" not in verbs:
+        raise ClaudeboxError("`--patch` goes with `--changes`")

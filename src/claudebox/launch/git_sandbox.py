@@ -89,7 +89,7 @@ class GitSandbox:
         handed = {_COMMANDS: commands, _STATUS: status, _GLOBAL: _out_of_the_way(syscalls.memory_file(_OWNERS))}
         handed |= dict(zip((_INPUT, _OUTPUT, _MESSAGES), self._files, strict=True))
         words = [
-            tools.bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", *_system(),
+            tools.bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", *system_mounts(),
             "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--dir", "/empty",
             "--ro-bind-data", str(_GLOBAL), "/claudebox-config", *mounts, "--chdir", "/empty",
         ]  # fmt: skip
@@ -249,7 +249,7 @@ def _scratch_file(directory: str) -> int:
         return _out_of_the_way(syscalls.memory_file(b""))
 
 
-def _system() -> list[str]:
+def system_mounts() -> list[str]:
     """Return the mounts without which no program runs."""
     words: list[str] = []
     for root in (*_MORE_ROOTS, *host_paths.SYSTEM_ROOTS):

@@ -60,6 +60,11 @@ class Presence:
         finally:
             os.close(lock)
 
+    def find_writer(self, path: str) -> str:
+        """Return where another session is at work that can write to a directory, or nothing."""
+        lineages = [_lineage(path)]
+        return next((workdir for workdir, others in self._others() if _overlap(lineages, others)), "")
+
     def leave(self) -> None:
         """Take the entry away."""
         if self._entry >= 0:

@@ -44,6 +44,10 @@ def supply(found: Iterable[Sidecar], broker: Broker) -> None:
 def prepare(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
     """Return the sidecars in the order in which they attach, and where the sockets are that bwrap binds."""
     found: list[Sidecar] = []
+    if plan.undo is not None:
+        from claudebox.launch.undo_sidecar import UndoSidecar  # noqa: PLC0415
+
+        found.append(UndoSidecar(plan, plan.undo))
     places: dict[str, str] = {}
     handed: Callable[[], list[tuple[str, int]]] = list
     if plan.link is not None:

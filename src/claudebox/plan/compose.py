@@ -96,6 +96,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         broker=broker,
         git=own_git,
         git_import=policy.git_import,
+        undo=policy.undo and policy.undo.replace(directory=f"{host.instance.directory}/undo"),
     )
 
 

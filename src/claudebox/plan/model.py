@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    from claudebox.config.model import Tier
+    from claudebox.config.model import Tier, UndoRequest
     from claudebox.facts.model import HeldSecret, Identity, StubKind
     from claudebox.host_proxy import HostProxy
 
@@ -311,6 +311,7 @@ class Plan(Value):
     broker: Broker | None = None
     git: tuple[OwnGit, ...] = ()
     git_import: Literal["auto", "ask", "manual"] = "auto"  # when commits made inside come back
+    undo: UndoRequest | None = None
 
     @property
     def holds_credential(self) -> bool:

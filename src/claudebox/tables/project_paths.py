@@ -20,3 +20,6 @@ PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
     (".devcontainer.json", "directory", "the editor runs commands named here"),
     (".claudebox.toml", "directory", "claudebox reads it"),
 )
+
+# Names of directories that no snapshot keeps: large, and made again by the tool that made them.
+UNKEPT = ("node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache", ".pytest_cache", ".ruff_cache")

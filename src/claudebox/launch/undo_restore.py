@@ -1,0 +1,255 @@
+"""Putting a project back as a snapshot has it, in a sandbox that has the project and the snapshots alone.
+
+Every name is used in an open directory that was reached through no link, so that nobody can lead it away, not even
+within that sandbox. Files are replaced as a whole; what cannot be done is reported, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+
+from claudebox import console
+from claudebox.launch.undo_scan import EXCLUDED
+from claudebox.launch.undo_store import SnapshotStore
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from claudebox.launch.git_sandbox import Tools
+    from claudebox.launch.undo_store import KeptEntry, Snapshot
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_STORE = "/snapshots"
+_PROGRAM = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from claudebox.launch import undo_restore; "
+    "undo_restore.main(*sys.argv[2:])"
+)
+
+
+class Difference(Value):
+    """What has happened to a project since a snapshot."""
+
+    deleted: tuple[str, ...]
+    overwritten: tuple[str, ...]  # also: another kind, another mode
+    created: tuple[str, ...]
+    untimed: tuple[str, ...]  # the same, at another time
+    left: dict[str, str]  # what is not put back, and why
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing has to be put back."""
+        return not (self.deleted or self.overwritten or self.created)
+
+
+def compare(before: Snapshot, now: Snapshot) -> Difference:
+    """Return what is different now; what a snapshot has left out stays as it is."""
+    left = dict(before.left_out)
+    closed = set(left)
+    rows: dict[str, list[str]] = {"deleted": [], "overwritten": [], "created": [], "untimed": []}
+    for path, entry in before.entries.items():
+        found = now.entries.get(path)
+        if found is not None and found.is_like(entry):
+            if found.mtime != entry.mtime:
+                rows["untimed"].append(path)
+        elif found is not None or path in now.left_out:
+            rows["overwritten"].append(path)
+        else:
+            rows["deleted"].append(path)
+    late = set(before.late)
+    for path in (*now.entries, *now.left_out):
+        if path in before.entries or _is_within(path, closed):
+            continue
+        if late and _parent(path) in late:
+            left[path] = "it may have been there before: its directory changed before the snapshot reached it"
+        elif path not in now.entries and now.left_out[path] == EXCLUDED:
+            left[path] = now.left_out[path]
+        elif not path.startswith("/"):
+            rows["created"].append(path)
+    deleted, overwritten, created, untimed = (tuple(sorted(found)) for found in rows.values())
+    return Difference(deleted, overwritten, created, untimed, left)
+
+
+def _parent(path: str) -> str:
+    return os.path.dirname(path) or "."
+
+
+def _is_within(path: str, closed: set[str]) -> bool:
+    while path:
+        if path in closed:
+            return True
+        path = os.path.dirname(path)
+    return False
+
+
+def put_back(tools: Tools, store: str, target: str, present: str, root: str, kept: Iterable[str]) -> dict[str, str]:
+    """Put a project back by two snapshots, one of them of the present; return what was not, and why.
+
+    `kept` are directories in it that stay read-only.
+    """
+    import subprocess  # noqa: PLC0415
+
+    from claudebox.launch.git_sandbox import system_mounts  # noqa: PLC0415
+
+    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    python = os.path.realpath(sys.executable or "/usr/bin/python3")
+    needed = dict.fromkeys((sys.base_prefix, os.path.dirname(python), source))
+    words = [tools.bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", *system_mounts(),
+             "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]  # fmt: skip
+    for path in needed:
+        words += ["--ro-bind", path, path]
+    words += ["--bind", root, root, "--ro-bind", store, _STORE]
+    for path in kept:
+        words += ["--ro-bind", path, path]
+    words += ["--chdir", "/", "--", python, "-IS", "-c", _PROGRAM, source, target, present]
+    done = subprocess.run(words, env={}, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode:
+        lines = done.stderr.decode("utf-8", "replace").strip().split("\n")
+        return {".": f"the sandbox ended with status {done.returncode}: {lines[-1][:300]}"}
+    return dict(json.loads(done.stdout))
+
+
+def main(target: str, present: str) -> None:
+    """Run in the sandbox."""
+    store = SnapshotStore(_STORE, writing=False)
+    before, now = store.read_snapshot(target), store.read_snapshot(present)
+    console.write([json.dumps(_Restoring(store, before, now).run())], descriptor=1)
+
+
+class _Restoring:
+    """In the sandbox: the steps, each on its own."""
+
+    def __init__(self, store: SnapshotStore, before: Snapshot, now: Snapshot) -> None:
+        self._store, self._before, self._now = store, before, now
+        self._problems: dict[str, str] = {}
+        self._root = os.open(before.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def run(self) -> dict[str, str]:
+        difference = compare(self._before, self._now)
+        entries, found = self._before.entries, self._now.entries
+        missing = {*difference.deleted, *difference.overwritten}
+        replaced = [path for path in difference.overwritten if path in found and found[path].kind != entries[path].kind]
+        for path in sorted((*difference.created, *replaced), reverse=True):  # what is in a directory before itself
+            self._attempt(path, self._remove)
+        for path in sorted(path for path in missing if entries[path].kind == "d"):
+            self._attempt(path, self._make_directory)
+        for path in sorted(path for path in missing if entries[path].kind != "d"):
+            self._attempt(path, self._make)
+        for path in difference.untimed:
+            if entries[path].kind != "d":
+                self._attempt(path, self._set_time)
+        for path in sorted((path for path, entry in entries.items() if entry.kind == "d"), reverse=True):
+            self._attempt(path, self._finish_directory)
+        return self._problems
+
+    def _attempt(self, path: str, action: Callable[[int, str, str], None]) -> None:
+        try:
+            directory = self._open(os.path.dirname(path))
+            try:
+                action(directory, os.path.basename(path), path)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            self._problems.setdefault(path, error.strerror or str(error))
+
+    def _open(self, path: str) -> int:
+        """Open a directory of the project through no link, and make it ours to write to."""
+        current = os.dup(self._root)
+        for part in path.split("/") if path else ():
+            try:
+                _unlock(part, current)
+                following = os.open(part, _DIRECTORY, dir_fd=current)
+            finally:
+                os.close(current)
+            current = following
+        return current
+
+    def _remove(self, directory: int, name: str, _path: str) -> None:
+        _unlock_itself(directory)
+        if stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
+            os.rmdir(name, dir_fd=directory)
+        else:
+            os.unlink(name, dir_fd=directory)
+
+    def _make_directory(self, directory: int, name: str, _path: str) -> None:
+        _unlock_itself(directory)
+        try:
+            os.mkdir(name, 0o700, dir_fd=directory)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
+                raise
+
+    def _make(self, directory: int, name: str, path: str) -> None:
+        _unlock_itself(directory)
+        entry = self._before.entries[path]
+        temporary = f".claudebox-undo.{os.getpid()}"
+        try:
+            if entry.kind == "l":
+                os.symlink(entry.content, temporary, dir_fd=directory)
+            elif entry.kind == "p":
+                os.mkfifo(temporary, 0o600, dir_fd=directory)
+                _change_mode(directory, temporary, entry.mode)
+            else:
+                self._write(directory, temporary, entry)
+            os.utime(temporary, ns=(entry.mtime, entry.mtime), dir_fd=directory, follow_symlinks=False)
+            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except OSError:
+            try:
+                os.unlink(temporary, dir_fd=directory)
+            except OSError:
+                pass
+            raise
+
+    def _write(self, directory: int, name: str, entry: KeptEntry) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, 0o600, dir_fd=directory)
+        try:
+            for piece in self._store.read_content(entry.content):
+                view = memoryview(piece)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+            os.fchmod(descriptor, entry.mode)
+        finally:
+            os.close(descriptor)
+
+    def _set_time(self, directory: int, name: str, path: str) -> None:
+        mtime = self._before.entries[path].mtime
+        os.utime(name, ns=(mtime, mtime), dir_fd=directory, follow_symlinks=False)
+
+    def _finish_directory(self, directory: int, name: str, path: str) -> None:
+        entry = self._before.entries[path]
+        descriptor = os.dup(self._root) if path == "." else os.open(name, _DIRECTORY, dir_fd=directory)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_IMODE(status.st_mode) != entry.mode:
+                os.fchmod(descriptor, entry.mode)
+            if status.st_mtime_ns != entry.mtime:
+                os.utime(descriptor, ns=(entry.mtime, entry.mtime))
+        finally:
+            os.close(descriptor)
+
+
+def _unlock(name: str, directory: int) -> None:
+    """Make a directory readable and writable for its owner, until its mode is put back at the end."""
+    mode = os.lstat(name, dir_fd=directory).st_mode
+    if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+        _change_mode(directory, name, stat.S_IMODE(mode) | 0o700)
+
+
+def _change_mode(directory: int, name: str, mode: int) -> None:
+    """Change the mode of what may not be opened, and never of what a link leads to."""
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        os.chmod(f"/proc/self/fd/{descriptor}", mode)
+    finally:
+        os.close(descriptor)
+
+
+def _unlock_itself(directory: int) -> None:
+    mode = stat.S_IMODE(os.fstat(directory).st_mode)
+    if mode & 0o700 != 0o700:
+        os.fchmod(directory, mode | 0o700)
