@@ -120,7 +120,7 @@ def test_a_project_that_is_no_repository_can_be_built_as_a_whole(nix_box):
     outputs = "outputs = { self, s }: { inherit (s) packages; };"
     nix_box.write("flake.nix", f'{{ inputs.s.url = "path:{source}"; {outputs} }}')
 
-    result = nix_box.sh("nix run .#hello; ls -ld .mcp.json; echo '{}' >.mcp.json; ls .vscode")
+    result = nix_box.sh("nix run path:.#hello; ls -ld .mcp.json; echo '{}' >.mcp.json; ls .vscode")
 
     assert result.stdout.splitlines()[0] == "Hello, world!", result.stderr
     assert not os.path.exists(f"{nix_box.project}/.mcp.json")

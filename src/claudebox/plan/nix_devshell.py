@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from claudebox.plan.model import NixAccess
 
 SCRIPT = "/run/claudebox/devshell"
-_WORDS = {"flake.nix": ".", "shell.nix": "-f ./shell.nix"}
+# Nix takes any `.git` for a repository, also the empty one that stands where none has been made yet.
+_WORDS = {"flake.nix": "$(test -f .git -o -e .git/HEAD && echo . || echo path:.)", "shell.nix": "-f ./shell.nix"}
 # Kept as they were: what the sandbox itself rests on. Dropped: what means something in a build only.
 _TEXT = """\
 #!/bin/bash
