@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from claudebox.files import replace_file
+from claudebox.files import read_at, replace_file
 from claudebox.launch.git_copy import DIRECTORY, MOST_FILES, descend, walk
 
 
@@ -22,7 +22,9 @@ def renew_alternates(objects: str, stores: list[str]) -> None:
         try:
             if _is_directory(info, "alternates"):
                 os.rename("alternates", f"alternates.{os.getpid()}", src_dir_fd=info, dst_dir_fd=info)
-            replace_file(info, "alternates", b"".join(os.fsencode(store) + b"\n" for store in stores))
+            content = b"".join(os.fsencode(store) + b"\n" for store in stores)
+            if read_at(info, "alternates") != content:
+                replace_file(info, "alternates", content)
         finally:
             os.close(info)
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_at, read_small, replace_file
 from claudebox.launch import git_cleanup, git_copy, git_lock, git_state
@@ -56,10 +57,13 @@ def set_up(own: OwnGit, settled: Callable[[str], bool]) -> int:
 def _refresh(own: OwnGit, settled: Callable[[str], bool]) -> None:
     directory = os.open(own.private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        kept = os.path.isfile(f"{own.own}/HEAD") and not settled(own.private)
-        replace_file(directory, "real", os.fsencode(own.real))
-        replace_file(directory, "layout.json", _layout(own))
-        if kept:
+        source = _source(own)
+        made = os.path.isfile(f"{own.own}/HEAD")
+        kept = made and not settled(own.private)
+        same = made and bool(source) and source == read_at(directory, "source")
+        _write_if_new(directory, "real", os.fsencode(own.real))
+        _write_if_new(directory, "layout.json", _layout(own))
+        if kept or same:
             git_cleanup.remove_locks(own.own)
             for place in ("objects", *own.mountpoints):
                 git_cleanup.make_directory(own.own, place)
@@ -77,9 +81,48 @@ def _refresh(own: OwnGit, settled: Callable[[str], bool]) -> None:
             os.rename(own.own, old)
         os.rename(new, own.own)
         git_state.renew(own.private, base)
+        _write_if_new(directory, "source", source)
         git_cleanup.remove(old)
     finally:
         os.close(directory)
+
+
+def _source(own: OwnGit) -> bytes:
+    """Return what changes whenever something does that a git directory is made from; nothing if that cannot be said.
+
+    Git renames what it writes into place, so that a directory's time changes with each file in it; the few files that
+    are edited where they stand are looked at themselves. Taken before anything is copied: what changes meanwhile counts
+    as a change.
+    """
+    seen = git_state.stamp(own.real, os.path.relpath(own.git_dir, own.real))
+    if not seen:
+        return b""
+    rows = [seen, repr((own.config, own.worktree_config, own.mountpoints, own.stores, own.visible, own.ref_format))]
+    names = ("", "hooks", "info", "logs", "rr-cache", "worktrees", *_COMMON_FILES, *_CHECKOUT_TREES)
+    places = [f"{own.real}/{name}" for name in names]
+    for base in {own.git_dir, *(f"{own.real}/worktrees/{name}" for name in _list(f"{own.real}/worktrees"))}:
+        places += [base, *(f"{base}/{name}" for name in _CHECKOUT_FILES)]
+    for place in (*places, *(f"{own.real}/hooks/{name}" for name in _list(f"{own.real}/hooks"))):
+        try:
+            status = os.lstat(place)
+        except OSError:
+            continue
+        rows.append(
+            f"{place} {status.st_ino} {status.st_size} {status.st_mode} {status.st_mtime_ns} {status.st_ctime_ns}"
+        )
+    return syscalls.sha256("\n".join(rows).encode("utf-8", "surrogateescape")).encode()
+
+
+def _list(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)[:_MOST_LOGS]
+    except OSError:
+        return []
+
+
+def _write_if_new(directory: int, name: str, content: bytes) -> None:
+    if read_at(directory, name) != content:
+        replace_file(directory, name, content)
 
 
 def _make(own: OwnGit, new: str) -> bytes:
