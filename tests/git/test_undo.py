@@ -81,7 +81,7 @@ def git_state(box: Box) -> str:
 
 
 def session(box: Box, script: str, flags: tuple[str, ...] = ()) -> str:
-    result = box.sh(script, flags=flags)
+    result = box.sh(script, flags=("--undo-keep", "10", *flags))
     assert "no snapshot" not in result.stderr, result.stderr
     return result.stderr
 
@@ -113,7 +113,8 @@ def test_deleting_everything_is_undone(project):
     assert said.index("deleted (") < said.index("created (")
     assert sh(project, "git fsck --full") == ""
     # The next session finds the same repository, and can be undone too.
-    assert project.sh("git status -s; git branch").stdout == sh(project, "git status -s; git branch")
+    again = project.sh("git status -s; git branch", flags=("--undo-keep", "10"))
+    assert again.stdout == sh(project, "git status -s; git branch")
     assert "nothing has changed" in project.claudebox("--changes").stdout
 
 
@@ -236,7 +237,7 @@ def test_the_agent_reaches_no_snapshot(project):
 
 def test_it_refuses_beside_a_session(user_project):
     # proves UNDO-01
-    words = (user_project.program, "-y", "--exec", "--", "sh", "-c", "echo up; read x; true")
+    words = (user_project.program, "-y", "--undo-keep", "10", "--exec", "--", "sh", "-c", "echo up; read x; true")
     process = subprocess.Popen(
         words, cwd=user_project.project, env=user_project.variables(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, **user_project.account.demotion,
@@ -289,7 +290,7 @@ def test_kill_during_the_snapshot_and_during_undo(user_project, numbers):
     sh(box, "for n in $(seq 400); do echo $n >src/f$n; done")
     before = tree(box.project)
     for _ in range(5):
-        interrupt(box, ("-y", "--exec", "--", "true"), numbers)
+        interrupt(box, ("-y", "--undo-keep", "10", "--exec", "--", "true"), numbers)
     until(lambda: box.sh("true").returncode == 0)  # the state is whole
     assert tree(box.project) == before
     session(box, "rm -rf src key; echo x >created")

@@ -97,6 +97,7 @@ def test_what_has_not_come_back_stays(main, tmp_path):
     set_up(own, settled=False)
     assert os.path.exists(f"{own.own}/refs/heads/inside")
     assert not os.path.exists(f"{own.own}/index.lock")
+    Path(f"{own.real}/refs/heads/other").write_text("0" * 40 + "\n")  # it is made anew where the host has changed
     set_up(own)
     assert not os.path.exists(f"{own.own}/refs/heads/inside")
 

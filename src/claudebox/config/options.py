@@ -270,7 +270,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "undo_keep", ("--undo-keep",), "text", "Restrictions",
-        "how many sessions can be undone, 10 unless you say otherwise; 0: no snapshots are taken",
+        "how many sessions can be undone: 10 of an agent, and none of `--exec` and `--shell`, unless you say otherwise",
         metavar="COUNT", default="10", in_files="user",
     ),
     Setting(

@@ -84,6 +84,9 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
 
 
 def _undo(settings: Settings, program: Program) -> UndoRequest | None:
+    """Return what a snapshot keeps: of sessions of an agent, and of a command or a shell where that is asked for."""
+    if program != "client" and not settings.all("undo_keep"):
+        return None
     keep, size = (
         parsers.number(settings.one(key), most) if settings.all(key) else default
         for key, most, default in (("undo_keep", 1000, 10), ("undo_size", 1 << 20, 64))

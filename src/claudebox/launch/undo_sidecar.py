@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Seconds for which the payload waits: a client takes longer than that until it acts, a command does not.
 _CLIENT, _COMMAND = 0.1, 2.0
 _WRITING = 0.05  # and for what it writes down, so that a small project is done with before the payload runs
-_END = 10.0  # for which the end of the session waits
+_END = 3.0  # for which the end of the session waits
 
 
 class UndoSidecar:
