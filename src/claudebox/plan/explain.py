@@ -61,7 +61,7 @@ def _brokered(plan: Plan) -> Iterator[str]:
 def _paths(plan: Plan) -> str:
     kept = [clean(row.dest) for row in plan.mounts if row.kind == "bind" and row.role not in ("pin", "git")]
     gone = [clean(row.dest) for row in plan.mounts if row.kind == "tmpfs"]
-    return f"{', '.join(kept)}; and until the end {', '.join(gone)}"
+    return f"{', '.join(kept)}; temporary: {', '.join(gone)}"
 
 
 def _variable(row: Variable) -> str:
