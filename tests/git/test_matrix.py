@@ -23,7 +23,7 @@ GITCONFIG = """\
 """
 PRELUDE = """
 export GIT_AUTHOR_DATE='1700000000 +0000' GIT_COMMITTER_DATE='1700000000 +0000' GIT_PAGER=cat GIT_EDITOR=true
-export LC_ALL=C GIT_MERGE_AUTOEDIT=no
+export LC_ALL=C GIT_MERGE_AUTOEDIT=no FILTER_BRANCH_SQUELCH_WARNING=1
 STUBS="-e .claude -e .claudebox.toml -e .idea -e .vscode -e .devcontainer -e .devcontainer.json -e .mcp.json -e .bare"
 t() { printf '== %s\\n' "$*"; "$@" 2>&1 </dev/null; printf -- '-> %d\\n' $?; }
 w() { printf '%s\\n' "$2" >"$1"; }
