@@ -8,9 +8,9 @@ import sys
 import pytest
 from tests.conftest import REPOSITORY, need
 
-# What bench/launch aims at is stricter; a shared machine gets some room here, and a change that makes a launch twice as
-# slow is noticed all the same.
-ROOM = 1.5
+# What bench/launch aims at is stricter. Another worker computes beside this one, so that there is much room here: only
+# a launch that has become several times as slow is noticed.
+ROOM = 3
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,7 @@ def create(
     except OSError as error:
         raise ClaudeboxError(
             f"the state of this project cannot be kept in `{instance.directory}`: {error.strerror}",
-            hint="make room or give yourself the right to write there; nothing was changed",
+            hint="free disk space or fix the directory's permissions; nothing was changed",
         ) from None
     finally:
         for descriptor in opened:
@@ -135,10 +135,7 @@ def create(
 
 def _enter(parent: int, name: str) -> int:
     """Open a directory of ours, made if it is missing; refuse anybody else's."""
-    try:
-        _mkdir(parent, name)
-    except FileExistsError:
-        pass
+    _mkdir(parent, name)
     try:
         descriptor = os.open(name, _OPEN_DIRECTORY, dir_fd=parent)
     except OSError as error:
@@ -157,10 +154,12 @@ def _enter(parent: int, name: str) -> int:
 
 
 def _mkdir(parent: int, name: str) -> None:
-    """Make a directory that we can open whatever the umask is."""
+    """Make a directory, if there is none, that we can open whatever the umask is."""
     before = os.umask(0o077)
     try:
         os.mkdir(name, 0o700, dir_fd=parent)
+    except FileExistsError:  # another launch was quicker
+        pass
     finally:
         os.umask(before)
 

@@ -63,7 +63,12 @@ class Presence:
     def find_writer(self, path: str) -> str:
         """Return where another session is at work that can write to a directory, or nothing."""
         lineages = [_lineage(path)]
-        return next((workdir for workdir, others in self._others() if _overlap(lineages, others)), "")
+        lock = os.open(_LOCK, _FILE, 0o600, dir_fd=self._directory)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # an entry that is being made is not locked yet, and would pass for dead
+            return next((workdir for workdir, others in self._others() if _overlap(lineages, others)), "")
+        finally:
+            os.close(lock)
 
     def leave(self) -> None:
         """Take the entry away."""
@@ -81,7 +86,9 @@ class Presence:
             if name == _LOCK or not self._is_alive(name):
                 continue
             content = read_at(self._directory, name, limit=_LIMIT)
-            if content is None:  # what cannot be read could be anything
+            if content is None:  # what cannot be read could be anything, unless it went away just now
+                if not self._is_alive(name):
+                    continue
                 raise ClaudeboxError(f"`{_DIRECTORY}/{name}` in claudebox's state cannot be read", hint="remove it")
             workdir, *rows = os.fsdecode(content).split("\0")
             yield workdir, [tuple(_identity(word) for word in row.split()) for row in rows if row]
