@@ -1,3 +1,3 @@
 """claudebox: Claude Code with every permission, in a sandbox without your secrets."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
