@@ -46,7 +46,7 @@ def is_exclusive(terminal):
 
 @pytest.mark.parametrize("name", ["exclusive", "stopped"])
 def test_exclusive_use_and_stopped_output_end_with_the_sandbox(user_box, name):
-    # proves B16
+    # proves TERM-01, B16
     program = ("python3", user_box.write("spoiler.py", SPOILER), name)
     with Terminal(user_box) as terminal:
         terminal.claudebox(*program)
@@ -72,7 +72,7 @@ def test_exclusive_use_that_was_there_before_stays(user_box):
 
 
 def test_a_size_that_was_set_from_inside_is_corrected(user_box):
-    # proves B16
+    # proves TERM-01, B16
     program = ("python3", user_box.write("spoiler.py", SPOILER), "size")
     with Multiplexer(user_box) as window:
         window.type(" ".join(program) + "; stty size >size")
@@ -88,7 +88,7 @@ def test_a_size_that_was_set_from_inside_is_corrected(user_box):
 
 @pytest.mark.parametrize("name", PREPARED)
 def test_the_report_is_readable_on_a_terminal_that_was_prepared_for_it(user_box, name):
-    # proves B16
+    # proves TERM-01, B16
     script = f"echo 'export A=b' >.envrc; printf '{PREPARED[name]}'"
     user_box.write("plain.sh", "echo 'export A=b' >.envrc")
     user_box.write("script.sh", script)
@@ -111,7 +111,7 @@ def test_the_report_is_readable_on_a_terminal_that_was_prepared_for_it(user_box,
 
 
 def test_a_pager_behind_a_pipe_keeps_its_screen(user_box):
-    # proves B16
+    # proves TERM-01, B16
     pager = "printf '\\033[?1049h' >/dev/tty; cat >/dev/null; sleep 0.5; echo the pager is do''ne"
     with Terminal(user_box) as terminal:
         terminal.type(f"{command(user_box, 'echo', 'text')} | sh -c {repr(pager).replace(chr(92) * 2, chr(92))}")
@@ -126,7 +126,7 @@ def test_a_pager_behind_a_pipe_keeps_its_screen(user_box):
 
 @pytest.mark.parametrize("way", ["everything redirected", "a terminal that knows no sequences"])
 def test_nothing_is_written_where_nothing_can_have_been_changed(user_box, way):
-    # proves B16
+    # proves TERM-01, B16
     line = command(user_box, "true")
     line = f"{line} </dev/null >out 2>&1" if way == "everything redirected" else f"TERM=dumb {line}"
     with Terminal(user_box) as terminal:
@@ -148,7 +148,7 @@ while not os.path.exists("answered"):
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_answers_to_questions_from_inside_are_not_typed_at_the_shell(user_box, inside):
-    # proves B16
+    # proves TERM-01, B16
     program = user_box.write("asking.py", ASKING)
     with Terminal(user_box) as terminal:
         terminal.type(command(user_box, "python3", program) if inside else f"python3 {program}")
