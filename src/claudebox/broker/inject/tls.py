@@ -8,6 +8,9 @@ import os
 import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
+from claudebox.launch.tls_context import make_context
+from claudebox.plan.model import Trust
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -89,9 +92,6 @@ def _load(context: ssl.SSLContext, chain: bytes) -> None:
 def upstream_context(bundle: str) -> ssl.SSLContext:
     """Return the settings to speak with a real host: verified with the authorities that this machine trusts."""
     try:
-        context = ssl.create_default_context(cafile=bundle or None)
+        return make_context(Trust(bundle))
     except (OSError, ssl.SSLError):
         raise OSError(f"the certificate authorities of this machine, in {bundle}, cannot be read") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    return context
