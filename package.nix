@@ -108,6 +108,7 @@ stdenvNoCC.mkDerivation {
     fileset = lib.fileset.unions [
       ./completions
       ./man
+      ./scripts/amalgamate.py
       ./scripts/install
       (lib.fileset.fileFilter (file: !(file.hasExt "pyc")) ./src)
     ];

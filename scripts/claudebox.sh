@@ -15,7 +15,8 @@ for package in "$bin"/../lib/python3.*/site-packages "$bin"/../lib/python3.*/dis
   version=${version##*/}
   for python in "$bin/$version" "$bin/python3" "/usr/bin/$version" "/usr/local/bin/$version"; do
     [ ! -x "$python" ] ||
-      exec "$python" -IS -c 'import sys; sys.path.insert(0, sys.argv.pop(1)); from claudebox.cli import entry; entry()' \
+      exec "$python" -IS -c \
+        'import sys; sys.path.insert(0, sys.argv.pop(1)); from claudebox.amalgamation import entry; entry()' \
         "$package" "$@"
   done
 done

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import shutil
 import stat
 import subprocess
@@ -101,7 +103,9 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel):
     }
 
     assert modules <= names
-    assert {name.split("/")[0].rpartition(".")[2] for name in names - modules} == {"dist-info", "data"}
+    made = {"claudebox/amalgamation.py"}
+    assert made <= names
+    assert {name.split("/")[0].rpartition(".")[2] for name in names - modules - made} == {"dist-info", "data"}
     assert not any(name.endswith("entry_points.txt") for name in names)  # Python would start it with PYTHONPATH
     assert {name.partition(".data/")[2].rpartition("/")[2] for name in names if ".data/" in name} == {
         "claudebox", "claudebox.1", "claudebox.fish", "_claudebox",
@@ -134,6 +138,40 @@ def test_the_command_of_an_installer_starts_a_sandbox(user_box, installed):
 
     assert version.stdout == f"claudebox {claudebox.__version__}\n", version.stderr
     assert inside.returncode == 7, inside.stderr
+
+
+_COMPARE = """
+import importlib, sys
+sys.path.insert(0, sys.argv[1])
+if sys.argv[2] == "amalgamation":
+    import claudebox.amalgamation
+plain = (str, bytes, int, float, tuple, dict, list)
+for name in sys.argv[3:]:
+    module = importlib.import_module(f"claudebox.{name}")
+    print(name, "comes from", type(module.__loader__).__name__)
+    for key, value in sorted(vars(module).items()):
+        if key == "__path__" or not key.startswith("__") and key != "annotations":
+            print(name, key, type(value).__name__, repr(value) if isinstance(value, plain) else "")
+"""
+
+
+def test_the_one_file_of_an_installation_holds_the_very_modules(prefix):
+    # proves HOUSE-02
+    modules = sorted(runpy.run_path(str(REPOSITORY / "scripts/amalgamate.py"))["MODULES"])
+    command = ("/usr/bin/python3", "-SP", "-c", _COMPARE, f"{prefix}/lib/claudebox")
+    one, many = (
+        subprocess.run(
+            [*command, way, *modules], capture_output=True, encoding="utf-8", env={"PYTHONHASHSEED": "0"}, check=True
+        ).stdout
+        for way in ("amalgamation", "modules")
+    )
+
+    assert one.count(" comes from type\n") == len(modules), "each module comes out of the one file"
+    assert _comparable(one.replace("comes from type", "comes from SourceFileLoader")) == _comparable(many)
+
+
+def _comparable(text: str) -> str:
+    return re.sub(r" at 0x\w+", "", text)
 
 
 @pytest.mark.parametrize("path", [":", ".", "PROJECT", "PROJECT:"])

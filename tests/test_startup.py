@@ -6,12 +6,13 @@ Milliseconds belong to bench/launch; a set of modules is the same on every machi
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import need
+from tests.conftest import REPOSITORY, need
 
 PYTHON = "/usr/bin/python3"
 # Modules that are part of the interpreter or cost nothing worth counting. `kernel` takes the ones with an underscore.
@@ -19,24 +20,8 @@ ALLOWED = {
     "__future__", "_ctypes", "_json", "_sha2", "_sha256", "_socket", "errno", "fcntl", "gc", "pwd", "resource",
     "select", "termios", "time",
 }  # fmt: skip
-# Of claudebox, exactly what a launch of a command needs.
-OWN = {
-    "build_paths", "cli", "config", "config.model", "config.options", "config.parsers", "config.policy",
-    "config.settings", "console", "errors", "facts", "facts.bubblewrap", "facts.distro", "facts.git",
-    "facts.git_config", "facts.git_identity", "facts.git_model", "facts.host", "facts.login", "facts.model",
-    "facts.mount_table", "facts.on_demand", "facts.paths", "facts.programs", "facts.project", "facts.protected",
-    "facts.sockets", "files",
-    "launch", "launch.freezer", "launch.git_lock", "launch.inspect", "launch.job", "launch.live_sessions",
-    "launch.prepare", "launch.start", "launch.stubs", "launch.supervise",
-    "launch.terminal",
-    "plan", "plan.bwrap_args", "plan.claude_code", "plan.compose", "plan.environment", "plan.explain",
-    "plan.git", "plan.git_settings", "plan.masking",
-    "plan.model", "plan.mount_checks", "plan.mounts", "plan.network", "plan.project", "plan.sandbox_md",
-    "plan.seccomp", "report", "report.changes", "report.listing", "report.session", "report.session_log",
-    "report.sweep", "report.tree", "session", "state", "syscalls", "tables", "tables.agent", "tables.bwrap",
-    "tables.git_keys", "tables.host_paths", "tables.inside", "tables.project_paths", "tables.secret_patterns",
-    "values",
-}  # fmt: skip
+# Of claudebox, exactly what a launch of a command needs; the same list makes the one file of an installation.
+OWN = set(runpy.run_path(str(REPOSITORY / "scripts/amalgamate.py"))["MODULES"])
 FORBIDDEN = {
     "argparse", "asyncio", "collections", "contextlib", "ctypes", "dataclasses", "enum", "functools", "hashlib",
     "importlib.metadata", "inspect", "json", "logging", "pathlib", "re", "selectors", "shlex", "shutil", "signal",

@@ -1,0 +1,140 @@
+"""Write the modules of a launch as one module: `scripts/amalgamate.py OUT` makes `claudebox/amalgamation.py`.
+
+A launch loads some seventy small modules. Finding, opening and checking each of them takes longer than running them,
+so every installation gets them once more in one file, without docstrings, annotations and what only type checkers
+read. The interpreter compiles and keeps it as it does with any module, so there is no cache of our own that could be
+out of date. A checkout runs the modules themselves.
+
+Each module becomes a function whose names are all global; its code then runs in the namespace of the real module.
+"""
+
+from __future__ import annotations
+
+import ast
+import symtable
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+# Exactly what a launch of a command loads (tests/test_startup.py holds this against a real one).
+MODULES = (
+    "build_paths", "cli", "config", "config.model", "config.options", "config.parsers", "config.policy",
+    "config.settings", "console", "errors", "facts", "facts.bubblewrap", "facts.distro", "facts.git",
+    "facts.git_config", "facts.git_identity", "facts.git_model", "facts.host", "facts.login", "facts.model",
+    "facts.mount_table", "facts.on_demand", "facts.paths", "facts.programs", "facts.project", "facts.protected",
+    "facts.sockets", "files", "launch", "launch.freezer", "launch.git_lock", "launch.inspect", "launch.job",
+    "launch.live_sessions", "launch.prepare", "launch.start", "launch.stubs", "launch.supervise", "launch.terminal",
+    "plan", "plan.bwrap_args", "plan.claude_code", "plan.compose", "plan.environment", "plan.explain", "plan.git",
+    "plan.git_settings", "plan.masking", "plan.model", "plan.mount_checks", "plan.mounts", "plan.network",
+    "plan.project", "plan.sandbox_md", "plan.seccomp", "report", "report.changes", "report.listing",
+    "report.session", "report.session_log", "report.sweep", "report.tree", "session", "state", "syscalls", "tables",
+    "tables.agent", "tables.bwrap", "tables.git_keys", "tables.host_paths", "tables.inside", "tables.project_paths",
+    "tables.secret_patterns", "values",
+)  # fmt: skip
+
+HEAD = '''\
+"""The modules of a launch in one file, made by scripts/amalgamate.py: do not edit, do not read."""
+
+from __future__ import annotations
+
+import sys
+from os.path import dirname
+
+'''
+SEPARATOR = "\n\n"
+TAIL = '''
+class _Finder:
+    """Gives out what is in this file; whatever is not is found beside it as ever."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name not in _MODULES:
+            return None
+        spec = type(__spec__)(name, _Finder, is_package=name in _PACKAGES)
+        if name in _PACKAGES:
+            spec.submodule_search_locations.append(f"{dirname(__file__)}/{name[10:]}")
+        return spec
+
+    @staticmethod
+    def create_module(spec):
+        return None
+
+    @staticmethod
+    def exec_module(module):
+        exec(_MODULES[module.__name__].__code__, module.__dict__)
+
+
+sys.meta_path.insert(0, _Finder)
+
+from claudebox.cli import entry
+'''
+
+
+class _Shorten(ast.NodeTransformer):
+    """Leaves out what nothing reads when the program runs."""
+
+    def _body(self, node: ast.AST) -> ast.AST:
+        self.generic_visit(node)
+        body = node.body  # type: ignore[attr-defined]
+        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            del body[0]
+        if not body and not isinstance(node, ast.Module):
+            body.append(ast.Pass())
+        return node
+
+    visit_Module = visit_ClassDef = _body  # noqa: N815 - the names are ast's
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self._body(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        return node.orelse if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING" else node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        return None if node.module == "__future__" else node
+
+
+class _Bare(ast.NodeTransformer):
+    """Takes the annotations off names of a module and of functions: a global cannot have one."""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        for index, statement in enumerate(node.body):
+            if not isinstance(statement, ast.AnnAssign):  # fields of a `Value` are known by theirs
+                node.body[index] = self.visit(statement)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is None:
+            return ast.Pass()
+        return ast.copy_location(ast.Assign(targets=[node.target], value=node.value), node)
+
+
+def amalgamate() -> str:
+    """Return the text of the module."""
+    functions, packages = [], []
+    for name in MODULES:
+        path = SOURCE.joinpath("claudebox", *name.split("."))
+        if path.is_dir():
+            packages.append(f"claudebox.{name}")
+            path /= "__init__"
+        tree = _Bare().visit(_Shorten().visit(ast.parse(path.with_suffix(".py").read_text(encoding="utf-8"))))
+        text = ast.unparse(ast.fix_missing_locations(tree))
+        symbols = symtable.symtable(text, name, "exec").get_symbols()
+        bound = sorted(symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported())
+        declared = [ast.Global(names=bound)] if bound else []
+        body = [*declared, *tree.body] or [ast.Pass()]
+        function = ast.parse(f"def _{name.replace('.', '_')}(): pass").body[0]
+        function.body = body  # type: ignore[attr-defined]
+        functions.append(ast.unparse(ast.fix_missing_locations(function)))
+    table = "".join(f'    "claudebox.{name}": _{name.replace(".", "_")},\n' for name in MODULES)
+    return f"{HEAD}{SEPARATOR.join(functions)}\n\n\n_MODULES = {{\n{table}}}\n_PACKAGES = {packages!r}\n{TAIL}"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(amalgamate(), encoding="utf-8")
