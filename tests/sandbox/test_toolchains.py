@@ -24,6 +24,18 @@ HOMES = {
     "ruby": (".rbenv/shims/ruby", (".gem/credentials", ".bundle/config", ".rbenv/canary")),
     "deno": (".deno/bin/deno", (".deno/credentials", ".deno/canary")),
     "bun": (".bun/bin/bun", (".bunfig.toml", ".bun/install/canary", ".bun/canary")),
+    "conda": ("miniconda3/bin/conda", (".condarc", "miniconda3/.condarc", "miniconda3/pkgs/urls.txt", ".conda/canary",
+                                       ".continuum/anaconda-client/tokens/x")),
+    "pnpm": (".local/share/pnpm/pnpm", (".config/pnpm/rc", ".local/share/pnpm/store/v10/files/x", ".npmrc")),
+    "uv": (".local/share/uv/python/cpython-3.13.1/bin/python3.13", (".local/share/uv/credentials/x",
+                                                                  ".local/bin/deploy-with-token")),
+    "mise": (".local/share/mise/installs/zig/0.13.0/bin/zig", (".local/state/mise/canary", ".config/mise/age.txt")),
+    "asdf": (".asdf/shims/erl", (".asdfrc", ".asdf/tmp/canary")),
+    "nvm": (".nvm/versions/node/v20.10.0/bin/npx", (".npmrc", ".nvm/canary", ".nvm/.cache/x")),
+    "pyenv": (".pyenv/shims/python10", (".pypirc", ".pyenv/canary")),
+    "rbenv": (".rbenv/shims/irb", (".gem/credentials", ".rbenv/canary")),
+    "sdkman": (".sdkman/candidates/scala/current/bin/scala", (".sdkman/etc/config", ".sdkman/canary")),
+    "ghcup": (".ghcup/bin/ghc", (".cabal/config", ".ghcup/config.yaml", ".stack/config.yaml")),
 }  # fmt: skip
 EVERYWHERE = (
     ".ssh/id_ed25519", ".netrc", ".git-credentials", ".config/gh/hosts.yml", ".config/mise/config.toml",
@@ -115,6 +127,30 @@ def test_the_version_that_the_person_has_chosen_is_the_one_inside(user_box):
     assert user_box.sh("node", flags=flags).stdout == "v20.10.0\n"
     path = f"{user_box.home}/.nvm/versions/node/v18.2.0/bin:/usr/bin:/bin"
     assert user_box.sh("node", flags=flags, env={"PATH": path}).stdout == "v18.2.0\n"
+
+
+def test_of_many_tools_the_newest_versions_are_on_path_unless_one_is_current(user_box):
+    for path in ("mise/installs/node/20.9.0", "mise/installs/node/20.10.0", "mise/installs/zig/0.13.0"):
+        tool, version = path.split("/")[-2:]
+        script = f"#!/bin/sh\necho {tool} {version}\n"
+        user_box.write(f"{user_box.home}/.local/share/{path}/bin/{tool}", script, mode=0o755)
+    for version in ("17.0.1", "21.0.2"):
+        path = f"{user_box.home}/.sdkman/candidates/kotlin/{version}/bin/kotlin"
+        user_box.write(path, f"#!/bin/sh\necho kotlin {version}\n", mode=0o755)
+    os.symlink("17.0.1", f"{user_box.home}/.sdkman/candidates/kotlin/current")
+
+    result = user_box.sh("node; zig; kotlin", flags=("--toolchain", "mise", "--toolchain", "sdkman"))
+
+    assert result.stdout.splitlines() == ["node 20.10.0", "zig 0.13.0", "kotlin 17.0.1"], result.stderr
+
+
+def test_toolchains_that_share_a_directory_go_together(user_box):
+    furnish(user_box, "pyenv")
+
+    result = user_box.sh("python10", flags=("--toolchain", "python", "--toolchain", "pyenv"))
+
+    assert (result.returncode, result.stdout) == (0, "the pyenv program\n"), result.stderr
+    assert "nothing of toolchain" not in result.stderr
 
 
 def test_links_of_pipx_enter_and_scripts_beside_them_do_not(user_box):

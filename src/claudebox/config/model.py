@@ -70,6 +70,7 @@ class MountRequest(Value):
     writable: bool
     origin: str
     untrusted: bool = False  # a project file asks: it is checked whatever the user permits themselves
+    programs: bool = False  # a directory of programs, for PATH
 
 
 class NameRequest(Value):

@@ -7,6 +7,7 @@ layers all follow from the rows here; nothing else in claudebox knows the name o
 from __future__ import annotations
 
 from claudebox.config.model import Field, Setting
+from claudebox.config.tool_options import TOOLS
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("yes", ("-y", "--yes"), "switch", "Starting", "start without asking", in_files="user"),
@@ -136,32 +137,7 @@ SETTINGS: tuple[Setting, ...] = (
         "permit mounts that expose what the sandbox otherwise hides (keys, sockets, the home)",
         in_files="user",
     ),
-    Setting(
-        "toolchain", ("--toolchain",), "list", "What enters",
-        "show the programs of a language from your home, read-only and without the credentials beside them: "
-        "`rust`, `node`, `python`, `go`, `java`, `ruby`, `deno`, `bun`; repeatable",
-        metavar="LANGUAGE", in_files="project", name="toolchains",
-    ),
-    Setting(
-        "package", ("--package",), "list", "What enters",
-        "add this package of nixpkgs to the programs inside; needs Nix; repeatable",
-        metavar="PACKAGE", in_files="project", name="packages",
-    ),
-    Setting(
-        "packages_optional", ("--packages-optional",), "switch", "What enters",
-        "start without those packages that cannot be had, rather than not at all", in_files="project",
-    ),
-    Setting(
-        "nixpkgs", ("--nixpkgs",), "text", "What enters",
-        "the package set that packages come from: `github:NixOS/nixpkgs/COMMIT`, `path:/DIRECTORY`, or a name of your "
-        "registry, `flake:NAME`",
-        metavar="REFERENCE", in_files="user",
-    ),
-    Setting(
-        "devshell", ("--devshell",), "switch", "What enters",
-        "enter the project's own dev shell (flake.nix or shell.nix) before the program starts; it is evaluated inside",
-        in_files="project",
-    ),
+    *TOOLS,
     Setting(
         "git_credential", (), "record", "What enters",
         "the one host that git inside can log in to, and where its token comes from",

@@ -174,6 +174,15 @@ def mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountRequ
     return MountRequest(absolute(source), absolute(source if dest is None else dest), writable, given.origin)
 
 
+def program_directory(given: Given, *, home: str = "/", workdir: str = "/") -> MountRequest:
+    """Read a directory of programs; what is relative in a file would mean something else in each project."""
+    if ":" in given.value:
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not one directory", hint="repeat it for another")
+    if not given.origin.startswith("-") and not given.value.startswith(("/", "~/")):
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is relative", hint="write it absolute, or with `~/`")
+    return mount(given, writable=False, home=home, workdir=workdir).replace(programs=True)
+
+
 def split(value: str) -> tuple[str, str | None]:
     """Split SRC[:DEST] at its colon."""
     if "\\" not in value:
@@ -202,6 +211,7 @@ RULES: dict[str, Callable[[Given], object]] = {
     "env": name,
     "set_env": constant,
     "mounts": mount_row,
+    "path": program_directory,
     "toolchain": toolchain,
     "package": package,
     "nixpkgs": nixpkgs,

@@ -54,6 +54,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
                     for key in ("mount_ro", "mount_rw")
                     for given in settings.all(key)
                 ),
+                *(parsers.program_directory(given, home=home, workdir=workdir) for given in settings.all("path")),
             )
         ),
         unsafe_mounts=settings.on("unsafe_mounts"),
@@ -99,7 +100,9 @@ def _once(requests: Iterable[MountRequest]) -> tuple[MountRequest, ...]:
     """Return the requests without what another layer has asked for already; the user's own come first."""
     found: dict[tuple[str, str, bool], MountRequest] = {}
     for request in requests:
-        found.setdefault((request.source, request.dest, request.writable), request)
+        key = request.source, request.dest, request.writable
+        first = found.setdefault(key, request)
+        found[key] = first.replace(programs=True) if request.programs else first
     return tuple(found.values())
 
 

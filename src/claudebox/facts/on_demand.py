@@ -9,10 +9,10 @@ from claudebox.facts import distro
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.config.model import Policy
-    from claudebox.facts.model import Guarded, Held, HeldSecret
+    from claudebox.facts.model import Guarded, Held, HeldSecret, PathFact
     from claudebox.facts.nix_model import Nix
     from claudebox.facts.paths import Examiner
-    from claudebox.facts.toolchains import Found
+    from claudebox.facts.toolchains import Found, ProgramDirectory
     from claudebox.facts.uplink import Candidate
 
 
@@ -33,6 +33,15 @@ def read_toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: 
     from claudebox.facts import toolchains  # noqa: PLC0415 - only for those who ask for one
 
     return toolchains.find_toolchains((request.name for request in policy.toolchains), home, path, examiner)
+
+
+def find_program_directories(policy: Policy, sources: dict[str, PathFact]) -> tuple[ProgramDirectory, ...]:
+    """Return the directories that were asked for on PATH."""
+    if not any(request.programs for request in policy.mounts):
+        return ()
+    from claudebox.facts import toolchains  # noqa: PLC0415 - only for those who ask for one
+
+    return tuple(toolchains.find_directories(policy.mounts, sources))
 
 
 def read_nix(

@@ -102,7 +102,13 @@ def make_plan(policy: Policy, host: Host) -> Plan:
 
 def _provision(policy: Policy, host: Host) -> Provision:
     if not (
-        policy.toolchains or policy.packages or policy.credential or policy.kept_names or policy.devshell or host.nix
+        policy.toolchains
+        or policy.packages
+        or policy.credential
+        or policy.kept_names
+        or policy.devshell
+        or host.nix
+        or host.program_directories
     ) and policy.nix in ("auto", "off"):
         return Provision()
     from claudebox.plan import extras  # noqa: PLC0415 - only for those who ask for something of it

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
 
+_NAMED = 6  # places of a toolchain that a warning names
+
 
 def plan_extras(policy: Policy, host: Host) -> Provision:
     """Return everything that is added."""
     caches = _caches(policy)
     nix = _nix(policy, host)
-    path = (*nix.path, *(host.toolchains.path if host.toolchains else ()))
+    path = (*_asked(host), *nix.path, *(host.toolchains.path if host.toolchains else ()))
     return nix.replace(
         mounts=(
             *_toolchains(host), *_kept(policy, host), *_cache_mounts(caches, host), *_credential(policy, host),
@@ -65,6 +67,13 @@ def _path(host: Host, directories: tuple[str, ...], *, packages: bool) -> Iterat
         yield Variable("PATH", value, "claudebox", reason, fetched=fetched)
 
 
+def _asked(host: Host) -> Iterator[str]:
+    """Yield the directories of PATH that were asked for, by the names that they have inside."""
+    for row in host.program_directories:
+        fact = host.sources[row.source]
+        yield (fact.real if mount_checks.is_visible(fact, host) else fact.path) + row.below
+
+
 def _caches(policy: Policy) -> dict[str, str]:
     return {variable: name for request in policy.toolchains for variable, name in TOOLCHAINS[request.name].caches}
 
@@ -86,6 +95,8 @@ def _toolchains(host: Host) -> Iterator[Mount]:
             yield Mount(
                 dest, "ro-bind", f"programs of toolchain {name}", fact.real, pinned=fact.identity, role="toolchain"
             )
+    for path in host.toolchains.without:
+        yield Mount(path, "empty", "nothing that programs need", role="toolchain")
     for link, target in host.toolchains.links:
         yield Mount(link, "symlink", "leads to a program of a toolchain", target, role="toolchain")
 
@@ -117,8 +128,16 @@ def _variables(policy: Policy, host: Host, caches: dict[str, str]) -> Iterator[V
 
 def _warnings(policy: Policy, host: Host) -> Iterator[str]:
     for request in policy.toolchains:
-        if host.toolchains is not None and all(name != request.name for name, _, _ in host.toolchains.programs):
-            places = ", ".join(f"~/{place}" for place in TOOLCHAINS[request.name].programs)
-            yield f"{request.origin}: nothing of toolchain {request.name} is in your home (looked for {places})"
+        places = TOOLCHAINS[request.name].programs
+        found = {dest for _, dest, _ in host.toolchains.programs} if host.toolchains is not None else set()
+        if not found.intersection(f"{host.home}/{place}" for place in places):
+            named = ", ".join(f"~/{place}" for place in places[:_NAMED]) + (", ..." if len(places) > _NAMED else "")
+            yield f"{request.origin}: nothing of toolchain {request.name} is in your home (looked for {named})"
+    for row in host.program_directories:
+        shown = [request.source for request in policy.mounts]
+        strays = [path for path in row.strays if not any(mount_checks.covers(place, path) for place in shown)]
+        if strays:
+            origin = policy.mounts[shown.index(row.source)].origin
+            yield f"{origin} {row.source}: programs there are links to {', '.join(strays[:3])}, which is not inside"
     if policy.credential is not None and not host.git_token:
         yield f"{policy.credential.origin}: {policy.credential.token} is not set, git inside cannot log in"

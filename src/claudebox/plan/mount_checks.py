@@ -74,6 +74,10 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
         name = f"`{request.origin} {request.source}`"
         if fact.kind == "missing":
             raise ClaudeboxError(f"{name}: there is no such file or directory")
+        if request.programs and fact.kind != "directory":
+            raise ClaudeboxError(f"{name}: this is not a directory", hint="name the directory that the program is in")
+        if request.programs and is_visible(fact, host):
+            continue
         if fact.kind == "other":
             raise ClaudeboxError(f"{name}: only files, directories and sockets can be mounted")
         checked = request.untrusted or not policy.unsafe_mounts  # a project never profits from what the user permits
@@ -181,6 +185,12 @@ def _check_stand(name: str, where: str, fact: PathFact, on_host: Destination) ->
     if on_host.directory != (fact.kind == "directory"):
         kind = "a directory" if on_host.directory else "a file"
         raise ClaudeboxError(f"{name} is {kind} and the source is not")
+
+
+def is_visible(fact: PathFact, host: Host) -> bool:
+    """Return whether this is inside already, with the system or the project."""
+    roots = (("/usr", host.usr), ("/opt", host.opt), ("/nix/store", bool(host.store)), (host.workdir.real, True))
+    return any(present and covers(root, fact.real) for root, present in roots)
 
 
 def covers(upper: str, lower: str) -> bool:

@@ -1,4 +1,4 @@
-"""Programs of languages that people keep in their home: which directories hold them, and only them.
+"""Programs of languages that people keep in their home, and of what manages them: which directories hold only them.
 
 Beside most of these lie credentials (`~/.cargo/credentials.toml`, `~/.gem/credentials`, `~/.config/mise`), so each row
 names the directories of programs and never the directory around them. What a tool wants to write (registries,
@@ -14,10 +14,16 @@ class Toolchain(Value):
     """One language: everything is relative to the home."""
 
     programs: tuple[str, ...]  # shown read-only, if they exist
-    path: tuple[str, ...]  # directories of PATH; a star stands for versions, of which one is chosen
+    path: tuple[str, ...]  # directories of PATH; the last star stands for versions, of which one is chosen
     caches: tuple[tuple[str, str], ...] = ()  # variable, name of the private directory that it gets
     variables: tuple[tuple[str, str], ...] = ()  # variable, value
+    without: tuple[str, ...] = ()  # in what is shown, an empty directory instead of this one
 
+
+_PYENV = (".pyenv/bin", ".pyenv/libexec", ".pyenv/shims", ".pyenv/versions", ".pyenv/version")
+_RBENV = (".rbenv/bin", ".rbenv/libexec", ".rbenv/shims", ".rbenv/versions", ".rbenv/version")
+_CONDA = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba")
+_CONDA_PARTS = ("bin", "condabin", "conda-meta", "envs", "etc", "include", "lib", "libexec", "share", "shell", "ssl")
 
 # mise and asdf keep every language under one roof, by names of their own.
 TOOLCHAINS: dict[str, Toolchain] = {
@@ -38,8 +44,8 @@ TOOLCHAINS: dict[str, Toolchain] = {
         (("npm_config_cache", "npm"), ("YARN_CACHE_FOLDER", "yarn"), ("COREPACK_HOME", "corepack")),
     ),
     "python": Toolchain(
-        (".pyenv/bin", ".pyenv/libexec", ".pyenv/shims", ".pyenv/versions", ".pyenv/version", ".local/share/uv/python",
-         ".local/share/uv/tools", ".local/share/pipx/venvs", ".local/bin/uv", ".local/bin/uvx", ".local/bin/pipx",
+        (*_PYENV, ".local/share/uv/python", ".local/share/uv/tools",
+         ".local/share/pipx/venvs", ".local/bin/uv", ".local/bin/uvx", ".local/bin/pipx",
          ".local/share/mise/installs/python", ".asdf/installs/python"),
         (".pyenv/shims", ".pyenv/bin", ".local/share/uv/python/*/bin", ".local/share/mise/installs/python/*/bin",
          ".asdf/installs/python/*/bin", ".local/bin"),
@@ -62,8 +68,7 @@ TOOLCHAINS: dict[str, Toolchain] = {
         (("GRADLE_USER_HOME", "gradle"),),
     ),
     "ruby": Toolchain(
-        (".rbenv/bin", ".rbenv/libexec", ".rbenv/shims", ".rbenv/versions", ".rbenv/version",
-         ".local/share/mise/installs/ruby", ".asdf/installs/ruby"),
+        (*_RBENV, ".local/share/mise/installs/ruby", ".asdf/installs/ruby"),
         (".rbenv/shims", ".rbenv/bin", ".local/share/mise/installs/ruby/*/bin", ".asdf/installs/ruby/*/bin"),
         (("GEM_SPEC_CACHE", "gem"), ("BUNDLE_USER_HOME", "bundle")),
         (("RBENV_ROOT", ".rbenv"),),
@@ -72,4 +77,36 @@ TOOLCHAINS: dict[str, Toolchain] = {
         ".local/share/mise/installs/deno/*/bin"), (("DENO_DIR", "deno"),)),
     "bun": Toolchain((".bun/bin", ".local/share/mise/installs/bun"), (".bun/bin",
         ".local/share/mise/installs/bun/*/bin"), (("BUN_INSTALL_CACHE_DIR", "bun"),)),
+    # What manages versions, by its own name.
+    "nvm": Toolchain((".nvm/versions", ".nvm/alias", ".nvm/nvm.sh", ".nvm/nvm-exec"), (".nvm/versions/node/*/bin",),
+        (("npm_config_cache", "npm"),), (("NVM_DIR", ".nvm"),)),
+    "pyenv": Toolchain(_PYENV, (".pyenv/shims", ".pyenv/bin"), (("PIP_CACHE_DIR", "pip"),),
+        (("PYENV_ROOT", ".pyenv"),)),
+    "rbenv": Toolchain(_RBENV, (".rbenv/shims", ".rbenv/bin"), (("BUNDLE_USER_HOME", "bundle"),),
+        (("RBENV_ROOT", ".rbenv"),)),
+    "uv": Toolchain((".local/bin/uv", ".local/bin/uvx", ".local/share/uv/python", ".local/share/uv/tools"),
+        (".local/share/uv/python/*/bin", ".local/bin"), (("UV_CACHE_DIR", "uv"),)),
+    # A prefix of conda also has its cache of packages (`pkgs`) with the addresses that they came from, and `.condarc`;
+    # both may hold tokens of channels.
+    "conda": Toolchain(
+        (*(f"{prefix}/{part}" for prefix in _CONDA for part in _CONDA_PARTS), ".conda/envs"),
+        tuple(f"{prefix}/{part}" for prefix in _CONDA for part in ("condabin", "bin")),
+        (("CONDA_PKGS_DIRS", "conda"), ("PIP_CACHE_DIR", "pip")),
+    ),
+    # The programs of packages that are installed globally lie in PNPM_HOME itself. Its store has every package of every
+    # project, so only what programs are made of is shown.
+    "pnpm": Toolchain((".local/share/pnpm",), (".local/share/pnpm/bin", ".local/share/pnpm"),
+        (("npm_config_store_dir", "pnpm-store"),), without=(".local/share/pnpm/store",)),
+    # Settings of mise may hold variables with secrets, and stay out: of each tool the newest version is on PATH, or the
+    # one that the user's own PATH has chosen.
+    "mise": Toolchain((".local/bin/mise", ".local/share/mise/installs", ".local/share/mise/plugins"),
+        (".local/share/mise/installs/*/*/bin", ".local/bin")),
+    "asdf": Toolchain((".asdf/bin", ".asdf/lib", ".asdf/libexec", ".asdf/shims", ".asdf/installs", ".asdf/plugins",
+                       ".asdf/asdf.sh", ".tool-versions", ".local/bin/asdf"),
+        (".asdf/shims", ".asdf/bin", ".local/bin", ".asdf/installs/*/*/bin")),
+    "sdkman": Toolchain((".sdkman/candidates", ".sdkman/libexec"), (".sdkman/candidates/*/*/bin",),
+        (("GRADLE_USER_HOME", "gradle"),), (("SDKMAN_CANDIDATES_DIR", ".sdkman/candidates"),)),
+    # ~/.cabal/config holds the password for Hackage.
+    "ghcup": Toolchain((".ghcup/bin", ".ghcup/ghc", ".ghcup/hls", ".ghcup/share", ".cabal/bin"),
+        (".ghcup/bin", ".cabal/bin"), (("CABAL_DIR", "cabal"), ("STACK_ROOT", "stack"))),
 }  # fmt: skip

@@ -1,0 +1,41 @@
+"""The rows of the table of settings that are about tools: programs, packages, caches and devices."""
+
+from __future__ import annotations
+
+from claudebox.config.model import Setting
+
+TOOLS: tuple[Setting, ...] = (
+    Setting(
+        "path", ("--path",), "list", "What enters",
+        "put this directory of programs on PATH, read-only and without what lies beside it; one that has a `bin` is "
+        "shown as a whole; repeatable",
+        metavar="DIRECTORY", in_files="user",
+    ),
+    Setting(
+        "toolchain", ("--toolchain",), "list", "What enters",
+        "show programs from your home, read-only and without the credentials beside them: of a language (`rust`, "
+        "`node`, `python`, `go`, `java`, `ruby`, `deno`, `bun`) or of what manages them (`conda`, `pnpm`, `uv`, "
+        "`mise`, `asdf`, `nvm`, `pyenv`, `rbenv`, `sdkman`, `ghcup`); repeatable",
+        metavar="NAME", in_files="project", name="toolchains",
+    ),
+    Setting(
+        "package", ("--package",), "list", "What enters",
+        "add this package of nixpkgs to the programs inside; needs Nix; repeatable",
+        metavar="PACKAGE", in_files="project", name="packages",
+    ),
+    Setting(
+        "packages_optional", ("--packages-optional",), "switch", "What enters",
+        "start without those packages that cannot be had, rather than not at all", in_files="project",
+    ),
+    Setting(
+        "nixpkgs", ("--nixpkgs",), "text", "What enters",
+        "the package set that packages come from: `github:NixOS/nixpkgs/COMMIT`, `path:/DIRECTORY`, or a name of your "
+        "registry, `flake:NAME`",
+        metavar="REFERENCE", in_files="user",
+    ),
+    Setting(
+        "devshell", ("--devshell",), "switch", "What enters",
+        "enter the project's own dev shell (flake.nix or shell.nix) before the program starts; it is evaluated inside",
+        in_files="project",
+    ),
+)  # fmt: skip

@@ -1,0 +1,89 @@
+"""`--path`: a directory of programs on PATH, read-only, without what lies beside it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def tool(box, path, word):
+    return box.write(path, f"#!/bin/sh\necho {word}\n", mode=0o755)
+
+
+def test_a_directory_of_programs_enters_alone_and_read_only(box):
+    # proves TOOL-04, SAND-09
+    program = tool(box, f"{box.home}/tools/programs/greet", "hello")
+    box.write(f"{box.home}/tools/secret", "CANARY")
+    probe = f"greet; echo evil >>{program}; grep -rl CANARY {box.home}; true"
+    assert "CANARY" in box.host("cat", f"{box.home}/tools/secret").stdout
+    assert "hello" not in box.sh(probe).stdout
+
+    result = box.sh(probe, flags=("--path", f"{box.home}/tools/programs"))
+
+    assert result.stdout == "hello\n", result.stderr
+    assert "evil" not in Path(program).read_text()
+
+
+def test_a_prefix_with_a_bin_enters_as_a_whole_from_a_file_of_the_user(box):
+    # proves TOOL-04
+    box.write(f"{box.home}/brew/lib/word", "from the library\n")
+    box.write(f"{box.home}/brew/Cellar/x/1/x", "#!/bin/sh\ncat $(dirname $0)/../lib/word\n", mode=0o755)
+    box.mkdir(f"{box.home}/brew/bin")
+    os.symlink("../Cellar/x/1/x", f"{box.home}/brew/bin/x")
+    box.write(f"{box.home}/.claudebox/config.toml", 'path = ["~/brew"]\n')
+
+    result = box.sh('x; case $PATH in *:"$HOME"/brew/bin:*) echo listed; esac')
+
+    assert result.stdout == "from the library\nlisted\n", result.stderr
+
+
+def test_what_is_visible_already_is_only_named(user_box):
+    tool(user_box, "scripts/own", "mine")
+
+    result = user_box.sh("own; echo $PATH", flags=("--path", "scripts", "--path", "/usr/games"))
+
+    assert result.stdout.startswith(f"mine\n/run/claudebox/bin:{user_box.project}/scripts:"), result.stderr
+    assert ":/usr/games:" in result.stdout or not os.path.isdir("/usr/games")
+
+
+def test_links_that_lead_out_of_it_are_named(user_box):
+    tool(user_box, f"{user_box.home}/elsewhere/greet", "hello")
+    user_box.mkdir(f"{user_box.home}/links")
+    os.symlink("../elsewhere/greet", f"{user_box.home}/links/greet")
+    path = ("--path", f"{user_box.home}/links")
+
+    alone = user_box.sh("greet", flags=path)
+    both = user_box.sh("greet", flags=(*path, "--path", f"{user_box.home}/elsewhere"))
+
+    assert f"links to {user_box.home}/elsewhere, which is not inside" in alone.stderr
+    assert (both.stdout, "not inside" in both.stderr) == ("hello\n", False)
+
+
+def test_what_would_expose_something_is_refused(user_box):
+    # proves TOOL-04, SAND-05
+    user_box.write(f"{user_box.home}/.ssh/id", "CANARY")
+    os.symlink(".ssh", f"{user_box.home}/harmless")
+    file = tool(user_box, f"{user_box.home}/greet", "hello")
+    for path, words in (
+        (user_box.home, "would expose"),
+        ("/", "would expose"),
+        (f"{user_box.home}/harmless", "would expose"),
+        ("/proc/self", "would expose"),
+        (file, "not a directory"),
+        (f"{user_box.home}/absent", "no such file"),
+        ("/a:/b", "not one directory"),
+    ):
+        result = user_box.sh("true", flags=("--path", path))
+
+        assert (result.returncode, words in result.stderr) == (125, True), (path, result.stderr)
+
+
+def test_no_project_puts_a_directory_on_path(user_box):
+    # proves TOOL-04, EXT-01
+    tool(user_box, f"{user_box.home}/tools/greet", "hello")
+    user_box.write(".claudebox.toml", f'path = ["{user_box.home}/tools"]\n')
+
+    result = user_box.sh("greet")
+
+    assert "hello" not in result.stdout
+    assert result.returncode == 125
