@@ -7,7 +7,7 @@ import os
 import sys
 
 from claudebox import console
-from claudebox.errors import DECLINED, FAILED, ClaudeboxError
+from claudebox.errors import DECLINED, FAILED, ClaudeboxError, describe_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,12 +24,8 @@ def main() -> int:
         return error.status
     except KeyboardInterrupt:
         return DECLINED
-    except MemoryError:
-        console.report(ClaudeboxError("there is not enough memory", hint="raise the limit (`ulimit -v`) or free some"))
-        return FAILED
-    except OSError as error:
-        where = f" `{os.fsdecode(error.filename)}`" if error.filename else ""
-        console.report(ClaudeboxError(f"{error.strerror or error}{where}"))
+    except (OSError, MemoryError) as error:
+        console.report(describe_failure(error))
         return FAILED
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 FAILED = 125  # claudebox refused, or could not set up the sandbox
 NOT_EXECUTABLE = 126  # the client was found but cannot run
 NOT_FOUND = 127  # there is no client
@@ -17,3 +19,25 @@ class ClaudeboxError(Exception):
         self.more = more  # other failures that were found on the way
         self.hint = hint
         self.status = status
+
+
+# Numbers of errno: what is wrong where the kernel's own words do not tell, and what to do.
+_KNOWN = {
+    11: ("no further process can be started", "raise the limit on processes (`ulimit -u unlimited`), or end some"),
+    12: ("there is not enough memory", "raise the limit (`ulimit -v unlimited`), or free some"),
+    23: ("this machine has too many open files", "close some programs, or raise the sysctl fs.file-max"),
+    24: ("the limit on open files is too low", "raise it: `ulimit -n 4096`"),
+    27: ("the limit on the size of files is too low", "raise it: `ulimit -f unlimited`"),
+    28: ("there is no space left", "free disk space"),
+    122: ("your disk quota is used up", "free disk space"),
+}
+
+
+def describe_failure(error: OSError | MemoryError) -> ClaudeboxError:
+    """Return the error for a call of the system that failed, in one line and with what to do where that is known."""
+    if isinstance(error, MemoryError):
+        return ClaudeboxError(_KNOWN[12][0], hint=_KNOWN[12][1])
+    what, hint = _KNOWN.get(error.errno or 0, ("", ""))
+    said = error.strerror or str(error)
+    where = f" `{os.fsdecode(error.filename)}`" if error.filename else ""
+    return ClaudeboxError(f"{what}: {said}{where}" if what else f"{said}{where}", hint=hint)

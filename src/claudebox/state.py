@@ -14,7 +14,7 @@ import stat
 import time
 
 from claudebox import syscalls
-from claudebox.errors import ClaudeboxError
+from claudebox.errors import ClaudeboxError, describe_failure
 from claudebox.files import read_at, read_small, replace_file
 from claudebox.values import Value
 
@@ -126,7 +126,7 @@ def create(
     except OSError as error:
         raise ClaudeboxError(
             f"the state of this project cannot be kept in `{instance.directory}`: {error.strerror}",
-            hint="free disk space or fix the directory's permissions; nothing was changed",
+            hint=describe_failure(error).hint or "fix the directory's permissions; nothing was changed",
         ) from None
     finally:
         for descriptor in opened:

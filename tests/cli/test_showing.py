@@ -168,7 +168,7 @@ def test_check_is_content_where_a_launch_works(client_box):
     assert result.returncode == 0, result.stdout
     assert "failed" not in result.stdout
     assert f"client: {client_box.base}/bin/claude" in result.stdout
-    assert "a program ran inside" in result.stdout
+    assert "a program ran in this very sandbox" in result.stdout
     assert result.stdout.splitlines()[-1] == "a launch will work"
 
 
@@ -179,7 +179,7 @@ def test_check_without_a_client_fails_and_says_what_to_do(user_box):
 
     assert result.returncode == 1
     lines = result.stdout.splitlines()
-    position = next(index for index, line in enumerate(lines) if line.startswith("failed") and "client" in line)
+    position = next(index for index, line in enumerate(lines) if line.startswith("failed") and "`claude`" in line)
     assert "npm install -g @anthropic-ai/claude-code" in lines[position + 1]
     assert lines[-1] == "a launch would fail; see above"
 
@@ -192,7 +192,7 @@ def test_check_for_machines_is_json(client_box):
     assert result.returncode == 0
     assert document["ok"] is True
     assert {finding["status"] for finding in document["findings"]} <= {"ok", "warning", "failed"}
-    assert {"bubblewrap", "sandbox", "client", "terminal", "state"} <= {
+    assert {"launch", "bubblewrap", "client", "terminal", "state"} <= {
         finding["name"] for finding in document["findings"]
     }
 
@@ -204,18 +204,17 @@ def test_check_for_machines_is_json(client_box):
     assert all(finding["remedy"] for finding in document["findings"] if finding["status"] == "failed")
 
 
-@pytest.mark.parametrize(("mode", "problem"), [(0o755, "open to others"), (0o777, "open to others")])
-def test_check_looks_at_who_can_read_the_state(client_box, mode, problem):
+def test_check_looks_at_who_can_read_the_state(client_box):
     # proves UX-05, C29
-    os.chmod(client_box.mkdir(f"{client_box.home}/.claudebox"), mode)
+    os.chmod(client_box.mkdir(f"{client_box.home}/.claudebox"), 0o755)
     result = client_box.claudebox("--check")
 
-    assert result.returncode == 1
-    assert problem in result.stdout
+    assert result.returncode == 0  # a launch starts: what is secret in there is readable by nobody else
+    assert "open to others" in result.stdout
     assert f"chmod 700 {client_box.home}/.claudebox" in result.stdout
 
     os.chmod(f"{client_box.home}/.claudebox", 0o700)
-    assert client_box.claudebox("--check").returncode == 0
+    assert "open to others" not in client_box.claudebox("--check").stdout
 
 
 def test_check_leaves_nothing_behind(client_box):
@@ -223,4 +222,7 @@ def test_check_leaves_nothing_behind(client_box):
     before = tree(client_box.base)
     client_box.claudebox("--check")
 
-    assert tree(client_box.base) == before
+    def unchanged(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
+        return {path: row if os.path.isfile(path) else row[:2] for path, row in found.items()}
+
+    assert unchanged(tree(client_box.base)) == unchanged(before)  # directories are used, and then as they were

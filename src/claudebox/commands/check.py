@@ -1,6 +1,7 @@
-"""`--check`: examine this machine and the plan of a launch here; say what would stop it and what to do (UX-05).
+"""`--check`: go the way of a launch up to the client; say what would stop it and what to do (UX-05).
 
-Sandboxes are started in a home and a project that are thrown away; of the user's own, nothing is changed.
+It is the pipeline of a launch, with its home, its state, its broker and its network, so the two cannot disagree; what
+was made for it is taken away. Other tiers are tried in a home and a project that are thrown away.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import stat
 import tempfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
@@ -18,7 +18,7 @@ from claudebox.commands import examined
 from claudebox.config.model import Policy
 from claudebox.config.options import SETTINGS
 from claudebox.config.settings import parse_arguments
-from claudebox.errors import ClaudeboxError
+from claudebox.errors import ClaudeboxError, describe_failure
 from claudebox.facts import broker_libraries, bubblewrap, distro, host, nix, nix_daemon, nix_location, programs, uplink
 from claudebox.facts.nix_model import Daemon, Nix
 from claudebox.files import read_small
@@ -29,7 +29,7 @@ from claudebox.tables import agent
 from claudebox.tables import bwrap as options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from claudebox.commands.examined import Examined
     from claudebox.config.settings import Settings
@@ -72,68 +72,84 @@ def _lines(findings: list[Finding], *, failed: bool) -> Iterator[str]:
 
 
 def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
-    """Look at everything that a launch rests on."""
+    """Start what a launch would start; then look at what else this machine can and cannot do."""
     path = programs.search_path(environ, host.current_directory())
+    of_launch = list(_launch(environ, wanted))
+    yield from of_launch
+    works = of_launch[0].status == "ok"
     bwrap = bubblewrap.find_bwrap(path)
-    if bwrap.problem:
-        yield Finding("bubblewrap", "failed", bwrap.problem, bwrap.remedy)
-    else:
-        yield from _bubblewrap(bwrap)
-        yield _trial(environ)
-        yield _plan(environ, wanted)
-    yield _client(environ, path)
-    yield _landlock()
-    yield _terminal()
-    yield _uplink(environ, path)
-    yield _domains(environ)
-    yield _broker(environ)
-    yield _nix(environ, path)
-    yield _state(environ)
+    rows: list[tuple[str, Callable[[], Finding]]] = []
+    if not bwrap.problem:
+        rows = [("bubblewrap", lambda: _bubblewrap(bwrap)), ("bubblewrap and links", lambda: _links(bwrap))]
+    if works:
+        rows += [("network inet", lambda: _uplink(environ, path)), ("network allow", lambda: _domains(environ))]
+    rows += [
+        ("Landlock", _landlock),
+        ("terminal", _terminal),
+        ("broker", lambda: _broker(environ)),
+        ("Nix", lambda: _nix(environ, path)),
+        ("state", lambda: _state(environ)),
+    ]
+    for name, look in rows:
+        try:
+            yield look()
+        except (OSError, MemoryError) as error:
+            yield Finding(name, "warning", f"could not be examined: {describe_failure(error).message}")
 
 
-def _plan(environ: dict[str, str], wanted: Examined) -> Finding:
-    """Make the plan of a launch here, and open everything that it binds."""
+def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
+    """Go the way of a launch, in this directory and with its settings, up to a program that ends at once.
+
+    Whatever would stop a launch stops this, with the same words: nothing else here can fail.
+    """
     try:
-        plan = session.make_plan(wanted.settings, wanted.policy, environ, pretend=_detached).plan
-        prepare(plan)
+        asked = session.make_plan(wanted.settings, wanted.policy, environ)
+        trial = wanted.policy.replace(program="exec", words=("true",))  # in place of the client, and without a snapshot
+        planned = session.make_plan(wanted.settings, trial, environ)
+        with examined.temporary_state(planned.host.instance):
+            prepared = prepare(planned.plan)
+            status = session.try_out(planned, prepared, session.fetch(planned, environ))
+        if status:
+            raise ClaudeboxError(f"a program inside ended with status {status}")
     except ClaudeboxError as problem:
-        return Finding("plan", "failed", "; ".join((problem.message, *problem.more)), problem.hint)
-    detail = f"{len(plan.mounts)} mounts, {len(plan.variables)} variables; `--explain` shows them"
-    return Finding("plan", "ok", detail, "\n".join(f"warning: {warning}" for warning in plan.warnings))
+        yield Finding("launch", "failed", "; ".join((problem.message, *problem.more)), problem.hint)
+        return
+    except (OSError, MemoryError) as error:
+        known = describe_failure(error)
+        yield Finding("launch", "failed", known.message, known.hint)
+        return
+    plan = asked.plan
+    detail = f"a program ran in this very sandbox: {len(plan.mounts)} mounts, {len(plan.variables)} variables"
+    warnings = "\n".join(f"warning: {warning}" for warning in plan.warnings)
+    yield Finding("launch", "ok", f"{detail}; `--explain` shows them", warnings)
+    client = asked.host.client
+    if client is not None and not wanted.policy.command:
+        yield Finding("client", "ok", client.found + ("" if client.found == client.path else f" -> {client.path}"))
 
 
 def _detached(facts: host.Host) -> host.Host:
-    """Return the facts of a machine without a terminal: an examination may run in the background."""
+    """Return the facts of a machine without a terminal: sandboxes that are thrown away need none."""
     return facts.replace(terminal=host.TerminalFact())
 
 
-def _bubblewrap(bwrap: bubblewrap.Bubblewrap) -> Iterator[Finding]:
+def _bubblewrap(bwrap: bubblewrap.Bubblewrap) -> Finding:
     lacking = [option for option in options.USEFUL if option not in bwrap.options]
-    if lacking:
-        yield Finding(
-            "bubblewrap",
-            "warning",
-            f"{bwrap.path} lacks {', '.join(lacking)}",
-            f"install bubblewrap {options.FULL} or newer",
-        )
-    else:
-        yield Finding("bubblewrap", "ok", f"{bwrap.path} has every option that claudebox uses")
-    if live_sessions.follows_links(bwrap.path):
-        yield Finding(
-            "bubblewrap and links",
-            "warning",
-            "this bwrap follows links to the host while it builds a sandbox (CVE-2026-87766), so no second session is "
-            "started in a project, or above or below it, while another one is at work there",
-            "install bubblewrap 0.12 or newer, or the security update of your distribution",
-        )
+    if not lacking:
+        return Finding("bubblewrap", "ok", f"{bwrap.path} has every option that claudebox uses")
+    remedy = f"install bubblewrap {options.FULL} or newer"
+    return Finding("bubblewrap", "warning", f"{bwrap.path} lacks {', '.join(lacking)}", remedy)
 
 
-def _trial(environ: dict[str, str]) -> Finding:
-    """Start a sandbox for real: whatever cannot be installed on this machine shows here."""
-    problem = _attempt(environ, "true")
-    if problem is not None:
-        return Finding("sandbox", "failed", problem.message, problem.hint)
-    return Finding("sandbox", "ok", "a program ran inside: namespaces, mounts, seccomp and the gate work")
+def _links(bwrap: bubblewrap.Bubblewrap) -> Finding:
+    if not live_sessions.follows_links(bwrap.path):
+        return Finding("bubblewrap and links", "ok", "this bwrap follows no link while it builds a sandbox")
+    return Finding(
+        "bubblewrap and links",
+        "warning",
+        "this bwrap follows links to the host while it builds a sandbox (CVE-2026-87766), so no second session is "
+        "started in a project, or above or below it, while another one is at work there",
+        "install bubblewrap 0.12 or newer, or the security update of your distribution",
+    )
 
 
 def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> ClaudeboxError | None:
@@ -153,20 +169,12 @@ def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> C
     except ClaudeboxError as error:
         return error
     except OSError as error:
-        return ClaudeboxError(str(error))
+        return describe_failure(error)
     else:
         return ClaudeboxError(f"a program inside ended with status {status}") if status else None
     finally:
         os.chdir(before)
         shutil.rmtree(base, ignore_errors=True)
-
-
-def _client(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
-    try:
-        client = programs.find_client(host.current_home(environ), path, host.current_directory())
-    except ClaudeboxError as error:
-        return Finding("client", "failed", error.message, error.hint)
-    return Finding("client", "ok", f"{client.found}" + ("" if client.found == client.path else f" -> {client.path}"))
 
 
 def _landlock() -> Finding:
@@ -251,15 +259,12 @@ def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
 
 
 def _state(environ: dict[str, str]) -> Finding:
+    """Look who can read the state; a launch refuses where others can write to it, and says so."""
     directory = f"{host.current_home(environ)}/.claudebox"
     try:
         status = os.lstat(directory)
     except OSError:
         return Finding("state", "ok", f"{directory} does not exist yet")
-    if not stat.S_ISDIR(status.st_mode):
-        return Finding("state", "failed", f"{directory} is not a directory", "move it away")
-    if status.st_uid != os.getuid():
-        return Finding("state", "failed", f"{directory} belongs to another user", f"`sudo chown -R $USER {directory}`")
     if status.st_mode & 0o077:
-        return Finding("state", "failed", f"{directory} is open to others", f"`chmod 700 {directory}`")
+        return Finding("state", "warning", f"{directory} is open to others", f"`chmod 700 {directory}`")
     return Finding("state", "ok", f"{directory} is yours alone")

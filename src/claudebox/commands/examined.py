@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from claudebox import console, session
 from claudebox.facts.host import current_directory
+from claudebox.launch import live_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.config.model import Policy
     from claudebox.config.settings import Settings
+    from claudebox.state import Instance
 
 
 @dataclass(frozen=True)
@@ -47,5 +52,21 @@ def read_examined(flags: Settings, environ: dict[str, str]) -> Examined:
     """Read settings as a launch does, and refuse what it refuses; nobody is asked, and nothing is written."""
     settings, reader = session.read_settings(flags, environ)
     files = tuple(dict.fromkeys(reader.opened)) if reader is not None else ()
-    policy = session.decide_policy(settings, environ).replace(program="exec", words=("true",))
-    return Examined(settings, policy, files)
+    return Examined(settings, session.decide_policy(settings, environ), files)
+
+
+@contextlib.contextmanager
+def temporary_state(instance: Instance) -> Iterator[None]:
+    """Take away afterwards what an examination had to make in ~/.claudebox, unless a session has begun to use it."""
+    made = (instance.state, f"{instance.state}/CLAUDE.md", instance.login, f"{instance.login}/store",
+            f"{instance.state}/{live_sessions.DIRECTORY}", os.path.dirname(instance.directory),
+            instance.directory)  # fmt: skip
+    new = [path for path in made if not os.path.lexists(path)]
+    try:
+        yield
+    finally:
+        for path in new if not live_sessions.is_in_use(instance.state) else ():
+            if os.path.isdir(path):
+                shutil.rmtree(path, ignore_errors=True)
+            elif os.path.lexists(path):
+                os.unlink(path)

@@ -23,7 +23,7 @@ class Bubblewrap(Value):
 def find_bwrap(path: tuple[str, ...]) -> Bubblewrap:
     """Find bwrap and read off its own help text, which lies in the binary, what it can do (threat E09)."""
     found = programs.find_tool("bwrap", path)
-    if found is None:
+    if found is None or not os.path.exists(found):  # a package may name one that is gone
         return Bubblewrap(
             problem="bubblewrap is not installed",
             remedy="install the package `bubblewrap` (apt, dnf, pacman), or `nix profile install nixpkgs#bubblewrap`",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Lineage = tuple[Identity, ...]  # a directory and those above it
 
-_DIRECTORY = "live"
+DIRECTORY = "live"
 _LOCK = "lock"
 _LIMIT = 4 << 20  # more than bwrap takes mounts
 _FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,7 +34,7 @@ class Presence:
     """One entry, held by a lock for as long as the launcher lives."""
 
     def __init__(self, state: str) -> None:
-        self._directory = open_state(state, _DIRECTORY)
+        self._directory = open_state(state, DIRECTORY)
         self._name = f"{os.getpid()}.{time.monotonic_ns()}"
         self._entry = -1
 
@@ -89,7 +89,7 @@ class Presence:
             if content is None:  # what cannot be read could be anything, unless it went away just now
                 if not self._is_alive(name):
                     continue
-                raise ClaudeboxError(f"`{_DIRECTORY}/{name}` in claudebox's state cannot be read", hint="remove it")
+                raise ClaudeboxError(f"`{DIRECTORY}/{name}` in claudebox's state cannot be read", hint="remove it")
             workdir, *rows = os.fsdecode(content).split("\0")
             yield workdir, [tuple(_identity(word) for word in row.split()) for row in rows if row]
 
@@ -136,6 +136,14 @@ def _is_built_upon(mount: Mount, plan: Plan) -> bool:
 
 def _overlap(ours: list[Lineage], theirs: list[Lineage]) -> bool:
     return any(one and other and (one[0] in other or other[0] in one) for one in ours for other in theirs)
+
+
+def is_in_use(state: str) -> bool:
+    """Return whether some session has an entry in this ~/.claudebox."""
+    try:
+        return bool(set(os.listdir(f"{state}/{DIRECTORY}")) - {_LOCK})
+    except OSError:
+        return False
 
 
 def follows_links(bwrap: str) -> bool:

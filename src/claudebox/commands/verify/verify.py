@@ -6,10 +6,10 @@ here. It needs no root, asks nothing, and leaves nothing behind. Canaries take t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pkgutil
-import shutil
 import signal
 import sys
 import time
@@ -138,18 +138,18 @@ def examine(
     `alter` and `prepare` exist for tests, which break one protection at a time to see it reported.
     """
     # Whatever refuses a launch refuses here, before anything is planted.
-    first = session.make_plan(wanted.settings, wanted.policy, environ)
+    policy = wanted.policy.replace(program="exec", words=("true",))  # what is promised holds without a client as well
+    first = session.make_plan(wanted.settings, policy, environ)
     instance = first.host.instance
-    made = (instance.state, f"{instance.state}/CLAUDE.md", instance.login, f"{instance.login}/store",
-            os.path.dirname(instance.directory), instance.directory)  # fmt: skip
-    new = [path for path in made if not os.path.lexists(path)]
-    state.create(instance, workdir=first.plan.workdir, key="", mountpoints=())
-    canaries = Canaries(instance.state, first.plan.workdir)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(examined.temporary_state(instance))
+        state.create(instance, workdir=first.plan.workdir, key="", mountpoints=())
+        canaries = Canaries(instance.state, first.plan.workdir)
+        stack.callback(canaries.remove)
         canaries.plant()
         planned = session.make_plan(
             wanted.settings,
-            wanted.policy,
+            policy,
             {**environ, "CLAUDEBOX_CANARY": canaries.token},
             pretend=lambda facts: _with_canaries(facts, canaries),
         )
@@ -164,13 +164,6 @@ def examine(
             lambda: session.try_out(planned.replace(plan=spying), prepare(spying, canaries), values)
         )
         return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
-    finally:
-        canaries.remove()
-        for path in new:
-            if os.path.isdir(path):
-                shutil.rmtree(path, ignore_errors=True)
-            elif os.path.lexists(path):
-                os.unlink(path)
 
 
 def _with_canaries(facts: Host, canaries: Canaries) -> Host:
