@@ -242,10 +242,10 @@ def _rewind(descriptor: int) -> None:
 def _targets(times: dict[str, float], mounts: dict[int, dict[str, float]], memory: int) -> Iterator[Target]:
     python, bare, own, shim, *_ = times.values()
     parts = python + bare
-    yield Target("own entry / (python + bwrap)", own / parts, 1.7, "x")
-    yield Target("shim / (python + bwrap)", shim / parts, 2.0, "x")
+    yield Target("own entry / (python + bwrap)", own / parts, 1.6, "x")
+    yield Target("shim / (python + bwrap)", shim / parts, 1.7, "x")
     if "srt" in times:
-        yield Target("srt / own entry", times["srt"] / own, 8.0, "x", at_least=True)
+        yield Target("srt / own entry", times["srt"] / own, 7.0, "x", at_least=True)
     yield Target("resident memory of the supervisor", memory / 1024, 16.0, " MB")
     if 0 in mounts:
         for count in (count for count in mounts if count):

@@ -24,10 +24,13 @@ class Value:
 
         def __init__(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN204 - synthesised for checkers
             fields = self._fields
-            given = {**self._defaults, **dict(zip(fields, args, strict=False)), **kwargs}
-            if len(given) != len(fields) or len(args) > len(fields):
+            if not args:
+                given = {**self._defaults, **kwargs}
+            elif len(args) > len(fields) or (kwargs and not kwargs.keys().isdisjoint(fields[: len(args)])):
                 raise TypeError(self._complaint(args, kwargs))
-            if args and kwargs and not kwargs.keys().isdisjoint(fields[: len(args)]):
+            else:
+                given = {**self._defaults, **dict(zip(fields, args, strict=False)), **kwargs}
+            if len(given) != len(fields):
                 raise TypeError(self._complaint(args, kwargs))
             self.__dict__.update(given)
 
