@@ -1,5 +1,6 @@
 # fish completion for claudebox; generated from the table of settings
 complete -c claudebox -s y -l yes -d 'start without asking'
+complete -c claudebox -l quiet -d 'before the start, print nothing but warnings'
 complete -c claudebox -l exec -d 'run the words after -- instead of the client, in the very same sandbox'
 complete -c claudebox -l shell -d 'open an interactive bash in the sandbox'
 complete -c claudebox -l dry-run -d 'print the whole bwrap command, ready to be pasted into bash, and stop'

@@ -12,7 +12,7 @@ from claudebox import errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from claudebox.errors import ClaudeboxError
 
@@ -51,6 +51,30 @@ def paint(text: str, style: str, *, descriptor: int = 2) -> str:
     if os.environ.get("NO_COLOR") or is_dumb() or not os.isatty(descriptor):
         return text
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+
+
+def lay_out(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield labels with texts beside them, broken between words where the terminal is narrower."""
+    try:
+        width = os.get_terminal_size(2).columns
+    except OSError:  # no terminal: whoever reads it wants whole lines
+        width = 0
+    for label, text in rows:
+        line = f"  {label} "
+        indent = " " * _visible(line)
+        for number, word in enumerate(text.split(" ")):
+            if number and width and _visible(line) + 1 + _visible(word) > width:
+                yield line
+                line = indent
+            elif number:
+                line += " "
+            line += word
+        yield line
+
+
+def _visible(text: str) -> int:
+    """Return how many columns a painted text takes, were every character one wide."""
+    return sum(len(part.partition("m")[2] if number else part) for number, part in enumerate(text.split("\x1b[")))
 
 
 def is_dumb() -> bool:

@@ -126,13 +126,14 @@ def _show(planned: Planned) -> int:
 
 def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str]) -> int:
     """Show the plan, ask, start it, and stay until its end."""
-    from claudebox.launch import prepare, start  # noqa: PLC0415
-    from claudebox.plan import claude_code, explain  # noqa: PLC0415
+    from claudebox.launch import approval, prepare, start  # noqa: PLC0415
+    from claudebox.plan import audit, claude_code  # noqa: PLC0415
 
     settings, policy, host, plan = planned.settings, planned.policy, planned.host, planned.plan
     prepared = prepare.prepare(plan)
-    console.write(explain.audit(plan))
-    if not settings.on("yes") and not console.confirm("Proceed? [Y/n] ", default=True):
+    approved, asking = approval.read_approved(host.instance), not settings.on("yes")
+    console.write(audit.lines(plan, approved, asking=asking, quiet=settings.on("quiet")))
+    if asking and not console.confirm("Proceed? [Y/n] ", default=True):
         return DECLINED
     if files is not None:
         files.save()
@@ -156,6 +157,9 @@ def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str
         from claudebox.report import changes  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
         from claudebox.report.session import SessionReport  # noqa: PLC0415
 
+        decided = audit.decided(plan)
+        if approved is None or approved.symmetric_difference(decided):
+            approval.keep_approved(host.instance, decided)
         remembered.append(SessionReport(plan, policy, host))
         return remembered[0].record.descriptor
 

@@ -50,7 +50,9 @@ def test_files_profile_variable_and_flags_reach_the_sandbox(box):
     assert "PAGER=cat" in lines
     assert "data" in result.stdout
     assert "Read-only file system" in result.stdout
-    assert "from ~/.claudebox/profiles/base.json:1: FROM_PROFILE=set" in result.stderr
+    assert "variable FROM_PROFILE" in box.sh("true", env={"CLAUDEBOX_PROFILE": ""}).stderr  # no longer there
+    shown = box.claudebox("--explain", "--exec", "--", "true", env={"CLAUDEBOX_PROFILE": "top"}).stdout
+    assert "FROM_PROFILE=set\n      ~/.claudebox/profiles/base.json:1: asked for" in shown
     assert os.path.exists(data)
 
 

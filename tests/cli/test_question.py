@@ -45,13 +45,12 @@ def test_what_enters_is_shown_before_the_question(user_box):
     with Terminal(user_box) as terminal:
         terminal.type(f"{user_box.program} --exec -- true")
         for part in (
-            "runs true",
-            "writable",
+            "writes",
             user_box.project,
             "network",
-            "variables",
-            "withheld",
-            "GH_TOKEN",
+            "secrets",
+            "withheld: GH_TOKEN",
+            "new",
             QUESTION,
         ):
             terminal.expect(part.replace(".", r"\."))
@@ -198,7 +197,7 @@ def test_without_a_terminal_and_without_yes_nothing_starts(user_box):
 
         assert result.returncode == 125
         assert "error: there is no terminal to ask on\n\nhint: add `-y`" in result.stderr
-        assert "runs touch made" in result.stderr
+        assert "  writes  " in result.stderr
         assert os.listdir(user_box.project) == []
 
 
@@ -222,3 +221,44 @@ def test_a_signal_during_the_question_starts_nothing(user_box, number):
         assert terminal.prompt() == (130 if number == signal.SIGINT else 128 + number)
 
     assert os.listdir(user_box.project) == []
+
+
+def test_with_yes_and_nothing_new_one_line_is_printed_and_with_quiet_none(user_box):
+    # proves UX-07
+    first = user_box.run("true").stderr.splitlines()
+    assert [line.split()[0] for line in first[:4]] == ["writes", "network", "secrets", "new"]
+    (again,) = user_box.run("true").stderr.splitlines()
+    assert again.startswith(f"claudebox writes {user_box.project}; network full")
+    assert again.endswith("nothing new")
+    assert user_box.run("true", flags=("--quiet",)).stderr == ""
+    changed = user_box.run("true", flags=("--env", "FOO"), env={"FOO": "1", "PWD": "/x", "SHLVL": "9"}).stderr
+    assert "  new      variable FOO\n" in changed
+    assert "no longer: variable FOO" in user_box.run("true").stderr
+    assert "nothing new" in user_box.run("true").stderr
+
+
+def test_what_was_declined_is_news_again(user_box):
+    # proves UX-07
+    assert user_box.run("true").returncode == 0
+    with Terminal(user_box) as terminal:
+        for _ in range(2):
+            terminal.type(f"{user_box.program} --network none --exec -- true")
+            terminal.expect("new +network none")
+            terminal.expect(QUESTION)
+            terminal.press("n\r")
+            assert terminal.prompt() == 130
+
+
+def test_colours_are_for_terminals_that_have_them(user_box):
+    # proves UX-07
+    for environ, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+        user_box.environ = environ
+        with Terminal(user_box) as terminal:
+            ask(terminal, "true")
+            assert ("\x1b[1mwrites" in terminal.raw()) is coloured
+            printed = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", terminal.raw()).split("\n")
+            assert max(len(line) for line in printed if line.startswith("   ")) <= 80  # lines that were broken
+            assert "the LAN\n           and the internet are reachable" in "\n".join(printed)
+            terminal.press("n\r")
+            terminal.prompt()
+    assert "\x1b" not in user_box.run("true", flags=("--network", "none")).stderr

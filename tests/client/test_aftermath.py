@@ -27,7 +27,7 @@ def test_a_value_in_the_conversation_is_named_and_a_pipeline_is_not_disturbed(us
     hits = [line for line in result.stderr.splitlines() if "AWS_SECRET_ACCESS_KEY in " in line]
     assert any("notes:2" in line for line in hits)
     assert any("/projects/" in line and ".jsonl:" in line for line in hits)
-    assert VALUE not in result.stderr.partition("withheld")[2]
+    assert VALUE not in result.stderr
 
 
 def test_the_receipt_of_a_session_tells_whom_it_reached(user_box, real_client, model):

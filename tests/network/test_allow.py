@@ -422,7 +422,7 @@ def test_what_is_shown_and_told_is_what_is_listed(plain_netbox):
 
     result = plain_netbox.run("cat", "/run/claudebox/SANDBOX.md", flags=flags)
 
-    assert "network   allow: only the domains that are listed" in result.stderr
+    assert "allow (by --network): only the domains that are listed" in result.stderr
     assert "domains: public.example, github.com" in result.stderr
     assert "You reach these domains and nothing else: `public.example`, `github.com`" in result.stdout
     dry = plain_netbox.claudebox("--dry-run", *flags, "--exec", "--", "true")
@@ -453,7 +453,7 @@ def test_files_define_groups_and_projects_ask(plain_netbox):
 
     assert [answer for answer, _ in results] == ["internet", "403"]  # what widens was not approved
     tightened = plain_netbox.run("true")
-    assert "network   none" in tightened.stderr
+    assert "  network  none" in tightened.stderr
     assert "allow_domains: + four.example:8000" in tightened.stderr
 
 

@@ -13,7 +13,7 @@ from claudebox import console
 from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.facts.git_identity import UserSettings
 from claudebox.facts.git_model import Repository
-from claudebox.plan import compose, explain, sandbox_md
+from claudebox.plan import audit, compose, explain, sandbox_md
 
 if TYPE_CHECKING:
     from claudebox.plan.model import Plan
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def renderings(made: Plan) -> dict[str, str]:
     return {
-        "audit": "\n".join(explain.audit(made)),
+        "audit": "\n".join(audit.lines(made, frozenset(), asking=True)),
+        "brief": "\n".join(audit.lines(made, frozenset(audit.decided(made)), asking=False)),
         "dry run": "\n".join(explain.dry_run(made)),
         "tree": "\n".join(explain.tree(made)),
         "json": explain.as_json(made),

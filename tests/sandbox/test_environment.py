@@ -152,7 +152,7 @@ def test_named_variables_enter_and_loaders_are_marked(user_box, way):
     assert inside["WANTED"] == "some value"
     assert inside["BASH_ENV"] == "/dev/null"
     assert not {"OTHER", "NOT_SET", "CLAUDEBOX_EXTRA_ENV"} & set(inside)
-    line = next(line for line in result.stderr.splitlines() if "BASH_ENV" in line)
+    line = next(line for line in result.stderr.splitlines() if line.split()[:2] == ["warning", "BASH_ENV"])
     assert "changes what programs load" in line
 
 

@@ -9,7 +9,7 @@ from claudebox.config.model import Constant, NameRequest, Policy
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import login
 from claudebox.facts.login import Login
-from claudebox.plan import broker, compose, explain
+from claudebox.plan import audit, broker, compose, explain
 from claudebox.plan.model import Endpoint
 from claudebox.tables import agent
 
@@ -165,8 +165,8 @@ def test_no_rendering_shows_what_the_broker_holds():
     # proves UX-01, B13
     result = made(environ={"ANTHROPIC_API_KEY": KEY, "HTTPS_PROXY": "http://me:pass-word@proxy"})
     texts = [
-        "\n".join(explain.audit(result)), "\n".join(explain.tree(result)), "\n".join(explain.dry_run(result)),
-        explain.as_json(result),
+        "\n".join(audit.lines(result, None, asking=True)), "\n".join(explain.tree(result)),
+        "\n".join(explain.dry_run(result)), explain.as_json(result),
     ]  # fmt: skip
 
     for text in texts:

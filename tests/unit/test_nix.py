@@ -16,7 +16,7 @@ from claudebox.config.policy import decide_policy
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import nix_daemon, nix_handshake, nix_location
 from claudebox.facts.nix_model import Daemon, Location, Nix, number
-from claudebox.plan import compose, nix_access
+from claudebox.plan import audit, compose, nix_access
 
 PROGRAM = "/nix/store/x-nix/bin/nix"
 
@@ -136,7 +136,7 @@ def test_the_decision_is_part_of_the_plan_and_of_what_is_shown():
     assert host.nix is not None
     assert made.nix.kind == "relay"
     assert made.relay.directory == host.nix.directory
-    for shown in (list(explain.audit(made)), list(explain.tree(made))):
+    for shown in (list(audit.lines(made, None, asking=True)), list(explain.tree(made))):
         assert any("through a relay" in line for line in shown)
     assert json.loads(explain.as_json(made))["nix"]["access"] == "relay"
     text = next(row.content for row in made.mounts if row.dest == "/run/claudebox/SANDBOX.md").decode()

@@ -15,7 +15,7 @@ from claudebox.facts import programs, secret_sources
 from claudebox.facts.model import HeldSecret
 from claudebox.facts.uplink import Candidate
 from claudebox.launch import secret_values
-from claudebox.plan import compose, environment, explain, sandbox_md, secrets
+from claudebox.plan import audit, compose, environment, explain, sandbox_md, secrets
 from claudebox.plan.model import Fetched, placeholder_key
 
 VALUE = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
@@ -122,7 +122,8 @@ def test_a_plan_has_the_placeholder_and_only_the_broker_has_the_value():
     assert filled.inject is not None
     assert [row.value for row in filled.inject.secrets] == [VALUE]
     assert filled.inject.replace(secrets=()) == drawn.broker.inject.replace(secrets=())
-    shown = "\n".join((*explain.audit(drawn), *explain.tree(drawn), *explain.dry_run(drawn), explain.as_json(drawn)))
+    first = audit.lines(drawn, None, asking=True)
+    shown = "\n".join((*first, *explain.tree(drawn), *explain.dry_run(drawn), explain.as_json(drawn)))
     assert VALUE not in shown
     assert "github.com, git.example.org:8443" in shown
     assert VALUE.encode() not in b"".join(mount.content for mount in drawn.mounts)

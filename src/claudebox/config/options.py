@@ -12,6 +12,9 @@ from claudebox.config.tool_options import TOOLS
 SETTINGS: tuple[Setting, ...] = (
     Setting("yes", ("-y", "--yes"), "switch", "Starting", "start without asking", in_files="user"),
     Setting(
+        "quiet", ("--quiet",), "switch", "Starting", "before the start, print nothing but warnings", in_files="user",
+    ),
+    Setting(
         "exec", ("--exec",), "switch", "Starting",
         "run the words after `--` instead of the client, in the very same sandbox", verb=True,
     ),

@@ -107,6 +107,7 @@ class Host(Value):
     instance: instances.Instance = instances.Instance("", "", "")
     login: logins.Login = logins.Login()
     claude_parts: tuple[tuple[str, str, bool], ...] = ()  # entries of the host's ~/.claude: name, place, directory?
+    inherited: tuple[tuple[str, str], ...] = ()  # what comes along with its settings: kind and name
     managed: tuple[tuple[str, str], ...] = ()  # entries of /etc/claude-code and where they really are
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the user's
     toolchains: Found | None = None
@@ -216,6 +217,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
         instance=instance,
         login=login,
         claude_parts=paths.claude_parts(home) if policy.inherit or policy.shared_home else (),
+        inherited=on_demand.find_inherited(policy, home),
         managed=distro.managed(),
         memory_files=(
             read_small("/etc/claude-code/CLAUDE.md", follow=True) or b"",

@@ -67,6 +67,15 @@ def find_secrets(
     return held, login is not None and secret_sources.available(login.token, login.origin, environ, home=home)
 
 
+def find_inherited(policy: Policy, home: str) -> tuple[tuple[str, str], ...]:
+    """Return what comes along with settings of the host's client: kind and name."""
+    if not policy.inherit and not policy.shared_home:
+        return ()
+    from claudebox.facts import client_settings  # noqa: PLC0415 - only for those who ask for them
+
+    return client_settings.find_inherited(policy, home)
+
+
 def find_uplinks(policy: Policy, path: tuple[str, ...]) -> tuple[Candidate, ...]:
     """Return the programs that could carry packets."""
     if policy.network != "inet":

@@ -75,9 +75,13 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         allow_userns=policy.allow_userns,
         sizes="--size" in host.bwrap.options,
         network=policy.network,
+        network_origin=policy.network_origin,
         link=_link(policy, host),
         warnings=(*_warnings(policy, host, held), *extra.warnings),
         withheld=environment.withheld(host, variables),
+        exposed=masking.find_exposed(host),
+        exposed_masked=policy.project_secrets == "mask",
+        inherited=host.inherited,
         state=(
             host.instance.claude,
             f"{host.instance.login}/store",

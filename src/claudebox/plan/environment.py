@@ -61,8 +61,9 @@ def _refuse_secrets(policy: Policy, rows: Iterable[Variable]) -> None:
 
 
 def _from_host(name: str, value: str, origin: str, reason: str) -> Variable:
-    note = "changes what programs load" if name in inside.LOADERS else ""
-    return Variable(name, value, origin, reason, secret_patterns.looks_secret(name, value), note)
+    loader = name in inside.LOADERS
+    note = "changes what programs load" if loader else ""
+    return Variable(name, value, origin, reason, secret_patterns.looks_secret(name, value), note, loader=loader)
 
 
 def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:

@@ -1,9 +1,9 @@
-"""Plan → text: the audit before a launch, the dry run, the tree with reasons, JSON. All render the same value."""
+"""Plan → text: the dry run, the tree with reasons, JSON. All render the same value, and so does the audit."""
 
 from __future__ import annotations
 
 from claudebox.console import clean, paint, shorten
-from claudebox.plan import bwrap_args, network
+from claudebox.plan import audit, bwrap_args, network
 from claudebox.plan.model import Fetched
 
 TYPE_CHECKING = False
@@ -18,31 +18,7 @@ _MAKING = {
     "dot": "echo . >{}",
     "file": ": >{}",
 }
-_NAMED = 8  # how many withheld variables the audit names
 _WIDTH = 100
-
-
-def audit(plan: Plan) -> Iterator[str]:
-    """Yield what a user should know before saying yes (UX-01)."""
-    yield f"{paint('claudebox', 'bold')} runs {shorten(' '.join(plan.command), _WIDTH)}"
-    yield f"  {'writable':<9} {_paths(plan)}"
-    extra = [row for row in plan.mounts if row.role == "asked" and not row.writable]
-    if extra:
-        yield f"  {'readable':<9} {', '.join(clean(row.dest) for row in extra)}"
-    for index, line in enumerate(network.described(plan)):
-        yield f"  {'' if index else 'network':<9} {line}"
-    if plan.nix is not None:
-        yield f"  {'Nix':<9} {_nix(plan.nix)}"
-    for index, line in enumerate(_brokered(plan)):
-        yield f"  {'' if index else 'broker':<9} {clean(line)}"
-    made = [clean(row.name) for row in plan.variables if row.origin == "claudebox"]
-    yield f"  {'variables':<9} made here: {' '.join(made)}"
-    for row in plan.variables:
-        if row.origin != "claudebox":
-            yield f"  {'':<9} {_variable(row)}"
-    yield f"  {'withheld':<9} {_withheld(plan)}"
-    for warning in plan.warnings:
-        yield f"  {paint('warning', 'yellow'):<9}   {clean(warning)}"
 
 
 def _nix(decision: NixAccess) -> str:
@@ -58,17 +34,6 @@ def _brokered(plan: Plan) -> Iterator[str]:
         yield from broker.described(plan)
 
 
-def _paths(plan: Plan) -> str:
-    kept = [clean(row.dest) for row in plan.mounts if row.kind == "bind" and row.role not in ("pin", "git")]
-    gone = [clean(row.dest) for row in plan.mounts if row.kind == "tmpfs"]
-    return f"{', '.join(kept)}; temporary: {', '.join(gone)}"
-
-
-def _variable(row: Variable) -> str:
-    note = paint(f", {row.note}", "yellow") if row.note else ""
-    return f"from {clean(row.origin)}: {clean(row.name)}={shown(row)}{note}"
-
-
 def shown(row: Variable) -> str:
     """Return a value as it may be printed: of a secret only its length (B13)."""
     if row.fetched is not None and row.secret:
@@ -76,15 +41,6 @@ def shown(row: Variable) -> str:
     if row.secret:
         return f"<{len(row.value)} characters, not shown>"
     return shorten(row.value, _WIDTH)
-
-
-def _withheld(plan: Plan) -> str:
-    names = [shorten(name, 40) for name in plan.withheld[:_NAMED]]
-    more = len(plan.withheld) - len(names)
-    if not names:
-        return "no variable"
-    listed = ", ".join(names) + (f" and {more} more" if more else "")
-    return f"{len(plan.withheld)} variables: {listed}"
 
 
 def dry_run(plan: Plan) -> Iterator[str]:
@@ -166,10 +122,15 @@ def tree(plan: Plan) -> Iterator[str]:
         note = f"; {variable.note}" if variable.note else ""
         yield f"  {clean(variable.name)}={shown(variable)}"
         yield f"      {variable.origin}: {clean(variable.reason)}{note}"
+    if plan.withheld:
+        yield paint("withheld", "bold", descriptor=1)
+        yield from (f"  {shorten(name, _WIDTH)}" for name in plan.withheld)
+    for kind, name in plan.inherited:
+        yield f"  {clean(kind)}: {clean(name)}"
     yield paint("protections", "bold", descriptor=1)
     for line in protections(plan):
         yield f"  {line}"
-    for warning in plan.warnings:
+    for warning in audit.warnings(plan, quiet=True):
         yield f"  warning: {clean(warning)}"
 
 
@@ -292,7 +253,8 @@ def as_json(plan: Plan, settings: Settings | None = None) -> str:
             for name, value, origin in (_settings(settings) if settings else ())
         ],
         "protections": list(protections(plan)),
-        "warnings": plan.warnings,
+        "warnings": tuple(audit.warnings(plan, quiet=True)),
         "withheld": plan.withheld,
+        "inherited": [{"kind": kind, "name": name} for kind, name in plan.inherited],
     }
     return json.dumps(document, indent=2, ensure_ascii=True)

@@ -42,14 +42,11 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
             yield f"mounts of the host below the project come along: {named}{more}; `--submounts mask` hides them"
     if host.leaks_note:
         yield f"the search for secrets in the project: {host.leaks_note}"
-    if not host.leaks:
-        return
-    named = ", ".join(_place(leak, host.workdir.real) for leak in host.leaks[:_FILES])
-    more = f" and {len(host.leaks) - _FILES} more" if len(host.leaks) > _FILES else ""
-    if policy.project_secrets == "mask":
-        yield f"secrets in the project are masked inside: {named}{more}"
-    else:
-        yield f"secrets in the project can be read inside: {named}{more}; `--project-secrets mask` hides them"
+
+
+def find_exposed(host: Host) -> tuple[str, ...]:
+    """Return the files that hold secrets, each with its lines."""
+    return tuple(_place(leak, host.workdir.real) for leak in host.leaks)
 
 
 def _place(leak: Leak, workdir: str) -> str:

@@ -13,21 +13,9 @@ if TYPE_CHECKING:
     from claudebox.host_proxy import HostProxy
 
     Kind = Literal[
-        "bind",
-        "ro-bind",
-        "tmpfs",
-        "proc",
-        "dev",
-        "dir",
-        "symlink",
-        "file",
-        "mask",
-        "empty",
-        "copy",
-        "socket",
-        "late",
+        "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "empty", "copy", "socket", "late",
         "closed",
-    ]
+    ]  # fmt: skip
     # What a row is there for; `reason` says it in words, and nothing tests those.
     Role = Literal["system", "project", "protected", "pin", "asked", "client", "state", "toolchain", "masked", "git"]
     Uplink = Literal["", "pasta", "slirp4netns"]
@@ -79,6 +67,7 @@ class Variable(Value):
     secret: bool = False  # looks like one: its value is never printed
     note: str = ""
     fetched: Fetched | None = None  # the value comes later; `value` is what can be said without it
+    loader: bool = False  # changes what programs load
 
 
 class Stub(Value):
@@ -297,9 +286,13 @@ class Plan(Value):
     allow_userns: bool
     sizes: bool  # bwrap can limit a tmpfs
     network: Tier
+    network_origin: str = "default"  # what chose the tier
     link: Link | None = None
     warnings: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()  # files of the project that hold secrets, with lines
+    exposed_masked: bool = False  # they are masked inside
+    inherited: tuple[tuple[str, str], ...] = ()  # what comes along with settings of the host's client: kind and name
     state: tuple[str, ...] = ()  # directories that the launcher makes before it starts
     stubs: tuple[Stub, ...] = ()  # stubs that the launcher makes, and takes away at the end
     mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on

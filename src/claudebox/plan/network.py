@@ -178,6 +178,15 @@ def described(plan: Plan) -> Iterator[str]:
         yield f"reachable from this machine: port {_listed(link.published)} of the sandbox, at localhost"
 
 
+def opened(plan: Plan) -> Iterator[str]:
+    """Yield what was opened one by one: domains, ports of the host, ports of the sandbox."""
+    proxy, link = _proxy(plan), plan.link
+    yield from (row.name for row in proxy.domains) if proxy is not None else ()
+    if link is not None:
+        yield from (f"port {port} of this machine" for port in link.host_ports)
+        yield from (f"port {port} of the sandbox from outside" for port in link.published)
+
+
 def _proxy(plan: Plan) -> ProxyConfig | None:
     return plan.broker.proxy if plan.broker is not None else None
 
