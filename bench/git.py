@@ -23,7 +23,7 @@ from claudebox.launch.git_sandbox import Tools  # noqa: E402
 from claudebox.plan import seccomp  # noqa: E402
 
 LAUNCH = ("/usr/bin/python3", "-IS", f"{TOP}/bin/claudebox", "-y", "--git-import", "manual", "--exec", "--")
-# Files → milliseconds: a launch more than without a repository, an import.
+# Files → milliseconds: a launch more than with the same files and no repository, an import.
 LIMITS = {2000: (10.0, 100.0), 20000: (20.0, 100.0), 200000: (80.0, 400.0)}
 STATUS = "s=$(date +%s%N); git status --porcelain; e=$(date +%s%N); echo $(((e - s) / 10000))"
 
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 class Case:
-    """A home, a repository of many files and a directory without one."""
+    """A home, a repository of many files, and the same files without one."""
 
     def __init__(self, base: str, files: int) -> None:
         self._base = base
@@ -66,6 +66,7 @@ class Case:
                 os.mkdir(directory)
             with open(f"{directory}/f{number}", "w", encoding="ascii") as file:
                 file.write(f"file {number}\n" * 5)
+        self._run("cp", "-a", "../project/.", ".", where="bare")
         self._run("sh", "-ec", "git init -q; git add .; git commit -qm first; git repack -adq; git status -s")
         self._tools = Tools("/usr/bin/bwrap", seccomp=seccomp.build(os.uname().machine) or b"")
 

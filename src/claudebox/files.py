@@ -37,13 +37,14 @@ def real_path(path: str) -> str:
         return path
 
 
-def open_beneath(directory: int, relative: str) -> int:
-    """Open a directory in an open one, part by part and through no link."""
+def open_beneath(directory: int, relative: str, *, listed: bool = False) -> int:
+    """Open a directory in an open one, part by part and through no link; `listed`: what is in it can be read."""
     current = os.dup(directory)
+    flags = (0 if listed else os.O_PATH) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     for part in relative.split("/") if relative else ():
         above = current
         try:
-            current = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+            current = os.open(part, flags, dir_fd=above)
         finally:
             os.close(above)
     return current

@@ -251,8 +251,9 @@ def launch(
         sandbox = start.start(complete, standing, terminal.prelude, meanwhile=meanwhile)
         from claudebox.launch import supervise  # noqa: PLC0415 - loaded while bwrap was at work
 
-        chore = freshness.look if freshness is not None else None
-        status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chore=chore)
+        looks = [getattr(owner, "look", None) for owner in (freshness, *sandbox.sidecars)]
+        chores = [look for look in looks if look is not None]
+        status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chores=chores)
     finally:
         stubs.end()
         for descriptor in in_use:

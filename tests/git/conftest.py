@@ -53,7 +53,7 @@ else:
 
 # The sidecar as the launcher starts it: a line of input is the end of the session.
 FOLLOW = """
-import json, sys
+import json, sys, time
 source, path, session, mode = sys.argv[1:]
 sys.path.insert(0, source)
 from claudebox.launch.git_follow import Follower
@@ -62,6 +62,8 @@ follower = Follower((path,), Tools("/usr/bin/bwrap"), session, mode)
 follower.open()
 follower.begin()
 follower.attach(0)
+while follower.look() < 1:
+    time.sleep(0.05)
 print("ready", flush=True)
 sys.stdin.readline()
 for line in follower.finish():

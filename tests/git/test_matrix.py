@@ -7,20 +7,8 @@ import shutil
 
 import pytest
 from tests.conftest import Box, need
+from tests.git.conftest import GITCONFIG
 
-GITCONFIG = """\
-[user]
-\tname = n
-\temail = n@example.org
-[init]
-\tdefaultBranch = main
-[protocol "file"]
-\tallow = always
-[advice]
-\tdetachedHead = false
-[alias]
-\tst = status -s
-"""
 PRELUDE = """
 export GIT_AUTHOR_DATE='1700000000 +0000' GIT_COMMITTER_DATE='1700000000 +0000' GIT_PAGER=cat GIT_EDITOR=true
 export LC_ALL=C GIT_MERGE_AUTOEDIT=no FILTER_BRANCH_SQUELCH_WARNING=1
@@ -117,7 +105,7 @@ FIRST = {
 
 def prepare(box: Box, layout: str) -> str:
     """Make the repository and return where the commands run."""
-    box.write(f"{box.home}/.gitconfig", GITCONFIG)
+    box.write(f"{box.home}/.gitconfig", GITCONFIG + "[alias]\n\tst = status -s\n")
     os.chown(box.base, box.account.uid, box.account.gid)
     result = box.host("sh", "-ec", f"{PRELUDE} {LAYOUTS[layout]}\npwd", env={"GIT_CONFIG_NOSYSTEM": "1"})
     assert result.returncode == 0, result.stderr

@@ -28,6 +28,7 @@ _MOST_UNKNOWN = 256  # sockets that nobody seems to hold, and that are masked al
 _MOST_BOUND = 1500  # bwrap takes no more options
 _AF_NETLINK, _SOCK_DIAG = 16, 4
 _REQUEST_AND_DUMP, _BY_FAMILY, _ERROR, _DONE = 0x301, 20, 2, 3
+_DATAGRAM, _CONNECTED = 2, 1
 _AF_UNIX, _SHOW_NAME_AND_PLACE, _NAME, _PLACE = 1, 3, 0, 1
 
 
@@ -189,7 +190,7 @@ def _bound() -> list[BoundSocket] | None:
                     return None
                 if kind == _DONE:
                     return list(found.values())
-                row = _parse(answer[32:length])
+                row = _parse(answer[32:length]) if _can_answer(answer[17], answer[18]) else None
                 if row is not None:
                     found[row.device, row.inode] = row
                 answer = answer[(length + 3) & ~3 :]
@@ -197,6 +198,11 @@ def _bound() -> list[BoundSocket] | None:
         return None
     finally:
         kernel.close()
+
+
+def _can_answer(kind: int, state: int) -> bool:
+    """Return whether a socket takes connections, or may do so later; one end of a connection has its name as well."""
+    return kind == _DATAGRAM or state != _CONNECTED
 
 
 def _parse(attributes: memoryview) -> BoundSocket | None:

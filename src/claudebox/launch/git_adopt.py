@@ -10,7 +10,7 @@ import os
 import stat
 
 from claudebox import syscalls
-from claudebox.files import read_at, replace_file
+from claudebox.files import open_beneath, read_at, replace_file
 from claudebox.launch import git_cleanup, git_state
 from claudebox.launch.git_merge import objection
 
@@ -98,14 +98,11 @@ def _gitfiles(work_tree: str) -> Iterator[str]:
 
 def open_below(base: str, path: str) -> int:
     """Open a directory beneath one of ours, through no link."""
-    current = os.open(base, _DIRECTORY)
-    for part in path.split("/") if path else ():
-        try:
-            following = os.open(part, _DIRECTORY, dir_fd=current)
-        finally:
-            os.close(current)
-        current = following
-    return current
+    top = os.open(base, _DIRECTORY)
+    try:
+        return open_beneath(top, path, listed=True)
+    finally:
+        os.close(top)
 
 
 def _read_below(base: str, path: str) -> bytes | None:

@@ -32,6 +32,8 @@ UNDER_WAY = {
 _MODES = ("100644", "100755", "120000", "160000", "000000")
 _ATTEMPTS = 5
 _MOST_ROWS = 2000
+# The real index is compared and changed as a copy, and put in place if it is still the same by then.
+_COPY = 'rm -f /tmp/index; cp -p "$GIT_DIR/index" /tmp/index 2>/dev/null; GIT_INDEX_FILE=/tmp/index'
 _WRITE_INSIDE = (
     'touch -r "$GIT_DIR/index" /tmp/time; git update-index -z --index-info && touch -r /tmp/time "$GIT_DIR/index"'
 )
@@ -66,6 +68,8 @@ class Checkout:
         self._reference = ""  # the commit that both indexes are compared with
         self._saved: Rows = {}  # what they had in common, in comparison with it
         self._mine: Rows | None = None
+        self._theirs: Rows | None = None
+        self._status: tuple[int, ...] | None = None  # of the real index that was read
 
     def compare(self, start: str) -> None:
         """Compare the agent's index with a commit that both sides know: that of the last time, or the `start`."""
@@ -73,10 +77,21 @@ class Checkout:
         if loaded is None:  # at once: what the base says of refs goes on before the index does
             self._save(start, {})
         self._reference, self._saved = loaded or (start, {})
+        self._begin_theirs()
         self._mine = self._agent.rows(self._reference)
         if self._mine is None:  # the host may have pruned it
+            self._real.read_rows()
             self._reference, self._saved = self._real.head()[1], {}
+            self._begin_theirs()
             self._mine = self._agent.rows(self._reference)
+
+    def read_theirs(self) -> None:
+        """Take up the comparison of the real index, which went on meanwhile."""
+        self._theirs = self._real.read_rows()
+
+    def _begin_theirs(self) -> None:
+        self._status = _identity(f"{self._layout.git_dir}/index")
+        self._real.begin_rows(self._reference, _COPY)
 
     def gitlinks(self) -> list[bytes]:
         """Return the paths at which the agent's index has a gitlink that the commit has not."""
@@ -179,9 +194,11 @@ class Checkout:
                 side.box.ask("update-ref", "--no-deref", "-m", "claudebox: host", "HEAD", head)
 
     def _sync_index(self, commit: str, refused: frozenset[bytes]) -> bool:
-        for _ in range(_ATTEMPTS):
-            status = _identity(f"{self._layout.git_dir}/index")
-            mine, theirs = self._mine, self._real.rows(self._reference)
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                self._begin_theirs()
+                self.read_theirs()
+            mine, theirs = self._mine, self._theirs
             if mine is None or theirs is None:
                 self.notes.append("the index inside holds a conflict, or cannot be read: yours stays")
                 return False
@@ -190,7 +207,7 @@ class Checkout:
             strange = [path for path in out if path in refused or path in lacking or not _is_sane(path, *out[path])]
             for path in strange:
                 del out[path]
-            if not out or not self._outward or self._write_index(out, status):
+            if not out or not self._outward or self._write_index(out):
                 break
         else:
             self.notes.append("the index of your repository changes all the time: it stays as it is")
@@ -213,12 +230,11 @@ class Checkout:
         missing = set(self._real.lacks(sorted(set(wanted.values()))))
         return {path for path, oid in wanted.items() if oid in missing}
 
-    def _write_index(self, rows: dict[bytes, tuple[str, str]], status: tuple[int, ...] | None) -> bool:
-        """Write rows into a copy of the real index and put it in place, if that is still what was read."""
-        path = f"{self._layout.git_dir}/index"
+    def _write_index(self, rows: dict[bytes, tuple[str, str]]) -> bool:
+        """Write rows into the copy of the real index and put it in place, if that is still what was read."""
+        path, status = f"{self._layout.git_dir}/index", self._status
         box = self._real.box
-        copy = 'cp -p "$GIT_DIR/index" /tmp/index' if status is not None else "rm -f /tmp/index"
-        line = f"{copy} && GIT_INDEX_FILE=/tmp/index git update-index -z --index-info && cat /tmp/index"
+        line = "GIT_INDEX_FILE=/tmp/index git update-index -z --index-info && cat /tmp/index"
         if box.run(line, _rows_to_write(rows)):
             raise GitError(f"the index cannot be written: {box.message()}")
         content = box.output()

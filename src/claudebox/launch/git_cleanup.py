@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
-from claudebox.files import read_at, replace_file
-from claudebox.launch.git_copy import DIRECTORY, MOST_FILES, descend, walk
+from claudebox.files import open_beneath, read_at, replace_file
+from claudebox.launch.git_copy import DIRECTORY, MOST_FILES, walk
 
 
 def renew_alternates(objects: str, stores: list[str]) -> None:
@@ -62,7 +62,7 @@ def remove_locks(own: str) -> None:
             _remove_lock(top, name)
         for name in ("refs", "worktrees", "logs"):
             if _is_directory(top, name):
-                descriptor = descend(top, name)
+                descriptor = open_beneath(top, name, listed=True)
                 try:
                     for path in walk(descriptor, MOST_FILES):
                         _remove_lock(descriptor, path)

@@ -7,6 +7,7 @@ import os
 import stat
 
 from claudebox.errors import ClaudeboxError
+from claudebox.files import open_beneath
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,16 +99,10 @@ class Copier:
 
     def _enter(self, name: str) -> int:
         """Return a descriptor on a directory, -1 if there is none or a link is in the way."""
-        current = os.dup(self._source)
-        for part in name.split("/") if name else ():
-            try:
-                following = os.open(part, DIRECTORY, dir_fd=current)
-            except OSError:
-                return -1
-            finally:
-                os.close(current)
-            current = following
-        return current
+        try:
+            return open_beneath(self._source, name, listed=True)
+        except OSError:
+            return -1
 
     def _open(self, name: str) -> tuple[int, os.stat_result | None]:
         parent, _, last = name.rpartition("/")
@@ -229,7 +224,7 @@ def walk(top: int, most: int) -> list[str]:
         descriptor = top
         try:
             if prefix:
-                descriptor = descend(top, prefix)
+                descriptor = open_beneath(top, prefix, listed=True)
             with os.scandir(descriptor) as entries:
                 for entry in entries:
                     path = f"{prefix}/{entry.name}" if prefix else entry.name
@@ -245,15 +240,3 @@ def walk(top: int, most: int) -> list[str]:
         if len(found) > most:
             raise ClaudeboxError(f"the git directory has more than {MOST_FILES} files besides objects")
     return sorted(found)
-
-
-def descend(top: int, path: str) -> int:
-    """Open a directory beneath an open one, through no link."""
-    current = os.dup(top)
-    for part in path.split("/"):
-        try:
-            following = os.open(part, DIRECTORY, dir_fd=current)
-        finally:
-            os.close(current)
-        current = following
-    return current

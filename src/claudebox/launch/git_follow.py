@@ -1,7 +1,8 @@
 """The sidecar that follows git in both directions while a session runs, and brings everything back at its end (GIT-03).
 
 A commit or a switch inside shows on the host within a second, one on the host shows inside. The work is done in a
-process of its own: what it imports costs the launch nothing, and the user's terminal never waits for it but at the end.
+process of its own, which is started when the session has lasted for a moment: a launch is not held up, a short session
+does not pay for it, and the user's terminal never waits for it but at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     Import = Literal["auto", "ask", "manual"]
 
 _QUIET, _MOST_WAIT, _PAUSE = 0.2, 0.8, 1.0  # seconds: after the last event; after the first; between two imports
-_FIRST = 0.3  # after which it begins: a short session is over by then, and a launch has the machine for itself
+_FIRST, _NEVER = 0.3, 3600.0  # after which it is started; after which the launcher need not look again
 _POLL = 2.0  # between two looks where nothing can be watched
 _MOST_WATCHES = 400
 _PATIENCE = 300.0  # seconds that the end may take
@@ -43,40 +44,55 @@ class Follower:
         self._repositories, self._tools, self._session, self._mode = repositories, tools, session, mode
         self._child = 0
         self._line = -1
+        self._due = 0.0  # when the process is started
         self._seen: dict[str, bytes] = {}  # the stamps at the start
+        self._host: dict[str, str] = {}  # and those of the real repositories
 
     def open(self) -> None:
         """Make nothing: what is mounted has been set up already."""
 
     def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
-        """Start it, while bwrap builds the sandbox."""
+        """Write down what both sides are like, while bwrap builds the sandbox."""
         self._seen = {path: git_state.read_private(path, "seen") for path in self._repositories}
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._line, line = ours.detach(), theirs.detach()
-
-        def body() -> None:
-            _Following(line, self._repositories, self._tools, self._session, self._mode).run()
-
-        self._child = process.fork(body, (line,))
-        os.close(line)
+        self._host = {path: git_state.stamp_host(path) for path in self._repositories}
 
     def attach(self, payload: int) -> None:  # noqa: ARG002 - a sidecar is told; this one has nothing to do with it
-        """Let it begin: the sandbox is complete, and the launch is not held up any more."""
-        self._tell(b"go\n")
+        """Take the time: the sandbox is complete."""
+        self._due = time.monotonic() + _FIRST
 
     def tend(self) -> None:
         """Leave it alone: if it ended, the end of the session brings everything back all the same."""
 
+    def look(self) -> float:
+        """Start the process when it is time; return in how many seconds to look again."""
+        left = self._due - time.monotonic()
+        if self._child or left > 0:
+            return _NEVER if self._child else left
+        self._start(following=True)
+        return _NEVER
+
+    def _start(self, *, following: bool) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._line, line = ours.detach(), theirs.detach()
+
+        def body() -> None:
+            work = _Following(line, self._repositories, self._tools, self._session, self._mode)
+            work.run(self._host) if following else work.serve()
+
+        self._child = process.fork(body, (line,))
+        os.close(line)
+
     def finish(self) -> tuple[str, ...]:
         """Bring everything back, after a question if that is wanted, and say what came."""
-        if not self._child:
+        if not self._due:
             return ()
         try:
             return () if self._is_untouched() else self._finish()
         finally:
-            process.end(self._child)
-            self._child = 0
-            os.close(self._line)
+            if self._child:
+                process.end(self._child)
+                self._child = 0
+                os.close(self._line)
 
     def _is_untouched(self) -> bool:
         """Return whether nothing has happened in any repository; then nobody has to be asked."""
@@ -86,6 +102,8 @@ class Follower:
         )
 
     def _finish(self) -> tuple[str, ...]:
+        if not self._child:
+            self._start(following=False)
         if self._mode == "manual":
             return self._ask(b"left\n")
         if self._mode == "ask":
@@ -101,15 +119,12 @@ class Follower:
                 return ("git: nothing was brought back; `claudebox --import` does it",)
         return self._ask(b"end\n")
 
-    def _tell(self, word: bytes) -> None:
+    def _ask(self, word: bytes) -> tuple[str, ...]:
+        """Send a word and return the lines of the answer."""
         try:
             os.write(self._line, word)
         except OSError:
-            return  # it has ended
-
-    def _ask(self, word: bytes) -> tuple[str, ...]:
-        """Send a word and return the lines of the answer."""
-        self._tell(word)
+            pass  # it has ended, which the answer says
         answer, limit = b"", time.monotonic() + _PATIENCE
         while not answer.endswith(b"\0") and len(answer) < _MAX_TEXT:
             if not select.select([self._line], [], [], max(0.0, limit - time.monotonic()))[0]:
@@ -133,17 +148,20 @@ class _Following:
         self._complete = False
         self._done: dict[str, ImportResult] = {}
 
-    def run(self) -> None:
-        """Follow until the end is asked for, or the launcher has gone."""
-        self._complete = self._watch()
-        if not self._hear().startswith(b"go"):
-            return
-        if select.select([self._line], [], [], _FIRST)[0] and not self._answer(self._hear()):
-            return
-        from claudebox.launch import git_import  # noqa: PLC0415 - the launch has gone on by now
+    def serve(self) -> None:
+        """Do what the launcher asks for, and no more: the session is over."""
+        while self._answer(self._hear()):
+            pass
 
+    def run(self, host: dict[str, str]) -> None:
+        """Follow until the end is asked for, or the launcher has gone; `host` is what was there at the start."""
+        from claudebox.launch import git_import  # noqa: PLC0415 - in this process alone
+
+        self._complete = self._watch()
         for path in self._repositories:
             self._attempt(path, lambda path: git_import.remember(path, self._tools, self._session))
+            if not git_state.settled(path) or git_state.stamp_host(path) != host[path]:
+                self._import(path)  # it happened before anything was watched
         first = last = 0.0  # of events that nothing has been done about
         imported = 0.0
         while True:

@@ -170,6 +170,7 @@ class _Import:
         base = base.replace(refs=merged.agreed)
         out, parted = self._admit(agent, real, merged.out), self._admit(agent, real, merged.parted)
         renamed = self._under_other_names(parted, real.refs)
+        checkout.read_theirs()
         self._private.write("base", base.rows())
         self._private.intend({move.name: move.new for move in out}, {move.name: move.new for move in merged.into})
         moves = [*out, *renamed]

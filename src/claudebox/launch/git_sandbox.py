@@ -49,6 +49,9 @@ _ENVIRONMENT = {
 _OWNERS = b"[safe]\n\tdirectory = *\n"
 
 
+_ending: list[int] = []  # sandboxes that end by themselves, to be reaped
+
+
 class Tools(Value):
     """The programs that it takes."""
 
@@ -80,7 +83,8 @@ class GitSandbox:
         limits: Limits,
         files: dict[str, bytes] | None = None,
     ) -> None:
-        self._answered = False
+        _ending[:] = [pid for pid in _ending if not os.waitpid(pid, os.WNOHANG)[0]]
+        self._answered = self._idle = False
         self._limit = time.monotonic() + limits.seconds
         self._seconds = limits.seconds
         self._files = [_scratch_file(scratch) for _ in range(3)]
@@ -110,20 +114,21 @@ class GitSandbox:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End everything in it.
+        """End everything in it: the shell reads the end of its commands.
 
-        One that has not answered yet may still be set up: bwrap inside would wait for a killed bwrap outside for ever.
-        So the shell gets the end of its commands first.
+        One that is idle ends by itself, and nobody waits for it. One that has not answered yet may still be set up:
+        bwrap inside would wait for a killed bwrap outside for ever, so it gets the time for it.
         """
+        for descriptor in (self._commands, self._status, *self._files):
+            os.close(descriptor)
+        if self._idle:
+            _ending.append(self._process)
+            return
         if not self._answered:
-            os.close(self._commands)
-            self._commands = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
             ended = os.pidfd_open(self._process)
             select.select([ended], [], [], _END)
             os.close(ended)
         process.end(self._process)
-        for descriptor in (self._commands, self._status, *self._files):
-            os.close(descriptor)
 
     def git(self, *words: str, data: bytes = b"") -> bytes:
         """Run a git command and return what it says, or raise."""
@@ -160,6 +165,7 @@ class GitSandbox:
         for descriptor in others:
             os.ftruncate(descriptor, 0)
             os.lseek(descriptor, 0, os.SEEK_SET)
+        self._idle = False
         try:
             os.write(self._commands, f"{line}\n".encode("utf-8", "surrogateescape"))
         except OSError:
@@ -176,7 +182,7 @@ class GitSandbox:
             if not piece or len(answer) > 16:
                 raise GitError(self.message() or "the sandbox of git ended")
             answer += piece
-        self._answered = True
+        self._answered = self._idle = True
         return int(answer) if answer.strip().isdigit() else 1
 
     def output(self) -> bytes:

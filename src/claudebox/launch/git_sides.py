@@ -92,10 +92,10 @@ class Side:
         self.begin_rows(commit)
         return self.read_rows()
 
-    def begin_rows(self, commit: str) -> None:
-        """Start to compare the index with a commit; `read_rows` goes on."""
+    def begin_rows(self, commit: str, before: str = "") -> None:
+        """Start to compare the index with a commit, after something else; `read_rows` goes on."""
         tree = commit or _EMPTY_TREES[self._layout.object_format]
-        self.box.begin(f"git diff-index --cached --raw -z --no-renames --no-abbrev {tree}")
+        self.box.begin(f"{before} git diff-index --cached --raw -z --no-renames --no-abbrev {tree}")
 
     def read_rows(self) -> dict[bytes, IndexRow] | None:
         """Take up the comparison."""
@@ -217,6 +217,7 @@ def _real_config(layout: Layout, limits: Limits) -> str:
     forgiven = "".join(f'[receive "fsck"]\n\t{name} = ignore\n' for name in _FORGIVEN)
     return (
         f"{_format(layout)}[core]\n\thooksPath = /dev/null\n\tlogAllRefUpdates = true\n\tfsyncMethod = batch\n"
+        "\tpreloadIndex = false\n\talternateRefsCommand = true\n"  # no files to look at, no refs of other stores
         "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
         "[receive]\n\tfsckObjects = true\n\tdenyCurrentBranch = ignore\n\tdenyDeleteCurrent = ignore\n"
         "\tautogc = false\n\tupdateServerInfo = false\n\tunpackLimit = 200\n"

@@ -208,6 +208,12 @@ def stamp(own: str, checkout: str) -> str:
     return syscalls.sha256(text.encode("utf-8", "surrogateescape"))
 
 
+def stamp_host(path: str) -> str:
+    """Return the same of the real repository, given the private directory."""
+    layout = read_layout(path)
+    return stamp(layout.common, layout.checkout)
+
+
 def is_known(path: str) -> bool:
     """Return whether the agent has had a repository here."""
     return os.path.isfile(f"{path}/layout.json") and os.path.isfile(f"{path}/own/HEAD")

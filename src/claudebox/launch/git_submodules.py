@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
-from claudebox.files import read_at, real_path
+from claudebox.files import open_beneath, read_at, real_path
 from claudebox.launch.git_sides import parse_rows
 
 TYPE_CHECKING = False
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 GITLINK = "160000"
 _ASIDE = ".git.claudebox"
-_WALK = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def gitlinks(agent: Side, moves: Iterable[Move], base: str) -> dict[str, set[bytes]]:
@@ -63,32 +62,18 @@ def put_aside(layout: Layout, paths: Iterable[bytes]) -> list[str]:
     return notes
 
 
-def is_known(layout: Layout, path: bytes) -> bool:
-    """Return whether nothing strange is at a path of the work tree where a gitlink is."""
-    directory = _open(layout.work_tree, path)
-    if directory < 0:
-        return True
-    try:
-        return not _is_strange(layout, directory)
-    finally:
-        os.close(directory)
-
-
 def _open(work_tree: str, path: bytes) -> int:
     """Open a directory of the work tree without following a link; -1 if there is none."""
     try:
-        current = os.open(work_tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        top = os.open(work_tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return -1
-    for part in path.split(b"/"):
-        try:
-            following = os.open(part, _WALK, dir_fd=current)
-        except OSError:
-            return -1
-        finally:
-            os.close(current)
-        current = following
-    return current
+    try:
+        return open_beneath(top, os.fsdecode(path), listed=True)
+    except OSError:
+        return -1
+    finally:
+        os.close(top)
 
 
 def _is_strange(layout: Layout, directory: int) -> bool:

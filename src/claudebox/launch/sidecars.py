@@ -1,7 +1,8 @@
 """Processes of ours beside a sandbox: its network, its broker, its relay to the Nix daemon. One mechanism for all.
 
 Each can `open` what bwrap binds, `begin` while bwrap is at work, `attach` before the payload runs, `tend` to the end of
-a process of ours, and `finish`, which returns what the user should know.
+a process of ours, and `finish`, which returns what the user should know. One that has something to do now and then has
+a `look`, which returns in how many seconds it wants to be called again.
 """
 
 from __future__ import annotations

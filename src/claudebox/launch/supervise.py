@@ -18,7 +18,7 @@ from claudebox.syscalls import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from claudebox.launch.start import Sandbox
@@ -34,14 +34,14 @@ _RETURN = 0.1  # how long a job may take to come back to the foreground after it
 _REAPING = 5.0
 
 
-def wait(sandbox: Sandbox, terminal: Terminal, *, detached: bool, chore: Callable[[], float] | None = None) -> int:
+def wait(sandbox: Sandbox, terminal: Terminal, *, detached: bool, chores: Iterable[Callable[[], float]] = ()) -> int:
     """Wait for the end and return the exit status, as a shell would show it.
 
-    `chore` is done now and then, and returns in how many seconds it wants to be done again.
+    `chores` are done now and then; each returns in how many seconds it wants to be done again.
     """
     supervisor = _Supervisor(sandbox, terminal, detached=detached)
     while True:
-        status = supervisor.step(chore() if chore else _FOREVER)
+        status = supervisor.step(min((chore() for chore in chores), default=_FOREVER))
         if status is not None:
             return status
 
