@@ -10,7 +10,7 @@ import os
 import time
 
 from claudebox.files import read_small
-from claudebox.launch import git_locks
+from claudebox.launch import git_locks, git_operations
 from claudebox.launch.git_merge import APART, HEADS, IndexRow, merge_rows, objection
 from claudebox.launch.git_sandbox import GitError
 from claudebox.launch.git_submodules import GITLINK
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
     Rows = dict[bytes, IndexRow]
 
-# While one of these is there git moves HEAD and index to and fro, and what they say would be executed on the host.
-UNDER_WAY = {
-    "rebase-merge": "rebase", "rebase-apply": "rebase", "sequencer": "cherry-pick", "MERGE_HEAD": "merge",
-    "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert", "BISECT_START": "bisect",
-}  # fmt: skip
 _MODES = ("100644", "100755", "120000", "160000", "000000")
 _ATTEMPTS = 5
 _MOST_ROWS = 2000
@@ -37,11 +32,6 @@ _COPY = 'rm -f /tmp/index; cp -p "$GIT_DIR/index" /tmp/index 2>/dev/null; GIT_IN
 _WRITE_INSIDE = (
     'touch -r "$GIT_DIR/index" /tmp/time; git update-index -z --index-info && touch -r /tmp/time "$GIT_DIR/index"'
 )
-
-
-def under_way(directory: str) -> list[str]:
-    """Return the states of unfinished operations in a git directory."""
-    return [name for name in UNDER_WAY if os.path.lexists(f"{directory}/{name}")]
 
 
 class Checkout:
@@ -110,13 +100,13 @@ class Checkout:
 
         `refused` are paths that the real index must not have.
         """
-        inside = under_way(f"{self._private.path}/own/{self._layout.checkout}")
+        inside = git_operations.under_way(f"{self._private.path}/own/{self._layout.checkout}")
         if inside:
-            self.notes.append(f"a {UNDER_WAY[inside[0]]} is under way inside: HEAD and index stay as they are")
-            self._remember_states()
+            self.notes.append(f"a {inside} is under way inside: HEAD and index stay as they are")
+            git_operations.remember(self._private, self._layout)
             return False
         try:
-            if not self._put_states_aside() or not self._sync_head(base):
+            if not git_operations.put_aside(self._private, self._layout, self.notes) or not self._sync_head(base):
                 return False
             base.heads[self._layout.checkout], commit = self._real.head()
             return self._sync_index(commit, refused)
@@ -264,42 +254,6 @@ class Checkout:
             for path, row in rows.items()
         )
         self._private.write(self._file, reference.encode() + b"\0" + content)
-
-    def _remember_states(self) -> None:
-        """Write down which unfinished operations of the host the agent goes on with."""
-        rows = []
-        for name in under_way(self._layout.git_dir):
-            status = os.lstat(f"{self._layout.git_dir}/{name}")
-            rows.append(f"{name} {status.st_ino} {status.st_mtime_ns}\n")
-        if rows and self._private.read("states") is None:
-            self._private.write("states", "".join(rows).encode())
-
-    def _put_states_aside(self) -> bool:
-        """Take away what the agent has finished; return whether nothing of the host's is under way any more.
-
-        If it stayed, `git rebase --abort` on the host would throw the result away.
-        """
-        found = under_way(self._layout.git_dir)
-        if not found:
-            return True
-        remembered = (self._private.read("states") or b"").decode().split("\n")
-        for name in found:
-            path = f"{self._layout.git_dir}/{name}"
-            status = os.lstat(path)
-            if f"{name} {status.st_ino} {status.st_mtime_ns}" not in remembered:
-                self.notes.append(f"a {UNDER_WAY[name]} is under way in your repository: HEAD and index stay")
-                return False
-        for name in found:
-            aside = f"{self._private.path}/{name}.{time.time_ns()}"
-            try:
-                os.rename(f"{self._layout.git_dir}/{name}", aside)
-            except OSError as error:
-                self.notes.append(f"`{name}` cannot be put aside: {error.strerror}")
-                return False
-            self._private.journal(f"aside {name} {aside}")
-            self.notes.append(f"the {UNDER_WAY[name]} that was under way has ended inside; its state is in `{aside}`")
-        self._private.write("states", b"")
-        return True
 
 
 def _is_sane(path: bytes, mode: str, oid: str) -> bool:

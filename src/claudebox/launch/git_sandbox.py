@@ -83,7 +83,7 @@ class GitSandbox:
         limits: Limits,
         files: dict[str, bytes] | None = None,
     ) -> None:
-        _ending[:] = [pid for pid in _ending if not os.waitpid(pid, os.WNOHANG)[0]]
+        _ending[:] = [pid for pid in _ending if not _has_ended(pid)]
         self._answered = self._idle = False
         self._limit = time.monotonic() + limits.seconds
         self._seconds = limits.seconds
@@ -218,6 +218,13 @@ def _spawn(words: list[str], handed: dict[int, int], environ: dict[str, str], si
         os.execve(words[0], words, environ)
 
     return process.fork(body, handed.values())
+
+
+def _has_ended(child: int) -> bool:
+    try:
+        return bool(os.waitpid(child, os.WNOHANG)[0])
+    except ChildProcessError:  # it was the child of the process that forked this one
+        return True
 
 
 def _words(words: tuple[str, ...]) -> str:

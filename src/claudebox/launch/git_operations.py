@@ -1,0 +1,64 @@
+"""Operations of git that are under way, a rebase or a merge: on which side, and what becomes of the host's.
+
+While one is under way git moves HEAD and index to and fro, and some of its files name commands; none comes back.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.launch.git_state import Layout, Private
+
+_NAMES = {
+    "rebase-merge": "rebase", "rebase-apply": "rebase", "sequencer": "cherry-pick", "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert", "BISECT_START": "bisect",
+}  # fmt: skip
+
+
+def under_way(directory: str) -> str:
+    """Return which operation is under way in a git directory, nothing if there is none."""
+    return next((_NAMES[name] for name in _states(directory)), "")
+
+
+def _states(directory: str) -> list[str]:
+    return [name for name in _NAMES if os.path.lexists(f"{directory}/{name}")]
+
+
+def remember(private: Private, layout: Layout) -> None:
+    """Write down which operations of the host the agent goes on with."""
+    rows = []
+    for name in _states(layout.git_dir):
+        status = os.lstat(f"{layout.git_dir}/{name}")
+        rows.append(f"{name} {status.st_ino} {status.st_mtime_ns}\n")
+    if rows and private.read("states") is None:
+        private.write("states", "".join(rows).encode())
+
+
+def put_aside(private: Private, layout: Layout, notes: list[str]) -> bool:
+    """Take away what the agent has finished; return whether nothing of the host's is under way any more.
+
+    If it stayed, `git rebase --abort` on the host would throw the result away.
+    """
+    found = _states(layout.git_dir)
+    if not found:
+        return True
+    remembered = (private.read("states") or b"").decode().split("\n")
+    for name in found:
+        status = os.lstat(f"{layout.git_dir}/{name}")
+        if f"{name} {status.st_ino} {status.st_mtime_ns}" not in remembered:
+            notes.append(f"a {_NAMES[name]} is under way in your repository: HEAD and index stay")
+            return False
+    for name in found:
+        aside = f"{private.path}/{name}.{time.time_ns()}"
+        try:
+            os.rename(f"{layout.git_dir}/{name}", aside)
+        except OSError as error:
+            notes.append(f"`{name}` cannot be put aside: {error.strerror}")
+            return False
+        private.journal(f"aside {name} {aside}")
+        notes.append(f"the {_NAMES[name]} that was under way has ended inside; its state is in `{aside}`")
+    private.write("states", b"")
+    return True
