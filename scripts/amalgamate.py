@@ -18,7 +18,8 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 # Exactly what a launch of a command loads (tests/test_startup.py holds this against a real one).
 MODULES = (
-    "build_paths", "cli", "config", "config.model", "config.options", "config.parsers", "config.policy",
+    "build_paths", "cli", "config", "config.agent_options", "config.model", "config.options", "config.parsers",
+    "config.policy",
     "config.settings", "config.tool_options", "console", "errors", "facts", "facts.bubblewrap", "facts.distro",
     "facts.git", "facts.git_config", "facts.git_identity", "facts.git_model", "facts.host", "facts.login",
     "facts.model", "facts.mount_table", "facts.on_demand", "facts.paths", "facts.programs", "facts.project",

@@ -11,14 +11,22 @@ from claudebox.errors import DECLINED, FAILED, ClaudeboxError, describe_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
+
+    from claudebox.config.settings import Settings
 
 
 def main() -> int:
     """Run claudebox with the arguments of this process and return the exit status."""
     _ensure_standard_descriptors()
+    return guarded(lambda: _run(sys.argv[1:], dict(os.environ)))
+
+
+def guarded(action: Callable[[], int]) -> int:
+    """Do what returns an exit status; a failure becomes a line and a status."""
     try:
-        return _run(sys.argv[1:], dict(os.environ))
+        return action()
     except ClaudeboxError as error:
         console.report(error)
         return error.status
@@ -96,6 +104,20 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
             interactive=os.isatty(0) and os.isatty(1) and not flags.on("yes"),
             network=flags.one("network").value if flags.all("network") else "",
         )
+    return _run_session(flags, environ, argv)
+
+
+def _run_session(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
+    """Start a session, or see to those that run."""
+    for name in ("sessions", "attach", "stop", "follow"):
+        if flags.on(name):
+            from claudebox.commands.agents import sessions  # noqa: PLC0415
+
+            return sessions.run(name, flags, environ)
+    if flags.on("detach"):
+        from claudebox.commands.agents import detach  # noqa: PLC0415
+
+        return detach.run(flags, environ, argv)
     from claudebox import session  # noqa: PLC0415
 
     return session.run(flags, environ)

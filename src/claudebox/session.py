@@ -45,12 +45,38 @@ class Values(Value):
     secrets: tuple[HeldSecret, ...] = ()  # for the broker, and for the search at the end
 
 
-def run(flags: Settings, environ: dict[str, str]) -> int:
-    """Show or play the session that these flags ask for; return the exit status."""
+def run(flags: Settings, environ: dict[str, str], begun: Callable[[], None] | None = None) -> int:
+    """Show or play the session that these flags ask for; return the exit status.
+
+    `begun` is called when the payload runs of a session that was agreed on elsewhere (`agree`).
+    """
     showing = flags.on("dry_run") or flags.on("explain")
     settings, files = read_settings(flags, environ, approve=None if showing else _approve)
     planned = make_plan(settings, decide_policy(settings, environ), environ, asking=not showing)
-    return _show(planned) if showing else _play(planned, files, environ)
+    return _show(planned) if showing else _play(planned, files, environ, begun)
+
+
+def agree(flags: Settings, environ: dict[str, str]) -> Planned | None:
+    """Show the session that these flags ask for and ask, for one that will run elsewhere; None: the user declined."""
+    settings, files = read_settings(flags, environ, approve=_approve)
+    planned = make_plan(settings, decide_policy(settings, environ), environ)
+    from claudebox.launch import approval  # noqa: PLC0415
+
+    return planned if _ask(planned, files, approval.read_approved(planned.host.instance)) else None
+
+
+def _ask(
+    planned: Planned, files: SettingsReader | None, approved: frozenset[str] | None, *, agreed: bool = False
+) -> bool:
+    from claudebox.plan import audit  # noqa: PLC0415
+
+    asking = not agreed and not planned.settings.on("yes")
+    console.write(audit.lines(planned.plan, approved, asking=asking, quiet=planned.settings.on("quiet")))
+    if asking and not console.confirm("Proceed? [Y/n] ", default=True):
+        return False
+    if files is not None:
+        files.save()
+    return True
 
 
 def read_settings(
@@ -124,19 +150,19 @@ def _show(planned: Planned) -> int:
     return 0
 
 
-def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str]) -> int:
+def _play(
+    planned: Planned, files: SettingsReader | None, environ: dict[str, str], begun: Callable[[], None] | None
+) -> int:
     """Show the plan, ask, start it, and stay until its end."""
     from claudebox.launch import approval, prepare, start  # noqa: PLC0415
+    from claudebox.launch.terminal import open_terminal  # noqa: PLC0415
     from claudebox.plan import audit, claude_code  # noqa: PLC0415
 
     settings, policy, host, plan = planned.settings, planned.policy, planned.host, planned.plan
     prepared = prepare.prepare(plan)
-    approved, asking = approval.read_approved(host.instance), not settings.on("yes")
-    console.write(audit.lines(plan, approved, asking=asking, quiet=settings.on("quiet")))
-    if asking and not console.confirm("Proceed? [Y/n] ", default=True):
+    approved = approval.read_approved(host.instance)
+    if not _ask(planned, files, approved, agreed=begun is not None):
         return DECLINED
-    if files is not None:
-        files.save()
     if host.nix is not None and host.nix.answer:
         from claudebox.launch import nix_packages  # noqa: PLC0415 - once, until the daemon changes
 
@@ -149,7 +175,7 @@ def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str
         from claudebox.launch.token_copy import Freshness  # noqa: PLC0415 - only where a token enters
 
         freshness = Freshness(host.login, host.instance, environ)
-    terminal = _terminal(private=plan.private)
+    terminal = open_terminal(private=plan.private)
     remembered: list[SessionReport] = []
 
     def meanwhile() -> int:
@@ -165,7 +191,9 @@ def _play(planned: Planned, files: SettingsReader | None, environ: dict[str, str
 
     key = claude_code.key_tail(plan.variables)
     try:
-        status = launch(planned, prepared, values, terminal, key=key, freshness=freshness, meanwhile=meanwhile)
+        status = launch(
+            planned, prepared, values, terminal, key=key, freshness=freshness, meanwhile=meanwhile, begun=begun
+        )
     except start.Interrupted as interruption:
         for report in remembered:
             report.record.write("end", {"status": 128 + interruption.number})
@@ -225,13 +253,14 @@ def launch(
     key: str = "",
     freshness: Freshness | None = None,
     meanwhile: Callable[[], int] | None = None,
+    begun: Callable[[], None] | None = None,
 ) -> int:
     """Start the sandbox, wait for its end and take away what was made for it; return the status of the payload.
 
     `key` is the end of an API key that the client inside is to accept without asking.
     """
     from claudebox import state  # noqa: PLC0415
-    from claudebox.launch import prepare, start  # noqa: PLC0415
+    from claudebox.launch import git_lock, prepare, start  # noqa: PLC0415
     from claudebox.launch.stubs import Session  # noqa: PLC0415
 
     plan, instance = planned.plan, planned.host.instance
@@ -243,12 +272,14 @@ def launch(
     state.create(instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
     if freshness is not None:
         freshness.bring()
-    in_use = _set_up_git(plan)
+    in_use = git_lock.set_up(plan)
     stubs = Session(instance)
     try:
         standing = stubs.begin(plan)
         complete = prepare.complete(prepared, values.texts)
         sandbox = start.start(complete, standing, terminal.prelude, meanwhile=meanwhile)
+        if begun is not None:
+            begun()
         from claudebox.launch import supervise  # noqa: PLC0415 - loaded while bwrap was at work
 
         looks = [getattr(owner, "look", None) for owner in (freshness, *sandbox.sidecars)]
@@ -272,18 +303,6 @@ def launch(
     return status
 
 
-def _set_up_git(plan: Plan) -> list[int]:
-    """Make the git directories of the sandbox's own; they are in use while what is returned is open."""
-    from claudebox.launch import git_lock  # noqa: PLC0415
-
-    in_use = [git_lock.hold(own.private)[0] for own in plan.git if not own.real]
-    if len(in_use) == len(plan.git):
-        return in_use
-    from claudebox.launch import git_session  # noqa: PLC0415 - only where there is a repository
-
-    return in_use + git_session.set_up(plan)
-
-
 def try_out(planned: Planned, prepared: Prepared, values: Values) -> int:
     """Launch for the sake of an examination: nobody is asked, no log is written, and the caller goes on afterwards."""
     from claudebox.launch import start  # noqa: PLC0415
@@ -295,13 +314,3 @@ def try_out(planned: Planned, prepared: Prepared, values: Values) -> int:
         raise KeyboardInterrupt from None
     finally:
         start.release_signals()
-
-
-def _terminal(*, private: bool) -> Terminal:
-    if private:
-        from claudebox.launch.pty import PrivateTerminal  # noqa: PLC0415 - only for those who want one
-
-        return PrivateTerminal()
-    from claudebox.launch.terminal import Terminal  # noqa: PLC0415
-
-    return Terminal()

@@ -144,3 +144,28 @@ def test_every_row_of_the_table_is_well_formed():
         assert bool(row.choices) == (row.shape == "choice")
         if row.choices:
             assert row.default in row.choices
+
+
+@pytest.mark.parametrize(
+    ("argv", "keys", "words"),
+    [
+        (["--bg", "do it"], {"detach"}, ("do it",)),
+        (["agents", "--json"], {"sessions", "json"}, ()),
+        (["attach", "x"], {"attach"}, ("x",)),
+        (["logs", "x"], {"follow"}, ("x",)),
+        (["stop", "x"], {"stop"}, ("x",)),
+        (["rm", "x"], {"stop"}, ("x",)),
+        (["respawn", "x"], {"attach"}, ("x",)),
+        # And nothing else does.
+        (["-p", "stop"], set(), ("-p", "stop")),
+        (["stop the server"], set(), ("stop the server",)),
+        (["--", "agents"], set(), ("agents",)),
+        (["--exec", "attach"], {"exec"}, ("attach",)),
+    ],
+)
+def test_the_clients_words_for_the_background_lead_to_ours(argv, keys, words):
+    # proves AGENT-04
+    read = settings.parse_arguments(argv)
+
+    assert read.given.keys() == keys
+    assert read.words == words

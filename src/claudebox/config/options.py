@@ -6,6 +6,7 @@ layers all follow from the rows here; nothing else in claudebox knows the name o
 
 from __future__ import annotations
 
+from claudebox.config.agent_options import AGENT_SETTINGS
 from claudebox.config.model import Field, Setting
 from claudebox.config.tool_options import TOOLS
 
@@ -19,6 +20,7 @@ SETTINGS: tuple[Setting, ...] = (
         "run the words after `--` instead of the client, in the very same sandbox", verb=True,
     ),
     Setting("shell", ("--shell",), "switch", "Starting", "open an interactive bash in the sandbox", verb=True),
+    *AGENT_SETTINGS,
     Setting(
         "dry_run", ("--dry-run",), "switch", "Showing",
         "print the whole bwrap command, ready to be pasted into bash, and stop", verb=True,
@@ -40,7 +42,11 @@ SETTINGS: tuple[Setting, ...] = (
         "show what the last session here decided about the network; `all`: of every session, `denied` or a part of a "
         "host's name: only those", verb=True,
     ),
-    Setting("follow", ("--follow",), "switch", "Showing", "with --log: go on showing, as it happens"),
+    Setting(
+        "follow", ("--follow",), "switch", "Showing",
+        "with --log: go on showing, as it happens; `--follow NAME`: show the conversation of a session without a "
+        "terminal, as it grows",
+    ),
     Setting(
         "receipt", ("--receipt",), "choice", "Showing",
         "at the end, on one screen, what entered, what was withheld, who was reached and what changed: `auto`: after "
@@ -49,7 +55,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "json", ("--json",), "switch", "Showing",
-        "with --check, --verify, --explain, --instances or --log: print JSON",
+        "with --check, --verify, --explain, --instances, --log or --sessions: print JSON",
     ),
     Setting(
         "instances", ("--instances",), "switch", "Showing",

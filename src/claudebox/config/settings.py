@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from claudebox.config.options import SETTINGS
 from claudebox.errors import ClaudeboxError
+from claudebox.tables.agent import BACKGROUND_WORDS
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -79,6 +80,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Given, ...]
 def parse_arguments(argv: Sequence[str]) -> Settings:
     """Return what the flags say, and the words that are not ours."""
     by_flag = {flag: row for row in SETTINGS for flag in row.flags}
+    running = {"exec", "shell"}
     given: dict[str, list[Given]] = {}
     words: list[str] = []
     rest = list(reversed(argv))
@@ -89,6 +91,9 @@ def parse_arguments(argv: Sequence[str]) -> Settings:
             break
         flag, assigned, value = word.partition("=")
         own = by_flag.get(flag)
+        if own is None and flag in BACKGROUND_WORDS and (flag[0] == "-" or not words) and not running & given.keys():
+            flag = BACKGROUND_WORDS[flag]
+            own = by_flag[flag]
         if own is None:
             words.append(word)
         elif own.shape == "switch":
@@ -123,9 +128,13 @@ def _check_verbs(given: Mapping[str, tuple[Given, ...]]) -> None:
         return
     if len(verbs) > 1 and not (len(verbs) == 2 and set(verbs) & running and set(verbs) & showing):
         raise ClaudeboxError(f"`{verbs[0]}` and `{verbs[1]}` exclude each other", hint="give one of them")
-    if "json" in given and not {"--check", "--explain", "--instances", "--log", "--verify"} & set(verbs):
-        raise ClaudeboxError("`--json` goes with `--check`, `--verify`, `--explain`, `--instances` or `--log`")
-    if "follow" in given and "--log" not in verbs:
-        raise ClaudeboxError("`--follow` goes with `--log`")
+    if "json" in given and not {"--check", "--explain", "--instances", "--log", "--sessions", "--verify"} & set(verbs):
+        raise ClaudeboxError(
+            "`--json` goes with `--check`, `--verify`, `--explain`, `--instances`, `--log` or `--sessions`"
+        )
+    if "follow" in given and verbs not in ([], ["--log"]):
+        raise ClaudeboxError("`--follow` goes with `--log`, or with the name of a session alone")
+    if "watch" in given and "--sessions" not in verbs:
+        raise ClaudeboxError("`--watch` goes with `--sessions`")
     if "patch" in given and "--changes" not in verbs:
         raise ClaudeboxError("`--patch` goes with `--changes`")

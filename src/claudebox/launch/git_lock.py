@@ -5,6 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.plan.model import Plan
+
 
 def hold(private: str, *, alone: bool = False) -> tuple[int, bool]:
     """Return a descriptor that holds the lock, shared with other sessions, and whether it is held `alone` as wanted."""
@@ -24,3 +28,13 @@ def hold(private: str, *, alone: bool = False) -> tuple[int, bool]:
 def share(descriptor: int) -> None:
     """Let other sessions use the directory too."""
     fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+
+def set_up(plan: Plan) -> list[int]:
+    """Make the git directories of the sandbox's own; they are in use while what is returned is open."""
+    in_use = [hold(own.private)[0] for own in plan.git if not own.real]
+    if len(in_use) == len(plan.git):
+        return in_use
+    from claudebox.launch import git_session  # noqa: PLC0415 - only where there is a repository
+
+    return in_use + git_session.set_up(plan)

@@ -70,6 +70,21 @@ class Presence:
         finally:
             os.close(lock)
 
+    def list_sessions(self) -> list[tuple[int, str, float]]:
+        """Return the launchers that are alive: process, project, and since when."""
+        lock = os.open(_LOCK, _FILE, 0o600, dir_fd=self._directory)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            names = [name for name in os.listdir(self._directory) if name != _LOCK and self._is_alive(name)]
+            rows = [(name, read_at(self._directory, name, limit=_LIMIT)) for name in names]
+            return [
+                (int(name.partition(".")[0]), os.fsdecode(content).partition("\0")[0],
+                 os.lstat(name, dir_fd=self._directory).st_mtime)
+                for name, content in rows if content is not None
+            ]  # fmt: skip
+        finally:
+            os.close(lock)
+
     def leave(self) -> None:
         """Take the entry away."""
         if self._entry >= 0:

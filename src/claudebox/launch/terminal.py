@@ -172,6 +172,15 @@ class Terminal:
                 continue
 
 
+def open_terminal(*, private: bool) -> Terminal:
+    """Return the terminal of a session: the user's, or one of its own."""
+    if private:
+        from claudebox.launch.pty import PrivateTerminal  # noqa: PLC0415 - only for those who want one
+
+        return PrivateTerminal()
+    return Terminal()
+
+
 def _has_members(group: int) -> bool:
     try:
         os.killpg(group, 0)

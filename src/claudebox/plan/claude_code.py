@@ -83,6 +83,7 @@ def plan_variables(host: Host, held: str) -> Iterable[Variable]:
     rows = [
         ("CLAUDE_CONFIG_DIR", f"{host.home}/.claude", "keeps all of the client's state in one directory"),
         ("CLAUDE_SECURESTORAGE_CONFIG_DIR", f"{agent.LOGIN_INSIDE}/store", "keeps the login apart from the state"),
+        ("CLAUDE_CODE_DISABLE_AGENT_VIEW", "1", "sessions in the background are claudebox's: `--detach`"),
         ("DISABLE_AUTOUPDATER", "1", "the client is read-only inside"),
         ("DISABLE_INSTALLATION_CHECKS", "1", "the client is not where its installer put it"),
     ]

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 def say(instance: Instance, started: float, *, login_known: bool) -> None:
     """Say what is left to say on the terminal."""
     if os.isatty(1) and os.isatty(2):
-        session = _newest_session(instance, started)
+        session = os.path.basename(newest_conversation(instance, started)).partition(".")[0]
         if session:
             console.note(f"resume this session with `claudebox --resume {session}`")
     if not login_known:
         offer(instance)
 
 
-def _newest_session(instance: Instance, started: float) -> str:
-    """Return the conversation that was written to last since the start; names come from inside and are checked."""
-    newest, session = started, ""
+def newest_conversation(instance: Instance, started: float) -> str:
+    """Return the file of the conversation that was written to last since the start; names from inside are checked."""
+    newest, found = started, ""
     for directory in _names(f"{instance.claude}/{agent.TRANSCRIPTS}"):
         for path in _names(directory):
             identifier, dot, suffix = os.path.basename(path).partition(".")
@@ -43,8 +43,8 @@ def _newest_session(instance: Instance, started: float) -> str:
             except OSError:
                 continue
             if written >= newest:
-                newest, session = written, identifier
-    return session
+                newest, found = written, path
+    return found
 
 
 def _names(directory: str) -> list[str]:

@@ -28,6 +28,13 @@ LOGIN_TRAITS = (
     ("rateLimitTier", "CLAUDE_CODE_RATE_LIMIT_TIER"),
     ("scopes", "CLAUDE_CODE_OAUTH_SCOPES"),
 )
+# Its words for sessions in the background, which its own service cannot keep in a sandbox that ends, and what takes
+# their place. Those without a dash are its verbs; with its agent view off they would go to the model as prompts.
+BACKGROUND_WORDS = {
+    "--bg": "--detach", "--background": "--detach", "--tmux": "--detach",
+    "agents": "--sessions", "attach": "--attach", "logs": "--follow", "respawn": "--attach", "rm": "--stop",
+    "stop": "--stop",
+}  # fmt: skip
 TRANSCRIPTS = "projects"  # in the client's directory: one directory per working directory, one file per conversation
 # What the client believes the model's address to be while it talks to the broker's socket. It cannot resolve (RFC 6761)
 # and nobody can listen there: a client that ignores the socket reaches nothing, least of all a port of this machine.

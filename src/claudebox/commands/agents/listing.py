@@ -1,0 +1,164 @@
+"""The list of sessions, from our own records and the processes of this machine; tmux adds last line and title."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from claudebox import console
+from claudebox.launch.live_sessions import Presence
+from claudebox.report.log_reader import human
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.commands.agents.records import Agent, Records
+    from claudebox.commands.agents.tmux import Pane, Tmux
+
+_IDLE = "✳"  # what the client's title begins with while it waits for the user
+_WIDTH = 60
+
+
+@dataclass(frozen=True)
+class SessionRow:
+    """One session."""
+
+    name: str
+    state: str  # starting, working, waiting, ended; terminal: it has one of its own
+    project: str
+    since: float
+    process: int
+    agent: Agent | None = None
+    how: str = ""  # it ended
+    memory: int = 0
+    last: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """Return it for `--json`."""
+        agent = self.agent
+        return {
+            "name": self.name,
+            "id": agent.id if agent else "",
+            "project": self.project,
+            "directory": agent.workdir if agent else self.project,
+            "state": self.state,
+            "status": agent.status if agent and self.state == "ended" and agent.status >= 0 else None,
+            "since": int(self.since),
+            "process": self.process,
+            "memory": self.memory,
+            "last": self.last,
+        }
+
+
+def look(records: Records, tmux: Tmux) -> list[SessionRow]:
+    """Return the sessions as they are now."""
+    panes = tmux.panes()
+    children = _children()
+    rows = []
+    agents = records.all()
+    for agent in agents:
+        pane = panes.get(agent.id)
+        alive = agent.alive
+        state = "starting" if agent.starting or (alive and not agent.begun) else _state(pane) if alive else "ended"
+        since = (agent.begun if alive else agent.ended) or agent.created
+        last = _last_line(tmux.screen(agent.id)) if pane else ""
+        if alive:
+            row = SessionRow(
+                agent.name, state, agent.project, since, agent.pid, agent, "", _memory(agent.pid, children), last
+            )
+        else:
+            row = SessionRow(agent.name, state, agent.project, since, 0, agent, ending(agent, pane), 0, last)
+        rows.append(row)
+    known = {agent.pid for agent in agents if agent.alive}
+    presence = Presence(records.state)
+    try:
+        for process, workdir, since in presence.list_sessions():
+            if process not in known:
+                rows.append(SessionRow("", "terminal", workdir, since, process, memory=_memory(process, children)))
+    finally:
+        presence.leave()
+    return rows
+
+
+def _last_line(lines: list[str]) -> str:
+    """Return the last line of a screen that says something."""
+    return next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")
+
+
+def _state(pane: Pane | None) -> str:
+    return "waiting" if pane is not None and pane.title.startswith(_IDLE) else "working"
+
+
+def ending(agent: Agent, pane: Pane | None) -> str:
+    """Return how a session ended, in words."""
+    status = agent.status if agent.status >= 0 else pane.status if pane is not None and pane.dead else -1
+    if status >= 0:
+        return f"ended with status {status}"
+    return "was killed, or this machine was restarted" if agent.pid else "did not start"
+
+
+def lines(rows: list[SessionRow]) -> Iterator[str]:
+    """Yield the list for people."""
+    if not rows:
+        yield "no session runs here: `claudebox --detach` starts one without a terminal"
+        return
+    table = [
+        (
+            row.name or "-",
+            row.how.replace("ended with status", "ended,") if row.state == "ended" else row.state,
+            _ago(row.since),
+            human(row.memory) if row.memory else "-",
+            os.path.basename(row.project) if row.agent else row.project,
+            console.shorten(row.last, _WIDTH),
+        )
+        for row in rows
+    ]
+    head = ("NAME", "STATE", "SINCE", "MEMORY", "PROJECT", "LAST LINE")
+    widths = [min(_WIDTH, max(len(console.clean(line[column])) for line in (head, *table))) for column in range(5)]
+    yield console.paint(_columns(head, widths), "bold", descriptor=1)
+    for line in table:
+        yield _columns(line, widths)
+
+
+def _columns(cells: tuple[str, ...], widths: list[int]) -> str:
+    return "  ".join(
+        (*(f"{console.shorten(cell, width):<{width}}" for cell, width in zip(cells[:5], widths, strict=True)), cells[5])
+    ).rstrip()
+
+
+def _ago(moment: float) -> str:
+    seconds = max(0, int(time.time() - moment))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _children() -> dict[int, list[int]]:
+    """Return every process with its children."""
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    parent = int(file.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+            found.setdefault(parent, []).append(int(name))
+    return found
+
+
+def _memory(process: int, children: dict[int, list[int]]) -> int:
+    """Return the memory of a launcher and all that descends from it, shared pages in equal parts."""
+    total, waiting = 0, [process]
+    while waiting:
+        process = waiting.pop()
+        waiting += children.get(process, ())
+        try:
+            with open(f"/proc/{process}/smaps_rollup", "rb") as file:
+                total += next((int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss:")), 0)
+        except OSError:
+            continue
+    return total

@@ -1,0 +1,45 @@
+"""Names of agents: what a user may call one, and what one is called that got no name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from claudebox.errors import ClaudeboxError
+
+if TYPE_CHECKING:
+    from claudebox.commands.agents.records import Records
+    from claudebox.commands.agents.tmux import Tmux
+
+_FIRST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+_LATER = _FIRST | frozenset("._-")
+_LONGEST = 64
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be the name of a branch, a directory and a session at once."""
+    if (
+        name[:1] not in _FIRST
+        or not _LATER.issuperset(name)
+        or len(name) > _LONGEST
+        or ".." in name
+        or name.endswith((".", ".lock"))
+        or name.upper() in ("HEAD", "FETCH_HEAD", "ORIG_HEAD")
+        or (len(name) in (40, 64) and frozenset("0123456789abcdef").issuperset(name))
+    ):
+        raise ClaudeboxError(
+            f"`{name}` cannot be the name of an agent",
+            hint=f"letters, digits, `.`, `_` and `-`, a letter or digit first, at most {_LONGEST}",
+        )
+
+
+def give_name(records: Records, tmux: Tmux, wanted: str, project: str) -> str:
+    """Return a name that no living session of this project has; ended ones make room."""
+    base = "".join(char if char in _LATER else "-" for char in wanted).strip("-._")[: _LONGEST - 4] or "agent"
+    others = [agent for agent in records.all() if agent.project == project]
+    taken = {agent.name for agent in others if agent.alive or agent.starting}
+    name = next(name for number in range(1, 1000) if (name := base if number == 1 else f"{base}-{number}") not in taken)
+    for agent in others:
+        if agent.name == name:
+            records.remove(agent)
+            tmux.kill(agent.id)
+    return name

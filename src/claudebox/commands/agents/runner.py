@@ -1,0 +1,63 @@
+"""The launcher of a session without a terminal: what tmux starts. Writes down that it runs, and how it ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from claudebox import cli, console
+from claudebox.commands.agents.records import Records, boot_id, mark_begun, process_start
+from claudebox.commands.agents.tmux import Tmux
+from claudebox.errors import ClaudeboxError
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+# What belongs to the terminal: that of tmux now.
+_OF_THE_TERMINAL = ("TERM", "TMUX", "TMUX_PANE")
+_NOT_OURS = (*_OF_THE_TERMINAL, "COLORTERM", "COLUMNS", "LINES", "TERM_PROGRAM", "TERM_PROGRAM_VERSION")
+
+
+def main() -> NoReturn:
+    """Take over what was handed, run the session, and leave its status behind."""
+    state, identifier, pipe = sys.argv[1:4]
+    with open(pipe, "rb") as file:
+        handed = json.loads(file.read())
+    own = {name: os.environ[name] for name in _OF_THE_TERMINAL if name in os.environ}
+    environ = {name: value for name, value in handed["environ"].items() if name not in _NOT_OURS}
+    environ |= {**own, "COLORTERM": "truecolor"}
+    os.environ.clear()
+    os.environ.update(environ)
+    records = Records(state)
+    known = records.get(identifier)
+    if known is None:  # the user has changed their mind
+        os._exit(0)
+    process = os.getpid()
+    agent = dataclasses.replace(known, pid=process, start=process_start(process), boot=boot_id())
+    records.save(agent)
+
+    def begun() -> None:
+        nonlocal agent
+        agent = mark_begun(records, agent)
+
+    def play() -> int:
+        from claudebox import session  # noqa: PLC0415
+        from claudebox.config import settings as table  # noqa: PLC0415
+
+        os.chdir(handed["cwd"])
+        status = os.stat(".")
+        if [status.st_dev, status.st_ino] != handed["identity"]:
+            raise ClaudeboxError(f"`{handed['cwd']}` was replaced by something else since it was shown")
+        return session.run(table.parse_arguments(handed["argv"]), environ, begun)
+
+    status = cli.guarded(play)
+    try:
+        records.save(dataclasses.replace(agent, ended=time.time(), status=status))
+    except OSError as error:  # a full disk: what tmux remembers of us has to do
+        console.warn(f"the end of this session is not written down: {error.strerror}")
+    Tmux(state, environ).leave(identifier)
+    os._exit(status)
