@@ -12,14 +12,14 @@ _claudebox() {
     --set-env) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --mount-ro) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --mount-rw) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
-    --path) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
-    --toolchain) mapfile -t COMPREPLY < <(compgen -e -- "$word"); return ;;
+    --toolchain) mapfile -t COMPREPLY < <(compgen -W "rust node python go java ruby deno bun" -- "$word"); return ;;
     --package) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --nixpkgs) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --inherit) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --claude-home) mapfile -t COMPREPLY < <(compgen -W "own shared" -- "$word"); return ;;
     --network) mapfile -t COMPREPLY < <(compgen -W "full inet allow none" -- "$word"); return ;;
     --allow-domain) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --allow-address) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --allow-host-port) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --publish) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --uplink) mapfile -t COMPREPLY < <(compgen -W "auto pasta slirp4netns" -- "$word"); return ;;

@@ -44,6 +44,7 @@ complete -c claudebox -l inherit -x -d 'bring this part of the host\'s ~/.claude
 complete -c claudebox -l claude-home -x -a 'own shared' -d 'own: the client has a home per project; shared: also everything of the host\'s ~/.claude, read-only, except conversations and logins'
 complete -c claudebox -l network -x -a 'full inet allow none' -d 'full: the host\'s network with its loopback and LAN; inet: the internet, not the LAN nor this machine; allow: only the domains that you name; none: loopback of the sandbox only'
 complete -c claudebox -l allow-domain -x -d 'in tier allow: let programs inside reach this domain (github.com), all beneath one (*.example.org), another port than 443 and 80 (example.org:8443), or a group: anthropic, github, or one of your own; repeatable'
+complete -c claudebox -l allow-address -x -d 'in tier inet: let programs inside reach this address or network of the LAN or a VPN, on one port if you name it: 10.1.2.3:443, 10.1.0.0/16, [fd77::50]:22; in tier allow: let domains that you name lead there; never metadata services nor this machine; repeatable'
 complete -c claudebox -l allow-host-port -x -d 'in all tiers but full: let programs inside reach this TCP port of the host\'s loopback; repeatable'
 complete -c claudebox -l publish -x -d 'in all tiers but full: make this TCP port of the sandbox reachable at localhost of the host; repeatable'
 complete -c claudebox -l uplink -x -a 'auto pasta slirp4netns' -d 'the program that connects tier inet: pasta, slirp4netns, or whichever works (auto)'

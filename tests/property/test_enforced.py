@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 
 from hypothesis import given
@@ -11,12 +12,12 @@ from tests import hosts
 
 from claudebox.broker.proxy.private_ranges import PrivateRanges
 from claudebox.config.domains import Permission, parse_domain
-from claudebox.config.model import MountRequest, NameRequest, Policy
+from claudebox.config.model import AddressRequest, MountRequest, NameRequest, Policy
 from claudebox.facts.model import HeldSecret
 from claudebox.facts.uplink import Candidate
 from claudebox.launch import broker_wire as wire
 from claudebox.network import nftables, prefixes
-from claudebox.plan import bwrap_args, compose, explain
+from claudebox.plan import bwrap_args, compose, explain, network
 from claudebox.plan import secrets as secret_plans
 from claudebox.plan.model import Barred, Plan, Ranges
 
@@ -196,3 +197,55 @@ def test_exactly_the_ranges_of_the_plan_are_enforced(closed, packed):
     for row in closed.barred:
         alone = list(nftables.fixed(Ranges((row,), closed.open6), "10.0.2.3", nftables.FAMILIES))
         assert {rule for rule in alone if rule not in none} <= set(rules)
+
+
+private = st.builds(
+    lambda packed, length, port: AddressRequest(prefixes.show(prefixes.network(packed, length)), port, "drawn"),
+    st.sampled_from([b"\x0a", b"\xc0\xa8", b"\x64\x64\x64", b"\xfd\x00"]).flatmap(
+        lambda head: st.binary(min_size=16 if head[0] == 0xFD else 4, max_size=16 if head[0] == 0xFD else 4).map(
+            lambda rest: head + rest[len(head) :]
+        )
+    ),
+    st.integers(8, 32), st.sampled_from([0, 443]),
+)  # fmt: skip
+
+
+@given(st.lists(private, max_size=4, unique_by=lambda row: (row.prefix, row.port)))
+def test_what_is_opened_is_shown_and_stands_behind_what_is_always_closed(requests):
+    # proves HOUSE-03, NET-04
+    opened = network.closed_ranges(tuple(requests))
+    own = prefixes.parse_prefix("203.0.113.5")
+    judge = PrivateRanges(opened, [own])
+
+    assert [(row.prefix, row.port) for row in opened.opened] == [(row.prefix, row.port) for row in requests]
+    for family in nftables.FAMILIES:
+        rules = list(nftables.fixed(opened, "10.0.2.3", (family,)))
+        without = list(nftables.fixed(network.closed_ranges(), "10.0.2.3", (family,)))
+        ours = [row for row in requests if (":" in row.prefix) == (family == socket.AF_INET6)]
+        added = [at for at, rule in enumerate(rules) if rule not in without]
+        always, others = (list(nftables._closed(opened, family, always=always)) for always in (True, False))
+        assert len(added) == len(rules) - len(without) == sum(2 if row.port else 1 for row in ours)
+        assert all(rules.index(always[-1]) < at < rules.index(others[0]) for at in added)
+    for row in requests:
+        first = row.prefix.partition("/")[0]
+        metadata = any(
+            prefixes.covers(prefixes.parse_prefix(closed.prefix), prefixes.parse_prefix(first))
+            for closed in opened.barred
+            if closed.always
+        )
+        assert bool(judge.problem(first, row.port or 22)) == metadata
+        assert not row.port or any(other.port == 0 for other in requests) or judge.problem(first, 444)
+    for never in ("169.254.169.254", "127.0.0.1", "100.100.100.200", "fd00:ec2::254", "10.0.2.3", "203.0.113.5"):
+        assert judge.problem(never, 443)
+
+
+def test_opened_addresses_are_shown_as_they_are_enforced():
+    # proves HOUSE-03, NET-04
+    request = AddressRequest("10.1.2.3/32", 443, "--allow-address")
+    policy = Policy("exec", ("true",), network="inet", addresses=(request,))
+    plan = compose.make_plan(policy, hosts.debian(uplinks=(Candidate("pasta", "/usr/bin/pasta"),)))
+    assert plan.link is not None
+
+    assert shown(plan)["link"]["opened"] == [{"prefix": "10.1.2.3/32", "port": 443, "origin": "--allow-address"}]
+    assert [(row.prefix, row.port) for row in plan.link.ranges.opened] == [("10.1.2.3/32", 443)]
+    assert "opened by --allow-address: 10.1.2.3:443" in list(network.described(plan))

@@ -33,7 +33,7 @@ RANGES = closed_ranges()
 class Everywhere(PrivateRanges):
     """Knows no neighbours, so that a test can be the internet."""
 
-    def problem(self, _address: str) -> str:
+    def problem(self, _address: str, _port: int = 0) -> str:
         return ""
 
 

@@ -180,7 +180,7 @@ def test_the_log_can_be_filtered_and_is_json_for_machines(filled, capfd, monkeyp
     denied = shown(filled, capfd, monkeypatch, "denied", "all")
     one = [json.loads(line) for line in shown(filled, capfd, monkeypatch, "--json", "THIS.ex").splitlines()]
 
-    assert denied.count("evil.example") == 2
+    assert denied.count("evil.example:443") == 2
     assert "this.example" not in denied
     assert [line["host"] for line in one] == ["this.example"]
 
@@ -240,3 +240,23 @@ def test_the_receipt_of_a_busy_session_still_fits(tmp_path):
 
 def test_the_receipt_of_nothing_is_no_failure():
     assert any("nobody" in line for line in receipt.lines([]))
+
+
+@pytest.mark.parametrize(
+    ("decision", "flag"),
+    [
+        ({"service": "proxy", "host": "pypi.org", "port": 443, "rule": "not-listed"}, "--allow-domain pypi.org"),
+        ({"service": "proxy", "host": "pypi.org", "port": 53, "rule": "not-listed"}, "--allow-domain pypi.org"),
+        ({"service": "proxy", "host": "a.example", "port": 22, "rule": "port"}, "--allow-domain a.example:22"),
+        ({"service": "proxy", "host": "a.example", "port": 443, "rule": "not-public"}, ""),
+        ({"service": "proxy", "host": "a.example;id", "port": 443, "rule": "not-listed"}, ""),
+        ({"service": "inet", "host": "10.1.2.3", "port": 443, "rule": "lan"}, "--allow-address 10.1.2.3:443"),
+        ({"service": "inet", "host": "fd77::5", "port": 22, "rule": "lan"}, "--allow-address [fd77::5]:22"),
+        ({"service": "inet", "host": "192.168.7.2", "port": 80, "rule": "machine"}, "--allow-host-port 80"),
+        ({"service": "inet", "host": "169.254.169.254", "port": 80, "rule": "never"}, ""),
+    ],
+)
+def test_the_log_names_the_flag_that_would_have_let_a_connection_through(decision, flag):
+    # proves NET-05
+    assert log.permitting({"kind": "decision", "verdict": "denied", **decision}) == flag
+    assert log.permitting({"kind": "decision", "verdict": "allowed", **decision}) == ""

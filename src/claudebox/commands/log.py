@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from claudebox import console, state
+from claudebox.config.domains import canonical
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import git
 from claudebox.facts.host import current_directory, current_home
@@ -25,6 +26,8 @@ Line = dict[str, Any]
 VERDICTS = ("allowed", "denied", "failed")
 _STYLES = {"allowed": "green", "denied": "red", "failed": "yellow"}
 _POLL = 200  # milliseconds
+_FLAGS = 8  # that are shown
+_DNS = 53
 
 
 class Wanted(Value):
@@ -56,16 +59,37 @@ def run(environ: dict[str, str], settings: Settings) -> int:
             return _follow(directory, wanted, show)
         names = records(directory, wanted.project)
         found = False
+        flags: dict[str, None] = {}
         for name in names[-1:] if wanted.project else names:
             for line in LogReader(directory, name).lines():
                 if wanted.takes(line):
                     found = True
                     show(line)
+                    flags |= dict.fromkeys(filter(None, (permitting(line),)))
+        if flags and not settings.on("json"):
+            more = f" and {len(flags) - _FLAGS} more" if len(flags) > _FLAGS else ""
+            _out(f"what was denied would be let through by: {' '.join(list(flags)[:_FLAGS])}{more}")
     except BrokenPipeError:
         return 0
     if not found:
         console.note("nothing was recorded" + (" for this project" if wanted.project else "") + " that fits")
     return 0
+
+
+def permitting(line: Line) -> str:
+    """Return the flag that would have let a denied connection through; nothing where there is none."""
+    host, port, rule = str(line.get("host", "")), _number(line.get("port")), line.get("rule")
+    if line.get("kind") != "decision" or line.get("verdict") != "denied":
+        return ""
+    if line.get("service") == "inet":
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        flags = {"lan": f"--allow-address {place}", "machine": f"--allow-host-port {port}"}
+        return console.clean(flags.get(str(rule), ""))
+    name = canonical(host)  # whoever is inside chose it
+    if "." not in name or rule not in ("not-listed", "port"):
+        return ""
+    usual = (80, 443, _DNS)  # who asked for the name alone has not said more
+    return f"--allow-domain {name}" if port in usual and rule == "not-listed" else f"--allow-domain {name}:{port}"
 
 
 def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Wanted:
@@ -181,7 +205,9 @@ def _row(line: Line) -> str:
     amounts = f"{human(_number(line.get('up'))):>9} up {human(_number(line.get('down'))):>9} down"
     names = line.get("secrets")
     secrets = f", with {', '.join(map(str, names))}" if isinstance(names, list) and names else ""
-    rule = console.shorten(f"{line.get('service', '')}: {line.get('rule', '')}{secrets}", 120)
+    count = _number(line.get("count"))
+    times = f", {count} times" if count > 1 else ""
+    rule = console.shorten(f"{line.get('service', '')}: {line.get('rule', '')}{secrets}{times}", 120)
     painted = console.paint(f"{verdict:<7}", _STYLES.get(verdict, "dim"), descriptor=1)
     return f"{painted}  {place:<40} {amounts}  {rule}"
 

@@ -81,6 +81,15 @@ class NameRequest(Value):
     untrusted: bool = False
 
 
+class AddressRequest(Value):
+    """An address or a network that a user opened."""
+
+    prefix: str
+    port: int  # 0: every port
+    origin: str
+    untrusted: bool = False
+
+
 class Constant(Value):
     """A variable with a value that a user wrote down."""
 
@@ -141,6 +150,7 @@ class Policy(Value):
     host_ports: tuple[int, ...] = ()
     published: tuple[int, ...] = ()
     domains: tuple[NameRequest, ...] = ()
+    addresses: tuple[AddressRequest, ...] = ()
     names: tuple[NameRequest, ...] = ()
     mounts: tuple[MountRequest, ...] = ()
     unsafe_mounts: bool = False

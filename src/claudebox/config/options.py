@@ -201,6 +201,13 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="DOMAIN", in_files="project", name="allow_domains",
     ),
     Setting(
+        "allow_address", ("--allow-address",), "list", "Restrictions",
+        "in tier `inet`: let programs inside reach this address or network of the LAN or a VPN, on one port if you "
+        "name it: `10.1.2.3:443`, `10.1.0.0/16`, `[fd77::50]:22`; in tier `allow`: let domains that you name lead "
+        "there; never metadata services nor this machine; repeatable",
+        metavar="ADDRESS", in_files="project", name="allow_addresses",
+    ),
+    Setting(
         "domains", (), "groups", "Restrictions",
         "groups of domains of your own, to be used by name in `allow_domains`", in_files="user",
         fields=(Field("hosts", "the domains of the group, written as in `allow_domains`", example="git.example.org"),),

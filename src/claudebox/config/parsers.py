@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from claudebox.config.model import SecretRequest
+    from claudebox.config.model import AddressRequest, SecretRequest
     from claudebox.config.settings import Given
 
 
@@ -37,6 +37,13 @@ def domain(given: Given) -> None:
     from claudebox.config import domains  # noqa: PLC0415
 
     domains.check(given.value, given.origin)
+
+
+def address(given: Given) -> AddressRequest:
+    """Read an address or a network."""
+    from claudebox.config import addresses  # noqa: PLC0415 - only for those who open one
+
+    return addresses.read_address(given)
 
 
 def group(given: Given) -> None:
@@ -206,6 +213,7 @@ def split(value: str) -> tuple[str, str | None]:
 
 # What a value must be like, for those who read files.
 RULES: dict[str, Callable[[Given], object]] = {
+    "allow_address": address,
     "allow_domain": domain,
     "domains": group,
     "env": name,

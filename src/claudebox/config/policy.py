@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from claudebox.config.model import Program, SecretRequest
+    from claudebox.config.model import AddressRequest, Program, SecretRequest
     from claudebox.config.settings import Given, Settings
 
 
@@ -45,6 +45,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         host_ports=host_ports,
         published=published,
         domains=domains,
+        addresses=_addresses(settings, network),
         names=names,
         mounts=_once(
             (
@@ -125,6 +126,19 @@ def _ports(wanted: Iterable[Given], network: Given) -> tuple[int, ...]:
         if network.value == "allow" and ports[-1] in RESERVED_PORTS:
             raise ClaudeboxError(f"`{given.origin}`: port {ports[-1]} inside is claudebox's own in tier `allow`")
     return tuple(dict.fromkeys(ports))
+
+
+def _addresses(settings: Settings, network: Given) -> tuple[AddressRequest, ...]:
+    wanted = settings.all("allow_address")
+    if network.value in ("inet", "allow"):
+        return tuple({(row.prefix, row.port): row for row in map(parsers.address, wanted)}.values())
+    for given in wanted:
+        if given.origin.startswith("-"):  # in files they wait for their tier
+            why = "everything is reachable there" if network.value == "full" else "nothing is reachable there"
+            raise ClaudeboxError(
+                f"`{given.origin}` means nothing in tier `{network.value}`: {why}", hint="add `--network inet`"
+            )
+    return ()
 
 
 def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:

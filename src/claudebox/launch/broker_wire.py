@@ -17,7 +17,7 @@ _TYPES: dict[str, type[Value]] = {
     kind.__name__: kind
     for kind in (
         model.ApiConfig, model.Barred, model.AllowedDomain, model.Endpoint, model.InjectConfig, model.InjectedSecret,
-        model.ProxyConfig, model.Ranges, model.Trust, HostProxy,
+        model.OpenedAddress, model.ProxyConfig, model.Ranges, model.Trust, HostProxy,
     )
 }  # fmt: skip
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10.0  # seconds for an uplink to get ready
 _NETNS_PATIENCE = 10.0
+_END_PATIENCE = 1.0  # for the holder to tell what it has counted
 _BACKLOG = 128
 _LAST_WORDS = 2048
 _HINT = "run `claudebox --check`; or try the other program with `--uplink`"
@@ -37,14 +38,16 @@ class NetworkSidecar:
         self._children: list[int] = []
         self._netns_pid = self._uplink = 0
         self._lost = False
+        self._log = -1
         self._life = self._words = -1
         self._served: list[tuple[str, int]] = []
 
     def open(self) -> None:
         """Make nothing: bwrap binds nothing of ours."""
 
-    def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
+    def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start the netns holder, which gathers what it needs while bwrap builds the sandbox."""
+        self._log = dict(files).get("log", -1)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self._life, held = os.pipe2(
             os.O_CLOEXEC
@@ -212,15 +215,15 @@ class NetworkSidecar:
     def finish(self) -> tuple[str, ...]:
         """End every process that was started, and return what the user should know."""
         self.tend()
-        notes: tuple[str, ...] = ()
+        notes = self._refused()
         for child in reversed(self._children):
             status = process.end(child)
             if child == self._uplink and self._lost:
                 said = _last_words(self._words)
                 end = f"status {status}, {said}" if said else f"status {status}"
-                notes = (f"the uplink ended during the session ({end}); from then on the sandbox had no network",)
+                notes += (f"the uplink ended during the session ({end}); from then on the sandbox had no network",)
             if child == self._netns_pid and status not in (None, 0):
-                notes = (f"the process that watches over the network ended (status {status}), and the uplink with it",)
+                notes += (f"the process that watches over the network ended (status {status}), and the uplink with it",)
         self._children.clear()
         for _, descriptor in self.hand_over():
             os.close(descriptor)
@@ -233,6 +236,25 @@ class NetworkSidecar:
                 os.close(descriptor)
         self._life = self._words = -1
         return notes
+
+    def _refused(self) -> tuple[str, ...]:
+        """Return what the user should know of connections that were refused; each is written to the log."""
+        if not self._uplink or self._control is None:
+            return ()
+        self._tell(b"end")
+        self._control.settimeout(_END_PATIENCE)
+        try:
+            word = self._control.recv(1 << 16)
+        except (OSError, TimeoutError):
+            return ()
+        rows = word.removeprefix(netns.REFUSED).decode().split("\n") if word.startswith(netns.REFUSED) else []
+        if not any(rows):
+            return ()
+        from claudebox.launch import refusals  # noqa: PLC0415 - only where something was refused
+
+        found = refusals.read_rows(rows)
+        refusals.record(found, self._log)
+        return tuple(refusals.describe(found))
 
 
 def _ended(child: int) -> bool:

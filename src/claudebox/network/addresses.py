@@ -26,19 +26,22 @@ _CLONED = 0x200
 _SIZES: dict[int, int] = {socket.AF_INET: 4, socket.AF_INET6: 16}
 
 
-def surroundings(messages: Iterable[tuple[int, bytes]]) -> set[Prefix]:
+def surroundings(messages: Iterable[tuple[int, bytes]]) -> tuple[set[Prefix], set[Prefix]]:
     """Return every address of the host, and every prefix that it reaches without a gateway (F04)."""
-    found: set[Prefix] = set()
+    own: set[Prefix] = set()
+    near: set[Prefix] = set()
     for kind, body in messages:
         size = _SIZES.get(body[0] if body else 0)
         if size is None:
             continue
         if kind == _NEW_ADDRESS:
             length = body[1]
-            for name, _, value in attributes(body[8:]):
-                if name in (_PEER, _LOCAL) and len(value) == size:
-                    found.add((value, size * 8))
-                    found.add(prefixes.network(value, length))
+            fields = {name: value for name, _, value in attributes(body[8:])}
+            for value in (fields.get(_PEER), fields.get(_LOCAL)):
+                if value is not None and len(value) == size:
+                    near |= {(value, size * 8), prefixes.network(value, length)}
+            value = fields.get(_LOCAL, fields.get(_PEER, b""))  # with both, the first is somebody at the other end
+            own |= {(value, size * 8)} if len(value) == size else set()
         elif kind == _NEW_ROUTE:
             length, route = body[1], body[7]
             flags = int.from_bytes(body[8:12], byteorder)
@@ -46,8 +49,9 @@ def surroundings(messages: Iterable[tuple[int, bytes]]) -> set[Prefix]:
             led = _is_led(fields.keys()) and all(map(_is_led, _next_hops(fields.get(_MULTIPATH, b""))))
             destination = fields.get(_DESTINATION, bytes(size))
             if route in (_UNICAST, _LOCAL_ROUTE) and not led and not flags & _CLONED and len(destination) == size:
-                found.add(prefixes.network(destination, length))
-    return {prefix for prefix in found if prefixes.neighbourhood(prefix)}
+                (own if route == _LOCAL_ROUTE else near).add(prefixes.network(destination, length))
+    near -= own
+    return set(filter(prefixes.neighbourhood, own)), set(filter(prefixes.neighbourhood, near))
 
 
 def _is_led(kinds: Iterable[int]) -> bool:

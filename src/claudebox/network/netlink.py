@@ -73,6 +73,14 @@ def installed(channel: socket.socket, family: int) -> tuple[list[bytes], list[by
     return found[0], found[1]
 
 
+def elements(channel: socket.socket, family: int) -> list[bytes]:
+    """Return what was counted in one family, as attributes."""
+    own = nftables.attribute(1, nftables.TABLE.encode() + b"\0")
+    own += nftables.attribute(2, nftables.COUNTED.encode() + b"\0")
+    answer = dump(channel, nftables.SUBSYSTEM << 8 | nftables.GET_ELEMENTS, bytes([family, 0, 0, 0]) + own)
+    return [body[4:] for _, body in answer]
+
+
 def _receive(channel: socket.socket) -> Iterator[tuple[int, int, bytes]]:
     data, sender = channel.recvfrom(_BUFFER)
     if sender[0] != 0:  # only the kernel is believed

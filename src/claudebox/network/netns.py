@@ -20,10 +20,12 @@ from claudebox.syscalls import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from claudebox.network.prefixes import Prefix
     from claudebox.plan.model import Link, Served
 
-READY, ATTACHED, BARRED, FAILED = b"ready", b"attached", b"barred", b"failed"
+READY, ATTACHED, BARRED, FAILED, REFUSED = b"ready", b"attached", b"barred", b"failed", b"refused "
 NO_REDIRECT = b" no-redirect"  # after "ready": the kernel does not lead programs to the broker that know no proxy
 _NS_GET_USERNS = 0xB701
 _NEW_USER, _NEW_NET = 0x10000000, 0x40000000
@@ -119,19 +121,27 @@ class _Watch:
         # A socket stays in the network where it was made, wherever its process goes.
         self.changes = netlink.connect(netlink.ROUTE, netlink.CHANGES)
         self._tables = netlink.connect(netlink.ROUTE)
-        self._known: set[Prefix] = set()
+        self._known: dict[str, set[Prefix]] = {nftables.MACHINE: set(), nftables.NEAR: set()}
         messages = self._read()
         self.ipv6 = addresses.leads_out(messages, socket.AF_INET6)
-        self._known.update(prefixes.wanting(addresses.surroundings(messages), self._known, self._ranges))
         # A kernel without IPv6 has no rules for it, nor needs them.
         self._families = nftables.FAMILIES if os.path.exists("/proc/self/net/if_inet6") else (socket.AF_INET,)
         self._rules = [
             *nftables.fixed(link.ranges, link.forwarder, self._families),
-            *nftables.machine(sorted(self._known), self._families),
+            *self._appeared(messages),
         ]
         self._chains = nftables.chains(self._families)
-        self._batch = nftables.batch(self._families, self._chains, self._rules)
+        self._counting = True
         self._filter: socket.socket | None = None
+
+    def _appeared(self, messages: list[tuple[int, bytes]]) -> list[nftables.Rule]:
+        """Return the rules against what is new of the host's addresses and its neighbourhood."""
+        rules: list[nftables.Rule] = []
+        for chain, found in zip(self._known, addresses.surroundings(messages), strict=True):
+            new = prefixes.wanting(found, self._known[chain], self._ranges, own=chain == nftables.MACHINE)
+            self._known[chain].update(new)
+            rules += nftables.machine(new, self._families, chain)
+        return rules
 
     def _read(self) -> list[tuple[int, bytes]]:
         return [
@@ -147,7 +157,15 @@ class _Watch:
         _set("ipv4/ping_group_range", f"{os.getgid()} {os.getgid()}")  # the rules hold for ping too
         try:
             self._filter = netlink.connect(netlink.NETFILTER)
-            netlink.transact(self._filter, *self._batch)
+            try:
+                counting = [*nftables.counting(self._families), *self._rules]
+                batch = nftables.batch(self._families, self._chains, counting, self._families)
+                netlink.transact(self._filter, *batch)
+                self._rules = counting
+            except OSError:  # a kernel without dynamic sets refuses as well, and counts nothing
+                self._counting = False
+                self._filter = netlink.connect(netlink.NETFILTER)
+                netlink.transact(self._filter, *nftables.batch(self._families, self._chains, self._rules))
         except OSError as error:
             raise SetupFailed(f"the kernel did not take the rules of nf_tables: {error.strerror or error}") from None
         self._verify(self._filter)
@@ -157,7 +175,7 @@ class _Watch:
             found_chains, found_rules = netlink.installed(channel, family)
             hooked = [chain for chain in self._chains if chain.family == family]
             sent = [rule for rule in self._rules if rule.family == family]
-            for name in (nftables.REFUSE, nftables.MACHINE, nftables.OUT):
+            for name in (nftables.REFUSE, nftables.MACHINE, nftables.NEAR, nftables.OUT):
                 ours = [nftables.expressions(rule) for rule in sent if rule.chain == name]
                 theirs = [body for body in found_rules if nftables.chain_of(body) == name]
                 if len(ours) != len(theirs) or not all(map(nftables.holds, ours, theirs)):
@@ -170,11 +188,23 @@ class _Watch:
     def follow(self) -> None:
         """Bar what has appeared since the last look."""
         netlink.drain(self.changes)
-        new = prefixes.wanting(addresses.surroundings(self._read()), self._known, self._ranges)
+        new = self._appeared(self._read())
         if new:
             assert self._filter is not None  # noqa: S101
-            netlink.transact(self._filter, *nftables.batch((), (), nftables.machine(new, self._families)))
-            self._known.update(new)
+            netlink.transact(self._filter, *nftables.batch((), (), new))
+
+    def refused(self) -> Iterator[str]:
+        """Yield what was refused: address, port, how often, and whether a user could open it."""
+        if self._filter is None or not self._counting:
+            return
+        always = [prefixes.parse_prefix(row.prefix) for row in self._ranges.barred if row.always]
+        for family in self._families:
+            for packed, port, count in nftables.counted(netlink.elements(self._filter, family)):
+                whole = packed, len(packed) * 8
+                own = any(prefixes.covers(one, whole) for one in self._known[nftables.MACHINE])
+                never = any(prefixes.covers(one, whole) for one in always)
+                kind = "never" if never else "machine" if own else "lan"
+                yield f"{prefixes.show(whole).partition('/')[0]} {port} {count} {kind}"
 
 
 def _set(name: str, value: str) -> None:
@@ -269,6 +299,8 @@ def _stay(control: socket.socket, target: int, watch: _Watch | None) -> None:
     while True:
         ready = select.select(watched, [], [])[0]
         if control.fileno() in ready or target in ready:  # the launcher or the sandbox has gone
+            if watch is not None:
+                control.send(REFUSED + "\n".join(watch.refused()).encode())
             return
         if watch is not None:
             watch.follow()

@@ -1,7 +1,8 @@
 """What is barred → the rules as nf_tables understands them over netlink. Pure: bytes in, bytes out.
 
 An output hook sees every packet after its address was decided, whatever an unprivileged program does to routes with
-SO_BINDTODEVICE or IP_PKTINFO. The chain `machine` holds the addresses of the host and grows while the sandbox runs.
+SO_BINDTODEVICE or IP_PKTINFO. The chains `machine` and `near` hold the addresses of the host and its neighbourhood, and
+grow while the sandbox runs; what a user has opened stands between the two. What is refused is counted in a set.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
     from claudebox.plan.model import Ranges
 
 TABLE = "claudebox"
-OUT, MACHINE, REFUSE = "out", "machine", "refuse"
+OUT, MACHINE, NEAR, REFUSE = "out", "machine", "near", "refuse"
+COUNTED = "refused"  # a set: address and port → how often
+MOST_COUNTED = 512
 FAMILIES = (socket.AF_INET, socket.AF_INET6)
 DNS_PORT = 53
 
 # linux/netfilter/nfnetlink.h and nf_tables.h
 SUBSYSTEM = 10
-NEW_TABLE, NEW_CHAIN, GET_CHAIN, NEW_RULE, GET_RULE = 0, 3, 4, 6, 7
+NEW_TABLE, NEW_CHAIN, GET_CHAIN, NEW_RULE, GET_RULE, NEW_SET, GET_ELEMENTS = 0, 3, 4, 6, 7, 9, 13
 _BATCH_BEGIN, _BATCH_END = 16, 17
 _REQUEST, _ACK, _CREATE, _APPEND = 0x1, 0x4, 0x400, 0x800
 _NESTED = 0x8000
@@ -40,6 +43,9 @@ _TCP, _UDP = 6, 17
 _SOLICITATIONS = (133, 135, 136)  # of routers and neighbours: without them there is no IPv6
 _REJECT_ICMP, _REJECT_RESET = 0, 1
 _PROHIBITED: dict[int, int] = {socket.AF_INET: 13, socket.AF_INET6: 1}
+_CHANGED_BY_RULES = 0x20  # NFT_SET_EVAL
+# Bytes of an address, and the register behind it, for the port.
+_COUNTED_KEY: dict[int, tuple[int, int]] = {socket.AF_INET: (4, 9), socket.AF_INET6: (16, 2)}
 _LOOPBACK = 1  # index of `lo` in every network namespace
 
 
@@ -65,12 +71,11 @@ class Rule(Value):
 
 def chains(families: Iterable[int]) -> tuple[Chain, ...]:
     """Return the chains, those first that others lead to."""
-    return tuple(Chain(family, name, name == OUT) for family in families for name in (REFUSE, MACHINE, OUT))
+    return tuple(Chain(family, name, name == OUT) for family in families for name in (REFUSE, MACHINE, NEAR, OUT))
 
 
 def fixed(ranges: Ranges, forwarder: str, families: Iterable[int]) -> Iterator[Rule]:
     """Yield the rules of the plan's ranges; only the forwarder of names is excepted, and only for names."""
-    table = [barred.parse_prefix(row.prefix) for row in ranges.barred]
     dns = barred.parse_prefix(forwarder)
     for family in families:
         size = 4 if family == socket.AF_INET else 16
@@ -89,15 +94,33 @@ def fixed(ranges: Ranges, forwarder: str, families: Iterable[int]) -> Iterator[R
             for kind in _SOLICITATIONS:
                 body = (_payload(_TRANSPORT_HEADER, 0, 1), _equals(bytes([kind])))
                 yield out(*_protocol(_ICMPV6), *body, _verdict(_ACCEPT))
+        yield from _closed(ranges, family, always=True)
         yield out(_verdict(_JUMP, MACHINE))
-        for prefix in table:
-            if len(prefix[0]) == size:
-                yield out(*_destination(prefix), _verdict(_GOTO, REFUSE))
-            elif family == socket.AF_INET6:
-                yield out(*_destination(barred.embedded(prefix)), _verdict(_GOTO, REFUSE))
+        for row in ranges.opened:
+            place = barred.parse_prefix(row.prefix)
+            if len(place[0]) != size:
+                continue
+            if not row.port:
+                yield out(*_destination(place), _verdict(_ACCEPT))
+                continue
+            port = (_payload(_TRANSPORT_HEADER, 2, 2), _equals(row.port.to_bytes(2, "big")))
+            for protocol in (_TCP, _UDP):
+                yield out(*_destination(place), *_protocol(protocol), *port, _verdict(_ACCEPT))
+        yield out(_verdict(_JUMP, NEAR))
+        yield from _closed(ranges, family, always=False)
         for opened in ranges.open6 if family == socket.AF_INET6 else ("0.0.0.0/0",):
             yield out(*_destination(barred.parse_prefix(opened)), _verdict(_ACCEPT))
         yield out(_verdict(_GOTO, REFUSE))
+
+
+def _closed(ranges: Ranges, family: int, *, always: bool) -> Iterator[Rule]:
+    """Yield the rules against ranges of one family, NAT64's form of the others too."""
+    for row in ranges.barred:
+        prefix = barred.parse_prefix(row.prefix)
+        if row.always != always or (len(prefix[0]) == 16 and family == socket.AF_INET):
+            continue
+        wide = barred.embedded(prefix) if len(prefix[0]) == 4 and family == socket.AF_INET6 else prefix
+        yield Rule(family, OUT, (*_destination(wide), _verdict(_GOTO, REFUSE)))
 
 
 def leading_to_port(prefix: Prefix, port: int, chain: str) -> Rule:
@@ -107,19 +130,53 @@ def leading_to_port(prefix: Prefix, port: int, chain: str) -> Rule:
     return Rule(socket.AF_INET, chain, (*_destination(prefix), *_protocol(_TCP), load, redirect))
 
 
-def machine(prefixes: Iterable[Prefix], families: Iterable[int]) -> Iterator[Rule]:
-    """Yield the rules against addresses of the host and its neighbourhood, NAT64's form of them too."""
+def machine(prefixes: Iterable[Prefix], families: Iterable[int], chain: str) -> Iterator[Rule]:
+    """Yield the rules against addresses of the host or its neighbourhood, NAT64's form of them too."""
     for prefix in prefixes:
         if len(prefix[0]) == 4:
-            yield Rule(socket.AF_INET, MACHINE, (*_destination(prefix), _verdict(_GOTO, REFUSE)))
+            yield Rule(socket.AF_INET, chain, (*_destination(prefix), _verdict(_GOTO, REFUSE)))
         if socket.AF_INET6 in families:
             wide = barred.embedded(prefix) if len(prefix[0]) == 4 else prefix
-            yield Rule(socket.AF_INET6, MACHINE, (*_destination(wide), _verdict(_GOTO, REFUSE)))
+            yield Rule(socket.AF_INET6, chain, (*_destination(wide), _verdict(_GOTO, REFUSE)))
 
 
-def batch(families: Iterable[int], new_chains: Iterable[Chain], rules: Iterable[Rule]) -> tuple[bytes, int]:
-    """Return one transaction, all or nothing, and how many acknowledgements it will bring."""
+def counting(families: Iterable[int]) -> Iterator[Rule]:
+    """Yield the rules that count what is refused; they come first in their chain, and decide nothing."""
+    for family in families:
+        size, second = _COUNTED_KEY[family]
+        key = (_payload(_NETWORK_HEADER, 16 if size == 4 else 24, size), _payload(_TRANSPORT_HEADER, 2, 2, second))
+        # In the order in which the kernel tells them again.
+        count = _expression(
+            "dynset", attribute(4, _number(1)), attribute(3, _number(0)), attribute(1, _name(COUNTED)),
+            _nest(7, _expression("counter")),
+        )  # fmt: skip
+        for protocol in (_TCP, _UDP):
+            yield Rule(family, REFUSE, (*_protocol(protocol), *key, count))
+
+
+def counted(elements: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
+    """Yield address, port and how often, from what the kernel tells of the set."""
+    for body in elements:
+        for _, _, element in (row for kind, _, rows in attributes(body) if kind == 3 for row in attributes(rows)):
+            parts = {kind: value for kind, _, value in attributes(element)}
+            key = next((value for kind, _, value in attributes(parts.get(1, b"")) if kind == 1), b"")
+            counter = {kind: value for kind, _, value in attributes(parts.get(7, b""))}
+            numbers = {kind: value for kind, _, value in attributes(counter.get(2, b""))}
+            if len(key) in (8, 20):
+                yield key[:-4], int.from_bytes(key[-4:-2], "big"), int.from_bytes(numbers.get(2, b""), "big")
+
+
+def batch(
+    families: Iterable[int], new_chains: Iterable[Chain], rules: Iterable[Rule], sets: Iterable[int] = ()
+) -> tuple[bytes, int]:
+    """Return one transaction, all or nothing, and how many acknowledgements it will bring; `sets` are families."""
     messages = [_message(NEW_TABLE, family, attribute(1, _name(TABLE)), flags=_CREATE) for family in families]
+    for family in sets:
+        numbers = ((3, _CHANGED_BY_RULES), (5, _COUNTED_KEY[family][0] + 4), (10, 1))
+        body = b"".join(attribute(kind, _number(value)) for kind, value in numbers)
+        body += _nest(9, attribute(1, _number(MOST_COUNTED)))
+        names = attribute(1, _name(TABLE)) + attribute(2, _name(COUNTED))
+        messages.append(_message(NEW_SET, family, names + body, flags=_CREATE))
     messages += [_message(NEW_CHAIN, chain.family, described(chain), flags=_CREATE) for chain in new_chains]
     for rule in rules:
         body = attribute(1, _name(TABLE)) + attribute(2, _name(rule.chain)) + expressions(rule)
@@ -207,8 +264,8 @@ def _expression(name: str, *parts: bytes) -> bytes:
     return attribute(1, _name(name)) + _nest(2, *parts)
 
 
-def _payload(base: int, offset: int, length: int) -> bytes:
-    parts = (1, base, offset, length)  # into register 1
+def _payload(base: int, offset: int, length: int, register: int = 1) -> bytes:
+    parts = (register, base, offset, length)
     return _expression("payload", *(attribute(index + 1, _number(part)) for index, part in enumerate(parts)))
 
 

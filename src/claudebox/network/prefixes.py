@@ -58,10 +58,13 @@ def neighbourhood(prefix: Prefix) -> bool:
     return prefix[1] >= _SHORTEST[len(prefix[0])]
 
 
-def wanting(found: set[Prefix], known: set[Prefix], ranges: Ranges) -> list[Prefix]:
-    """Return what of the prefixes found is neither barred by the plan nor by one already known, shortest first."""
-    fixed = [parse_prefix(row.prefix) for row in ranges.barred]
-    opened = [parse_prefix(text) for text in ranges.open6]
+def wanting(found: set[Prefix], known: set[Prefix], ranges: Ranges, *, own: bool = False) -> list[Prefix]:
+    """Return what of the prefixes found is neither barred by the plan nor by one already known, shortest first.
+
+    Addresses of the host's own are barred in front of what a user has opened, the others behind that.
+    """
+    fixed = [parse_prefix(row.prefix) for row in ranges.barred if row.always or not own or not ranges.opened]
+    opened = [parse_prefix(text) for text in (*ranges.open6, *(row.prefix for row in ranges.opened if own))]
     kept: list[Prefix] = []
     for prefix in sorted(found, key=lambda prefix: (len(prefix[0]), prefix[1], prefix[0])):
         if len(prefix[0]) == 16 and not any(covers(one, prefix) or covers(prefix, one) for one in opened):

@@ -108,6 +108,15 @@ class Barred(Value):
 
     prefix: str
     reason: str
+    always: bool = False  # whatever a user opens
+
+
+class OpenedAddress(Value):
+    """An address or a network that a user opened, and what asked for it."""
+
+    prefix: str
+    port: int  # 0: every port
+    origin: str
 
 
 class Ranges(Value):
@@ -115,6 +124,7 @@ class Ranges(Value):
 
     barred: tuple[Barred, ...] = ()  # besides these, every address of the host itself, followed while it runs
     open6: tuple[str, ...] = ()  # over IPv6, only these prefixes are open, without what is barred
+    opened: tuple[OpenedAddress, ...] = ()  # in spite of that, but neither what is always barred nor the host itself
 
 
 class Served(Value):

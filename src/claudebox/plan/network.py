@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from claudebox.console import clean
 from claudebox.errors import ClaudeboxError
-from claudebox.plan.model import AllowedDomain, Barred, Link, ProxyConfig, Ranges, Served, Variable
+from claudebox.plan.model import AllowedDomain, Barred, Link, OpenedAddress, ProxyConfig, Ranges, Served, Variable
 from claudebox.tables import inside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.config.model import Policy, Tier
+    from claudebox.config.model import AddressRequest, Policy, Tier
     from claudebox.facts.host import Host
     from claudebox.host_proxy import HostProxy
     from claudebox.plan.model import Plan
@@ -107,7 +107,7 @@ def plan_link(policy: Policy, host: Host) -> Link | None:
         program=usable[0].name,  # type: ignore[arg-type]  # candidates knows only these
         path=usable[0].path,
         forwarder=_forwarder(host),
-        ranges=closed_ranges(),
+        ranges=closed_ranges(policy.addresses),
         host_ports=policy.host_ports,
         published=policy.published,
     )
@@ -120,11 +120,16 @@ def plan_variables(policy: Policy) -> Iterator[Variable]:
             yield Variable(name, value, "claudebox", "the way out, to the domains that are listed")
 
 
-def closed_ranges() -> Ranges:
-    """Return the ranges of addresses that nobody inside reaches."""
-    from claudebox.tables.barred_ranges import BARRED, OPEN6  # noqa: PLC0415 - other tiers need nothing of it
+def closed_ranges(requests: tuple[AddressRequest, ...] = ()) -> Ranges:
+    """Return the ranges of addresses that nobody inside reaches, and what the user opened in them."""
+    from claudebox.tables.barred_ranges import ALWAYS_BARRED, BARRED, OPEN6  # noqa: PLC0415 - other tiers need none
 
-    return Ranges(tuple(Barred(prefix, reason) for prefix, reason in BARRED), OPEN6)
+    barred = (
+        *(Barred(prefix, reason, always=True) for prefix, reason in ALWAYS_BARRED),
+        *(Barred(prefix, reason) for prefix, reason in BARRED),
+    )
+    opened = tuple(OpenedAddress(row.prefix, row.port, row.origin) for row in requests)
+    return Ranges(barred, OPEN6, opened)
 
 
 def plan_proxy(policy: Policy, host: Host) -> ProxyConfig | None:
@@ -132,7 +137,7 @@ def plan_proxy(policy: Policy, host: Host) -> ProxyConfig | None:
     if policy.network != "allow":
         return None
     domains = tuple(AllowedDomain(row.name, row.origin) for row in policy.domains)
-    return ProxyConfig(domains, closed_ranges(), tunnel_proxy(host.environ)[0])
+    return ProxyConfig(domains, closed_ranges(policy.addresses), tunnel_proxy(host.environ)[0])
 
 
 def tunnel_proxy(environ: dict[str, str]) -> tuple[HostProxy | None, str]:
@@ -172,6 +177,10 @@ def described(plan: Plan) -> Iterator[str]:
         yield f"domains: {', '.join(names[:_SHOWN]) or 'none'}{more}"
         if proxy.proxy is not None:
             yield f"through the proxy of this machine, {proxy.proxy}, which resolves the names"
+    opened = [_place(row) for row in _ranges(plan).opened]
+    if opened:
+        more = f" and {len(opened) - _SHOWN} more" if len(opened) > _SHOWN else ""
+        yield f"opened by --allow-address: {', '.join(opened[:_SHOWN])}{more}"
     if link is not None and link.host_ports:
         yield f"reachable inside: localhost of this machine, port {_listed(link.host_ports)}"
     if link is not None and link.published:
@@ -191,12 +200,27 @@ def _proxy(plan: Plan) -> ProxyConfig | None:
     return plan.broker.proxy if plan.broker is not None else None
 
 
+def _ranges(plan: Plan) -> Ranges:
+    """Return the ranges that are in force: the proxy's in tier `allow`, else those of the netns holder."""
+    proxy = _proxy(plan)
+    return proxy.ranges if proxy is not None else plan.link.ranges if plan.link is not None else Ranges()
+
+
+def _place(row: OpenedAddress) -> str:
+    """Return an opened address as a user would write it."""
+    prefix = row.prefix.removesuffix("/128" if ":" in row.prefix else "/32")
+    if not row.port:
+        return prefix
+    return f"[{prefix}]:{row.port}" if ":" in prefix else f"{prefix}:{row.port}"
+
+
 def limits(plan: Plan) -> Iterator[str]:
     """Yield what is closed and what is open, row by row: the values that the netns holder and the proxy are handed."""
-    proxy = _proxy(plan)
-    ranges = proxy.ranges if proxy is not None else plan.link.ranges if plan.link is not None else Ranges()
+    proxy, ranges = _proxy(plan), _ranges(plan)
     for row in ranges.barred:
         yield f"not reachable: {row.prefix}, {row.reason}"
+    for opened in ranges.opened:
+        yield f"reachable: {_place(opened)}, because of {clean(opened.origin)}"
     if ranges.open6:
         yield f"reachable over IPv6: nothing but {', '.join(ranges.open6)}"
     for domain in proxy.domains if proxy is not None else ():
@@ -212,13 +236,14 @@ def as_document(plan: Plan) -> dict[str, object] | None:
     link, proxy = plan.link, _proxy(plan)
     if link is None:
         return None
-    ranges = proxy.ranges if proxy is not None else link.ranges
+    ranges = _ranges(plan)
     return {
         "program": link.program,
         "path": link.path,
         "forwarder": link.forwarder,
         "barred": [{"prefix": row.prefix, "reason": row.reason} for row in ranges.barred],
         "open6": ranges.open6,
+        "opened": [{"prefix": row.prefix, "port": row.port, "origin": row.origin} for row in ranges.opened],
         "host_ports": link.host_ports,
         "published": link.published,
         "served": [{"name": row.name, "address": row.address, "port": row.port} for row in link.served],
@@ -243,6 +268,9 @@ def advice(policy: Policy) -> Iterator[str]:
             "host itself are out of reach, under every address and name: connections there are refused at once. That "
             "is intended and cannot be changed from inside; say what you would need instead of trying other ways."
         )
+    if policy.addresses:
+        rows = ", ".join(_place(OpenedAddress(row.prefix, row.port, row.origin)) for row in policy.addresses)
+        yield f"The user opened these private addresses for you: {rows}."
     if policy.network != "none":
         for secret in policy.secrets:
             hosts = ", ".join(map(clean, secret.places))

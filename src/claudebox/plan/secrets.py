@@ -32,7 +32,7 @@ def plan_injection(policy: Policy, host: Host) -> InjectConfig:
     return InjectConfig(
         tuple(InjectedSecret(row.env, "", "", row.hosts, row.headers) for row in host.held_secrets),
         bundle=host.ca_bundle.real if host.ca_bundle is not None else "",
-        ranges=network.closed_ranges(),
+        ranges=network.closed_ranges(policy.addresses),
         proxy=network.tunnel_proxy(host.environ)[0],
         listeners=tuple((name, *place) for name, place, _ in _places(host)),
         passages=tuple((name, *place) for name, place, _ in _passages(policy, host)),

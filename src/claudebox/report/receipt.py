@@ -79,7 +79,7 @@ def _hosts(label: str, rows: list[Line], start: Line) -> Iterator[str]:
     for row in rows:
         place = f"{row.get('host', '')}:{row.get('port', '')}".removesuffix(":443")
         total = sums.setdefault(place, [0, 0, 0])
-        for index, amount in enumerate((1, row.get("up", 0), row.get("down", 0))):
+        for index, amount in enumerate((row.get("count", 1), row.get("up", 0), row.get("down", 0))):
             total[index] += amount
         rules[place] = str(row.get("rule", ""))
     unseen = _UNSEEN.get(str(start.get("network", "")), "") if label == "reached" else ""

@@ -58,8 +58,8 @@ class Dialer:
         """Ask no more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def addresses(self, name: str) -> list[str]:
-        """Return the public addresses of a name, in the order in which to try them."""
+    async def addresses(self, name: str, port: int = 0) -> list[str]:
+        """Return the addresses of a name, public or opened for this port, in the order in which to try them."""
         now = time.monotonic()
         kept, found = self._known.get(name, (0.0, []))
         if kept < now:
@@ -74,7 +74,7 @@ class Dialer:
                 self._known.clear()
             self._known[name] = now + _KEPT, found
         for address in found:
-            if problem := self._ranges.problem(address):
+            if problem := self._ranges.problem(address, port):
                 raise Denied("not-public", f"`{name}` points at {address}: {problem}")
         order = interleaved(found)
         answered = self._answered.get(name, "")
@@ -91,17 +91,17 @@ class Dialer:
         """Return a connection to a name."""
         if self.proxy is not None and self.proxy.serves(name, port):
             return await self._through(self.proxy, name, port)
-        channel = await connect(await self.addresses(name), port)
+        channel = await connect(await self.addresses(name, port), port)
         if len(self._answered) >= _MOST_KEPT:
             self._answered.clear()
         self._answered[name] = str(channel.getpeername()[0])  # the others may be slow, or nobody may be there
         return channel
 
-    async def approach(self, name: str) -> socket.socket:
+    async def approach(self, name: str, port: int) -> socket.socket:
         """Return a connection to the proxy of this machine that is to ask for a name."""
         assert self.proxy is not None  # noqa: S101 - for the type checker
         with contextlib.suppress(NoConnection, TimeoutError):
-            await asyncio.wait_for(self.addresses(name), _GLANCE)
+            await asyncio.wait_for(self.addresses(name, port), _GLANCE)
         try:
             found = await asyncio.get_running_loop().run_in_executor(
                 self._threads, lambda host, port: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),
@@ -114,7 +114,7 @@ class Dialer:
     async def _through(self, proxy: HostProxy, name: str, port: int) -> socket.socket:
         """Ask the proxy of this machine for a connection."""
         loop = asyncio.get_running_loop()
-        channel = await self.approach(name)
+        channel = await self.approach(name, port)
         try:
             request = f"CONNECT {name}:{port} HTTP/1.1\r\nHost: {name}:{port}\r\n".encode()
             if proxy.login:

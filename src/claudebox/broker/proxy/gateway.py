@@ -121,7 +121,7 @@ class Gateway:
         """Send one request to the server that it is for, and let body and answer pass."""
         host = admitted.name if admitted.port == 80 else f"{admitted.name}:{admitted.port}"
         if far is None and self._dialer.asks_by_url(admitted.name, admitted.port):
-            far = await self._counted(admitted, self._dialer.approach(admitted.name))
+            far = await self._counted(admitted, self._dialer.approach(admitted.name, admitted.port))
             request = requests.single(head, f"http://{host}{path}", host)
         else:
             far = far or await self._counted(admitted, self._dialer.dial(admitted.name, admitted.port))

@@ -21,27 +21,29 @@ if TYPE_CHECKING:
 _MAPPED = bytes(10) + b"\xff\xff"
 _NAT64 = prefixes.parse_prefix(NAT64)
 _MOST_JUDGED = 1024
-_OWN = "this machine or its neighbourhood"
+_OWN, _NEAR = "this machine", "the neighbourhood of this machine"
 
 
 class PrivateRanges:
     """What is too near."""
 
-    def __init__(self, ranges: Ranges, own: Iterable[Prefix] = ()) -> None:
-        self._barred = tuple((prefixes.parse_prefix(row.prefix), row.reason) for row in ranges.barred)
+    def __init__(self, ranges: Ranges, own: Iterable[Prefix] = (), near: Iterable[Prefix] = ()) -> None:
+        rows = [(row.always, prefixes.parse_prefix(row.prefix), row.reason) for row in ranges.barred]
+        self._always, self._barred = ([row[1:] for row in rows if row[0] is always] for always in (True, False))
         self._open6 = tuple(prefixes.parse_prefix(text) for text in ranges.open6)
-        self._own = set(own)
-        self._judged: dict[str, str] = {}
+        self._opened = tuple((prefixes.parse_prefix(row.prefix), row.port) for row in ranges.opened)
+        self._own, self._near = set(own), set(near)
+        self._judged: dict[tuple[str, int], str] = {}
 
-    def problem(self, address: str) -> str:
-        """Return why an address may not be reached, or nothing if it is public."""
-        if address not in self._judged:
+    def problem(self, address: str, port: int = 0) -> str:
+        """Return why an address may not be reached on a port, or nothing if it is public, or opened by the user."""
+        if (address, port) not in self._judged:
             if len(self._judged) >= _MOST_JUDGED:
                 self._judged.clear()
-            self._judged[address] = self._judge(address)
-        return self._judged[address]
+            self._judged[address, port] = self._judge(address, port)
+        return self._judged[address, port]
 
-    def _judge(self, address: str) -> str:
+    def _judge(self, address: str, port: int) -> str:
         try:
             packed = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address.partition("%")[0])
         except OSError:
@@ -49,16 +51,24 @@ class PrivateRanges:
         if packed[:12] == _MAPPED or (len(packed) == 16 and prefixes.covers(_NAT64, (packed, 128))):
             packed = packed[12:]
         whole = (packed, len(packed) * 8)
+        for prefix, reason in self._always:
+            if prefixes.covers(prefix, whole):
+                return reason
+        if any(prefixes.covers(prefix, whole) for prefix in self._own):
+            return _OWN
+        if any(prefixes.covers(prefix, whole) and only in (0, port) for prefix, only in self._opened):
+            return ""
         for prefix, reason in self._barred:
             if prefixes.covers(prefix, whole):
                 return reason
         if len(packed) == 16 and not any(prefixes.covers(prefix, whole) for prefix in self._open6):
             return "not an address of the internet"
-        return _OWN if any(prefixes.covers(prefix, whole) for prefix in self._own) else ""
+        return _NEAR if any(prefixes.covers(prefix, whole) for prefix in self._near) else ""
 
-    def add(self, own: Iterable[Prefix]) -> None:
+    def add(self, own: Iterable[Prefix], near: Iterable[Prefix] = ()) -> None:
         """Learn of more."""
         self._own.update(own)
+        self._near.update(near)
         self._judged.clear()
 
 
@@ -69,9 +79,9 @@ class RangeWatch:
         self.channel = netlink.connect(netlink.ROUTE, netlink.CHANGES)
         self.channel.setblocking(False)  # noqa: FBT003
         self._tables = netlink.connect(netlink.ROUTE)
-        self.ranges = PrivateRanges(ranges, self._read())
+        self.ranges = PrivateRanges(ranges, *self._read())
 
-    def _read(self) -> set[Prefix]:
+    def _read(self) -> tuple[set[Prefix], set[Prefix]]:
         return addresses.surroundings(
             [
                 *netlink.dump(self._tables, addresses.GET_ADDRESSES, addresses.ADDRESS_QUESTION),
@@ -82,7 +92,7 @@ class RangeWatch:
     def follow(self) -> None:
         """Learn what has appeared since the last look."""
         netlink.drain(self.channel)
-        self.ranges.add(self._read())
+        self.ranges.add(*self._read())
 
     def close(self) -> None:
         """Look no more."""
