@@ -29,7 +29,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
 from claudebox.launch.broker import BrokerSidecar  # noqa: E402
-from claudebox.plan.model import ApiConfig, Broker, Endpoint, Trust  # noqa: E402
+from claudebox.plan.network_model import ApiConfig, Broker, Endpoint, Trust  # noqa: E402
 from claudebox.tables import agent  # noqa: E402
 
 if TYPE_CHECKING:

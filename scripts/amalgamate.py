@@ -27,10 +27,10 @@ MODULES = (
     "launch.inspect", "launch.job", "launch.live_sessions", "launch.prepare", "launch.start", "launch.stubs",
     "launch.supervise", "launch.terminal", "plan", "plan.audit", "plan.bwrap_args", "plan.claude_code", "plan.compose",
     "plan.environment", "plan.git", "plan.git_settings", "plan.masking", "plan.model", "plan.mount_checks",
-    "plan.mounts", "plan.network", "plan.project", "plan.sandbox_md", "plan.seccomp", "report", "report.changes",
-    "report.listing", "report.session", "report.session_log", "report.sweep", "report.tree", "session", "state",
-    "syscalls", "tables", "tables.agent", "tables.bwrap", "tables.git_keys", "tables.host_paths", "tables.inside",
-    "tables.project_paths", "tables.secret_patterns", "values",
+    "plan.mounts", "plan.network", "plan.network_model", "plan.project", "plan.sandbox_md", "plan.seccomp", "report",
+    "report.changes", "report.listing", "report.session", "report.session_log", "report.sweep", "report.tree",
+    "session", "state", "syscalls", "tables", "tables.agent", "tables.bwrap", "tables.git_keys", "tables.host_paths",
+    "tables.inside", "tables.project_paths", "tables.secret_patterns", "values",
 )  # fmt: skip
 
 HEAD = '''\

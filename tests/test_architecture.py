@@ -25,15 +25,15 @@ BORDERS = {
         "facts.model", "facts.nix_model",
     ),
     "launch": (
-        *ROOT, "tables", "launch", "network", "plan.model", "plan.bwrap_args", "facts.model", "facts.nix_model",
-        "facts.nix_handshake",
+        *ROOT, "tables", "launch", "network", "plan.model", "plan.network_model", "plan.bwrap_args", "facts.model",
+        "facts.nix_model", "facts.nix_handshake",
     ),
-    "report": (*ROOT, "tables", "report", "plan.model", "facts.model"),
+    "report": (*ROOT, "tables", "report", "plan.model", "plan.network_model", "facts.model"),
     # Processes of ours share with the launcher how they end, what is said on the wire, and how a login is renewed.
-    "network": (*ROOT, "tables", "network", "plan.model", "config.domains", "launch.process"),
+    "network": (*ROOT, "tables", "network", "plan.model", "plan.network_model", "config.domains", "launch.process"),
     "broker": (
-        *ROOT, "tables", "broker", "network", "plan.model", "config.domains", "launch.broker_wire",
-        "launch.tls_context", "launch.token_copy",
+        *ROOT, "tables", "broker", "network", "plan.model", "plan.network_model", "config.domains",
+        "launch.broker_wire", "launch.tls_context", "launch.token_copy",
     ),
 }  # fmt: skip
 # Names that say nothing without their module: a public function has a verb and a noun.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from claudebox.launch.broker import BrokerSidecar
-from claudebox.plan.model import ApiConfig, Broker, Endpoint, Trust
+from claudebox.plan.network_model import ApiConfig, Broker, Endpoint, Trust
 from claudebox.tables import agent
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from tests.broker.conftest import KEY
 
 from claudebox.host_proxy import HostProxy
-from claudebox.plan.model import Endpoint, Trust
+from claudebox.plan.network_model import Endpoint, Trust
 from claudebox.tables import agent
 
 

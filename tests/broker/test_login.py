@@ -16,7 +16,7 @@ from tests.network.topology import wait_until
 
 from claudebox.host_proxy import find_proxy
 from claudebox.launch import token_refresh
-from claudebox.plan.model import Endpoint, Trust
+from claudebox.plan.network_model import Endpoint, Trust
 from claudebox.tables import agent
 
 HOUR = 3600

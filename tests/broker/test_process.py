@@ -17,7 +17,7 @@ from claudebox.errors import ClaudeboxError
 from claudebox.facts import broker_libraries
 from claudebox.launch import broker as start
 from claudebox.launch.broker import BrokerSidecar
-from claudebox.plan.model import Broker, InjectConfig, InjectedSecret
+from claudebox.plan.network_model import Broker, InjectConfig, InjectedSecret
 
 
 def asked(sidecar) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,10 @@ from claudebox.launch import broker_wire as wire
 from claudebox.network import nftables, prefixes
 from claudebox.plan import bwrap_args, compose, explain, network
 from claudebox.plan import secrets as secret_plans
-from claudebox.plan.model import Barred, Plan, Ranges
+from claudebox.plan.network_model import Barred, Ranges
+
+if TYPE_CHECKING:
+    from claudebox.plan.model import Plan
 
 VALUE = "ghp_0123456789abcdefghij"
 labels = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=6)
@@ -215,7 +218,7 @@ def test_what_is_opened_is_shown_and_stands_behind_what_is_always_closed(request
     # proves HOUSE-03, NET-04
     opened = network.closed_ranges(tuple(requests))
     own = prefixes.parse_prefix("203.0.113.5")
-    judge = PrivateRanges(opened, [own])
+    judge, closed = PrivateRanges(opened, [own]), PrivateRanges(network.closed_ranges(), [own])
 
     assert [(row.prefix, row.port) for row in opened.opened] == [(row.prefix, row.port) for row in requests]
     for family in nftables.FAMILIES:
@@ -229,12 +232,13 @@ def test_what_is_opened_is_shown_and_stands_behind_what_is_always_closed(request
     for row in requests:
         first = row.prefix.partition("/")[0]
         metadata = any(
-            prefixes.covers(prefixes.parse_prefix(closed.prefix), prefixes.parse_prefix(first))
-            for closed in opened.barred
-            if closed.always
+            prefixes.covers(prefixes.parse_prefix(barred.prefix), prefixes.parse_prefix(first))
+            for barred in opened.barred
+            if barred.always
         )
         assert bool(judge.problem(first, row.port or 22)) == metadata
-        assert not row.port or any(other.port == 0 for other in requests) or judge.problem(first, 444)
+        wider = any(other.port == 0 for other in requests)
+        assert not row.port or wider or judge.problem(first, 444) == closed.problem(first, 444)
     for never in ("169.254.169.254", "127.0.0.1", "100.100.100.200", "fd00:ec2::254", "10.0.2.3", "203.0.113.5"):
         assert judge.problem(never, 443)
 

@@ -26,7 +26,8 @@ from claudebox.commands.verify import verify
 from claudebox.config.settings import parse_arguments
 from claudebox.launch import prepare, supervise, terminal
 from claudebox.plan import explain
-from claudebox.plan.model import AllowedDomain, Mount, Variable
+from claudebox.plan.model import Mount, Variable
+from claudebox.plan.network_model import AllowedDomain
 from claudebox.tables import agent
 HOME = os.environ["HOME"]
 NOTHING = bytes.fromhex("060000000000ff7f")  # a filter that allows everything

@@ -10,7 +10,7 @@ from claudebox.errors import ClaudeboxError
 from claudebox.facts import login
 from claudebox.facts.login import Login
 from claudebox.plan import audit, broker, compose, explain
-from claudebox.plan.model import Endpoint
+from claudebox.plan.network_model import Endpoint
 from claudebox.tables import agent
 
 POLICY = Policy("client", auth="broker")

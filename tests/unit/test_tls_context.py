@@ -9,7 +9,7 @@ import pytest
 
 from claudebox.broker.inject.tls import upstream_context
 from claudebox.launch.tls_context import make_context
-from claudebox.plan.model import Trust
+from claudebox.plan.network_model import Trust
 
 NAME = "model.example"
 # Python 3.13 and newer set these in `ssl.create_default_context`.

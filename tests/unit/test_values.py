@@ -5,7 +5,7 @@ import pytest
 from claudebox.errors import DECLINED, FAILED, NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
 from claudebox.facts.model import HeldSecret
 from claudebox.host_proxy import HostProxy
-from claudebox.plan.model import ApiConfig, Broker, Endpoint, InjectConfig, InjectedSecret
+from claudebox.plan.network_model import ApiConfig, Broker, Endpoint, InjectConfig, InjectedSecret
 from claudebox.values import Value
 
 

@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from claudebox.plan.model import Broker
+    from claudebox.plan.network_model import Broker
 
 _PREFIX = "claudebox-broker-"
 _LEFT = 10.0  # seconds after which a directory of a launcher that is gone was left behind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import marshal
 
 from claudebox.host_proxy import HostProxy
-from claudebox.plan import model
+from claudebox.plan import network_model as model
 from claudebox.values import Value
 
 TYPE_CHECKING = False

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from claudebox.plan.model import Link
+    from claudebox.plan.network_model import Link
 
 _PATIENCE = 10.0  # seconds for an uplink to get ready
 _NETNS_PATIENCE = 10.0

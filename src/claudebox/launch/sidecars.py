@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Protocol
 
-    from claudebox.plan.model import Broker, Plan
+    from claudebox.plan.model import Plan
+    from claudebox.plan.network_model import Broker
 
     class Sidecar(Protocol):
         """What the launcher asks of each."""

@@ -6,7 +6,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from claudebox.plan.model import Trust
+    from claudebox.plan.network_model import Trust
 
 
 def make_context(trust: Trust) -> ssl.SSLContext:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.network.prefixes import Prefix
-    from claudebox.plan.model import Link, Served
+    from claudebox.plan.network_model import Link, Served
 
 READY, ATTACHED, BARRED, FAILED, REFUSED = b"ready", b"attached", b"barred", b"failed", b"refused "
 NO_REDIRECT = b" no-redirect"  # after "ready": the kernel does not lead programs to the broker that know no proxy

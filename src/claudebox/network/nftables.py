@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.network.prefixes import Prefix
-    from claudebox.plan.model import Ranges
+    from claudebox.plan.network_model import Ranges
 
 TABLE = "claudebox"
 OUT, MACHINE, NEAR, REFUSE = "out", "machine", "near", "refuse"

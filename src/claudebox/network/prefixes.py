@@ -7,7 +7,7 @@ from claudebox.tables.barred_ranges import NAT64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.plan.model import Ranges
+    from claudebox.plan.network_model import Ranges
 
 Prefix = tuple[bytes, int]  # packed address and length; four bytes are IPv4, sixteen are IPv6
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from claudebox.errors import ClaudeboxError
 from claudebox.host_proxy import find_proxy
 from claudebox.plan import network
-from claudebox.plan.model import ApiConfig, Broker, Endpoint, Mount, Provision, Trust, Variable
+from claudebox.plan.model import Mount, Provision, Variable
+from claudebox.plan.network_model import ApiConfig, Broker, Endpoint, Trust
 from claudebox.tables import agent
 
 TYPE_CHECKING = False

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from claudebox.config.model import Policy, SecretRequest
     from claudebox.facts.host import Host
-    from claudebox.plan.model import Broker, Link
+    from claudebox.plan.network_model import Broker, Link
 
 _SOCKETS = 6  # that are named
 _RANK = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from claudebox.console import clean
 from claudebox.errors import ClaudeboxError
-from claudebox.plan.model import AllowedDomain, Barred, Link, OpenedAddress, ProxyConfig, Ranges, Served, Variable
+from claudebox.plan.model import Variable
+from claudebox.plan.network_model import AllowedDomain, Barred, Link, OpenedAddress, ProxyConfig, Ranges, Served
 from claudebox.tables import inside
 
 TYPE_CHECKING = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from claudebox.config.domains import Permission, parse_domain
 from claudebox.plan import network
-from claudebox.plan.model import InjectConfig, InjectedSecret, Served
+from claudebox.plan.network_model import InjectConfig, InjectedSecret, Served
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
     from claudebox.facts.model import HeldSecret
-    from claudebox.plan.model import Broker
+    from claudebox.plan.network_model import Broker
 
 _OTHER_PORTS = (22, 80)
 

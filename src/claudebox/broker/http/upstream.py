@@ -14,7 +14,7 @@ from claudebox.launch.tls_context import make_context
 
 if TYPE_CHECKING:
     from claudebox.host_proxy import HostProxy
-    from claudebox.plan.model import Endpoint, Trust
+    from claudebox.plan.network_model import Endpoint, Trust
 
 _PATIENCE = 30.0  # seconds to get connected
 _STAGGER = 0.25  # seconds after which another address of the same name is tried beside

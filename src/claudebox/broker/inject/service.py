@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from claudebox.broker.main import Context
-    from claudebox.plan.model import InjectConfig
+    from claudebox.plan.network_model import InjectConfig
 
 AUTHORITY = "authority"
 

@@ -9,7 +9,7 @@ import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
 from claudebox.launch.tls_context import make_context
-from claudebox.plan.model import Trust
+from claudebox.plan.network_model import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

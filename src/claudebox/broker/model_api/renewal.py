@@ -16,7 +16,7 @@ from claudebox.launch import broker_wire
 from claudebox.launch.token_copy import DONE, REFUSED, UNREACHABLE
 
 if TYPE_CHECKING:
-    from claudebox.plan.model import ApiConfig
+    from claudebox.plan.network_model import ApiConfig
 
 _DESCRIPTOR = 10
 _PROGRAM = (

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from claudebox.broker.http.bodies import BodyFilter
     from claudebox.broker.http.messages import Request, Response
     from claudebox.broker.main import Context
-    from claudebox.plan.model import ApiConfig
+    from claudebox.plan.network_model import ApiConfig
 
 _AUTH = (b"authorization", b"x-api-key", b"proxy-authorization")
 # What the client asks for on the way to the model, and nothing else: elsewhere an upstream makes credentials of a

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.network.prefixes import Prefix
-    from claudebox.plan.model import Ranges
+    from claudebox.plan.network_model import Ranges
 
 _MAPPED = bytes(10) + b"\xff\xff"
 _NAT64 = prefixes.parse_prefix(NAT64)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from claudebox.broker.main import Context
     from claudebox.broker.proxy.acl import Record
     from claudebox.broker.proxy.gateway import Interceptor
-    from claudebox.plan.model import ProxyConfig
+    from claudebox.plan.network_model import ProxyConfig
 
 PROXY, REDIRECTED, NAMES, NAMES_STREAM = "proxy", "redirected", "names", "names-stream"
 
