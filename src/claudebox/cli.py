@@ -56,6 +56,7 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
     from claudebox.config import settings as table  # noqa: PLC0415 - everything is imported when it is needed
 
     flags = table.parse_arguments(argv)
+    _check_flags(flags, environ)
     if flags.on("help"):
         from claudebox.commands import usage  # noqa: PLC0415
 
@@ -105,6 +106,13 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
             network=flags.one("network").value if flags.all("network") else "",
         )
     return _run_session(flags, environ, argv)
+
+
+def _check_flags(flags: Settings, environ: dict[str, str]) -> None:
+    if flags.unknown:
+        from claudebox.commands import near_misses  # noqa: PLC0415 - only where a flag is not ours
+
+        near_misses.check_flags(flags.unknown, environ)
 
 
 def _run_session(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:

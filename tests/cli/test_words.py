@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from tests.cli.conftest import CLIENT
 from tests.conftest import need
 
 SKIP = "<--dangerously-skip-permissions>"
@@ -29,6 +30,12 @@ def client_words(result) -> list[str]:
         (("--", "--", "x"), ["--", "x"]),
         (("check",), ["check"]),
         (("",), [""]),
+        (
+            ("mcp", "add", "x", "--env", "A=b", "--", "cmd", "-y"),
+            ["mcp", "add", "x", "--env", "A=b", "--", "cmd", "-y"],
+        ),
+        (("--network", "none", "plugin", "list", "--json"), ["plugin", "list", "--json"]),
+        (("explain", "mcp", "--network", "none"), ["explain", "mcp"]),
         (("a\udcffb", "ä", "$(id)", "*", "%s", "-", "--x=y z"), ["a\udcffb", "ä", "$(id)", "*", "%s", "-", "--x=y z"]),
     ],
 )
@@ -64,11 +71,53 @@ def test_the_end_by_a_signal_comes_back_as_a_shell_shows_it(user_box, name, numb
     assert user_box.sh(f"kill -{name} $$").returncode == 128 + number
 
 
+def test_what_follows_the_name_of_a_program_is_its_own(user_box):
+    # proves D-01
+    result = user_box.claudebox("-y", "--exec", "echo", "--version", "-y", "--network", "--", "x")
+
+    assert (result.returncode, result.stdout) == (0, "--version -y --network -- x\n")
+    assert user_box.claudebox("-y", "--exec", "env", "--", "echo", "x").stdout == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    [("--netwrok", "`--network`"), ("--dryrun", "`--dry-run`"), ("--mount", "`--mount-rw` or `--mount-ro`")],
+)
+@pytest.mark.parametrize("front", [(), ("--exec",), ("--check",)])
+def test_a_flag_that_is_nearly_ours_is_refused(client_box, flag, meant, front):
+    # proves UX-09
+    for words in ((flag, "x"), (f"{flag}=x",)):
+        result = client_box.claudebox("-y", *front, *words)
+        assert (result.returncode, result.stdout) == (125, "")
+        assert f"has a flag `{flag}`: did you mean {meant}?" in result.stderr
+        assert "after `--`" in result.stderr
+    assert client_words(client_box.claudebox("-y", "--", flag, "x")) == [flag, "x"]
+
+
+def test_a_flag_that_the_installed_client_has_is_no_near_miss(client_box):
+    # proves UX-09
+    for definition in (b'.option("--mount <path>", "x")', b'new Qx("-m, --mount <path>","x")'):
+        client_box.write(f"{client_box.base}/bin/claude", CLIENT + b"# " + definition + b"\n", mode=0o755)
+        assert client_words(client_box.claudebox("-y", "--mount", "x")) == ["--mount", "x"]
+    client_box.write(f"{client_box.base}/bin/claude", CLIENT + b'# run("docker", "--mount", x)\n', mode=0o755)
+    assert client_box.claudebox("-y", "--mount", "x").returncode == 125
+
+
 def test_a_program_that_is_not_inside_is_127_and_one_that_cannot_run_is_126(user_box):
-    # proves SAND-14
-    assert user_box.run("no-such-program").returncode == 127
+    # proves SAND-14, UX-09
+    for name in ("no-such-program", "./no-such-program"):
+        result = user_box.run(name)
+        assert (result.returncode, result.stderr.splitlines()[-1]) == (
+            127,
+            f"claudebox: {name}: there is no such program inside",
+        )
     user_box.write("plain", "x")
-    assert user_box.run("./plain").returncode == 126
+    for name in ("./plain", "/usr"):
+        result = user_box.run(name)
+        assert (result.returncode, result.stderr.splitlines()[-1]) == (
+            126,
+            f"claudebox: {name}: it cannot be executed",
+        )
 
 
 def test_no_client_is_127(user_box):

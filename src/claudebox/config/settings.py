@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claudebox.config.options import SETTINGS
 from claudebox.errors import ClaudeboxError
-from claudebox.tables.agent import BACKGROUND_WORDS
+from claudebox.tables.agent import BACKGROUND_WORDS, SUBCOMMANDS
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -35,6 +35,7 @@ class Settings(Value):
 
     given: dict[str, tuple[Given, ...]]
     words: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()  # flags among them, in front of any `--`
 
     def on(self, key: str) -> bool:
         """Return whether a switch was given."""
@@ -83,6 +84,7 @@ def parse_arguments(argv: Sequence[str]) -> Settings:
     running = {"exec", "shell"}
     given: dict[str, list[Given]] = {}
     words: list[str] = []
+    unknown: list[str] = []
     rest = list(reversed(argv))
     while rest:
         word = rest.pop()
@@ -96,6 +98,11 @@ def parse_arguments(argv: Sequence[str]) -> Settings:
             own = by_flag[flag]
         if own is None:
             words.append(word)
+            if word.startswith("--"):
+                unknown.append(flag)
+            elif ("exec" in given and word[:1] != "-") or (len(words) == 1 and word in SUBCOMMANDS):
+                words += reversed(rest)  # the program's own, or those of a subcommand of the client
+                break
         elif own.shape == "switch":
             if assigned:
                 raise ClaudeboxError(f"`{flag}` takes no value", hint=f"write `{flag}` alone")
@@ -108,7 +115,7 @@ def parse_arguments(argv: Sequence[str]) -> Settings:
             given.setdefault(own.key, []).append(_checked(own, Given(value, flag)))
     merged = {key: tuple(values) for key, values in given.items()}
     _check_verbs(merged)
-    return Settings(merged, tuple(words))
+    return Settings(merged, tuple(words), tuple(unknown))
 
 
 def _checked(row: Setting, given: Given) -> Given:

@@ -21,8 +21,12 @@ STDERR_DESCRIPTOR = 4
 # launcher that was killed must leave nothing behind (E15).
 _GATE = (
     f"exec 2>&{STDERR_DESCRIPTOR} {STDERR_DESCRIPTOR}>&-; echo ready >&{GATE_DESCRIPTOR}; "
-    f'IFS= read -r word <&{GATE_DESCRIPTOR} && [ "$word" = go ] || exit 125; '
-    f'exec {GATE_DESCRIPTOR}>&-; exec "$@"'
+    f'IFS= read -r word <&{GATE_DESCRIPTOR} && [ "$word" = go ] || exit 125; exec {GATE_DESCRIPTOR}>&-; '
+    # What the shell would say about a program that it cannot run names this script.
+    'case $1 in */*) [ -e "$1" ];; *) command -v "$1" >/dev/null;; esac || '
+    '{ echo "claudebox: $1: there is no such program inside" >&2; exit 127; }; '
+    'case $1 in */*) [ -f "$1" ] && [ -x "$1" ];; esac || '
+    '{ echo "claudebox: $1: it cannot be executed" >&2; exit 126; }; exec "$@"'
 )
 # bwrap's monitor must survive what the terminal, or a program inside, sends to everybody in the group; the payload must
 # not be born deaf to it. The first end a session, the others are merely passed on.

@@ -9,6 +9,12 @@ CLIENT_DIRECTORY = "/run/claudebox/bin"
 PROGRAM = f"{CLIENT_DIRECTORY}/claude"
 ALWAYS = ("--dangerously-skip-permissions",)  # the sandbox is the permission layer (UX-06)
 
+# Words that the client takes for something else than a prompt: what comes after one of them is the client's (D-01).
+SUBCOMMANDS = frozenset((
+    "auth", "auto-mode", "doctor", "gateway", "import", "install", "mcp", "plugin", "plugins", "purge",
+    "remote-control", "setup-token", "ultrareview", "update", "upgrade",
+))  # fmt: skip
+
 LOGIN_INSIDE = "/run/claudebox/login"  # a directory around the store, because the client locks it from outside
 TOKENS = "claudeAiOauth"  # the part of the client's credentials that is its own login
 OAUTH_TOKEN_URL = "https://platform.claude.com/v1/oauth/token"  # noqa: S105 - an address
@@ -33,7 +39,7 @@ LOGIN_TRAITS = (
 BACKGROUND_WORDS = {
     "--bg": "--detach", "--background": "--detach", "--tmux": "--detach",
     "agents": "--sessions", "attach": "--attach", "logs": "--follow", "respawn": "--attach", "rm": "--stop",
-    "stop": "--stop",
+    "stop": "--stop", "kill": "--stop",
 }  # fmt: skip
 TRANSCRIPTS = "projects"  # in the client's directory: one directory per working directory, one file per conversation
 # What the client believes the model's address to be while it talks to the broker's socket. It cannot resolve (RFC 6761)
