@@ -1,4 +1,4 @@
-"""Measure what a repository costs: a launch in it, `git status` inside and outside, and bringing a commit back.
+"""Measure what a repository costs: a launch in it, `git status` inside and outside, bringing a commit back, snapshots.
 
 Each case runs once per round, so that whatever else the machine does falls on all alike; medians are shown. The limits
 are those of a quiet machine.
@@ -18,13 +18,19 @@ import time
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox.launch import git_import, git_state  # noqa: E402
+from claudebox.launch import git_import, git_state, undo_refs, undo_restore  # noqa: E402
 from claudebox.launch.git_sandbox import Tools  # noqa: E402
+from claudebox.launch.undo_scan import Scan  # noqa: E402
+from claudebox.launch.undo_seed import Seed  # noqa: E402
+from claudebox.launch.undo_store import SnapshotStore  # noqa: E402
 from claudebox.plan import seccomp  # noqa: E402
+from claudebox.plan.model import OwnGit  # noqa: E402
 
 LAUNCH = ("/usr/bin/python3", "-IS", f"{TOP}/bin/claudebox", "-y", "--git-import", "manual", "--exec", "--")
-# Files → milliseconds: a launch more than with the same files and no repository, an import.
-LIMITS = {2000: (10.0, 100.0), 20000: (20.0, 100.0), 200000: (80.0, 400.0)}
+# Files → milliseconds: a launch more than with the same files and no repository, an import, the first snapshot and
+# later ones.
+LIMITS = {2000: (10.0, 100.0, 50.0, 50.0), 20000: (20.0, 100.0, 100.0, 100.0), 200000: (80.0, 400.0, 3000.0, 700.0)}
+UNLIMITED = (float("inf"),) * 4
 STATUS = "s=$(date +%s%N); git status --porcelain; e=$(date +%s%N); echo $(((e - s) / 10000))"
 
 
@@ -40,13 +46,20 @@ def main() -> int:
             case = Case(base, files)
             rows = [case.measure(number) for number in range(options.rounds)]
         median = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
-        more, limit = LIMITS.get(files, (float("inf"), float("inf")))
+        more, limit, first, later = LIMITS.get(files, UNLIMITED)
         print(f"{files} files")
         print(f"  launch     {median['launch'] - median['bare']:+7.1f} ms with the repository, {more:.0f} are allowed")
         print(f"  git status {median['inside'] / median['outside']:7.2f} x outside ({median['outside']:.0f} ms)")
         print(f"  import     {median['import']:7.1f} ms of a commit, {limit:.0f} are allowed")
         print(f"  unchanged  {median['unchanged']:7.2f} ms to see that nothing is left")
+        print(
+            f"  snapshot   {median['first']:7.1f} ms until the agent may run, the first time, {first:.0f} are allowed"
+        )
+        print(f"             {median['whole']:7.1f} ms until it is complete, beside the agent")
+        print(f"             {median['later']:7.1f} ms until the agent may run, later, {later:.0f} are allowed")
+        print(f"  undo       {median['undo']:7.1f} ms for 200 deleted files")
         missed += median["import"] > limit or median["launch"] - median["bare"] > more
+        missed += median["first"] > first or median["later"] > later
     return 1 if missed else 0
 
 
@@ -92,7 +105,35 @@ class Case:
         assert git_state.settled(private)
         unchanged = (time.perf_counter() - begun) * 1e3
         return {"bare": bare, "launch": launch, "outside": outside, "inside": inside, "import": imported,
-                "unchanged": unchanged}  # fmt: skip
+                "unchanged": unchanged, **self._snapshots(number)}  # fmt: skip
+
+    def _snapshots(self, number: int) -> dict[str, float]:
+        """Take two snapshots into a fresh store, and put back one directory."""
+        root, place = f"{self._base}/project", f"{self._base}/store{number}"
+        self._run("git", "status", "-s")  # with an index as git leaves it
+        first, whole = self._take(root, place, "0")
+        later, _ = self._take(root, place, "1")
+        subprocess.run(("rm", "-rf", f"{root}/d0"), check=True)
+        begun = time.perf_counter()
+        self._take(root, place, "2")
+        problems = undo_restore.put_back(self._tools, place, "1", "2", root, (f"{root}/.git",))
+        assert not problems, problems
+        return {"first": first, "whole": whole, "later": later, "undo": (time.perf_counter() - begun) * 1e3}
+
+    def _take(self, root: str, place: str, name: str) -> tuple[float, float]:
+        """Take one as a session does; return when the agent could run, and when it was complete."""
+        begun = time.perf_counter()
+        own = OwnGit("bench", place, f"{root}/.git", f"{root}/.git", None, f"{root}/.git", root,
+                     stores=((f"{root}/.git/objects", "/objects"),))  # fmt: skip
+        store = SnapshotStore(place)
+        seed = Seed(own, root, *undo_refs.read_index(f"{root}/.git"))
+        scan = Scan(root, store.contents, store.newest_like(root), most=64 << 20, skipped=(f"{root}/.git",),
+                    seeds=(seed,))  # fmt: skip
+        scan.look(lambda: 0)
+        ready = time.perf_counter()
+        scan.complete(lambda: 0, lambda _seed, _wanted: ())
+        store.write_snapshot(name, scan.snapshot())
+        return (ready - begun) * 1e3, (time.perf_counter() - begun) * 1e3
 
 
 if __name__ == "__main__":

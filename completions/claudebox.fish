@@ -56,7 +56,7 @@ complete -c claudebox -l submounts -x -a 'show mask' -d 'mounts of the host belo
 complete -c claudebox -l git-import -x -a 'auto ask manual' -d 'when commits made inside reach your repository: auto: at once; ask: at the end, after a look; manual: by --import'
 complete -c claudebox -l undo-keep -x -d 'how many sessions can be undone: 10 of an agent, and none of --exec and --shell, unless you say otherwise'
 complete -c claudebox -l undo-size -x -d 'the largest file that a snapshot keeps, in MiB, 64 unless you say otherwise'
-complete -c claudebox -l undo-exclude -x -a '(set -nx)' -d 'directories of this name are in no snapshot, as node_modules; repeatable'
+complete -c claudebox -l undo-exclude -x -a '(set -nx)' -d 'directories of this name, as node_modules, or whatever fits a pattern, as *.iso or data/*, are in no snapshot; repeatable'
 complete -c claudebox -l allow-userns -d 'permit user namespaces inside, for programs that bring a sandbox of their own'
 complete -c claudebox -l secret-variables -x -a 'show refuse' -d 'what looks like a secret and was not named by you: show it before the start; refuse to start with --yes'
 complete -c claudebox -l terminal -x -a 'shared private' -d 'shared: your own terminal; private: one of the sandbox\'s own, whose output is cleaned of clipboard writes, notifications and questions to the terminal'

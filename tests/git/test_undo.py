@@ -17,6 +17,8 @@ from tests.git.conftest import GITCONFIG, until
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
+    from typing import Any
 
     from tests.conftest import Box
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 def tree(root: str, *, without: tuple[str, ...] = (".git",)) -> dict[str, tuple[object, ...]]:
     """Return everything of a directory that undo promises to put back."""
     found: dict[str, tuple[object, ...]] = {}
+    linked: dict[int, list[str]] = {}
     for directory, names, files in os.walk(root):
         if directory == root:
             names[:] = [name for name in names if name not in without]
@@ -35,8 +38,15 @@ def tree(root: str, *, without: tuple[str, ...] = (".git",)) -> dict[str, tuple[
                 content = Path(path).read_bytes()
             elif stat.S_ISLNK(status.st_mode):
                 content = os.readlink(path)
-            found[os.path.relpath(path, root)] = (status.st_mode, status.st_mtime_ns, content)
-    found["."] = found["."][:1]  # stubs are made in it before the snapshot, which changes its time
+            kind = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+            attributes = {name: os.getxattr(path, name) for name in os.listxattr(path)} if kind else {}
+            found[os.path.relpath(path, root)] = (
+                status.st_mode, (status.st_uid, status.st_gid), attributes, status.st_mtime_ns, content
+            )  # fmt: skip
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                linked.setdefault(status.st_ino, []).append(os.path.relpath(path, root))
+    found["."] = found["."][:3]  # stubs are made in it before the snapshot, which changes its time
+    found["hard links"] = tuple(sorted(tuple(sorted(paths)) for paths in linked.values()))
     return found
 
 
@@ -56,8 +66,11 @@ def make_project(box: Box, *, repository: bool = True) -> Box:
         "ln -s src/a link; ln -s /nonexistent broken; echo run >run; chmod 750 run; echo key >key; chmod 600 key; "
         "mkfifo pipe; echo '*.o' >.gitignore; echo object >build/x.o; printf 'a\\r\\nb\\r\\n' >crlf; "
         "echo x >'name with\n line'; echo held >locked/f; chmod 555 locked; touch -d 2001-02-03 src/a; "
+        "ln crlf second; "
         "git init -q nested; cd nested; echo n >n; git add .; git commit -qm nested; echo dirty >>n",
     )
+    for name in ("key", "empty"):
+        os.setxattr(f"{box.project}/{name}", "user.note", b"kept")
     if repository:
         sh(box, "git init -q; git add src binary link run .gitignore crlf; git commit -qm first; git branch other; "
                 "echo staged >staged; git add staged; echo more >>src/deep/b; echo untracked >untracked")  # fmt: skip
@@ -194,14 +207,22 @@ def test_what_is_not_kept_is_said_and_stays(user_project):
     user_project.write("huge", b"h" * (2 << 20))
     user_project.write("node_modules/m", "m")
     user_project.write("cache/c", "c")
-    session(user_project, "rm huge node_modules/m cache/c key", ("--undo-size", "1", "--undo-exclude", "cache"))
+    user_project.write("data/disk.iso", "i")
+    user_project.write("data/kept", "k")
+    user_project.write(f"{user_project.base}/beside/b", "b")
+    flags = ("--undo-size", "1", "--undo-exclude", "cache", "--undo-exclude", "*.iso")
+    beside = ("--mount-rw", f"{user_project.base}/beside")
+    session(user_project, f"rm huge node_modules/m cache/c key data/* {user_project.base}/beside/b", flags + beside)
 
-    result = user_project.claudebox("--undo", "-y", "--undo-size", "1", "--undo-exclude", "cache")
+    result = user_project.claudebox("--undo", "-y", *flags)
 
     assert result.returncode == 0
     assert "huge: 2 MiB, more than 1 MiB" in result.stderr
     assert "node_modules: excluded by its name" in result.stderr
     assert "cache: excluded by its name" in result.stderr
+    assert "data/disk.iso: excluded by its name" in result.stderr
+    assert f"{user_project.base}/beside: let in with `--mount-rw`: nothing in it is kept" in result.stderr
+    assert os.listdir(f"{user_project.project}/data") == ["kept"]
     assert not os.path.exists(f"{user_project.project}/huge")
     assert os.path.exists(f"{user_project.project}/key")
     assert os.path.isdir(f"{user_project.project}/node_modules")
@@ -209,15 +230,46 @@ def test_what_is_not_kept_is_said_and_stays(user_project):
 
 def test_snapshots_are_pruned_with_their_contents(user_project):
     # proves UNDO-01
-    for number in range(4):
-        session(user_project, f"echo {number} >file; rm -f gone", ("--undo-keep", "2"))
+    for number in range(8):
         user_project.write("gone", f"content {number}")
+        session(user_project, f"echo {number} >file; rm -f gone", ("--undo-keep", "2"))
     assert len(names(user_project)) == 2
-    contents = [name for _, _, files in os.walk(f"{snapshots(user_project)}/contents") for name in files]
-    assert len(contents) <= len(tree(user_project.project)) + len(tree(f"{user_project.project}/nested/.git")) + 8
+    assert len(os.listdir(f"{snapshots(user_project)}/contents")) <= 2 * 6  # at most so many packs, each with an index
     before = names(user_project)
     session(user_project, "echo off >file", ("--undo-keep", "0"))
     assert names(user_project) == before
+    undo(user_project)
+    assert Path(f"{user_project.project}/gone").read_text() == "content 7"
+
+
+def test_contents_that_are_not_used_are_swept_away(tmp_path):
+    # proves UNDO-01
+    from claudebox.launch.undo_contents import Contents
+
+    kept, dropped, large = os.urandom(5000), os.urandom(5000), os.urandom(3 << 20)
+    contents = Contents(str(tmp_path))
+    (tmp_path / "begun.pack").write_bytes(b"given up")
+    digests = []
+    for content in (kept, dropped, large):
+        (tmp_path / "file").write_bytes(content)
+        descriptor = os.open(tmp_path / "file", os.O_RDONLY)
+        digests.append(contents.keep(descriptor, len(content)))
+        os.close(descriptor)
+        contents.save()
+    assert [b"".join(contents.read(digest)) for digest in digests] == [kept, dropped, large]
+
+    Contents(str(tmp_path)).sweep({digests[0], digests[2]})
+
+    after = Contents(str(tmp_path))
+    assert b"".join(after.read(digests[0])) == kept
+    assert b"".join(after.read(digests[2])) == large
+    with pytest.raises(OSError, match="not in the snapshots"):
+        b"".join(after.read(digests[1]))
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < len(kept) + len(large) + 20000
+    damaged = max(tmp_path.glob("*.pack"), key=lambda path: path.stat().st_size)
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"\0")
+    with pytest.raises(OSError, match="damaged"):
+        b"".join(Contents(str(tmp_path)).read(digests[2]))
 
 
 def test_the_agent_reaches_no_snapshot(project):
@@ -252,6 +304,39 @@ def test_it_refuses_beside_a_session(user_project):
         process.communicate(b"\n")
 
 
+CLAIM = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from claudebox.errors import ClaudeboxError
+from claudebox.launch.live_sessions import Presence
+presence = Presence(sys.argv[2])
+presence.claim(sys.argv[3])
+try:
+    Presence(sys.argv[2]).claim(sys.argv[3])
+except ClaudeboxError as error:
+    print(error.message, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_no_session_starts_beside_an_undo(user_box):
+    # proves UNDO-01
+    box = user_box
+    assert box.sh("true").returncode == 0
+    source = os.path.join(os.path.dirname(os.path.dirname(box.program)), "src")
+    words = ("/usr/bin/python3", "-ISc", CLAIM, source, f"{box.home}/.claudebox", box.project)
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **box.account.demotion)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"`claudebox --undo` is at work in")  # nor two of them
+        result = box.sh("echo ran")
+    finally:
+        process.communicate()
+    assert (result.returncode, result.stdout) == (125, "")
+    assert "`claudebox --undo` is at work in" in result.stderr
+    assert box.sh("echo ran").stdout == "ran\n"
+
+
 SWAP = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
@@ -284,6 +369,145 @@ def test_a_racing_link_leads_nothing_away(user_project):
     assert len(os.listdir(f"{box.project}/src")) == 302
 
 
+def test_a_racing_link_leads_no_snapshot_away(tmp_path):
+    # proves UNDO-01
+    from claudebox.launch.undo_scan import Scan
+
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "project/src").mkdir(parents=True)
+    for number in range(60):
+        (tmp_path / f"victim/f{number}").write_text("of the host")
+        (tmp_path / f"project/src/f{number}").write_text("of the project")
+    (tmp_path / "project/outside").symlink_to("../victim")
+    project = str(tmp_path / "project")
+    ours = Scan(project, None, None, most=1 << 20).run().entries()["src/f0"].content
+    process = subprocess.Popen(("/usr/bin/python3", "-c", SWAP, project), stdout=subprocess.PIPE)
+    seen = set()
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for _ in range(30):
+            entries = Scan(project, None, None, most=1 << 20).run().entries()
+            assert {entry.content for entry in entries.values() if entry.kind == "f"} <= {ours}
+            seen |= {entry.kind for path, entry in entries.items() if path == "src"}
+    finally:
+        process.kill()
+        process.communicate()
+    assert seen == {"d", "l"}  # it did race
+
+
+def seeded_project(tmp_path: Path, before: str = "true") -> tuple[Any, ...]:
+    """Return a repository whose index is as git wants it, with a scan that knows it."""
+    from claudebox.launch.undo_refs import read_index
+    from claudebox.launch.undo_scan import Scan
+    from claudebox.launch.undo_seed import Seed
+    from claudebox.launch.undo_store import SnapshotStore
+    from claudebox.plan.model import OwnGit
+
+    root = tmp_path / "project"
+    root.mkdir()
+    script = (
+        "git init -q; mkdir d; for n in $(seq 50); do echo $n >d/f$n; done; printf 'a\\r\\nb\\r\\n' >crlf; "
+        f"{before}; touch -d '1 hour ago' d/* crlf; git -c core.safecrlf=false add .; touch -d '1 minute' .git/index; "
+        "echo dirty >d/f1; echo untracked >d/u"
+    )
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    subprocess.run(("sh", "-ec", script), cwd=root, env=environ, check=True)
+    own = OwnGit("n", str(tmp_path), f"{root}/.git", f"{root}/.git", None, f"{root}/.git", str(root),
+                 stores=((f"{root}/.git/objects", "/objects"),))  # fmt: skip
+    store = SnapshotStore(str(tmp_path / "store"))
+    seed = Seed(own, str(root), *read_index(f"{root}/.git"))
+    scan = Scan(str(root), store.contents, None, most=1 << 20, skipped=(f"{root}/.git",), seeds=(seed,))
+    return root, store, scan
+
+
+def test_an_agent_that_is_quicker_than_the_snapshot_destroys_nothing_that_git_has(tmp_path):
+    # proves UNDO-01
+    from claudebox.launch.git_sandbox import Tools
+    from claudebox.launch.undo_seed import read_objects
+
+    root, store, scan = seeded_project(tmp_path, "echo '* text=auto' >.gitattributes")
+    contents = {path.name: path.read_bytes() for path in root.rglob("*") if path.is_file() and ".git" not in path.parts}
+    assert scan.look(lambda: 0)
+    subprocess.run(("rm", "-rf", root / "d", root / "crlf"), check=True)
+    (root / "d").mkdir()
+    (root / "d/f2").write_text("forged")  # neither what is gone nor what is other now is believed
+
+    scan.complete(
+        time.time_ns,
+        lambda seed, wanted: read_objects(Tools("/usr/bin/bwrap"), seed.own, str(tmp_path), wanted),
+    )
+
+    found = scan.snapshot()
+    store.write_snapshot("s", found)
+    kept = {os.path.basename(path): entry for path, entry in found.entries().items() if entry.kind == "f"}
+    # git keeps other bytes of it than stood there: the length says so
+    assert set(contents) - set(kept) == {"crlf"}
+    assert set(found.left_out) == {"crlf"}
+    assert all(b"".join(store.read_content(entry.content)) == contents[name] for name, entry in kept.items())
+
+
+@pytest.mark.parametrize("before", ["echo '*.x filter=lfs' >d/.gitattributes", "git config index.version 4"])
+def test_what_git_may_keep_otherwise_is_read_at_once(tmp_path, before):
+    # proves UNDO-01
+    _, _, scan = seeded_project(tmp_path, before)
+
+    assert not scan.look(lambda: 0)
+    assert not scan.snapshot().left_out
+    assert len(scan.snapshot().entries()) >= 54
+
+
+def test_a_file_as_young_as_the_index_is_read(tmp_path):
+    # proves UNDO-01
+    root, _, scan = seeded_project(tmp_path)
+    changed = root / "d/f3"
+    index = (root / ".git/index").stat().st_mtime_ns
+    assert scan._seeds[0].find("d/f3", _row(changed))
+    assert not scan._seeds[0].find("d/f1", _row(root / "d/f1"))
+    scan._seeds[0]._before = changed.stat().st_mtime_ns // 10**9  # it was written in the second of the index
+    assert not scan._seeds[0].find("d/f3", _row(changed))
+    assert index
+
+
+def _row(path: Path) -> tuple[int, ...]:
+    from claudebox.launch.undo_manifest import row_of
+
+    return row_of(path.lstat())
+
+
+def test_a_snapshot_that_is_cut_off_leaves_what_it_has_to_the_next(tmp_path):
+    # proves UNDO-01
+    from claudebox.launch.undo_scan import Scan
+    from claudebox.launch.undo_store import SnapshotStore
+    from claudebox.launch.undo_taking import CutOffError
+
+    (tmp_path / "p").mkdir()
+    for number in range(40):
+        (tmp_path / f"p/f{number}").write_text(f"{number}")
+        os.utime(tmp_path / f"p/f{number}", (1, 1))
+    calls = iter(range(20))
+    time.sleep(2.1)  # what was changed just before a snapshot is read again
+
+    def released() -> int:
+        if next(calls, None) is None:
+            raise CutOffError
+        return 0
+
+    store = SnapshotStore(str(tmp_path / "store"))
+    scan = Scan(str(tmp_path / "p"), store.contents, None, most=1 << 20)
+    with pytest.raises(CutOffError):
+        scan.look(released)
+    store.write_partial(scan.snapshot())
+
+    again = SnapshotStore(str(tmp_path / "store"))
+    scan = Scan(str(tmp_path / "p"), again.contents, again.newest_like(str(tmp_path / "p")), most=1 << 20)
+    scan.look()
+    assert len(scan._unread) == 20
+    again.write_snapshot("s", scan.snapshot())
+    assert b"".join(again.read_content(again.read_snapshot("s").entries()["f0"].content)) == b"0"
+    assert not os.path.exists(tmp_path / "store/partial")
+
+
 def test_kill_during_the_snapshot_and_during_undo(user_project, numbers):
     # proves UNDO-01
     box = user_project
@@ -314,7 +538,7 @@ def interrupt(box: Box, words: tuple[str, ...], numbers: random.Random) -> None:
 
 def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
     # proves UNDO-01
-    from claudebox.launch.undo_restore import compare
+    from claudebox.launch.undo_compare import Comparison
     from claudebox.launch.undo_scan import Scan
 
     (tmp_path / "early").write_text("e")
@@ -322,18 +546,37 @@ def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
     time.sleep(0.1)
     released = time.time_ns()
     (tmp_path / "directory/late").write_text("l")
-    before = Scan(str(tmp_path), None, None, most=1 << 20).run(lambda: released)
+    scan = Scan(str(tmp_path), None, None, most=1 << 20)
+    scan.look(lambda: released)
+    before = scan.snapshot()
     (tmp_path / "directory/later").write_text("l")
 
-    assert set(before.entries) == {".", "early", "directory"}
+    assert set(before.entries()) == {".", "early", "directory"}
     assert before.late == ("directory",)
-    difference = compare(before, Scan(str(tmp_path), None, None, most=1 << 20).run())
+    difference = Comparison(before, Scan(str(tmp_path), None, None, most=1 << 20).run()).difference
     assert not difference.created
     assert set(difference.left) == {"directory/late", "directory/later"}
 
 
 STEPS = st.sampled_from(
-    ("unlink", "write", "append", "chmod", "rename", "link", "directory", "touch", "same-size", "retime", "fifo")
+    (
+        "unlink",
+        "write",
+        "append",
+        "chmod",
+        "rename",
+        "link",
+        "directory",
+        "touch",
+        "same-size",
+        "retime",
+        "fifo",
+        "hard",
+        "note",
+        "file",
+        "wipe",
+        "give",
+    )
 )
 
 
@@ -354,19 +597,35 @@ def test_any_destruction_is_undone_byte_for_byte(tmp_path_factory, steps):
     (root / "hollow/deeper").mkdir(parents=True)
     (root / "link").symlink_to("a")
     (root / "e").chmod(0o640)
+    (root / "x/hard").hardlink_to(root / "f")
+    os.setxattr(root / "f", "user.note", b"kept")
+    os.setxattr(root / "hollow", "user.note", b"place")
+    os.chown(root / "a/d", 1234, 1234)
+    (root / "nested/.git/objects").mkdir(parents=True)
+    (root / "nested/.git/HEAD").write_text("ref: refs/heads/main")
     store = SnapshotStore(str(base / "store"))
-    before = Scan(str(root), store, None, most=1 << 20).run()
+    before = Scan(str(root), store.contents, None, most=1 << 20).run()
     store.write_snapshot("before", before)
-    expected = tree(str(root))
+    expected = tree(str(root), without=())
     for action, first, second in steps:
         destroy(root, action, first, second)
-    now = Scan(str(root), store, before, most=1 << 20).run()
+    now = Scan(str(root), store.contents, before, most=1 << 20).run()
     store.write_snapshot("now", now)
 
-    problems = undo_restore.put_back(Tools("/usr/bin/bwrap"), str(base / "store"), "before", "now", str(root), ())
+    problems = undo_restore.put_back(Tools("/usr/bin/bwrap"), str(base / "store"), "before", "now", str(root), (),
+                                     owners=True)  # fmt: skip
 
     assert not problems
-    assert tree(str(root)) == expected
+    assert tree(str(root), without=()) == expected
+
+
+def _remove(path: Path) -> None:
+    subprocess.run(("rm", "-rf", path), check=True)
+
+
+def _replace(path: Path, make: Callable[[], object]) -> None:
+    _remove(path)
+    make()
 
 
 def destroy(root: Path, action: str, first: int, second: int) -> None:
@@ -376,27 +635,26 @@ def destroy(root: Path, action: str, first: int, second: int) -> None:
     path, other = paths[first % len(paths)], paths[second % len(paths)]
     if action in ("write", "append", "same-size") and not stat.S_ISREG(path.lstat().st_mode):
         return  # a FIFO would wait for ever
+    actions: dict[str, Callable[[], object]] = {
+        "unlink": lambda: _remove(path),
+        "write": lambda: path.write_text("new"),
+        "append": lambda: path.write_text(path.read_text() + "x"),
+        "same-size": lambda: path.write_text(path.read_text()[::-1]),
+        "chmod": lambda: path.chmod(second % 0o10000),
+        "rename": lambda: path.rename(other.parent / f"moved{second}"),
+        "link": lambda: _replace(path, lambda: path.symlink_to(("..", "/etc", "a")[second % 3])),
+        "touch": lambda: os.utime(path, follow_symlinks=False),
+        "directory": lambda: _replace(path, lambda: (path / "in").mkdir(parents=True)),
+        "retime": lambda: os.utime(path, ns=(second, second), follow_symlinks=False),
+        "hard": lambda: os.link(path, other.parent / f"hard{second}", follow_symlinks=False),
+        "merge": lambda: _replace(path, lambda: os.link(other, path, follow_symlinks=False)),
+        "note": lambda: os.setxattr(path, f"user.n{second % 2}", b"other", follow_symlinks=False),
+        "file": lambda: _replace(path, lambda: path.write_text("file")),
+        "wipe": lambda: subprocess.run(("find", root, "-mindepth", "1", "-delete"), check=True),
+        "give": lambda: os.chown(path, second % 3, 5, follow_symlinks=False),
+        "fifo": lambda: os.mkfifo(path.parent / f"pipe{second}"),
+    }
     try:
-        if action == "unlink":
-            subprocess.run(("rm", "-rf", path), check=True)
-        elif action in ("write", "append", "same-size"):
-            old = path.read_text()
-            path.write_text({"write": "new", "append": old + "x", "same-size": old[::-1]}[action])
-        elif action == "chmod":
-            path.chmod(second % 0o1000 | 0o500)
-        elif action == "rename":
-            path.rename(other.parent / f"moved{second}")
-        elif action == "link":
-            subprocess.run(("rm", "-rf", path), check=True)
-            path.symlink_to(("..", "/etc", "a")[second % 3])
-        elif action == "touch":
-            os.utime(path, follow_symlinks=False)
-        elif action == "directory":
-            path.unlink()
-            (path / "in").mkdir(parents=True)
-        elif action == "retime":
-            os.utime(path, ns=(second, second), follow_symlinks=False)
-        else:
-            os.mkfifo(path.parent / f"pipe{second}")
+        actions[action]()
     except (OSError, UnicodeDecodeError):
         return

@@ -12,13 +12,17 @@ from claudebox.config.model import UndoRequest
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.facts import git, programs
 from claudebox.facts.host import current_directory, current_home
-from claudebox.launch import undo_git, undo_restore, undo_scan
+from claudebox.launch import undo_git, undo_refs, undo_restore
 from claudebox.launch.live_sessions import Presence
-from claudebox.launch.undo_store import Snapshot, SnapshotStore
+from claudebox.launch.undo_compare import Comparison
+from claudebox.launch.undo_scan import Scan
+from claudebox.launch.undo_store import SnapshotStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.config.settings import Settings
+    from claudebox.launch.git_sandbox import Tools
+    from claudebox.launch.undo_manifest import Snapshot
 
 _UNDO = "-undo"  # ends the names of snapshots that were taken before an undo
 _MOST_LINES = 40
@@ -34,32 +38,76 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     directory = f"{instance.directory}/undo"
     undoing = flags.on("undo")
     name, before = _choose(SnapshotStore(directory, writing=False), workdir, flags.words)
-    store = SnapshotStore(directory, writing=undoing)
-    if undoing:
-        _refuse_beside_a_session(instance.state, workdir)
-    now = _read_now(before, wanted, store if undoing else None, instance.directory)
-    difference = undo_restore.compare(before, now)
-    moves = undo_git.compare(before, now)
-    most = _MOST_LINES if undoing else 0
-    console.write(change_lines(name, before, now, difference, moves, most), descriptor=2 if undoing else 1)
-    if flags.on("patch"):
-        console.write(patch_lines(store, before, now, difference), descriptor=1)
-    if not undoing or (difference.is_empty and not moves):
+    undo = _Undo(name, before, wanted, SnapshotStore(directory, writing=undoing), instance)
+    if not undoing:
+        undo.show(patch=flags.on("patch"))
         return 0
-    if not flags.on("yes") and not console.confirm("Put all of this back? [y/N] ", default=False):
-        return DECLINED
-    present = f"{_moment()}-{instance.name}-{os.getpid()}{_UNDO}"
-    store.write_snapshot(present, now)
-    tools = find_tools(programs.search_path(environ, workdir), git_needed=bool(moves))
-    kept = [row.real for row in before.repositories if row.real.startswith(f"{workdir.rstrip('/')}/")]
-    problems = undo_restore.put_back(tools, directory, name, present, workdir, filter(os.path.isdir, kept))
-    problems |= undo_git.put_back(tools, store, before, now)
-    store.prune(wanted.keep + 1)
-    for path, why in sorted(problems.items()):
-        console.warn(f"not put back: {console.shorten(path, 300)}: {why}")
-    console.note(f"undo: the project is as it was when the session began; `claudebox --undo {present}` takes that back"
-                 if not problems else "undo: the rest is as it was when the session began")  # fmt: skip
-    return FAILED if problems else 0
+    presence = Presence(instance.state)
+    try:
+        presence.claim(workdir)
+        tools = find_tools(programs.search_path(environ, workdir), git_needed=bool(before.repositories))
+        return undo.run(tools, flags)
+    finally:
+        presence.leave()
+
+
+class _Undo:
+    """A snapshot, and the project as it is."""
+
+    def __init__(
+        self, name: str, before: Snapshot, wanted: UndoRequest, store: SnapshotStore, instance: state.Instance
+    ) -> None:
+        self._name, self._before, self._wanted, self._store, self._instance = name, before, wanted, store, instance
+
+    def show(self, *, patch: bool, most: int = 0, descriptor: int = 1, keep: bool = False) -> Snapshot | None:
+        """Show what has changed; return the present if it is not the same."""
+        now = self._read_now(self._store if keep else None)
+        comparison, moves = Comparison(self._before, now), undo_git.compare(self._before, now)
+        console.write(change_lines(self._name, self._before, comparison, moves, now, most), descriptor=descriptor)
+        if patch:
+            console.write(patch_lines(self._store, comparison, self._before.root), descriptor=1)
+        return None if comparison.difference.is_empty and not moves else now
+
+    def run(self, tools: Tools, flags: Settings) -> int:
+        """Show it, ask, and put it back."""
+        now = self.show(patch=flags.on("patch"), most=_MOST_LINES, descriptor=2, keep=True)
+        if now is None:
+            return 0
+        if not flags.on("yes") and not console.confirm("Put all of this back? [y/N] ", default=False):
+            return DECLINED
+        before, root = self._before, self._before.root
+        present = f"{_moment()}-{self._instance.name}-{os.getpid()}{_UNDO}"
+        self._store.write_snapshot(present, now)
+        kept = [row.real for row in before.repositories if row.real.startswith(f"{root.rstrip('/')}/")]
+        owners = any(entry.owner != (os.getuid(), os.getgid()) for entry in before.entries().values())
+        problems = undo_restore.put_back(
+            tools, self._store.directory, self._name, present, root, filter(os.path.isdir, kept), owners=owners
+        )
+        problems |= undo_git.put_back(tools, self._store, before, now)
+        for path in _remaining(before, self._read_now(None)):
+            problems.setdefault(path, "it is not as it was")
+        self._store.prune(self._wanted.keep + 1)
+        for path, why in sorted(problems.items()):
+            console.warn(f"not put back: {console.shorten(path, 300)}: {why}")
+        console.note("undo: the project is as it was when the session began; "
+                     f"`claudebox --undo {present}` takes that back"
+                     if not problems else "undo: the rest is as it was when the session began")  # fmt: skip
+        return FAILED if problems else 0
+
+    def _read_now(self, store: SnapshotStore | None) -> Snapshot:
+        """Read the project as it is; where there is a `store`, so that this can be taken back."""
+        before, wanted = self._before, self._wanted
+        skipped = [row.real for row in before.repositories]
+        skipped += undo_refs.standing_stubs(self._instance.directory, before.root)
+        scan = Scan(before.root, store.contents if store is not None else None, before, most=wanted.most,
+                    names=wanted.excluded, skipped=skipped)  # fmt: skip
+        return scan.run(undo_git.read_present(before, store))
+
+
+def _remaining(before: Snapshot, now: Snapshot) -> list[str]:
+    difference = Comparison(before, now).difference
+    moves = (f"{move.real} {move.name}" for move in undo_git.compare(before, now))
+    return [*difference.deleted, *difference.overwritten, *difference.created, *moves]
 
 
 def _moment() -> str:
@@ -83,21 +131,3 @@ def _choose(store: SnapshotStore, workdir: str, words: tuple[str, ...]) -> tuple
             raise ClaudeboxError(f"that session was in `{found.root}`", hint="change to that directory")
     raise ClaudeboxError("there is no snapshot of a session in this directory",
                          hint="snapshots are taken at the start of sessions, unless `undo_keep` is 0")  # fmt: skip
-
-
-def _refuse_beside_a_session(state_directory: str, workdir: str) -> None:
-    presence = Presence(state_directory)
-    try:
-        other = presence.find_writer(workdir)
-    finally:
-        presence.leave()
-    if other:
-        raise ClaudeboxError(f"a session is at work in `{other}`", hint="end it first")
-
-
-def _read_now(before: Snapshot, wanted: UndoRequest, store: SnapshotStore | None, instance_directory: str) -> Snapshot:
-    """Read the project as it is; where there is a `store`, so that this can be taken back."""
-    skipped = [row.real for row in before.repositories]
-    skipped += undo_scan.standing_stubs(instance_directory, before.root)
-    scan = undo_scan.Scan(before.root, store, before, most=wanted.most, names=wanted.excluded, skipped=skipped)
-    return scan.run(None, undo_git.read_present(before, store))

@@ -12,21 +12,23 @@ from claudebox.files import open_beneath, read_at
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from claudebox.launch.undo_compare import Comparison
     from claudebox.launch.undo_git import RefMove
-    from claudebox.launch.undo_restore import Difference
-    from claudebox.launch.undo_store import Snapshot, SnapshotStore
+    from claudebox.launch.undo_manifest import KeptEntry, Snapshot
+    from claudebox.launch.undo_store import SnapshotStore
 
 _MOST_TEXT = 1 << 20  # bytes of a file that is compared line by line
 
 
 def change_lines(
-    name: str, before: Snapshot, now: Snapshot, difference: Difference, moves: Iterable[RefMove], most: int
+    name: str, before: Snapshot, comparison: Comparison, moves: Iterable[RefMove], now: Snapshot, most: int
 ) -> Iterator[str]:
     """Yield what has changed; at `most` so many paths of a kind, if that is not 0."""
+    difference = comparison.difference
     yield f"since {clean(name)}:"
     titles = (("deleted", "red"), ("overwritten", "yellow"), ("created", "green"))
     for title, style in titles:
-        paths = [_shown(path, before, now) for path in _tops(getattr(difference, title), before, now, title)]
+        paths = [_shown(path, comparison, now) for path in _tops(title, comparison)]
         if paths:
             yield paint(f"{title} ({len(getattr(difference, title))})", style)
             yield from (f"  {path}" for path in (paths[:most] if most else paths))
@@ -45,9 +47,10 @@ def change_lines(
         yield f"  {clean(path)}: changed before the snapshot reached it; something in it may be missing"
 
 
-def _tops(paths: tuple[str, ...], before: Snapshot, now: Snapshot, title: str) -> Iterator[str]:
+def _tops(title: str, comparison: Comparison) -> Iterator[str]:
     """Yield paths without those in a directory that came or went as a whole."""
-    entries = (before if title == "deleted" else now).entries
+    paths = getattr(comparison.difference, title)
+    entries = comparison.before if title == "deleted" else comparison.now
     found = set(paths)
     for path in paths:
         above = os.path.dirname(path)
@@ -55,15 +58,23 @@ def _tops(paths: tuple[str, ...], before: Snapshot, now: Snapshot, title: str) -
             yield path
 
 
-def _shown(path: str, before: Snapshot, now: Snapshot) -> str:
-    old, new = before.entries.get(path), now.entries.get(path)
+def _shown(path: str, comparison: Comparison, now: Snapshot) -> str:
+    old, new = comparison.before.get(path), comparison.now.get(path)
     entry = old or new
     text = clean(path) + ("/" if entry is not None and entry.kind == "d" else "")
     if old is not None and new is not None and old.kind == new.kind and old.content == new.content:
-        return f"{text} (mode {old.mode:04o}, now {new.mode:04o})"
+        return f"{text} ({_nuance(old, new)})"
     if path in now.left_out:
-        return f"{text} ({clean(now.left_out[path])}: cannot be brought back after an undo)"
+        return f"{text} ({clean(now.left_out[path].text)}: cannot be brought back after an undo)"
     return text
+
+
+def _nuance(old: KeptEntry, new: KeptEntry) -> str:
+    if old.mode != new.mode:
+        return f"mode {old.mode:04o}, now {new.mode:04o}"
+    if old.owner != new.owner:
+        return "owner {}:{}, now {}:{}".format(*old.owner, *new.owner)
+    return "extended attributes" if old.attributes != new.attributes else "hard links"
 
 
 def _move(move: RefMove) -> str:
@@ -77,15 +88,16 @@ def _move(move: RefMove) -> str:
     return f"created {short}" if not move.before else f"moved {short} {move.before[:7]}..{move.now[:7]}"
 
 
-def patch_lines(store: SnapshotStore, before: Snapshot, now: Snapshot, difference: Difference) -> Iterator[str]:
+def patch_lines(store: SnapshotStore, comparison: Comparison, place: str) -> Iterator[str]:
     """Yield the differences of texts, as `diff -u` has them."""
-    root = os.open(now.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    difference = comparison.difference
+    root = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for path in (*difference.deleted, *difference.overwritten, *difference.created):
-            old, new = before.entries.get(path), now.entries.get(path)
+            old, new = comparison.before.get(path), comparison.now.get(path)
             if not any(entry is not None and entry.kind in "fl" for entry in (old, new)):
                 continue
-            texts = [_kept(store, before, path), _present(root, now, path)]
+            texts = [_kept(store, old), _present(root, new, path)]
             if any(text is None or b"\0" in text for text in texts):
                 yield f"Binary or large files a/{clean(path)} and b/{clean(path)} differ"
                 continue
@@ -100,8 +112,7 @@ def _rows(text: bytes) -> list[str]:
     return text.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n") if text else []
 
 
-def _kept(store: SnapshotStore, before: Snapshot, path: str) -> bytes | None:
-    entry = before.entries.get(path)
+def _kept(store: SnapshotStore, entry: KeptEntry | None) -> bytes | None:
     if entry is None or entry.kind in "dp":
         return b""
     if entry.kind == "l":
@@ -109,12 +120,20 @@ def _kept(store: SnapshotStore, before: Snapshot, path: str) -> bytes | None:
     return b"".join(store.read_content(entry.content)) if entry.size <= _MOST_TEXT else None
 
 
-def _present(root: int, now: Snapshot, path: str) -> bytes | None:
-    entry = now.entries.get(path)
+def _present(root: int, entry: KeptEntry | None, path: str) -> bytes | None:
     if entry is None or entry.kind != "f":
-        return os.fsencode(entry.content) if entry is not None else None if path in now.left_out else b""
+        return os.fsencode(entry.content) if entry is not None else None if _is_there(root, path) else b""
     directory = open_beneath(root, os.path.dirname(path))
     try:
         return read_at(directory, os.path.basename(path), limit=_MOST_TEXT)
     finally:
         os.close(directory)
+
+
+def _is_there(root: int, path: str) -> bool:
+    """Return whether something is there that was left out."""
+    try:
+        os.lstat(path, dir_fd=root)
+    except OSError:
+        return False
+    return True

@@ -134,7 +134,7 @@ class UndoRequest(Value):
 
     keep: int = 10  # sessions
     most: int = 64 << 20  # bytes of a file
-    excluded: tuple[str, ...] = ()  # names of directories
+    excluded: tuple[str, ...] = ()  # names of directories, patterns
     patient: bool = False  # the payload is the client, which takes a while until it acts
     directory: str = ""  # where they are
 

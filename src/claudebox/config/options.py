@@ -272,7 +272,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "undo_exclude", ("--undo-exclude",), "list", "Restrictions",
-        "directories of this name are in no snapshot, as `node_modules`; repeatable", metavar="NAME", in_files="user",
+        "directories of this name, as `node_modules`, or whatever fits a pattern, as `*.iso` or `data/*`, are in no "
+        "snapshot; repeatable",
+        metavar="NAME", in_files="user",
     ),
     Setting(
         "allow_userns", ("--allow-userns",), "switch", "Restrictions",

@@ -238,8 +238,9 @@ def number(given: Given, most: int) -> int:
     return int(given.value)
 
 
-def directory_name(given: Given) -> str:
-    """Return the name of a directory, wherever it is."""
-    if "/" in given.value or given.value in (".", ".."):
-        raise ClaudeboxError(f"`{given.origin}` is the name of a directory, without `/`, not `{given.value}`")
-    return given.value
+def undo_pattern(given: Given) -> str:
+    """Return the name of a directory, or a pattern for names or for paths in the project."""
+    value = given.value
+    if not value or value.startswith("/") or not {"", ".", ".."}.isdisjoint(value.split("/")):
+        raise ClaudeboxError(f"`{given.origin}` is a name, or a pattern such as `*.iso` or `data/*`, not `{value}`")
+    return value

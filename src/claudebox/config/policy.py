@@ -93,7 +93,7 @@ def _undo(settings: Settings, program: Program) -> UndoRequest | None:
         parsers.number(settings.one(key), most) if settings.all(key) else default
         for key, most, default in (("undo_keep", 1000, 10), ("undo_size", 1 << 20, 64))
     )
-    names = tuple(parsers.directory_name(given) for given in settings.all("undo_exclude"))
+    names = tuple(parsers.undo_pattern(given) for given in settings.all("undo_exclude"))
     return UndoRequest(keep, size << 20, (*UNKEPT, *names), program == "client") if keep else None
 
 

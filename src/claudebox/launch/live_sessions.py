@@ -17,7 +17,7 @@ from claudebox.state import open_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from claudebox.facts.model import Identity
     from claudebox.plan.model import Mount, Plan
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 DIRECTORY = "live"
 _LOCK = "lock"
+_CLAIM = ".claim"  # ends the names of entries that keep sessions away
 _LIMIT = 4 << 20  # more than bwrap takes mounts
 _FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -43,39 +44,44 @@ class Presence:
         written = [mount for mount in plan.mounts if mount.kind == "bind" and mount.role != "pin"]
         lineages = {mount.dest: _lineage(mount.source) for mount in written}
         endangered = [lineages[mount.dest] for mount in written if _is_built_upon(mount, plan)]
-        lock = os.open(_LOCK, _FILE, 0o600, dir_fd=self._directory)
+        lock = self._turn()
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            for workdir, others in self._others():
+            for workdir, others, claimed in self._others():
+                if claimed and _overlap(list(lineages.values()), others):
+                    raise ClaudeboxError(f"`claudebox --undo` is at work in `{workdir}`", hint="wait for its end")
                 if _overlap(endangered, others) and follows_links(plan.bwrap):
                     raise ClaudeboxError(
                         f"another session is at work in `{workdir}`, and `{plan.bwrap}` is too old to build a sandbox "
                         "beside it: it could be led out of the project",
                         hint="update bubblewrap to 0.12 or newer, or wait for the end of that session",
                     )
-            self._entry = os.open(self._name, _FILE | os.O_TRUNC, 0o600, dir_fd=self._directory)
-            fcntl.flock(self._entry, fcntl.LOCK_EX)
-            rows = (" ".join(f"{device}:{inode}" for device, inode in lineage) for lineage in lineages.values())
-            os.write(self._entry, os.fsencode("\0".join((plan.workdir, *rows))))
+            self._write(plan.workdir, lineages.values())
         finally:
             os.close(lock)
 
-    def find_writer(self, path: str) -> str:
-        """Return where another session is at work that can write to a directory, or nothing."""
-        lineages = [_lineage(path)]
-        lock = os.open(_LOCK, _FILE, 0o600, dir_fd=self._directory)
+    def claim(self, path: str) -> None:
+        """Keep every session away from a directory; refuse where one is at work that can write to it."""
+        lineage = _lineage(path)
+        lock = self._turn()
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # an entry that is being made is not locked yet, and would pass for dead
-            return next((workdir for workdir, others in self._others() if _overlap(lineages, others)), "")
+            for workdir, others, claimed in self._others():
+                if _overlap([lineage], others):
+                    who = "`claudebox --undo`" if claimed else "a session"
+                    raise ClaudeboxError(f"{who} is at work in `{workdir}`", hint="end it first")
+            self._name += _CLAIM
+            self._write(path, [lineage])
         finally:
             os.close(lock)
 
     def list_sessions(self) -> list[tuple[int, str, float]]:
         """Return the launchers that are alive: process, project, and since when."""
-        lock = os.open(_LOCK, _FILE, 0o600, dir_fd=self._directory)
+        lock = self._turn()
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            names = [name for name in os.listdir(self._directory) if name != _LOCK and self._is_alive(name)]
+            names = [
+                name
+                for name in os.listdir(self._directory)
+                if name != _LOCK and not name.endswith(_CLAIM) and self._is_alive(name)
+            ]
             rows = [(name, read_at(self._directory, name, limit=_LIMIT)) for name in names]
             return [
                 (int(name.partition(".")[0]), os.fsdecode(content).partition("\0")[0],
@@ -84,6 +90,19 @@ class Presence:
             ]  # fmt: skip
         finally:
             os.close(lock)
+
+    def _turn(self) -> int:
+        """Wait for our turn: an entry that is being made is not locked yet, and would pass for dead."""
+        lock = os.open(_LOCK, _FILE, 0o600, dir_fd=self._directory)
+        os.fchmod(lock, 0o600)  # whatever the umask is
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return lock
+
+    def _write(self, workdir: str, lineages: Iterable[Lineage]) -> None:
+        self._entry = os.open(self._name, _FILE | os.O_TRUNC, 0o600, dir_fd=self._directory)
+        fcntl.flock(self._entry, fcntl.LOCK_EX)
+        rows = (" ".join(f"{device}:{inode}" for device, inode in lineage) for lineage in lineages)
+        os.write(self._entry, os.fsencode("\0".join((workdir, *rows))))
 
     def leave(self) -> None:
         """Take the entry away."""
@@ -95,8 +114,11 @@ class Presence:
             os.close(self._entry)
         os.close(self._directory)
 
-    def _others(self) -> Iterator[tuple[str, list[Lineage]]]:
-        """Yield where the other sessions are and what they can write; entries of dead ones go away."""
+    def _others(self) -> Iterator[tuple[str, list[Lineage], bool]]:
+        """Yield where the other sessions are, what they can write, and whether they keep others away.
+
+        Entries of dead ones go away.
+        """
         for name in os.listdir(self._directory):
             if name == _LOCK or not self._is_alive(name):
                 continue
@@ -106,7 +128,11 @@ class Presence:
                     continue
                 raise ClaudeboxError(f"`{DIRECTORY}/{name}` in claudebox's state cannot be read", hint="remove it")
             workdir, *rows = os.fsdecode(content).split("\0")
-            yield workdir, [tuple(_identity(word) for word in row.split()) for row in rows if row]
+            yield (
+                workdir,
+                [tuple(_identity(word) for word in row.split()) for row in rows if row],
+                name.endswith(_CLAIM),
+            )
 
     def _is_alive(self, name: str) -> bool:
         try:

@@ -5,6 +5,7 @@ A session can change nothing else there. Written by git in the sandbox of import
 
 from __future__ import annotations
 
+import hashlib
 import os
 
 from claudebox.errors import ClaudeboxError
@@ -12,13 +13,14 @@ from claudebox.launch import git_locks
 from claudebox.launch.git_sandbox import GitError, Limits
 from claudebox.launch.git_sides import real_side
 from claudebox.launch.git_state import Private, read_layout
-from claudebox.launch.undo_scan import read_repository
+from claudebox.launch.undo_refs import read_index, read_refs
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.launch.git_sandbox import Tools
-    from claudebox.launch.undo_store import KeptRefs, Snapshot, SnapshotStore
+    from claudebox.launch.undo_manifest import KeptRefs, Snapshot
+    from claudebox.launch.undo_store import SnapshotStore
 
 
 class RefMove(Value):
@@ -37,7 +39,11 @@ def read_present(before: Snapshot, store: SnapshotStore | None) -> list[KeptRefs
         if os.path.isfile(f"{row.private}/layout.json"):
             layout = read_layout(row.private)
             git_dir = layout.git_dir if layout.common == row.real else row.real
-            found.append(read_repository(row.private, row.real, git_dir, store))
+            content, mtime = read_index(git_dir)
+            index = hashlib.sha256(content).hexdigest() if content else ""
+            if store is not None and content:
+                store.contents.keep_bytes(content)
+            found.append(read_refs(row.private, row.real, git_dir).replace(index=index, index_mtime=mtime))
     return found
 
 

@@ -12,84 +12,36 @@ import stat
 import sys
 
 from claudebox import console
-from claudebox.launch.undo_scan import EXCLUDED
+from claudebox.launch.undo_compare import Comparison
+from claudebox.launch.undo_manifest import read_attributes
 from claudebox.launch.undo_store import SnapshotStore
-from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from claudebox.launch.git_sandbox import Tools
-    from claudebox.launch.undo_store import KeptEntry, Snapshot
+    from claudebox.launch.undo_manifest import KeptEntry, Snapshot
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STORE = "/snapshots"
+# In its own user namespace root would be nobody to the files of others.
+_AS_ROOT = (
+    "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
+    *(word for name in ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID") for word in ("--cap-add", f"CAP_{name}")),
+)  # fmt: skip
 _PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); from claudebox.launch import undo_restore; "
     "undo_restore.main(*sys.argv[2:])"
 )
 
 
-class Difference(Value):
-    """What has happened to a project since a snapshot."""
-
-    deleted: tuple[str, ...]
-    overwritten: tuple[str, ...]  # also: another kind, another mode
-    created: tuple[str, ...]
-    untimed: tuple[str, ...]  # the same, at another time
-    left: dict[str, str]  # what is not put back, and why
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether nothing has to be put back."""
-        return not (self.deleted or self.overwritten or self.created)
-
-
-def compare(before: Snapshot, now: Snapshot) -> Difference:
-    """Return what is different now; what a snapshot has left out stays as it is."""
-    left = dict(before.left_out)
-    closed = set(left)
-    rows: dict[str, list[str]] = {"deleted": [], "overwritten": [], "created": [], "untimed": []}
-    for path, entry in before.entries.items():
-        found = now.entries.get(path)
-        if found is not None and found.is_like(entry):
-            if found.mtime != entry.mtime:
-                rows["untimed"].append(path)
-        elif found is not None or path in now.left_out:
-            rows["overwritten"].append(path)
-        else:
-            rows["deleted"].append(path)
-    late = set(before.late)
-    for path in (*now.entries, *now.left_out):
-        if path in before.entries or _is_within(path, closed):
-            continue
-        if late and _parent(path) in late:
-            left[path] = "it may have been there before: its directory changed before the snapshot reached it"
-        elif path not in now.entries and now.left_out[path] == EXCLUDED:
-            left[path] = now.left_out[path]
-        elif not path.startswith("/"):
-            rows["created"].append(path)
-    deleted, overwritten, created, untimed = (tuple(sorted(found)) for found in rows.values())
-    return Difference(deleted, overwritten, created, untimed, left)
-
-
-def _parent(path: str) -> str:
-    return os.path.dirname(path) or "."
-
-
-def _is_within(path: str, closed: set[str]) -> bool:
-    while path:
-        if path in closed:
-            return True
-        path = os.path.dirname(path)
-    return False
-
-
-def put_back(tools: Tools, store: str, target: str, present: str, root: str, kept: Iterable[str]) -> dict[str, str]:
+def put_back(
+    tools: Tools, store: str, target: str, present: str, root: str, kept: Iterable[str], *, owners: bool = False
+) -> dict[str, str]:  # fmt: skip
     """Put a project back by two snapshots, one of them of the present; return what was not, and why.
 
-    `kept` are directories in it that stay read-only.
+    `kept` are directories in it that stay read-only. With `owners` some files belong to others, which root puts back.
     """
     import subprocess  # noqa: PLC0415
 
@@ -98,7 +50,10 @@ def put_back(tools: Tools, store: str, target: str, present: str, root: str, kep
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     python = os.path.realpath(sys.executable or "/usr/bin/python3")
     needed = dict.fromkeys((sys.base_prefix, os.path.dirname(python), source))
-    words = [tools.bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", *system_mounts(),
+    rights: tuple[str, ...] = ("--unshare-all", "--cap-drop", "ALL")
+    if owners and os.getuid() == 0:
+        rights = _AS_ROOT
+    words = [tools.bwrap, *rights, "--die-with-parent", "--new-session", *system_mounts(),
              "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]  # fmt: skip
     for path in needed:
         words += ["--ro-bind", path, path]
@@ -124,13 +79,14 @@ class _Restoring:
     """In the sandbox: the steps, each on its own."""
 
     def __init__(self, store: SnapshotStore, before: Snapshot, now: Snapshot) -> None:
-        self._store, self._before, self._now = store, before, now
+        self._store, self._comparison = store, Comparison(before, now)
+        self._before = self._comparison.before
         self._problems: dict[str, str] = {}
         self._root = os.open(before.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def run(self) -> dict[str, str]:
-        difference = compare(self._before, self._now)
-        entries, found = self._before.entries, self._now.entries
+        difference = self._comparison.difference
+        entries, found = self._before, self._comparison.now
         missing = {*difference.deleted, *difference.overwritten}
         replaced = [path for path in difference.overwritten if path in found and found[path].kind != entries[path].kind]
         for path in sorted((*difference.created, *replaced), reverse=True):  # what is in a directory before itself
@@ -185,14 +141,19 @@ class _Restoring:
 
     def _make(self, directory: int, name: str, path: str) -> None:
         _unlock_itself(directory)
-        entry = self._before.entries[path]
+        entry = self._before[path]
         temporary = f".claudebox-undo.{os.getpid()}"
         try:
             if entry.kind == "l":
                 os.symlink(entry.content, temporary, dir_fd=directory)
+                _give(temporary, directory, entry)
             elif entry.kind == "p":
                 os.mkfifo(temporary, 0o600, dir_fd=directory)
+                _give(temporary, directory, entry)
                 _change_mode(directory, temporary, entry.mode)
+            elif self._link(directory, temporary, path):
+                os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+                return
             else:
                 self._write(directory, temporary, entry)
             os.utime(temporary, ns=(entry.mtime, entry.mtime), dir_fd=directory, follow_symlinks=False)
@@ -204,6 +165,18 @@ class _Restoring:
                 pass
             raise
 
+    def _link(self, directory: int, temporary: str, path: str) -> bool:
+        """Make another name of a file that has several, all of which are made anew; return whether that was done."""
+        first = self._comparison.links.get(path, (path,))[0]
+        if first == path or first in self._problems:
+            return False
+        above = self._open(os.path.dirname(first))
+        try:
+            os.link(os.path.basename(first), temporary, src_dir_fd=above, dst_dir_fd=directory, follow_symlinks=False)
+        finally:
+            os.close(above)
+        return True
+
     def _write(self, directory: int, name: str, entry: KeptEntry) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, 0o600, dir_fd=directory)
@@ -212,25 +185,46 @@ class _Restoring:
                 view = memoryview(piece)
                 while view:
                     view = view[os.write(descriptor, view) :]
-            os.fchmod(descriptor, entry.mode)
+            _dress(descriptor, entry)
         finally:
             os.close(descriptor)
 
     def _set_time(self, directory: int, name: str, path: str) -> None:
-        mtime = self._before.entries[path].mtime
+        mtime = self._before[path].mtime
         os.utime(name, ns=(mtime, mtime), dir_fd=directory, follow_symlinks=False)
 
     def _finish_directory(self, directory: int, name: str, path: str) -> None:
-        entry = self._before.entries[path]
+        entry = self._before[path]
         descriptor = os.dup(self._root) if path == "." else os.open(name, _DIRECTORY, dir_fd=directory)
         try:
-            status = os.fstat(descriptor)
-            if stat.S_IMODE(status.st_mode) != entry.mode:
-                os.fchmod(descriptor, entry.mode)
-            if status.st_mtime_ns != entry.mtime:
+            _dress(descriptor, entry)
+            if os.fstat(descriptor).st_mtime_ns != entry.mtime:
                 os.utime(descriptor, ns=(entry.mtime, entry.mtime))
         finally:
             os.close(descriptor)
+
+
+def _dress(descriptor: int, entry: KeptEntry) -> None:
+    """Give an open file or directory its attributes, owner and mode, as far as it has not got them."""
+    wanted, found = dict(entry.attributes), dict(read_attributes(descriptor))
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            os.setxattr(descriptor, name, value)
+    for name in found.keys() - wanted.keys():
+        os.removexattr(descriptor, name)
+    status = os.fstat(descriptor)
+    if (status.st_uid, status.st_gid) != entry.owner:
+        _give(descriptor, None, entry)
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) != entry.mode:
+        os.fchmod(descriptor, entry.mode)
+
+
+def _give(what: str | int, directory: int | None, entry: KeptEntry) -> None:
+    """Give something its owner, if we may: whoever asked for the undo compares everything afterwards."""
+    try:
+        os.chown(what, *entry.owner, dir_fd=directory, follow_symlinks=isinstance(what, int))
+    except OSError:
+        return
 
 
 def _unlock(name: str, directory: int) -> None:

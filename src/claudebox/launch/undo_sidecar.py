@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 # Seconds for which the payload waits: a client takes longer than that until it acts, a command does not.
 _CLIENT, _COMMAND = 0.1, 2.0
-_WRITING = 0.05  # and for what it writes down, so that a small project is done with before the payload runs
-_END = 3.0  # for which the end of the session waits
+_END, _CUT = 3.0, 2.0  # for which the end of the session waits, and then until what was read is written down
 
 
 class UndoSidecar:
@@ -51,35 +50,30 @@ class UndoSidecar:
         """Wait for it, for a moment."""
         if not self._child:
             return
-        if not self._hear(_CLIENT if self._wanted.patient else _COMMAND):
+        self._hear(_CLIENT if self._wanted.patient else _COMMAND)
+        if not self._said.endswith(b"end"):
             try:
                 os.write(self._gate, f"{time.time_ns()}".encode())
             except BrokenPipeError:  # it has ended, and the end of the session says so
                 pass
-        elif not self._said.endswith(b"end"):
-            self._hear(_WRITING)
         self.tend()
 
     def tend(self) -> None:
         """Reap it when it has ended; what it said is read at the end."""
-        if self._child and self._said.endswith(b"end"):
-            os.waitpid(self._child, 0)  # it has nothing left to do
-            self._child = 0
-        elif self._child and os.waitpid(self._child, os.WNOHANG)[0]:
+        if self._child and os.waitpid(self._child, os.WNOHANG)[0]:
             self._child = 0
 
     def finish(self) -> tuple[str, ...]:
         """Wait until the snapshot is written, and say so if there is none."""
         if self._line < 0:
             return ()
-        limit = time.monotonic() + _END
-        while self._hear(max(0.0, limit - time.monotonic())):
-            continue
+        self._hear_out(_END)
+        os.close(self._gate)  # one that is not done by now keeps what it has for the next
+        self._hear_out(_CUT)
         if self._child:
             process.end(self._child)
         self._child = 0
         os.close(self._line)
-        os.close(self._gate)
         self._line = -1
         if self._said.endswith(b"end"):
             return ()
@@ -87,6 +81,11 @@ class UndoSidecar:
             self._said.removeprefix(b"read").decode("utf-8", "surrogateescape") or "it was not complete at the end"
         )
         return (f"undo: there is no snapshot of this session: {problem}",)
+
+    def _hear_out(self, seconds: float) -> None:
+        limit = time.monotonic() + seconds
+        while self._hear(max(0.0, limit - time.monotonic())):
+            continue
 
     def _hear(self, seconds: float) -> bytes:
         ready = select.select([self._line], [], [], seconds)[0]
@@ -98,32 +97,20 @@ class UndoSidecar:
 def _take(plan: Plan, wanted: UndoRequest, session: str, line: int, gate: int) -> None:
     """In the process: read, say so, write, prune."""
     from claudebox.errors import ClaudeboxError  # noqa: PLC0415
-    from claudebox.launch.undo_scan import Scan, read_repository, standing_stubs  # noqa: PLC0415
-    from claudebox.launch.undo_store import SnapshotStore  # noqa: PLC0415
+    from claudebox.launch import undo_taking  # noqa: PLC0415
 
-    def released() -> int:
-        return int(os.read(gate, 64)) if select.select([gate], [], [], 0)[0] else 0
-
+    taking = None
     try:
-        store = SnapshotStore(wanted.directory)
-        repositories = [
-            read_repository(own.private, own.real, own.git_dir or own.real, store)
-            for own in plan.git
-            if own.real and own.ref_format == "files"
-        ]
-        skipped = [own.real for own in plan.git if own.real]
-        skipped += [stub.path for stub in plan.stubs]
-        skipped += standing_stubs(os.path.dirname(wanted.directory), plan.workdir)
-        scan = Scan(plan.workdir, store, store.newest_like(plan.workdir), most=wanted.most, names=wanted.excluded,
-                    skipped=skipped)  # fmt: skip
-        snapshot = scan.run(released, repositories)
-        os.write(line, b"read")
-        others = [row.source for row in plan.mounts if row.kind == "bind" and row.role == "asked"]
-        others += [own.real for own in plan.git if own.real and own.ref_format != "files"]
-        left_out = {**snapshot.left_out, **dict.fromkeys(others, "outside of what is kept")}
-        store.write_snapshot(session, snapshot.replace(left_out=left_out))
-        store.prune(wanted.keep)
+        taking = undo_taking.Taking(plan, wanted, gate)
+        if not taking.look():
+            os.write(line, b"read")
+        taking.complete()
+        taking.write(session)
         os.write(line, b"end")
+        taking.prune()
+    except undo_taking.CutOffError:
+        if taking is not None:
+            taking.write_partial()
     except (OSError, ClaudeboxError) as error:
         said = error.message if isinstance(error, ClaudeboxError) else f"{error.strerror or error}"
         os.write(line, os.fsencode(said))

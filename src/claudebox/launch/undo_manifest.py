@@ -1,0 +1,204 @@
+"""What a snapshot says of a project: per directory the names, what `lstat` says of them, and what their contents are.
+
+A directory is one record, so that one in which nothing has changed is compared, taken over and written as a whole.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import stat
+import struct
+
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Literal
+
+    # Why something is not kept; `text` of it is for the user alone.
+    LeftKind = Literal["excluded", "size", "kind", "place", "late", "unreadable", "outside"]
+
+DIGEST = 32  # bytes of a SHA-256
+NO_DIGEST = bytes(DIGEST)
+FIELDS = 7  # mode, owner, group, size, mtime, ctime, inode
+CTIME = 5
+NO_ROW = (0,) * FIELDS  # of a name that is not kept
+ROW = struct.Struct(f"={FIELDS}q")
+_KINDS = {stat.S_IFDIR: "d", stat.S_IFREG: "f", stat.S_IFLNK: "l", stat.S_IFIFO: "p"}
+INODES = NEVER = (1 << 63) - 1
+
+Attributes = tuple[tuple[str, bytes], ...]  # extended ones
+Row = tuple[int, ...]
+
+
+class KeptEntry(Value):
+    """One thing in the project: `d` directory, `f` file, `l` link, `p` FIFO."""
+
+    kind: str
+    mode: int
+    mtime: int
+    size: int = 0
+    ctime: int = 0
+    inode: int = 0
+    content: str = ""  # SHA-256 of a file, target of a link
+    owner: tuple[int, int] = (0, 0)  # with its group
+    attributes: Attributes = ()
+
+    def is_like(self, other: KeptEntry) -> bool:
+        """Return whether both are the same but for times."""
+        return (self.kind, self.mode, self.content, self.owner, self.attributes) == (
+            other.kind, other.mode, other.content, other.owner, other.attributes
+        )  # fmt: skip
+
+
+class KeptFolder(Value):
+    """A directory; a file with a digest of zeros is not kept."""
+
+    own: Row
+    names: str  # separated by NUL
+    rows: bytes
+    digests: bytes
+    targets: dict[str, str]  # of links
+    attributes: dict[str, Attributes]  # of those that have some; "" is the directory itself
+    latest: int  # ctime of its files; NEVER if one of them is not kept
+
+    def rows_by_name(self) -> dict[str, tuple[Row, bytes]]:
+        """Return what is known of each name, with its digest."""
+        names = self.names.split("\0") if self.names else []
+        digests = (self.digests[start : start + DIGEST] for start in range(0, len(self.digests), DIGEST))
+        return dict(zip(names, zip(ROW.iter_unpack(self.rows), digests, strict=True), strict=True))
+
+
+class FolderDraft:
+    """A directory while it is read."""
+
+    def __init__(self, path: str, own: Row, names: list[str], flat: list[int]) -> None:
+        self.path, self.own, self.names, self.flat = path, own, names, flat
+        self.digests = bytearray(DIGEST * len(names))
+        self.targets: dict[str, str] = {}
+        self.attributes: dict[str, Attributes] = {}
+
+    def is_like(self, known: KeptFolder) -> bool:
+        """Return whether nothing in it has changed."""
+        return known.names == "\0".join(self.names) and known.rows == array.array("q", self.flat).tobytes()
+
+    def row(self, number: int) -> Row:
+        """Return what `lstat` said of a name."""
+        return tuple(self.flat[number * FIELDS : (number + 1) * FIELDS])
+
+    def digest(self, number: int) -> bytes:
+        """Return the digest of a file."""
+        return bytes(self.digests[number * DIGEST : (number + 1) * DIGEST])
+
+    def set(self, number: int, row: Row, digest: bytes, attributes: Attributes) -> None:
+        """Note what a file is like."""
+        self.flat[number * FIELDS : (number + 1) * FIELDS] = row
+        self.digests[number * DIGEST : (number + 1) * DIGEST] = digest
+        if attributes:
+            self.attributes[self.names[number]] = attributes
+
+    def keep(self) -> KeptFolder:
+        """Return it as it is kept."""
+        whole = all(
+            kind & 0o170000 != stat.S_IFREG or self.digest(number) != NO_DIGEST
+            for number, kind in enumerate(self.flat[::FIELDS])
+        )
+        latest = max(self.flat[CTIME::FIELDS], default=0) if whole else NEVER
+        rows = array.array("q", self.flat).tobytes()
+        return KeptFolder(self.own, "\0".join(self.names), rows, bytes(self.digests), self.targets, self.attributes,
+                          latest)  # fmt: skip
+
+
+class KeptRefs(Value):
+    """What claudebox itself can change in a git directory of the host: branches, tags, HEAD and the index."""
+
+    private: str
+    real: str
+    head: str
+    refs: dict[str, str]
+    index: str = ""  # its content
+    index_mtime: int = 0
+
+
+class LeftOut(Value):
+    """Why something is not kept."""
+
+    kind: LeftKind
+    text: str
+
+
+class Snapshot(Value):
+    """A project as it was."""
+
+    root: str
+    began: int  # nanoseconds
+    folders: dict[str, KeptFolder]
+    left_out: dict[str, LeftOut]
+    late: tuple[str, ...] = ()  # directories that the session changed before they were read
+    repositories: tuple[KeptRefs, ...] = ()
+
+    def entries(self) -> dict[str, KeptEntry]:
+        """Return everything that is kept by its path; the project itself is `.`."""
+        return dict(entry for path, folder in self.folders.items() for entry in _expand(path, folder))
+
+    def contents(self) -> set[bytes]:
+        """Return the digests of all that the snapshot rests on."""
+        found = {bytes.fromhex(row.index) for row in self.repositories if row.index}
+        for folder in self.folders.values():
+            found |= {folder.digests[start : start + DIGEST] for start in range(0, len(folder.digests), DIGEST)}
+        return found - {NO_DIGEST}
+
+
+def _expand(path: str, folder: KeptFolder) -> Iterator[tuple[str, KeptEntry]]:
+    yield path or ".", _entry("d", folder.own, "", folder.attributes.get("", ()))
+    prefix = f"{path}/" if path else ""
+    for name, (row, digest) in folder.rows_by_name().items():
+        kind = _KINDS.get(stat.S_IFMT(row[0]), "d")
+        if kind == "d" or (kind == "f" and digest == NO_DIGEST) or (kind == "l" and name not in folder.targets):
+            continue
+        content = digest.hex() if kind == "f" else folder.targets.get(name, "")
+        yield prefix + name, _entry(kind, row, content, folder.attributes.get(name, ()))
+
+
+def _entry(kind: str, row: Row, content: str, attributes: Attributes) -> KeptEntry:
+    mode, owner, group, size, mtime, ctime, inode = row
+    size = 0 if kind == "d" else size
+    return KeptEntry(kind, stat.S_IMODE(mode), mtime, size, ctime, inode, content, (owner, group), attributes)
+
+
+def row_of(status: os.stat_result) -> Row:
+    """Return what a record keeps of a status."""
+    return (status.st_mode, status.st_uid, status.st_gid, status.st_size, status.st_mtime_ns, status.st_ctime_ns,
+            status.st_ino & INODES)  # fmt: skip
+
+
+def read_attributes(descriptor: int) -> Attributes:
+    """Return the extended attributes that a user can set."""
+    try:
+        names = os.listxattr(descriptor)
+        return tuple((name, os.getxattr(descriptor, name)) for name in sorted(names) if name.startswith("user."))
+    except OSError:  # not every file system has them
+        return ()
+
+
+def pack(snapshot: Snapshot) -> tuple[Any, ...]:
+    """Return a snapshot as plain data."""
+    folders = {path: _values(folder) for path, folder in snapshot.folders.items()}
+    left_out = {path: _values(row) for path, row in snapshot.left_out.items()}
+    return (snapshot.root, snapshot.began, folders, left_out, snapshot.late,
+            tuple(map(_values, snapshot.repositories)))  # fmt: skip
+
+
+def unpack(plain: tuple[Any, ...]) -> Snapshot:
+    """Return a snapshot from plain data, or raise."""
+    root, began, folders, left_out, late, repositories = plain
+    return Snapshot(
+        root, began, {path: KeptFolder(*row) for path, row in folders.items()},
+        {path: LeftOut(*row) for path, row in left_out.items()}, late, tuple(KeptRefs(*row) for row in repositories),
+    )  # fmt: skip
+
+
+def _values(row: Value) -> tuple[Any, ...]:
+    return tuple(row.__dict__[field] for field in row._fields)
