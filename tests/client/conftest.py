@@ -28,11 +28,16 @@ _LONG = 120  # seconds that one run of the client may take
 def real_client(ordinary_account: Account) -> Iterator[str]:
     """Return the program of the pinned client, at a place that every account can reach."""
     chosen = os.environ.get("CLAUDEBOX_TEST_CLIENT")
-    found = [Path(chosen)] if chosen else _installed()
-    need(found and found[0].is_file(), "client for the tests: run `scripts/client`, or set CLAUDEBOX_TEST_CLIENT")
-    path = os.path.realpath(found[0])
-    reachable = subprocess.run(["test", "-x", path], check=False, **ordinary_account.demotion)  # type: ignore[call-overload]
-    if reachable.returncode == 0:
+    with reachable(Path(chosen) if chosen else installed("client"), ordinary_account) as path:
+        yield path
+
+
+@contextlib.contextmanager
+def reachable(program: Path, account: Account) -> Iterator[str]:
+    """Yield where an account can reach this client."""
+    need(program.is_file(), "client for the tests: run `scripts/client`, or set CLAUDEBOX_TEST_CLIENT")
+    path = os.path.realpath(program)
+    if subprocess.run(["test", "-x", path], check=False, **account.demotion).returncode == 0:  # type: ignore[call-overload]
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="claudebox-client-") as directory:
@@ -45,9 +50,10 @@ def real_client(ordinary_account: Account) -> Iterator[str]:
         yield copy
 
 
-def _installed() -> list[Path]:
-    packages = REPOSITORY / ".local/client/node_modules/@anthropic-ai"
-    return sorted(packages.glob(f"claude-code-linux-{'arm64' if os.uname().machine == 'aarch64' else 'x64'}/claude"))
+def installed(name: str) -> Path:
+    """Return the program that `scripts/client` installs under this name."""
+    machine = "arm64" if os.uname().machine == "aarch64" else "x64"
+    return REPOSITORY / f".local/{name}/node_modules/@anthropic-ai/claude-code-linux-{machine}/claude"
 
 
 @pytest.fixture

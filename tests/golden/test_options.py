@@ -16,7 +16,6 @@ from claudebox.facts.git_identity import UserSettings
 from claudebox.facts.git_model import Repository
 from claudebox.facts.host import TerminalFact
 from claudebox.facts.model import HeldSecret
-from claudebox.facts.programs import Client
 from claudebox.facts.uplink import Candidate
 from claudebox.plan import bwrap_args, compose, environment
 from claudebox.plan.explain import bash_quote
@@ -56,10 +55,6 @@ _WORKTREE = Repository(
     gitfile=hosts.identity(f"{PROJECT}/.git"),
     owner=(1000, 1000),
 )
-_PACKAGE = "/usr/local/lib/node_modules/@anthropic-ai/claude-code"
-_SCRIPT = Client(
-    "/usr/local/bin/claude", f"{_PACKAGE}/cli.js", script=True, package=_PACKAGE, node="/home/alice/.nvm/bin/node"
-)
 
 
 def cases() -> dict[str, tuple[Policy, Host]]:
@@ -91,7 +86,6 @@ def cases() -> dict[str, tuple[Policy, Host]]:
     )
     key = {"ANTHROPIC_API_KEY": "not-shown-anywhere", "ANTHROPIC_BASE_URL": "https://gate.example/x"}
     made["debian-broker"] = CLIENT.replace(auth="broker"), hosts.debian(environ=key, libraries=("/lib/python",))
-    made["debian-script"] = CLIENT, hosts.debian(client=_SCRIPT)
     made["debian-socket"] = CLIENT, hosts.debian(sockets=(f"{PROJECT}/tmux.sock",), git_user=UserSettings())
     made["debian-odd-names"] = (
         CLIENT,

@@ -274,6 +274,7 @@ FAULTS = [
     Fault("half a client", replace_client(b"echo"), replace_client(CLIENT), "is not a program"),
     Fault("foreign client", replace_client(b"\x7fELF\2\1\1" + bytes(11) + b"\x03\0" + bytes(44)),
           replace_client(CLIENT), "another machine"),
+    Fault("old client", replace_client(b"#!/usr/bin/env node\n"), replace_client(CLIENT), "needs 2.1.113 or newer"),
     Fault("client in the project", client_in_project, client_outside, "lies in the project"),
     Fault("config is no TOML", config("network =\n"), config(""), "config.toml"),
     Fault("config has a strange key", config("nonsense = 1\n"), config(""), "nonsense"),

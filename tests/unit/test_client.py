@@ -4,12 +4,14 @@ import json
 
 import pytest
 from tests import hosts
+from tests.conftest import REPOSITORY
 
 from claudebox import state
 from claudebox.config.model import Policy
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.programs import Client
-from claudebox.plan import claude_code
+from claudebox.plan import audit, claude_code, compose
+from claudebox.tables import agent
 
 
 def program(**changes):
@@ -32,16 +34,32 @@ def test_a_client_in_the_store_is_linked_to():
     assert program(client=Client("/x", path), store="")["/run/claudebox/bin/claude"].kind == "ro-bind"
 
 
-def test_an_old_client_brings_its_package_and_node():
-    package = "/usr/lib/node_modules/@anthropic-ai/claude-code"
-    old = Client("/usr/bin/claude", f"{package}/cli.js", script=True, package=package, node="/opt/node/bin/node")
-    rows = program(client=old)
+def test_a_client_newer_than_any_that_was_tried_starts_with_a_note():
+    # proves HOST-11
+    newest = f"{agent.TRIED[0]}.{agent.TRIED[1]}.{agent.TRIED[2]}"
+    path = "/x/claude"
 
-    assert (rows[package].kind, rows[package].source) == ("ro-bind", package)
-    assert (rows["/run/claudebox/bin/claude"].kind, rows["/run/claudebox/bin/claude"].source) == (
-        "symlink", f"{package}/cli.js",
-    )  # fmt: skip
-    assert rows["/run/claudebox/bin/node"].source == "/opt/node/bin/node"
+    def notes(*version: int, quiet: bool = False):
+        plan = compose.make_plan(Policy("client"), hosts.debian(client=Client("/x", path, version)))
+        shown = audit.lines(plan, None, asking=True, quiet=quiet)
+        return plan.notes, [line for line in shown if line.strip().startswith("note")]
+
+    assert notes(*agent.TRIED) == notes() == notes(*agent.LEAST) == ((), [])
+    for version in ((*agent.TRIED[:2], agent.TRIED[2] + 1), (agent.TRIED[0], agent.TRIED[1] + 1, 0), (9, 0, 0)):
+        (note,), shown = notes(*version)
+        assert f"claude {'.'.join(map(str, version))} is newer than {newest}" in note
+        assert len(shown) == 1
+        assert notes(*version, quiet=True)[1] == []
+
+
+def test_the_newest_that_was_tried_and_the_least_are_those_that_the_tests_drive():
+    # proves HOST-11
+    for name, version in (("client", agent.TRIED), ("client-least", agent.LEAST)):
+        lock = json.loads((REPOSITORY / f"requirements/{name}/package-lock.json").read_text())
+        spelt = ".".join(map(str, version))
+        machines = [row for place, row in lock["packages"].items() if place.endswith(("linux-x64", "linux-arm64"))]
+        assert [row["version"] for row in machines] == [spelt, spelt]
+        assert all(row["integrity"].startswith("sha512-") and "resolved" not in row for row in machines)
 
 
 def test_a_sandbox_without_a_client_has_no_program_of_it():

@@ -24,7 +24,7 @@ def test_the_native_installer_is_found_behind_its_link_and_off_the_path(tree):
     real = tree.write("home/.local/share/claude/versions/2.1.325", elf())
     found = tree.link("home/.local/bin/claude", real)
 
-    assert tree.find() == programs.Client(found, real)
+    assert tree.find() == programs.Client(found, real, (2, 1, 325))
 
 
 def test_a_global_package_of_npm_is_found_behind_its_link(tree):
@@ -54,24 +54,72 @@ def test_the_stub_of_npm_leads_to_the_package_of_this_machine_beside_it(tree, sc
     assert tree.find() == programs.Client(found, real)
 
 
-def test_an_old_package_is_a_script_that_brings_node(tree):
-    real = tree.write("lib/node_modules/@anthropic-ai/claude-code/cli.js", b"#!/usr/bin/env node\n// (c)\n")
-    found = tree.link("bin/claude", "../lib/node_modules/@anthropic-ai/claude-code/cli.js")
-    assert "needs node, which was not found" in tree.refused().message
-
-    node = tree.write("system/node", elf())
-    assert tree.find() == programs.Client(found, real, script=True, package=os.path.dirname(real), node=node)
+PACKAGE = "lib/node_modules/@anthropic-ai/claude-code"
+MANIFEST = '{{"name": "@anthropic-ai/claude-code", "version": "{}"}}'
 
 
-def test_a_package_of_nvm_uses_the_node_beside_it(tree):
-    version = "home/.nvm/versions/node/v22.1.0"
-    real = tree.write(f"{version}/lib/node_modules/@anthropic-ai/claude-code/cli.js", b"#!/usr/bin/env node\n")
-    found = tree.link(f"{version}/bin/claude", "../lib/node_modules/@anthropic-ai/claude-code/cli.js")
-    node = tree.write(f"{version}/bin/node", elf())
+def test_a_package_that_runs_on_node_is_too_old(tree):
+    # proves HOST-11
+    tree.write(f"{PACKAGE}/cli.js", b"#!/usr/bin/env node\n// (c)\n")
+    tree.link("bin/claude", f"../{PACKAGE}/cli.js")
     tree.write("system/node", elf())
+    assert "is a version that runs on Node, and claudebox needs 2.1.113 or newer" in tree.refused().message
 
-    client = tree.find(f"{tree.base}/{version}/bin")
-    assert (client.found, client.path, client.node) == (found, real, node)
+    tree.write(f"{PACKAGE}/package.json", MANIFEST.format("2.1.112").encode())
+    error = tree.refused()
+    assert "is version 2.1.112, and claudebox needs 2.1.113 or newer" in error.message
+    assert "npm install -g" in error.hint
+    assert error.status == 126
+
+    found = tree.write("home/.local/bin/claude", elf())
+    assert tree.find().path == found  # a newer one elsewhere is taken
+
+
+@pytest.mark.parametrize(
+    ("place", "manifest", "version"),
+    [
+        (f"{PACKAGE}/bin/claude.exe", f"{PACKAGE}/package.json", (2, 1, 250)),
+        ("lib/node_modules/@anthropic-ai/claude-code-linux-x64/claude",
+         "lib/node_modules/@anthropic-ai/claude-code-linux-x64/package.json", (2, 1, 250)),
+        ("home/.local/share/claude/versions/2.1.250", "", (2, 1, 250)),
+        ("store/k7x-claude-code-2.1.250/bin/claude", "", (2, 1, 250)),
+        ("store/k7x-claude-code-2.1.250/bin/.claude-wrapped", "", (2, 1, 250)),
+        ("opt/claude", "", ()),
+        ("home/1.2/claude", "", ()),
+        ("home/1.2.x/claude", "", ()),
+    ],
+)  # fmt: skip
+def test_the_version_is_read_beside_the_program(tree, place, manifest, version):
+    # proves HOST-11
+    real = tree.write(place, elf())
+    tree.link("bin/claude", real)
+    if manifest:
+        tree.write(manifest, MANIFEST.format("2.1.250").encode())
+        other = os.path.dirname(os.path.dirname(os.path.join(tree.base, place)))
+        tree.write(f"{os.path.relpath(other, tree.base)}/other/package.json", b'{"version": "1.0.0"}')
+
+    assert tree.find().version == version
+
+
+@pytest.mark.parametrize("place", ["versions/2.1.112", "versions/1.0.128", "versions/0.2.9"])
+def test_an_old_program_is_refused_wherever_its_version_stands(tree, place):
+    # proves HOST-11
+    tree.link("bin/claude", tree.write(f"home/.local/share/claude/{place}", elf()))
+
+    error = tree.refused()
+    assert "and claudebox needs 2.1.113 or newer" in error.message
+    assert error.status == 126
+
+
+@pytest.mark.parametrize(
+    "content", [b'"@anthropic-ai/claude-code" "version"', b'"@anthropic-ai/claude-code" "version": "x"', b"{"]
+)
+def test_a_manifest_that_says_nothing_is_no_obstacle(tree, content):
+    real = tree.write(f"{PACKAGE}/bin/claude.exe", elf())
+    tree.link("bin/claude", real)
+    tree.write(f"{PACKAGE}/package.json", content)
+
+    assert tree.find() == programs.Client(f"{tree.bin}/claude", real)
 
 
 def test_the_legacy_wrapper_in_the_clients_own_directory_is_seen_through(tree):

@@ -124,7 +124,9 @@ def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     yield Finding("launch", "ok", f"{detail}; `--explain` shows them", warnings)
     client = asked.host.client
     if client is not None and not wanted.policy.command:
-        yield Finding("client", "ok", client.found + ("" if client.found == client.path else f" -> {client.path}"))
+        version = f", version {programs.spell_version(client.version)}" if client.version else ""
+        arrow = "" if client.found == client.path else f" -> {client.path}"
+        yield Finding("client", "ok", f"{client.found}{arrow}{version}", "\n".join(plan.notes))
 
 
 def _detached(facts: host.Host) -> host.Host:

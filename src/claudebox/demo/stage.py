@@ -102,8 +102,6 @@ def _furnish_home(stage: Stage, client: programs.Client) -> None:
     os.write(stage.descriptor, stage.canaries["descriptor"].encode() + b"\n")
     os.mkdir(f"{stage.base}/bin")  # the client may be found through the real home only
     os.symlink(client.path, f"{stage.base}/bin/claude")
-    if client.node:
-        os.symlink(client.node, f"{stage.base}/bin/node")
 
 
 def _furnish_project(stage: Stage, git: str) -> None:

@@ -11,6 +11,7 @@ import stat
 from claudebox import build_paths
 from claudebox.errors import NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
 from claudebox.files import read_small, real_path
+from claudebox.tables import agent
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -33,6 +34,7 @@ _CLIENT_PLACES = (
 )
 _MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine of ELF
 _PLATFORM = {"x86_64": "x64", "aarch64": "arm64"}  # how npm calls them
+_PACKAGE = 1 << 18  # of a package.json
 _STUB = 4096  # what npm leaves for a binary that was not installed is smaller than this
 
 
@@ -41,9 +43,7 @@ class Client(Value):
 
     found: str  # where a user would say that it is
     path: str  # the file that is run
-    script: bool = False  # needs node
-    package: str = ""  # directory that a script needs around it
-    node: str = ""
+    version: tuple[int, ...] = ()  # where it is written beside the program
 
 
 def search_path(environ: Mapping[str, str], workdir: str) -> tuple[str, ...]:
@@ -122,10 +122,41 @@ def _examine(found: str, home: str, path: Sequence[str]) -> Client:
         wanted = _MACHINES.get(os.uname().machine)
         if wanted is not None and int.from_bytes(head[18:20], "little") != wanted:
             raise _broken(found, f"is built for another machine than {os.uname().machine}")
-        return Client(found, real)
-    if b"node" in head.split(b"\n", 1)[0]:
-        return _node_script(found, real, path)
-    return Client(found, real)
+    version = _version(real)
+    on_node = b"node" in head.split(b"\n", 1)[0] and not head.startswith(b"\x7fELF")
+    if on_node or (version and version < agent.LEAST):
+        named = f"version {spell_version(version)}" if version else "a version that runs on Node"
+        raise ClaudeboxError(
+            f"`claude` at `{found}` is {named}, and claudebox needs {spell_version(agent.LEAST)} or newer",
+            hint="update it: `npm install -g @anthropic-ai/claude-code@latest`, or `claude update`",
+            status=NOT_EXECUTABLE,
+        )
+    return Client(found, real, version)
+
+
+def spell_version(version: tuple[int, ...]) -> str:
+    """Return a version as people write it."""
+    return ".".join(map(str, version))
+
+
+def _version(real: str) -> tuple[int, ...]:
+    """Read the client's version without running it: from its name, as the installer and Nix give it, or its package."""
+    for part in reversed(real.split("/")):
+        version = _numbers(part.rpartition("claude-code-")[2])
+        if version:
+            return version
+    for place in (os.path.dirname(real), os.path.dirname(os.path.dirname(real))):
+        content = read_small(f"{place}/package.json", limit=_PACKAGE) or b""
+        if b'"@anthropic-ai/claude-code' in content:
+            after = content.partition(b'"version"')[2].split(b'"', 2)
+            return _numbers(os.fsdecode(after[1])) if len(after) == 3 else ()
+    return ()
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = text.split(".")
+    good = len(parts) == 3 and all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts)
+    return tuple(map(int, parts)) if good else ()
 
 
 def _head(path: str) -> bytes:
@@ -159,14 +190,6 @@ def _platform_package(real: str) -> str | None:
             if executable(candidate) and _head(candidate).startswith(b"\x7fELF"):
                 return real_path(candidate)
     return None
-
-
-def _node_script(found: str, real: str, path: Sequence[str]) -> Client:
-    beside = os.path.join(os.path.dirname(found), "node")
-    node = beside if executable(beside) else find_tool("node", path)
-    if node is None:
-        raise _broken(found, "needs node, which was not found")
-    return Client(found, real, script=True, package=os.path.dirname(real), node=real_path(node))
 
 
 def _shim_manager(found: str, real: str) -> str | None:

@@ -42,6 +42,7 @@ def lines(plan: Plan, before: frozenset[str] | None, *, asking: bool, quiet: boo
         writes = _listed(_kept(plan))
         yield f"claudebox writes {writes}; network {plan.network} ({_origin(plan)}); {_short(plan)}; nothing new"
     yield from lay_out((paint(f"{label:<8}", "bold"), text) for label, text in rows)
+    yield from lay_out((paint("note    ", "bold"), clean(text)) for text in plan.notes if not quiet)
     yield from lay_out((paint("warning ", "yellow"), clean(text)) for text in warnings(plan, quiet=quiet))
 
 

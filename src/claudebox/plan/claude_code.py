@@ -53,12 +53,15 @@ def _program(host: Host) -> Iterable[Mount]:
         return
     if client.path.startswith("/nix/store/") and host.store:
         yield Mount(agent.PROGRAM, "symlink", "the client", client.path, role="client")
-    elif client.script:  # an older client: a script with its package around it
-        yield Mount(client.package, "ro-bind", "the client's package", client.package, role="client")
-        yield Mount(agent.PROGRAM, "symlink", "the client", client.path, role="client")
-        yield Mount(f"{agent.CLIENT_DIRECTORY}/node", "ro-bind", "node, for the client", client.node, role="client")
     else:
         yield Mount(agent.PROGRAM, "ro-bind", "the client", client.path, role="client")
+
+
+def notes(host: Host) -> Iterable[str]:
+    """Say if this client is newer than any that was tried."""
+    if host.client is not None and host.client.version > agent.TRIED:
+        newer, tried = (".".join(map(str, version)) for version in (host.client.version, agent.TRIED))
+        yield f"claude {newer} is newer than {tried}, the newest that was tried with this claudebox"
 
 
 def mountpoints(policy: Policy, host: Host) -> tuple[tuple[str, bool], ...]:

@@ -78,6 +78,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         network_origin=policy.network_origin,
         link=_link(policy, host),
         warnings=(*_warnings(policy, host, held), *extra.warnings),
+        notes=tuple(claude_code.notes(host)) if policy.program == "client" and not policy.command else (),
         withheld=environment.withheld(host, variables),
         exposed=masking.find_exposed(host),
         exposed_masked=policy.project_secrets == "mask",

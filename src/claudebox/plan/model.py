@@ -159,6 +159,7 @@ class Plan(Value):
     network_origin: str = "default"  # what chose the tier
     link: Link | None = None
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is worth a line and no warning
     withheld: tuple[str, ...] = ()
     exposed: tuple[str, ...] = ()  # files of the project that hold secrets, with lines
     exposed_masked: bool = False  # they are masked inside
