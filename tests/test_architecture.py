@@ -26,7 +26,8 @@ BORDERS = {
     ),
     "launch": (
         *ROOT, "tables", "launch", "network", "plan.model", "plan.network_model", "plan.bwrap_args", "facts.model",
-        "facts.nix_model", "facts.nix_handshake",
+        "facts.nix_model", "facts.nix_handshake", "report.caches",
+        "report.tree",  # what agents made is removed in one way
     ),
     "report": (*ROOT, "tables", "report", "plan.model", "plan.network_model", "facts.model"),
     # Processes of ours share with the launcher how they end, what is said on the wire, and how a login is renewed.

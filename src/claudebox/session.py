@@ -261,6 +261,7 @@ def launch(
     """
     from claudebox import state  # noqa: PLC0415
     from claudebox.launch import git_lock, prepare, start  # noqa: PLC0415
+    from claudebox.launch.storage import Storage  # noqa: PLC0415
     from claudebox.launch.stubs import Session  # noqa: PLC0415
 
     plan, instance = planned.plan, planned.host.instance
@@ -273,6 +274,7 @@ def launch(
     if freshness is not None:
         freshness.bring()
     in_use = git_lock.set_up(plan)
+    storage = Storage(plan, instance.directory)
     stubs = Session(instance)
     try:
         standing = stubs.begin(plan)
@@ -287,19 +289,20 @@ def launch(
         status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chores=chores)
     finally:
         stubs.end()
+        notes = storage.end()
         for descriptor in in_use:
             os.close(descriptor)
     for loss in terminal.restore():
         console.warn(loss)
         status = status or FAILED
     for sidecar in sandbox.sidecars:
-        for note in sidecar.finish():
-            console.note(note)
+        notes += sidecar.finish()
     if any(not own.real and os.path.lexists(f"{own.own}/HEAD") for own in plan.git):
         from claudebox.launch import git_session  # noqa: PLC0415 - hardly ever
 
-        for note in git_session.adopt(plan):
-            console.note(note)
+        notes += git_session.adopt(plan)
+    for note in notes:
+        console.note(note)
     return status
 
 

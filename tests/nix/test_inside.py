@@ -77,7 +77,7 @@ def test_nothing_of_the_hosts_configuration_of_nix_is_inside(nix_box):
 
 def test_a_cache_of_nix_is_kept_for_the_project_alone(nix_box):
     # proves INST-01
-    assert nix_box.sh("touch ~/.cache/nix/kept").returncode == 0
+    assert nix_box.sh("mkdir -p ~/.cache/nix; touch ~/.cache/nix/kept").returncode == 0
 
     assert nix_box.sh("ls ~/.cache/nix").stdout == "kept\n"
     assert not os.path.exists(f"{nix_box.home}/.cache")

@@ -73,7 +73,7 @@ def test_hidden_paths_stay_hidden_for_a_project_inside_the_home(box):
     names = {os.path.relpath(path, box.home) for path in listing[0].split()}
     # The way to the project, and what claudebox makes; nothing else of the home has even a name.
     assert "work/project" in names
-    assert {name.split("/")[0] for name in names} <= {".", "work", ".gitconfig", ".config", ".claude"}
+    assert {name.split("/")[0] for name in names} <= {".", "work", ".gitconfig", ".config", ".claude", ".cache"}
     assert {name for name in names if name.startswith((".config/", "work/"))} <= {
         "work/project", "work/project/.git", "work/project/of-the-project",
         ".config/git", ".config/git/ignore", ".config/git/config",

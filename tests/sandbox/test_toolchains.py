@@ -91,7 +91,7 @@ def test_programs_cannot_be_changed_and_caches_are_private_and_kept(user_box):
 
     result = user_box.sh(
         f"echo evil 2>/dev/null >>{real} && echo changed; rm {real} 2>/dev/null && echo removed; "
-        "echo kept >$CARGO_HOME/registry; cargo",
+        "mkdir -p $CARGO_HOME; echo kept >$CARGO_HOME/registry; cargo",
         flags=flags,
     )
 

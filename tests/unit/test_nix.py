@@ -154,6 +154,8 @@ def test_the_hosts_configuration_caches_and_profiles_of_nix_are_not_mounted():
     sources = [row.source for row in made.mounts if row.kind in ("bind", "ro-bind")]
     assert not [path for path in sources if path.startswith(("/etc/nix", "/nix/var/nix/profiles", "/nix/var/nix/db"))]
     assert not [path for path in sources if path.startswith((f"{hosts.HOME}/.cache", f"{hosts.HOME}/.config"))]
+    assert not [row for row in made.mounts if row.dest == f"{hosts.HOME}/.cache/nix"]  # it is in the project's caches
+    made = compose.make_plan(Policy("exec", ("true",), caches="off"), hosts.nixos())
     cache = next(row for row in made.mounts if row.dest == f"{hosts.HOME}/.cache/nix")
     assert cache.source.startswith(f"{hosts.HOME}/.claudebox/instances/")
     assert not next(row for row in made.mounts if row.dest == "/nix/var/nix/daemon-socket").writable

@@ -122,6 +122,9 @@ def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     detail = f"a program ran in this very sandbox: {len(plan.mounts)} mounts, {len(plan.variables)} variables"
     warnings = "\n".join(f"warning: {warning}" for warning in plan.warnings)
     yield Finding("launch", "ok", f"{detail}; `--explain` shows them", warnings)
+    share = max(row.size for row in plan.mounts) >> 20
+    scratch = "on disk" if plan.scratch else f"in memory, {share} MiB each at most"
+    yield Finding("scratch", "ok", f"home and /tmp inside are {scratch} (`--scratch`)")
     client = asked.host.client
     if client is not None and not wanted.policy.command:
         version = f", version {programs.spell_version(client.version)}" if client.version else ""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from claudebox.config.settings import Settings
 
+_LARGE = 1 << 20  # caches that a listing names
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -30,6 +32,7 @@ class Entry:
     size: int
     complete: bool  # the size is all of it
     used: float
+    caches: int  # so much of it are caches of packages
 
     @property
     def gone(self) -> bool:
@@ -60,7 +63,8 @@ def _entries(state: str) -> Iterator[Entry]:
         project = read_small(manifest)
         if project is not None:
             size, complete = _size(directory)
-            yield Entry(directory, os.fsdecode(project), size, complete, os.lstat(manifest).st_mtime)
+            used = os.lstat(manifest).st_mtime
+            yield Entry(directory, os.fsdecode(project), size, complete, used, _size(f"{directory}/caches")[0])
 
 
 def _size(directory: str) -> tuple[int, bool]:
@@ -77,6 +81,7 @@ def _list(entries: list[Entry], *, as_json: bool) -> int:
                 "directory": e.directory,
                 "bytes": e.size,
                 "complete": e.complete,
+                "caches": e.caches,
                 "used": int(e.used),
                 "gone": e.gone,
             }
@@ -94,7 +99,8 @@ def _line(entry: Entry) -> str:
     used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
     gone = console.paint("  (gone)", "yellow", descriptor=1) if entry.gone else ""
     size = ("" if entry.complete else "> ") + human(entry.size)
-    return f"{size:>9}  {used}  {os.path.basename(entry.directory)}  {console.clean(entry.project)}{gone}"
+    caches = f"  ({human(entry.caches)} caches)" if entry.caches > _LARGE else ""
+    return f"{size:>9}  {used}  {os.path.basename(entry.directory)}  {console.clean(entry.project)}{caches}{gone}"
 
 
 def _prune(gone: list[Entry], *, asked: bool) -> int:

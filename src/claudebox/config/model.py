@@ -177,6 +177,9 @@ class Policy(Value):
     auth: Literal["broker", "passthrough"] = "passthrough"
     git_import: Literal["auto", "ask", "manual"] = "auto"  # when commits made inside come back
     undo: UndoRequest | None = None
+    caches: Literal["own", "shared", "off"] = "own"
+    cache_limit: int = 10 << 30  # bytes
+    scratch: Literal["auto", "memory", "disk"] = "auto"
 
     @property
     def brokered(self) -> bool:

@@ -38,4 +38,21 @@ TOOLS: tuple[Setting, ...] = (
         "enter the project's own dev shell (flake.nix or shell.nix) before the program starts; it is evaluated inside",
         in_files="project",
     ),
+    Setting(
+        "caches", ("--caches",), "choice", "What enters",
+        "caches of packages (npm, pip, cargo, ...): `own`: kept per project, as ~/.cache inside; `shared`: one for all "
+        "projects that say so, each of which can change what the others install; `off`: gone at the end",
+        metavar="WHOSE", choices=("shared", "own", "off"), default="own", in_files="project", widest="first",
+    ),
+    Setting(
+        "cache_size", ("--cache-size",), "text", "What enters",
+        "how large caches may become, in GiB, 10 unless you say otherwise; then what was not used for longest goes",
+        metavar="GIB", default="10", in_files="user",
+    ),
+    Setting(
+        "scratch", ("--scratch",), "choice", "What enters",
+        "where /tmp and the home inside are until the end: in `memory`, on `disk`, or on disk where memory is scarce "
+        "(`auto`)",
+        metavar="WHERE", choices=("auto", "memory", "disk"), default="auto", in_files="user",
+    ),
 )  # fmt: skip

@@ -105,6 +105,7 @@ class Host(Value):
     sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
     destinations: dict[str, paths.Destination] = {}  # noqa: RUF012
     instance: instances.Instance = instances.Instance("", "", "")
+    session: str = "session"  # a name that no other session of the project has
     login: logins.Login = logins.Login()
     claude_parts: tuple[tuple[str, str, bool], ...] = ()  # entries of the host's ~/.claude: name, place, directory?
     inherited: tuple[tuple[str, str], ...] = ()  # what comes along with its settings: kind and name
@@ -215,6 +216,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
         sources=sources,
         destinations={request.dest: paths.destination(request.dest, seen) for request in policy.mounts},
         instance=instance,
+        session=f"{os.getpid()}-{os.urandom(4).hex()}",
         login=login,
         claude_parts=paths.claude_parts(home) if policy.inherit or policy.shared_home else (),
         inherited=on_demand.find_inherited(policy, home),

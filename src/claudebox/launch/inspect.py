@@ -58,8 +58,9 @@ def mounts(payload: int, plan: Plan, standing: Mapping[str, Identity]) -> None:
         for mount in plan.mounts:
             if mount.kind in ("mask", "copy") and mount.role == "masked":
                 _see_mask(root, mount)
-            elif mount.kind in ("bind", "ro-bind") and (mount.pinned is None or not plan.pin):
-                # A pinned one was bound by descriptor.
+            elif mount.kind == "device" or (
+                mount.kind in ("bind", "ro-bind") and (mount.pinned is None or not plan.pin)
+            ):  # a pinned one was bound by descriptor
                 wanted = mount.pinned or standing.get(mount.dest)
                 if wanted is None and (mount.dest not in stubs or mount.role == "git"):
                     continue

@@ -101,7 +101,8 @@ def _at_home(path: str, plan: Plan) -> str:
 
 
 def _writes(plan: Plan) -> str:
-    state = "conversations" if any(row.role == "state" for row in plan.mounts) else "its own state"
+    own = any(row.role == "state" and row.source != plan.caches for row in plan.mounts)
+    state = ("conversations" if own else "its own state") + (" and caches" if plan.caches else "")
     return f"{_listed(_kept(plan))}, and {state} in ~/.claudebox; everything else is gone at the end"
 
 

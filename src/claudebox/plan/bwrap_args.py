@@ -32,6 +32,8 @@ _GATE = (
 # not be born deaf to it. The first end a session, the others are merely passed on.
 IGNORED_SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 15: "TERM"}
 FORWARDED_SIGNALS = {10: "USR1", 12: "USR2"}
+_BY_NAME = {"bind": "--bind", "ro-bind": "--ro-bind", "device": "--dev-bind"}
+_BY_DESCRIPTOR = {"bind": "--bind-fd", "ro-bind": "--ro-bind-fd"}
 _PERL = '$SIG{$_} = "DEFAULT" for split /,/, shift; exec { $ARGV[0] } @ARGV; exit 126'
 
 
@@ -83,11 +85,11 @@ def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
 
 def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:
     match mount.kind:
-        case "bind" | "ro-bind":
-            if plan.pin and mount.pinned is not None:
-                yield f"--{mount.kind}-fd", Pin(mount.source, mount.pinned), mount.dest
+        case "bind" | "ro-bind" | "device":
+            if plan.pin and mount.pinned is not None and mount.kind in _BY_DESCRIPTOR:
+                yield _BY_DESCRIPTOR[mount.kind], Pin(mount.source, mount.pinned), mount.dest
             else:
-                yield f"--{mount.kind}", mount.source, mount.dest
+                yield _BY_NAME[mount.kind], mount.source, mount.dest
         case "mask" | "socket":
             yield "--ro-bind", "/dev/null" if mount.kind == "mask" else Socket(mount.source), mount.dest
         case "copy" | "late":  # over the file; `--file` would write into it

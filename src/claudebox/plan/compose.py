@@ -16,6 +16,7 @@ from claudebox.plan import (
     project,
     sandbox_md,
     seccomp,
+    storage,
 )
 from claudebox.plan.model import Mount, Plan, Provision
 from claudebox.tables import agent, bwrap
@@ -58,7 +59,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         )
     detached = not host.terminal.shared
     own_git = git.plan_own(policy, host)
-    kept = (*extra.kept, *(f"git/{own.name}/own" for own in own_git))
+    kept = (*storage.kept(policy, host), *extra.kept, *(f"git/{own.name}/own" for own in own_git))
     return Plan(
         bwrap=host.bwrap.path,
         mounts=rows,
@@ -90,6 +91,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
             host.instance.cover,
             f"{host.instance.cover}-worktrees/worktrees",
             *(f"{host.instance.directory}/{path}" for path in kept),
+            *(row.source for row in rows if row.role == "scratch"),
         ),
         stubs=(*project.stubs(policy, host), *git.stubs(policy, host)),
         mountpoints=claude_code.mountpoints(policy, host),
@@ -101,6 +103,9 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         broker=broker,
         git=own_git,
         git_import=policy.git_import,
+        caches=storage.find_caches(policy, host),
+        cache_limit=policy.cache_limit,
+        scratch=storage.find_scratch(policy, host),
         undo=policy.undo and policy.undo.replace(directory=f"{host.instance.directory}/undo"),
     )
 
@@ -143,6 +148,7 @@ def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advic
     own = arrange(
         (
             *mounts.plan_mounts(policy, host),
+            *storage.plan_mounts(policy, host),
             *of_client,
             *project.plan_mounts(policy, host),
             *git.plan_mounts(policy, host),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claudebox import __version__
 from claudebox.errors import ClaudeboxError
-from claudebox.plan import network
+from claudebox.plan import network, storage
 from claudebox.plan.model import Fetched, Variable, placeholder_key
 from claudebox.tables import agent, inside, secret_patterns
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
-    rows = {row.name: row for row in (*_made(host), *_certificates(host), *network.plan_variables(policy), *made)}
+    own = (*_made(host), *_certificates(host), *network.plan_variables(policy), *storage.plan_variables(policy, host))
+    rows = {row.name: row for row in (*own, *made)}
     for name, reason in inside.PASSED:
         if name in host.environ and name not in rows:
             rows[name] = _from_host(name, host.environ[name], "host", reason)
@@ -26,7 +27,8 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
     for request in policy.names:
         if request.name in inside.BROKERED and request.name in rows:  # the wish is fulfilled, from outside
             continue
-        if request.name in rows and rows[request.name].origin == "claudebox":
+        fixed = request.name in rows and rows[request.name].origin == "claudebox"
+        if fixed and request.name not in inside.CACHE_NAMES:
             raise ClaudeboxError(
                 f"`{request.origin}`: `{request.name}` is made by claudebox and never read from the host"
             )

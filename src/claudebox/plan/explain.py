@@ -140,6 +140,8 @@ def _label(row: Mount) -> str:
 
 
 def _access(row: Mount) -> str:
+    if row.role == "scratch":
+        return "temporary"
     return {
         "bind": "writable",
         "tmpfs": "temporary",
@@ -151,6 +153,7 @@ def _access(row: Mount) -> str:
         "symlink": "link",
         "file": "made",
         "socket": "socket",
+        "device": "device",
     }.get(row.kind, "read-only")
 
 

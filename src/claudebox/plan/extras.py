@@ -6,7 +6,7 @@ Off the usual launch path: imported only where a policy asks for one of them.
 from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
-from claudebox.plan import environment, git_credential, mount_checks
+from claudebox.plan import environment, git_credential, mount_checks, storage
 from claudebox.plan.model import PACKAGES, Fetched, Mount, Provision, Variable
 from claudebox.tables.toolchains import TOOLCHAINS
 
@@ -27,13 +27,11 @@ def plan_extras(policy: Policy, host: Host) -> Provision:
     path = (*_asked(host), *nix.path, *(host.toolchains.path if host.toolchains else ()))
     return nix.replace(
         mounts=(
-            *_toolchains(host), *_kept(policy, host), *_cache_mounts(caches, host), *_credential(policy, host),
-            *nix.mounts,
+            *_toolchains(host), *_kept(policy, host), *_credential(policy, host), *nix.mounts,
         ),
         variables=(*_variables(policy, host, caches), *nix.variables, *_path(host, path, packages=nix.packages)),
         kept=(
-            *(f"home/{name}" for name in policy.kept_names), *(f"caches/{name}" for name in caches.values()),
-            *nix.kept,
+            *(f"home/{name}" for name in policy.kept_names), *nix.kept,
         ),
         warnings=(*_warnings(policy, host), *nix.warnings),
     )  # fmt: skip
@@ -78,10 +76,6 @@ def _caches(policy: Policy) -> dict[str, str]:
     return {variable: name for request in policy.toolchains for variable, name in TOOLCHAINS[request.name].caches}
 
 
-def _inside(name: str, host: Host) -> str:
-    return f"{host.home}/.cache/claudebox/{name}"
-
-
 def _toolchains(host: Host) -> Iterator[Mount]:
     if host.toolchains is None:
         return
@@ -107,12 +101,6 @@ def _kept(policy: Policy, host: Host) -> Iterator[Mount]:
         yield Mount(f"{host.home}/{name}", "bind", reason, f"{host.instance.directory}/home/{name}", role="state")
 
 
-def _cache_mounts(caches: dict[str, str], host: Host) -> Iterator[Mount]:
-    for variable, name in caches.items():
-        reason = f"private to this project, for {variable}"
-        yield Mount(_inside(name, host), "bind", reason, f"{host.instance.directory}/caches/{name}", role="state")
-
-
 def _credential(policy: Policy, host: Host) -> Iterator[Mount]:
     if policy.credential is not None:
         yield from git_credential.plan_mounts(policy.credential, host)
@@ -122,8 +110,9 @@ def _variables(policy: Policy, host: Host, caches: dict[str, str]) -> Iterator[V
     for request in policy.toolchains:
         for variable, place in TOOLCHAINS[request.name].variables:
             yield Variable(variable, f"{host.home}/{place}", "claudebox", f"toolchain {request.name}")
+    place = storage.caches_inside(policy, host) or f"{host.home}/.cache"
     for variable, name in caches.items():
-        yield Variable(variable, _inside(name, host), "claudebox", "private to this project")
+        yield Variable(variable, f"{place}/{name}", "claudebox", "where this program keeps its cache")
 
 
 def _warnings(policy: Policy, host: Host) -> Iterator[str]:

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 
     Kind = Literal[
         "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "empty", "copy", "socket", "late",
-        "closed",
+        "closed", "device",
     ]  # fmt: skip
     # What a row is there for; `reason` says it in words, and nothing tests those.
-    Role = Literal["system", "project", "protected", "pin", "asked", "client", "state", "toolchain", "masked", "git"]
+    Role = Literal[
+        "system", "project", "protected", "pin", "asked", "client", "state", "toolchain", "masked", "git", "scratch",
+        "device",
+    ]  # fmt: skip
 
 
 class Fetched(Value):
@@ -176,6 +179,9 @@ class Plan(Value):
     git: tuple[OwnGit, ...] = ()
     git_import: Literal["auto", "ask", "manual"] = "auto"  # when commits made inside come back
     undo: UndoRequest | None = None
+    caches: str = ""  # where they lie on the host
+    cache_limit: int = 0  # in bytes
+    scratch: str = ""  # the directory of this session, where home and /tmp are on disk
 
     @property
     def holds_credential(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from claudebox.plan import git_settings, network
+from claudebox.plan import git_settings, network, storage
 from claudebox.plan.model import Mount
 from claudebox.tables.inside import CA_BUNDLE_INSIDE, GIT_HELPER
 
@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 HOSTNAME = "claudebox"
 SOCKET = "a socket: who answers it is outside"
-_SMALLEST = 256 << 20
 _NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"
 _HOSTS = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost {HOSTNAME}\n".encode()
 
 
 def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
-    """Return the rows of the system, the home and the project, in any order."""
+    """Return the rows of the system, the project, and what lies in the home, in any order."""
     yield from _skeleton()
     yield from _kernel(host)
     yield from _system(policy, host)
@@ -37,14 +36,8 @@ def _kernel(host: Host) -> Iterable[Mount]:
     for path in host.kernel_settings:
         yield Mount(path, "ro-bind", "settings of the kernel: root could change them even from inside", path)
     yield Mount("/dev", "dev", "null, zero, random, tty, pts")
-    yield Mount("/dev/shm", "tmpfs", "shared memory of the sandbox", mode=0o1777, size=_share(host, 8))
-    yield Mount("/tmp", "tmpfs", "temporary files", mode=0o1777, size=_share(host, 4))
+    yield Mount("/dev/shm", "tmpfs", "shared memory of the sandbox", mode=0o1777, size=storage.share_memory(host, 8))
     yield Mount(f"/run/user/{host.uid}", "tmpfs", "runtime directory", mode=0o700, size=64 << 20)
-
-
-def _share(host: Host, part: int) -> int:
-    """Return a part of the memory; each tmpfs would take half of it unless told otherwise (H09)."""
-    return max(_SMALLEST, host.memory // part)
 
 
 def _skeleton() -> Iterable[Mount]:
@@ -128,7 +121,6 @@ def _session_bundle(host: Host) -> Iterable[Mount]:
 
 
 def _home(policy: Policy, host: Host) -> Iterable[Mount]:
-    yield Mount(host.home, "tmpfs", "a home of its own, empty and gone at the end", mode=0o700, size=_share(host, 4))
     login = policy.credential if host.git_token else None
     config = git_settings.user_config(host, (login.host, GIT_HELPER) if login else ("", ""))
     yield Mount(f"{host.home}/.gitconfig", "file", "your name for commits, and how git behaves", content=config,

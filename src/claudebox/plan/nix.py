@@ -7,7 +7,7 @@ import os
 from claudebox import build_paths
 from claudebox.config import nix_references
 from claudebox.errors import ClaudeboxError
-from claudebox.plan import nix_access, nix_devshell
+from claudebox.plan import nix_access, nix_devshell, storage
 from claudebox.plan.model import Mount, NixAccess, NixRelay, Provision, Variable
 from claudebox.tables import agent
 
@@ -30,7 +30,7 @@ IFS= read -r first || exit 1
 while IFS= read -r _; do :; done
 printf '%s\\n' "$first"
 """
-_CACHE = "caches/nix"  # of the instance: a cache of the host's would be believed by the host (facts of Nix's design)
+_CACHE = "nix-cache"  # of the instance: a cache of the host's would be believed by the host (facts of Nix's design)
 
 
 def provide(policy: Policy, host: Host, nix: Nix) -> Provision:
@@ -46,7 +46,7 @@ def provide(policy: Policy, host: Host, nix: Nix) -> Provision:
     return Provision(
         mounts=(*_mounts(policy, host, nix, decision), *(shell.mounts if shell else ())),
         variables=tuple(_variables(policy, nix, decision)),
-        kept=(_CACHE,) if decision.kind != "off" else (),
+        kept=(_CACHE,) if decision.kind != "off" and _own_cache(policy, host) else (),
         warnings=decision.warnings + ((f"packages are resolved at the start: {names}",) if fetched else ()),
         path=(*(known or ()), *nix.path),
         packages=fetched,
@@ -72,9 +72,14 @@ def _mounts(policy: Policy, host: Host, nix: Nix, decision: NixAccess) -> Iterat
         yield Mount(REGISTRY, "file", "what `nixpkgs` means", content=text, mode=0o644)
     yield Mount(PICKER, "file", "answers comma where nobody can", content=_PICKER, mode=0o755)
     cache = f"{host.home}/.cache/nix"
-    yield Mount(
-        cache, "bind", "Nix's cache, private to this project", f"{host.instance.directory}/{_CACHE}", role="state"
-    )
+    if _own_cache(policy, host):
+        source = f"{host.instance.directory}/{_CACHE}"
+        yield Mount(cache, "bind", "Nix's cache, private to this project", source, role="state")
+
+
+def _own_cache(policy: Policy, host: Host) -> bool:
+    """Return whether Nix's cache is a mount of its own: in ~/.cache, where that is kept, it needs none."""
+    return storage.caches_inside(policy, host) != f"{host.home}/.cache"
 
 
 def _registry(policy: Policy, nix: Nix) -> bool:

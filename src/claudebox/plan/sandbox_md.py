@@ -21,9 +21,9 @@ def describe(policy: Policy, rows: Iterable[Mount], advice: Iterable[str] = ()) 
 
 
 def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator[str]:
-    binds = [row for row in rows if row.kind == "bind" and row.role not in ("pin", "git")]
+    binds = [row for row in rows if row.kind == "bind" and row.role not in ("pin", "git", "scratch")]
     kept = [clean(row.dest) for row in binds if not row.dest.startswith("/run/claudebox")]
-    lost = [clean(row.dest) for row in rows if row.kind == "tmpfs"]
+    lost = [clean(row.dest) for row in rows if row.kind == "tmpfs" or row.role == "scratch"]
     extra = [clean(row.dest) for row in rows if row.kind == "ro-bind" and row.role == "asked"]
     yield "# You run in a claudebox sandbox"
     yield ""

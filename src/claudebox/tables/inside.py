@@ -20,6 +20,26 @@ PASSED: tuple[tuple[str, str], ...] = (
     ("LC_ALL", "language"),
 )
 
+# Programs that keep their cache elsewhere than in ~/.cache, for which `~` stands here. Maven takes no variable for it.
+CACHES: tuple[tuple[str, str], ...] = (
+    ("npm_config_cache", "~/npm"),
+    ("CARGO_HOME", "~/cargo"),
+    ("GOMODCACHE", "~/go-mod"),
+    ("GRADLE_USER_HOME", "~/gradle"),
+    ("MAVEN_OPTS", "-Dmaven.repo.local=~/maven"),
+    ("UV_LINK_MODE", "copy"),  # links cannot lead from a cache to the project: both are mounts
+)
+# And those that look there by themselves, for sandboxes that have something else in ~/.cache.
+CACHES_BY_DEFAULT: tuple[tuple[str, str], ...] = (
+    ("PIP_CACHE_DIR", "~/pip"),
+    ("UV_CACHE_DIR", "~/uv"),
+    ("GOCACHE", "~/go-build"),
+    ("CCACHE_DIR", "~/ccache"),
+    ("YARN_CACHE_FOLDER", "~/yarn"),
+    ("PLAYWRIGHT_BROWSERS_PATH", "~/ms-playwright"),
+)
+CACHE_NAMES = frozenset(name for name, _ in (*CACHES, *CACHES_BY_DEFAULT))
+
 # Where programs look for certificate authorities, besides the two above; set where a broker answers for hosts.
 AUTHORITIES = (
     "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "CURL_CA_BUNDLE", "DENO_CERT", "GIT_SSL_CAINFO",

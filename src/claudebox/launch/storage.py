@@ -1,0 +1,104 @@
+"""What a session holds besides the project: its caches, and a directory on disk where home and /tmp are not in memory.
+
+Locks say that something is in use, and end with the process. So the next session knows what a killed one has left, and
+removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from claudebox.errors import ClaudeboxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.plan.model import Plan
+
+_DAY = 24 * 3600.0
+_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Storage:
+    """What one session holds; `directory` is that of the instance."""
+
+    def __init__(self, plan: Plan, directory: str) -> None:
+        self._plan, self._place = plan, f"{directory}/scratch"
+        self._name = os.path.basename(plan.scratch)
+        self._own = -1  # holds the lock of the scratch directory
+        self._caches = _lock_caches(plan.caches) if plan.caches else -1
+        try:
+            top = os.open(self._place, _DIRECTORY)
+        except OSError:  # no session here ever had one
+            return
+        try:
+            fcntl.flock(top, fcntl.LOCK_EX)  # what another session makes at this moment is not locked yet
+            left = [(name, held) for name in os.listdir(top) if (held := _take(top, name)) >= 0]
+            if self._name:
+                self._make(top)
+        finally:
+            os.close(top)
+        for name, held in left:
+            self._clear(name)
+            os.close(held)
+
+    def end(self) -> list[str]:
+        """Let go of everything, and look once a day whether caches are too large; return what a user should know."""
+        notes = self._clear(self._name) if self._own >= 0 else []
+        due = self._caches >= 0 and time.time() - os.fstat(self._caches).st_mtime > _DAY
+        for descriptor in (self._own, self._caches):
+            if descriptor >= 0:
+                os.close(descriptor)
+        if due:
+            from claudebox.report import caches  # noqa: PLC0415 - once a day
+
+            notes += caches.prune(self._plan.caches, self._plan.cache_limit)
+        return notes
+
+    def _make(self, top: int) -> None:
+        """Make home and /tmp of this session, in a directory that nothing inside can see."""
+        try:
+            os.mkdir(self._name, 0o700, dir_fd=top)
+            self._own = _take(top, self._name)
+            for name, mode in (("home", 0o700), ("tmp", 0o1777)):
+                os.mkdir(name, 0o700, dir_fd=self._own)
+                os.chmod(name, mode, dir_fd=self._own)  # whatever the umask is
+        except OSError as error:
+            raise ClaudeboxError(
+                f"`{self._place}` cannot hold the home of the sandbox: {error.strerror}",
+                hint="free disk space, or choose `--scratch memory`",
+            ) from None
+
+    def _clear(self, name: str) -> list[str]:
+        from claudebox.report import tree  # noqa: PLC0415 - only where something was on disk
+
+        try:
+            tree.remove(self._place, name)
+        except OSError as error:
+            return [f"`{self._place}/{name}` could not be removed: {error.strerror}"]
+        return []
+
+
+def _take(top: int, name: str) -> int:
+    """Open and lock a scratch directory that no session uses, or return nothing."""
+    descriptor = -1
+    try:
+        descriptor = os.open(name, _DIRECTORY, dir_fd=top)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if descriptor >= 0:
+            os.close(descriptor)
+        return -1
+    return descriptor
+
+
+def _lock_caches(directory: str) -> int:
+    """Return a descriptor that says that caches are in use."""
+    descriptor = os.open(f"{directory}.lock", _LOCK, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:  # another session, which has ended, removes what is old
+        pass
+    return descriptor

@@ -1,0 +1,78 @@
+"""Policy + Host → where what is not the project is kept: caches that last, a home and a /tmp that do not."""
+
+from __future__ import annotations
+
+from claudebox.plan.model import Mount, Variable
+from claudebox.tables import inside
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.config.model import Policy
+    from claudebox.facts.host import Host
+
+_SMALLEST = 256 << 20
+_LITTLE = 2 << 30  # for a home or /tmp in memory: a checkout with its packages is larger
+# Below the directory of the instance: of this project alone, or of all that share them.
+_CACHES: dict[str, tuple[str, ...]] = {"own": ("caches",), "shared": ("../../caches",), "off": ()}
+_ELSEWHERE = "/run/claudebox/cache"
+
+
+def find_caches(policy: Policy, host: Host) -> str:
+    """Return where caches lie on the host."""
+    if policy.caches == "off":
+        return ""
+    return f"{host.instance.directory if policy.caches == 'own' else host.instance.state}/caches"
+
+
+def kept(policy: Policy, host: Host) -> tuple[str, ...]:
+    """Return the directories that must exist, below that of the instance."""
+    return (*_CACHES[policy.caches], *(("scratch",) if find_scratch(policy, host) else ()))
+
+
+def caches_inside(policy: Policy, host: Host) -> str:
+    """Return where caches are inside: `~/.cache`, or out of the way where the user has mounted something there.
+
+    Nothing is mounted below a directory that an agent of an earlier session could write to (C01).
+    """
+    if policy.caches == "off":
+        return ""
+    usual = f"{host.home}/.cache"
+    asked = (*(request.dest for request in policy.mounts), *(f"{host.home}/{name}" for name in policy.kept_names))
+    return _ELSEWHERE if any(dest == usual or dest.startswith(f"{usual}/") for dest in asked) else usual
+
+
+def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
+    """Return the rows of /tmp, the home and the caches."""
+    for dest, name, mode, reason in (
+        ("/tmp", "tmp", 0o1777, "temporary files"),
+        (host.home, "home", 0o700, "a home of its own, empty and gone at the end"),
+    ):
+        if scratch := find_scratch(policy, host):
+            yield Mount(dest, "bind", f"{reason}; on disk", f"{scratch}/{name}", mode=mode, role="scratch")
+        else:
+            yield Mount(dest, "tmpfs", reason, mode=mode, size=share_memory(host, 4))
+    if place := caches_inside(policy, host):
+        whose = "of this project" if policy.caches == "own" else "shared by all projects that say so"
+        yield Mount(place, "bind", f"caches of packages, {whose}", find_caches(policy, host), role="state")
+
+
+def find_scratch(policy: Policy, host: Host) -> str:
+    """Return the directory on disk for the home and /tmp: where asked for, or where memory would hold little."""
+    on_disk = policy.scratch == "disk" or (policy.scratch == "auto" and host.memory // 4 < _LITTLE)
+    return f"{host.instance.directory}/scratch/{host.session}" if on_disk else ""
+
+
+def share_memory(host: Host, part: int) -> int:
+    """Return a part of the memory; each tmpfs would take half of it unless told otherwise (H09)."""
+    return max(_SMALLEST, host.memory // part)
+
+
+def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
+    """Return what leads programs to their caches; a user may set each of them."""
+    place = caches_inside(policy, host)
+    if not place:
+        return
+    for name, value in inside.CACHES + (inside.CACHES_BY_DEFAULT if place == _ELSEWHERE else ()):
+        yield Variable(name, value.replace("~", place), "claudebox", "where this program keeps its cache")
