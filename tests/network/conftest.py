@@ -128,22 +128,22 @@ def user_netbox(
 
 @pytest.fixture
 def plain_netbox(ordinary_account: Account, world: World, request: pytest.FixtureRequest) -> Iterator[NetBox]:
-    """Return a box of an ordinary user, for what does not depend on the uplink."""
-    yield from _netbox(ordinary_account, "slirp4netns", world, request)
+    """Return a box of an ordinary user, for what does not depend on the uplink, or chooses it."""
+    yield from _netbox(ordinary_account, "", world, request)
 
 
 @pytest.fixture
 def box_in_world(account: Account, world: World, request: pytest.FixtureRequest) -> Iterator[NetBox]:
     """Return a box for each account, for what does not depend on the uplink."""
-    yield from _netbox(account, "slirp4netns", world, request)
+    yield from _netbox(account, "", world, request)
 
 
 def _netbox(account: Account, uplink: str, world: World, request: pytest.FixtureRequest) -> Iterator[NetBox]:
     need(shutil.which("bwrap"), "bubblewrap")
-    need(uplink != "slirp4netns" or shutil.which("slirp4netns"), "slirp4netns")
+    need(uplink == "pasta" or shutil.which("slirp4netns"), "slirp4netns")
     checkout = request.getfixturevalue("pasta_checkout" if uplink == "pasta" else "checkout")
     made = make_box(account, checkout)
-    box = NetBox(**vars(made), world=world, uplink=uplink if uplink == "pasta" else "")
+    box = NetBox(**vars(made), world=world, uplink=uplink)
     yield box
     shutil.rmtree(box.base, ignore_errors=True)
 

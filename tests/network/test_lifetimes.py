@@ -154,6 +154,12 @@ def test_an_old_pasta_is_never_used(plain_netbox):
     assert "too old" in forced.stderr
 
 
+def test_a_box_of_an_uplink_uses_that_one(user_netbox, uplink):
+    """Whatever claudebox would choose on this machine: without it, the tests of one uplink would be about the other."""
+    # proves NET-02
+    assert f"through {uplink}" in user_netbox.run("true", flags=INET).stderr
+
+
 def test_an_uplink_that_dies_takes_the_network_and_nothing_else(netbox, uplink):
     # proves NET-02
     probe = netbox.write("probe.py", Path(__file__).with_name("probe.py").read_text())

@@ -360,6 +360,34 @@ def test_the_probe_outside_of_a_sandbox_finds_everything_broken(box, background)
         assert rows[promise] == "broken", promise
 
 
+# A library that stays open from the import of ctypes on, as libffi 3.8 keeps its own.
+KEPT_OPEN = """
+import importlib.abc, json, os, runpy, sys
+class Library(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "ctypes":
+            os.open("/etc/passwd", os.O_RDONLY | os.O_CLOEXEC)
+sys.meta_path.insert(0, Library())
+sys.argv = ["probe", sys.argv[2]]
+runpy.run_path({probe!r}, run_name="__main__")
+"""
+
+
+def test_a_library_that_ctypes_keeps_open_is_no_descriptor_of_the_host(user_box):
+    # proves HOST-F4
+    probe = f"{os.path.dirname(os.path.dirname(user_box.program))}/src/claudebox/commands/verify/probe.py"
+    spec = {"token": "nekot", "leftover": "x", "variables": {}, "hidden": [], "read_only": [], "writable": [],
+            "workdir": "/nonexistent", "protected": []}  # fmt: skip
+    words = ("-", user_box.write("spec", json.dumps(spec)))
+    script = user_box.write("driver.py", KEPT_OPEN.format(probe=probe))
+
+    result = user_box.host("/usr/bin/python3", "-IS", script, *words)
+    rows = {row["promise"]: row["status"] for row in map(json.loads, result.stdout.splitlines())}
+
+    assert rows["keyrings"] != "untestable", result.stderr  # so that ctypes was used in the end
+    assert rows["descriptors"] == "held"
+
+
 def test_a_probe_that_does_not_answer_holds_nothing(user_box):
     # proves E08
     prepare(user_box)

@@ -7,7 +7,6 @@ Secrets to look for stand reversed in that file, so that finding one means that 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import hashlib
@@ -139,23 +138,26 @@ def redirected(spec: Spec) -> str:
 
 def keyrings(spec: Spec) -> str:
     """Ask the kernel's keyrings, and read their list."""
-    call = _syscall(0, 0, -3, 0)
-    if call >= 0:
+    result = _syscall(0, 0, -3, 0)
+    if result >= 0:
         return "the session keyring answers"
-    if ctypes.get_errno() != errno.EPERM:
-        return f"keyctl is not filtered: {os.strerror(ctypes.get_errno())}"
+    if result != -errno.EPERM:
+        return f"keyctl is not filtered: {os.strerror(-result)}"
     if _token(spec) in _read("/proc/keys") or _read("/proc/keys"):
         return "/proc/keys lists keys"
     return ""
 
 
 def _syscall(which: int, *words: int | None) -> int:
+    """Return what a system call returns, as the kernel says it: less than 0 is an error."""
+    import ctypes  # noqa: PLC0415 - libffi may keep a descriptor open: not before `descriptors` has looked
+
     numbers = _NUMBERS.get(platform.machine())
     if numbers is None:
         raise Untestable(f"the numbers of system calls on {platform.machine()} are not known")
     library = ctypes.CDLL(None, use_errno=True)
     result: int = library.syscall(numbers[which], *words)
-    return result
+    return result if result >= 0 else -ctypes.get_errno()
 
 
 def hidden(spec: Spec) -> str:
@@ -387,8 +389,9 @@ def user_namespaces(spec: Spec) -> str:
 
 def kernel_surface(_spec: Spec) -> str:
     """Use parts of the kernel that programs rarely need."""
-    if _syscall(1, 1, None) >= 0 or ctypes.get_errno() != errno.EPERM:
-        return f"io_uring is not filtered: {os.strerror(ctypes.get_errno())}"
+    result = _syscall(1, 1, None)
+    if result != -errno.EPERM:
+        return f"io_uring is not filtered: {'it answers' if result >= 0 else os.strerror(-result)}"
     for family, protocol, name in ((40, 0, "AF_VSOCK"), (38, 0, "AF_ALG"), (16, _NETLINK_AUDIT, "audit")):
         try:
             socket.socket(family, socket.SOCK_STREAM if family == 40 else socket.SOCK_DGRAM, protocol).close()
