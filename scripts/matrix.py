@@ -34,8 +34,8 @@ PARTS = {
 # The part of the gate that runs on Debian 13: what depends most on Python, bwrap, git, the kernel's view of a terminal.
 GATE_SUITE = "trixie"
 GATE_PACKAGES = (
-    "bubblewrap", "ca-certificates", "git", "iproute2", "keyutils", "netbase", "procps", "python3", "python3-venv",
-    "strace", "tmux",
+    "bubblewrap", "ca-certificates", "git", "iproute2", "keyutils", "netbase", "passt", "procps", "python3",
+    "python3-venv", "strace", "tmux",
 )  # fmt: skip
 GATE_TESTS = ("tests/sandbox/test_smoke.py",)
 GATE_LIBRARIES = (
@@ -46,7 +46,7 @@ EXAMPLES = """\
 examples:
   scripts/matrix run trixie                     what a newcomer does on a fresh system: scripts/run </dev/null
   scripts/matrix test sid                       scripts/test, whole, as root
-  scripts/matrix test sid --as user network     one part; `fast` and `pure` are parts, too
+  scripts/matrix --as user test sid network     one part; `fast` and `pure` are parts, too
   scripts/matrix test trixie tests/sandbox/test_verify.py -x
   scripts/matrix python 3.12                    unit, golden and property tests with another Python
   scripts/matrix shell sid -- bwrap --version   any program, in the tree of the tests
@@ -62,7 +62,7 @@ def main() -> int:
     status, tests = {
         "make": _make, "run": _run, "test": _test, "gate": _gate, "shell": _shell, "python": _python, "here": _here,
     }[options.command](options)  # fmt: skip
-    if getattr(options, "record", False):
+    if options.record and options.command in ("run", "test", "python", "here"):
         _record(options, status, tests, time.monotonic() - begin)
     return status
 
@@ -72,21 +72,21 @@ def _parser() -> argparse.ArgumentParser:
         "scripts/matrix", description=(__doc__ or "").partition("\n")[0], epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
+    parser.add_argument("--as", dest="account", choices=("root", "user"), default="root", help="who runs it inside")
+    parser.add_argument("--limit", type=int, default=3600, metavar="SECONDS", help="end it after this time (3600)")
+    parser.add_argument("--record", action="store_true", help="write the result to docs/platforms.toml")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, text: str, *, suite: bool = True) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
         if suite:
             command.add_argument("suite", choices=SUITES)
-            command.add_argument("--as", dest="account", choices=("root", "user"), default="root")
-        command.add_argument("--limit", type=int, default=3600, metavar="SECONDS", help="end it after this time")
         return command
 
     add("make", "make the tree anew")
-    run = add("run", "run scripts/run </dev/null in a fresh copy of the tree, as a newcomer")
+    add("run", "run scripts/run </dev/null in a fresh copy of the tree, as a newcomer")
     test = add("test", "run scripts/test in the tree: whole, a part, or what pytest takes")
-    shell = add("shell", "run a program, or a shell, in the tree of the tests")
-    shell.add_argument("words", nargs="*")
+    add("shell", "run a program, or a shell, in the tree of the tests").add_argument("words", nargs="*")
     add("gate", f"run the part of the gate that is for {SUITES[GATE_SUITE]}", suite=False).add_argument(
         "--prepare", action="store_true", help="only make its tree, if there is none"
     )
@@ -95,8 +95,6 @@ def _parser() -> argparse.ArgumentParser:
     here = add("here", "run scripts/test on this machine", suite=False)
     for command in (test, here):
         command.add_argument("part", nargs=argparse.REMAINDER, help=f"one of {', '.join(PARTS)}; or pytest's arguments")
-    for command in (run, test, python, here):
-        command.add_argument("--record", action="store_true", help="write the result to docs/platforms.toml")
     return parser
 
 
@@ -242,7 +240,7 @@ def _record(options: argparse.Namespace, status: int, tests: str, seconds: float
     """Write one result in the place of an older one of the same kind; scripts/generate makes a table of them."""
     row = {
         "system": SUITES[options.suite] if "suite" in options else _system(),
-        "account": options.account if "account" in options else "user" if os.getuid() else "root",
+        "account": options.account if "suite" in options else "user" if os.getuid() else "root",
         "part": {"run": "run", "python": "pure"}.get(
             options.command, " ".join(getattr(options, "part", ())) or "whole"
         ),
