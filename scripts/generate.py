@@ -20,13 +20,15 @@ sys.path.insert(0, str(TOP / "src"))
 from claudebox.commands import json_schema, usage  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _MARK = re.compile(r"#\s*proves\s+(?P<ids>.+)$")
 _NOTE = "<!-- written by scripts/generate from docs/ids.toml and the marks in the tests; do not edit -->"
 
 _TREE = "<!-- tree: written by scripts/generate from the docstrings; do not edit -->"
 _END_OF_TREE = "<!-- end of tree -->"
+_RESULTS = "<!-- results: written by scripts/generate from docs/platforms.toml; do not edit -->"
+_END_OF_RESULTS = "<!-- end of results -->"
 
 
 class Mark(NamedTuple):
@@ -66,17 +68,33 @@ def outputs() -> dict[str, str]:
         "completions/claudebox.fish": usage.fish_completion(),
         "docs/requirements.md": _table("Requirements and their tests", "requirement", ids["requirements"], proofs),
         "docs/threats.md": _table("Threats and their tests", "threat", ids["threats"], proofs),
-        "docs/design.md": _with_tree((TOP / "docs/design.md").read_text(encoding="utf-8")),
+        "docs/design.md": _between("docs/design.md", _TREE, _END_OF_TREE, ("```", *tree(), "```")),
+        "docs/platforms.md": _between("docs/platforms.md", _RESULTS, _END_OF_RESULTS, results()),
     }
 
 
-def _with_tree(page: str) -> str:
-    """Return the page with the tree of modules between its markers."""
-    before, begin, rest = page.partition(_TREE)
-    _, end, after = rest.partition(_END_OF_TREE)
-    if not begin or not end:
-        raise SystemExit("docs/design.md has lost the markers of its tree")
-    return "".join((before, begin, "\n```\n", *(f"{row}\n" for row in tree()), "```\n", end, after))
+def _between(file: str, begin: str, end: str, rows: Iterable[str]) -> str:
+    """Return a page with these lines between its markers."""
+    before, first, rest = (TOP / file).read_text(encoding="utf-8").partition(begin)
+    _, second, after = rest.partition(end)
+    if not first or not second:
+        raise SystemExit(f"{file} has lost the markers of what is generated in it")
+    return "".join((before, begin, "\n", *(f"{row}\n" for row in rows), end, after))
+
+
+def results() -> Iterator[str]:
+    """Yield the table of what was tried where: a row for each system, account and Python, a column for each kind."""
+    found = tomllib.loads((TOP / "docs/platforms.toml").read_text(encoding="utf-8")).get("result", [])
+    rows: dict[tuple[str, str, str], dict[str, str]] = {}
+    for row in found:
+        where = rows.setdefault((row["system"], row["versions"], row["account"]), {})
+        where[row["part"]] = row["result"]
+    yield "| system | versions | as | `scripts/run` | fast | whole | parts |"
+    yield "|---|---|---|---|---|---|---|"
+    for (system, versions, account), parts in sorted(rows.items()):
+        cells = [parts.pop(name, "-") for name in ("run", "fast", "whole")]
+        rest = "<br>".join(f"{name}: {result}" for name, result in sorted(parts.items())) or "-"
+        yield f"| {' | '.join((system, versions, account, *cells, rest))} |"
 
 
 def tree() -> Iterator[str]:

@@ -53,7 +53,7 @@ def main(words: list[str]) -> int:
     if first:
         # A signal that ends this process ends the machine; the terminal's own reach the program by themselves.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]) & 255
+        return _status(os.waitpid(first, 0)[1])
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _mount("none", "/", "", MS_REC | MS_PRIVATE)
     _mount(root, root, "", MS_BIND)
@@ -178,8 +178,12 @@ def _first_process(entry: list[str], directory: str, words: list[str]) -> int:
     while True:
         process, status = os.wait()
         if process == child:
-            code = os.waitstatus_to_exitcode(status)
-            os._exit(code if code >= 0 else 128 - code)
+            os._exit(_status(status))
+
+
+def _status(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
 
 
 def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 from tests.conftest import REPOSITORY, need
@@ -112,3 +113,46 @@ def test_set_up_names_what_is_missing_on_other_distributions(tool, command, user
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_a_script_without_a_suffix_can_be_executed(script):
     assert script.suffix or os.access(script, os.X_OK)
+
+
+def test_the_matrix_says_what_it_does_and_what_it_lacks(user_box, checkout):
+    # proves HOST-20
+    shutil.copytree(REPOSITORY / "scripts", f"{checkout}/scripts", dirs_exist_ok=True)
+    program = f"{checkout}/scripts/matrix"
+
+    shown = user_box.host(program, "--help")
+    refused = user_box.host(program, "test", "trixie")
+    unknown = user_box.host(program, "test", "woody")
+    missing = user_box.host(program, "python", "3.1")
+
+    assert "scripts/matrix run trixie" in shown.stdout
+    assert (refused.returncode, refused.stderr) == (
+        1, "matrix: error: root trees are made and entered as root: run this with sudo\n",
+    )  # fmt: skip
+    assert "invalid choice: 'woody'" in unknown.stderr
+    assert missing.stderr == "matrix: error: there is no Python 3.1 in /usr/bin, of pyenv, or of uv\n"
+
+
+def test_a_tree_is_entered_as_a_machine_of_its_own(tmp_path):
+    """The tree is this machine's, by binds; the control is a chroot of it, in which no user namespace can be made."""
+    # proves HOST-20
+    need(os.getuid() == 0, "privileges of root")
+    tree = tmp_path / "machine"
+    for name in ("etc", "proc", "sys", "dev", "run", "tmp", "usr", "root"):
+        (tree / name).mkdir(parents=True)
+    for name in ("bin", "lib", "lib64", "sbin"):
+        os.symlink(os.readlink(f"/{name}"), tree / name)
+    (tree / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nann:x:4242:4242::/:/bin/sh\n")
+    inside = "id -u; hostname; ls /proc | grep -c '^[0-9]'; unshare --user true && echo namespace; exit 7"
+    argv = [REPOSITORY / "scripts/machine.py", "--bind", "/usr=/usr", tree, "ann", "/tmp", "sh", "-c", inside]
+
+    result = subprocess.run([sys.executable, "-I", *argv], capture_output=True, encoding="utf-8", check=False)
+    mount = 'mount --bind /usr "$1/usr" && chroot "$1" unshare --user true'
+    control = subprocess.run(["unshare", "--mount", "sh", "-c", mount, "-", tree], capture_output=True, check=False)
+
+    uid, name, processes, last = result.stdout.split()
+    assert (uid, name, last) == ("4242", "machine", "namespace"), result.stderr
+    assert int(processes) < 8
+    assert result.returncode == 7
+    assert control.returncode != 0
+    assert not os.listdir(tree / "dev")

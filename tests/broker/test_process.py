@@ -44,12 +44,12 @@ def test_it_starts_with_nothing_in_its_environment_or_arguments_and_cannot_be_lo
         assert not [name for name in names if "memfd" in name]  # the configuration has been read and is closed
 
 
-def test_its_memory_is_closed_to_the_same_user(ordinary_account, tmp_path):
+def test_its_memory_is_closed_to_the_same_user(ordinary_account, checkout):
     """The control is the same process before it protects itself."""
     need(os.getuid() == 0, "root, to become somebody else")
     look = (
         "import os, sys, time\n"
-        f"sys.path[:0] = {[str(REPOSITORY / 'src'), *LIBRARIES]!r}\n"
+        f"sys.path[:0] = {[f'{checkout}/src', f'{checkout}/.local/libraries']!r}\n"
         "from claudebox.broker import main\n"
         "child = os.fork()\n"
         "if child == 0:\n"

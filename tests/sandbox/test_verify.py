@@ -374,7 +374,7 @@ runpy.run_path({probe!r}, run_name="__main__")
 
 
 def test_a_library_that_ctypes_keeps_open_is_no_descriptor_of_the_host(user_box):
-    # proves HOST-F4
+    # proves HOST-24
     probe = f"{os.path.dirname(os.path.dirname(user_box.program))}/src/claudebox/commands/verify/probe.py"
     spec = {"token": "nekot", "leftover": "x", "variables": {}, "hidden": [], "read_only": [], "writable": [],
             "workdir": "/nonexistent", "protected": []}  # fmt: skip

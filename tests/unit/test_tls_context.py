@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import ssl
 import subprocess
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from claudebox.broker.inject.tls import upstream_context
 from claudebox.launch.tls_context import make_context
@@ -32,7 +36,7 @@ class Pki:
     def path(self, name: str) -> str:
         return str(self._directory / name)
 
-    def make(self, name: str, extensions: str, issuer: str = "", days: int = 2) -> str:
+    def make(self, name: str, extensions: str, issuer: str = "") -> str:
         """Make a key and its certificate, signed by itself or by another; return the path of the certificate."""
         (self._directory / f"{name}.cnf").write_text(extensions)
         key, request, made = self.path(f"{name}.key"), self.path(f"{name}.csr"), self.path(f"{name}.pem")
@@ -40,10 +44,23 @@ class Pki:
         self._openssl("req", "-new", *curve, "-keyout", key, "-out", request, "-subj", f"/CN={name}")
         signer = ("-CA", self.path(f"{issuer}.pem"), "-CAkey", self.path(f"{issuer}.key"), "-CAcreateserial")
         self._openssl(
-            "x509", "-req", "-in", request, "-out", made, "-days", str(days), "-extfile", self.path(f"{name}.cnf"),
+            "x509", "-req", "-in", request, "-out", made, "-days", "2", "-extfile", self.path(f"{name}.cnf"),
             "-extensions", "x", *(signer if issuer else ("-signkey", key)),
         )  # fmt: skip
         return made
+
+    def expire(self, name: str, issuer: str) -> None:
+        """Sign a certificate again, for days that are over: openssl 3.5 refuses to."""
+        made = x509.load_pem_x509_certificate((self._directory / f"{name}.pem").read_bytes())
+        key = serialization.load_pem_private_key((self._directory / f"{issuer}.key").read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        builder = x509.CertificateBuilder(made.issuer, made.subject, made.public_key(), made.serial_number)
+        now = dt.datetime.now(dt.UTC)
+        builder = builder.not_valid_before(now - dt.timedelta(days=3)).not_valid_after(now - dt.timedelta(days=1))
+        for extension in made.extensions:
+            builder = builder.add_extension(extension.value, extension.critical)
+        signed = builder.sign(key, hashes.SHA256())
+        (self._directory / f"{name}.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
     def _openssl(self, *words: str) -> None:
         subprocess.run(["openssl", *words], check=True, capture_output=True)
@@ -57,7 +74,8 @@ def pki(tmp_path_factory) -> Pki:
     made.make("other", STRICT)
     made.make("middle", PLAIN, "company")
     made.make("below", SERVER, "middle")
-    made.make("expired", SERVER, "company", days=-1)
+    made.make("expired", SERVER, "company")
+    made.expire("expired", "company")
     return made
 
 

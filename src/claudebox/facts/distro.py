@@ -25,6 +25,9 @@ def roots() -> tuple[tuple[str, str], ...]:
             rows.append((root, os.readlink(root)))
         elif os.path.isdir(root):
             rows.append((root, ""))
+    # Where /usr is an image, as on Silverblue, what the administrator installs lies outside of it.
+    if os.path.islink("/usr/local") and real_path("/usr/local") == host_paths.USR_LOCAL_ELSEWHERE:
+        rows.append((host_paths.USR_LOCAL_ELSEWHERE, ""))
     return tuple(rows)
 
 

@@ -12,6 +12,7 @@ from claudebox.files import read_small
 from claudebox.tables.bwrap import LEAST
 
 _LIMIT = 8192
+_LARGEST_ID = (1 << 31) - 1  # bwrap writes the numbers of users and groups as signed ones
 APPARMOR_PROFILE = """\
 abi <abi/4.0>,
 include <tunables/global>
@@ -45,6 +46,11 @@ def explain(words: str, bwrap: str = "/usr/bin/bwrap") -> ClaudeboxError:
     """Return the error for what this bwrap wrote before it gave up."""
     said = words.strip().removeprefix("bwrap: ") or "it said nothing"
     lower = said.lower()
+    if "id map: invalid argument" in lower and max(os.getuid(), os.getgid()) > _LARGEST_ID:
+        return ClaudeboxError(
+            f"bwrap cannot map the user {os.getuid()}, group {os.getgid()}: it knows numbers up to {_LARGEST_ID}",
+            hint="start claudebox as a user with a smaller number",
+        )
     if any(word in lower for word in _USER_NAMESPACE):
         return ClaudeboxError(f"the user namespace could not be made: {said}", hint=namespace_remedy(bwrap))
     if "unknown option" in lower:
@@ -70,10 +76,28 @@ def namespace_remedy(bwrap: str = "/usr/bin/bwrap") -> str:
         if _setting(name) == b"0":
             line = f"{name.replace('/', '.')}={value}"
             return f"`sudo sysctl -w {line}`; to keep it: `echo {line} | sudo tee /etc/sysctl.d/60-claudebox.conf`"
+    if _in_chroot():
+        return (
+            "this is a chroot, and the kernel makes no user namespaces in one; "
+            "enter the tree with `systemd-nspawn -D` or as a container instead"
+        )
     return (
         "something forbids user namespaces here: a chroot, a container's seccomp profile (podman and docker: "
         "`--security-opt seccomp=unconfined`), or a hardened kernel"
     )
+
+
+def _in_chroot() -> bool:
+    """Return whether / is not where the mounts of this process begin; an ordinary user cannot always see it."""
+    try:
+        first, ours = os.stat("/proc/1/root"), os.stat("/")
+        if (first.st_dev, first.st_ino) != (ours.st_dev, ours.st_ino):
+            return True
+    except OSError:
+        pass
+    # A directory in which nothing is mounted has no row of its own.
+    table = read_small("/proc/self/mountinfo", limit=1 << 20) or b""
+    return bool(table) and not any(row.split(b" ")[4:5] == [b"/"] for row in table.splitlines())
 
 
 def _restricted() -> bool:

@@ -143,6 +143,7 @@ CA_BUNDLES: tuple[str, ...] = (
     "/etc/ssl/cert.pem",  # Alpine
 )
 SYSTEM_ROOTS: tuple[str, ...] = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
+USR_LOCAL_ELSEWHERE = "/var/usrlocal"  # where /usr/local leads on Silverblue and its relatives
 
 # Single files in what is visible that tell too much: keys of the host, or configuration that may hold a token.
 MASKED: tuple[tuple[str, str], ...] = (

@@ -1,0 +1,93 @@
+"""Hosts that few people have: claudebox works there, or says in one line why it cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from tests.conftest import Account, make_box, need
+
+# Each makes a mount namespace of its own and ends in "$@", started by root; $1 is a directory of the test.
+SILVERBLUE = """
+mkdir "$1/usr" "$1/var" "$1/var/usrlocal" "$1/var/usrlocal/bin"
+printf '#!/bin/sh\\necho a tool of the administrator\\n' >"$1/var/usrlocal/bin/local-tool"
+chmod 755 "$1/var/usrlocal/bin/local-tool"
+for name in /usr/*; do
+  [ -L "$name" ] || [ "$name" = /usr/local ] || { mkdir "$1$name"; mount --rbind "$name" "$1$name"; }
+  [ ! -L "$name" ] || cp -a "$name" "$1$name"
+done
+ln -s ../var/usrlocal "$1/usr/local"
+mount --rbind "$1/usr" /usr
+mount --bind "$1/var" /var
+"""
+# No directory that is mounted, and one that is: only root can tell the second by itself.
+CHROOT = """
+mkdir "$1/tree"
+MOUNT
+for name in /*; do
+  [ ! -L "$name" ] || cp -a "$name" "$1/tree$name"
+  [ -L "$name" ] || [ ! -d "$name" ] || { mkdir "$1/tree$name"; mount --rbind "$name" "$1/tree$name"; }
+done
+exec /usr/sbin/chroot "$1/tree" sh -c 'cd "$0" && exec "$@"' "$PWD" "${@:2}"
+"""
+
+
+def run_there(box, script, *argv):
+    """Run a program as the account of a box, on a host that a script makes of this one."""
+    need(os.getuid() == 0, "privileges of root")
+    place = box.mkdir(f"{box.base}/there")
+    os.chown(place, 0, 0)
+    account = ("--reuid", str(box.account.uid), "--regid", str(box.account.gid), "--clear-groups")
+    words = ["unshare", "--mount", "--propagation", "private", "--", "bash", "-euc", f'{script}\nexec "${{@:2}}"', "-"]
+    return subprocess.run(
+        [*words, place, "setpriv", *account, "--", *argv], cwd=box.project, env=box.variables(), capture_output=True,
+        text=True, check=False, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def test_programs_of_the_administrator_are_there_where_usr_is_an_image(box):
+    # proves HOST-29
+    script = "local-tool; touch /usr/local/bin/x 2>&1; ls /var"
+
+    result = run_there(box, SILVERBLUE, box.program, "-y", "--exec", "--", "sh", "-c", script)
+
+    first, second, *rest = result.stdout.splitlines()
+    assert first == "a tool of the administrator", result.stderr
+    assert "Read-only file system" in second
+    assert rest[-1:] == ["usrlocal"]
+
+
+@pytest.mark.parametrize("mount", ["", 'mount -t tmpfs tmpfs "$1/tree"'])
+def test_a_chroot_is_named(box, mount):
+    # proves HOST-21
+    script = CHROOT.replace("MOUNT", mount)
+    assert box.run("true").returncode == 0
+
+    result = run_there(box, script, box.program, "-y", "--exec", "--", "true")
+
+    assert result.returncode == 125
+    assert "the user namespace could not be made" in result.stderr
+    assert "chroot" in result.stderr
+    # Where something is mounted there, only whoever can look at the root of process 1 sees the difference.
+    if not mount or (box.account.uid == 0 and os.access("/proc/1/root/", os.F_OK)):
+        assert "this is a chroot" in result.stderr
+
+
+def test_a_user_whose_number_bwrap_cannot_map_is_named(checkout):
+    """Whether it can depends on its version; the control asks the very program."""
+    # proves HOST-21
+    need(os.getuid() == 0, "privileges of root")
+    box = make_box(Account("huge", 4_000_000_000, 4_000_000_000), checkout)
+    try:
+        control = box.host("bwrap", "--unshare-user", "--ro-bind", "/", "/", "true")
+        result = box.run("id", "-u")
+    finally:
+        shutil.rmtree(box.base)
+
+    if control.returncode == 0:
+        assert (result.returncode, result.stdout) == (0, "4000000000\n")
+        return
+    said = "error: bwrap cannot map the user 4000000000, group 4000000000: it knows numbers up to 2147483647"
+    assert (result.returncode, [line for line in result.stderr.splitlines() if "error" in line]) == (125, [said])
