@@ -8,9 +8,10 @@ import random
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from tests.git.conftest import start
+from tests.git.conftest import PYTHON, start, until
 
 
 @pytest.mark.slow
@@ -167,3 +168,42 @@ def test_a_follower_that_was_killed_leaves_its_work_to_the_next(pair):
     pair.bring_back(final=True)
 
     assert pair.host("git log -1 --format=%s") == "inside\n"
+
+
+OPEN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from claudebox.launch.git_sandbox import GitSandbox, Limits, Tools
+print("ready", flush=True)
+with GitSandbox(Tools("/usr/bin/bwrap"), (), {"MARK": sys.argv[2]}, "/tmp", Limits()) as box:
+    box.run("sleep 0.01")
+"""
+
+
+def test_a_killed_import_leaves_no_sandbox_behind(pair):
+    # proves GIT-03, E15
+    def left() -> list[str]:
+        found = []
+        for process in os.listdir("/proc"):
+            try:
+                content = Path(f"/proc/{process}/environ").read_bytes() if process.isdigit() else b""
+            except OSError:
+                continue
+            found += [process] if f"MARK={pair.private}".encode() in content.split(b"\0") else []
+        return found
+
+    seed = random.randrange(1 << 32)
+    sys.stderr.write(f"seed {seed}\n")
+    dice = random.Random(seed)
+    seen = 0
+    for _ in range(40):
+        process = start(pair, PYTHON, "-IS", "-c", OPEN, pair.source, pair.private)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(dice.random() * 0.03)
+        seen += len(left())
+        process.kill()
+        process.communicate()
+
+    assert seen  # what would be left can be seen
+    until(lambda: not left())

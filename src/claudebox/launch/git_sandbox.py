@@ -207,14 +207,14 @@ class GitSandbox:
 
 
 def _spawn(words: list[str], handed: dict[int, int], environ: dict[str, str], size: int) -> int:
-    parent = os.getpid()
-
     def body() -> None:
         for there, here in handed.items():
             os.dup2(here, there)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        process.end_with(parent)
+        # From here on it is bwrap that asks for its end with ours, when its inner half would notice. Killed before that
+        # it would leave one that waits for ever; not killed, the shell inside reads the end of its commands.
+        process.outlive_parent()
         os.execve(words[0], words, environ)
 
     return process.fork(body, handed.values())

@@ -67,6 +67,11 @@ def end_with(parent: int) -> None:
         os._exit(1)
 
 
+def outlive_parent() -> None:
+    """Take that back."""
+    syscalls.call("prctl", _PR_SET_PDEATHSIG, 0, 0, 0, 0)
+
+
 def renounce() -> None:
     """Give up every capability, here and in all that follows."""
     if syscalls.call("capset", _CAPABILITY_VERSION + bytes(4), bytes(24)) != 0:
