@@ -12,7 +12,6 @@ from tests.git.conftest import GITCONFIG
 PRELUDE = """
 export GIT_AUTHOR_DATE='1700000000 +0000' GIT_COMMITTER_DATE='1700000000 +0000' GIT_PAGER=cat GIT_EDITOR=true
 export LC_ALL=C GIT_MERGE_AUTOEDIT=no FILTER_BRANCH_SQUELCH_WARNING=1
-STUBS="-e .claude -e .claudebox.toml -e .idea -e .vscode -e .devcontainer -e .devcontainer.json -e .mcp.json -e .bare"
 t() { printf '== %s\\n' "$*"; "$@" 2>&1 </dev/null; printf -- '-> %d\\n' $?; }
 w() { printf '%s\\n' "$2" >"$1"; }
 """
@@ -36,7 +35,7 @@ t git push mine --tags; t git ls-remote mine
 t git checkout -; t git merge --no-ff -m merged renamed; t git log --graph --oneline
 t git tag v1; t git tag -a v2 -m two; t git tag -l; t git describe --tags
 w one 3; w untracked x; t git stash push -u; t git status -s; t git stash list; t git stash pop; t git status -s
-t git clean -nd; t git clean -xfd -e remote.git $STUBS; t git checkout -- .; t git status -s
+t git clean -nd; t git clean -xfd -e remote.git -e .bare; t git checkout -- .; t git status -s
 t git checkout -q -b left; w one left; t git commit -qam left; t git checkout -q -; w one right; t git commit -qam right
 t git merge left; t git status -s; t git ls-files -u; t git merge --abort
 t git cherry-pick left; t git cherry-pick --abort

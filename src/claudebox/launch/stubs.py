@@ -28,7 +28,6 @@ _MASKED = "masked"
 _CONTENT = {"dot": b".\n", "file": b""}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UMASK = 0o022
-_NESTED = b"gitdir: ../.git\n"
 _COVERS = ("cover", "cover-worktrees")  # the second has a place for worktrees of the client
 
 
@@ -57,7 +56,8 @@ class Session:
             self._clear()
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         self._remember(plan)
-        covers = {name: self._make_cover(name) for name in _COVERS}
+        git = next((own.dest for own in plan.git), "../.git")
+        covers = {name: self._make_cover(name, os.fsencode(f"gitdir: {git}\n")) for name in _COVERS}
         entries = [_entry(stub, plan) for stub in plan.stubs]
         known = frozenset(self._known())
         self._record(entry for entry in entries if entry not in known)
@@ -125,7 +125,7 @@ class Session:
         finally:
             os.close(journal)
 
-    def _make_cover(self, name: str) -> Identity:
+    def _make_cover(self, name: str, gitfile: bytes) -> Identity:
         """Make what is shown inside in place of a stub, a directory that says of itself that it is a nested checkout.
 
         It is a mount, and `git clean -xfd` would fail to remove it; a checkout of its own it leaves alone.
@@ -138,8 +138,8 @@ class Session:
         try:
             if name.endswith("worktrees") and "worktrees" not in os.listdir(directory):
                 os.mkdir("worktrees", 0o755, dir_fd=directory)
-            if read_at(directory, ".git") != _NESTED:
-                replace_file(directory, ".git", _NESTED)
+            if read_at(directory, ".git") != gitfile:
+                replace_file(directory, ".git", gitfile)
             status = os.fstat(directory)
         finally:
             os.close(directory)
