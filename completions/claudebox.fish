@@ -56,6 +56,7 @@ complete -c claudebox -l auth -x -a 'passthrough broker' -d 'broker: your API ke
 complete -c claudebox -l allow -x -a 'git-config .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml' -d 'let the agent change this protected path in this session: git-config, .claude, .vscode, ...; repeatable'
 complete -c claudebox -l project-secrets -x -a 'allow warn mask' -d 'secrets in files of the project: warn names them, mask shows fake values instead, allow says nothing'
 complete -c claudebox -l submounts -x -a 'show mask' -d 'mounts of the host below the project (sshfs, volumes): show them inside, mask leaves empty directories'
+complete -c claudebox -l project -x -a 'directory repository' -d 'in a subdirectory of a repository: the project is this directory, and the rest is read-only; or all of the repository'
 complete -c claudebox -l git-import -x -a 'auto ask manual' -d 'when commits made inside reach your repository: auto: at once; ask: at the end, after a look; manual: by --import'
 complete -c claudebox -l undo-keep -x -d 'how many sessions can be undone: 10 of an agent, and none of --exec and --shell, unless you say otherwise'
 complete -c claudebox -l undo-size -x -d 'the largest file that a snapshot keeps, in MiB, 64 unless you say otherwise'

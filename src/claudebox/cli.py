@@ -9,6 +9,7 @@ import sys
 from claudebox import console
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError, describe_failure
 
+_ANYWHERE = ("instances", "profiles", "trust", "init", "schema", "demo")  # what is asked of no project
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +68,7 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
 
         console.write([f"claudebox {__version__}"], descriptor=1)
         return 0
+    flags = _enter_project(flags, environ)
     if flags.on("check"):
         from claudebox.commands import check  # noqa: PLC0415
 
@@ -113,6 +115,24 @@ def _check_flags(flags: Settings, environ: dict[str, str]) -> None:
         from claudebox.commands import near_misses  # noqa: PLC0415 - only where a flag is not ours
 
         near_misses.check_flags(flags.unknown, environ)
+
+
+def _enter_project(flags: Settings, environ: dict[str, str]) -> Settings:
+    """Go to the top of the repository where all of it is to be the project; the flags then know where we were."""
+    if any(flags.on(key) for key in _ANYWHERE):
+        return flags
+    from claudebox.config import settings as table  # noqa: PLC0415
+    from claudebox.facts import git, host  # noqa: PLC0415
+
+    chosen, home, start = table.merge(flags, environ), host.current_home(environ), host.current_directory()
+    if chosen.all("profile") or os.path.lexists(f"{home}/.claudebox/config.toml"):
+        from claudebox.config import files  # noqa: PLC0415 - only where there is one
+
+        chosen = table.merge(flags, environ, files.layers(flags, environ, files.SettingsReader(home)))
+    if chosen.one("project").value == "directory" or (root := git.find_root(start)) in ("", start):
+        return flags
+    os.chdir(root)
+    return flags.replace(start=start)
 
 
 def _run_session(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:

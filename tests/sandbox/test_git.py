@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import need
+from tests.sandbox import repositories
 from tests.sandbox.repositories import snapshot
 from tests.sandbox.terminals import Terminal
 
@@ -243,12 +244,38 @@ def test_in_a_subdirectory_git_works_and_the_rest_is_read_only(box, git, reposit
     )
 
     assert "the repository starts above" in result.stderr
-    assert "start there to make all of it the project" in result.stderr
+    assert "(`--project repository` makes all of it the project)" in result.stderr
     assert result.stdout.split() == ["??", "../", "first", "below", "first"]
     assert sorted(os.listdir(f"{box.project}/package")) == ["beside", "deeper"]
     assert os.listdir(below) == ["new"]
     assert git("log", "--format=%s").split() == ["below", "first"]
     assert git("status", "--porcelain") == "?? package/beside\n"
+
+
+def test_all_of_the_repository_can_be_the_project(user_box):
+    # proves GIT-04
+    box = user_box
+    checkout = repositories.make(box)
+    box.write("CLAUDE.md", "memory\n")
+    box.write(".claudebox.toml", 'git_import = "manual"\n')  # the file of the project that it is now
+    below, flags = box.mkdir("package/deeper"), ("--project", "repository")
+    script = "pwd; cat ../../CLAUDE.md; touch ../made; git add -A ../..; git commit -qm below; git status -s"
+
+    result = box.sh(script, cwd=below, flags=(*flags, "--mount-ro", f"../../../{os.path.basename(box.home)}/x:/x"))
+    assert "there is no such file or directory" in result.stderr  # relative to where the user is
+    result = box.sh(script, cwd=below, flags=flags)
+    box.write(f"{box.home}/.claudebox/config.toml", 'project = "repository"\n')
+    imported = box.claudebox("--import", cwd=below)
+    again = box.sh("touch ../again; pwd", cwd=below)
+
+    assert result.stdout.split() == [below, "memory"]
+    assert "starts above" not in result.stderr
+    assert "`claudebox --import` brings it" in result.stderr
+    assert imported.returncode == 0, imported.stderr
+    assert checkout.sh("git log -1 --format=%s; ls package").split() == ["below", "again", "deeper", "made"]
+    assert again.stdout.split() == [below]
+    refused = box.sh("touch ../again", cwd=below, flags=("--project", "directory"))
+    assert refused.returncode == 1
 
 
 def test_a_home_that_is_a_repository_does_not_come_along(box, git):

@@ -13,6 +13,7 @@ PLAN = Plan(
     mounts=(),
     variables=(),
     namespaces=("user", "pid"),
+    start="/work",
     workdir="/p",
     command=("true",),
     gate=("/bin/sh",),

@@ -175,6 +175,7 @@ class Policy(Value):
     packages_optional: bool = False
     devshell: str = ""  # what asked for the project's dev shell
     auth: Literal["broker", "passthrough"] = "passthrough"
+    start: str = ""  # where the payload starts, if that is not the project itself
     git_import: Literal["auto", "ask", "manual"] = "auto"  # when commits made inside come back
     undo: UndoRequest | None = None
     caches: Literal["own", "shared", "off"] = "own"

@@ -255,6 +255,12 @@ SETTINGS: tuple[Setting, ...] = (
         metavar="WHAT", choices=("show", "mask"), default="show", in_files="project", widest="first",
     ),
     Setting(
+        "project", ("--project",), "choice", "What enters",
+        "in a subdirectory of a repository: the project is this `directory`, and the rest is read-only; or all of the "
+        "`repository`",
+        metavar="WHAT", choices=("directory", "repository"), default="directory", in_files="user",
+    ),
+    Setting(
         "git_import", ("--git-import",), "choice", "Restrictions",
         "when commits made inside reach your repository: `auto`: at once; `ask`: at the end, after a look; `manual`: "
         "by `--import`",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
     """Return what the settings ask for."""
+    workdir = settings.start or workdir
     program: Program = "exec" if settings.on("exec") else "shell" if settings.on("shell") else "client"
     if program == "exec" and not settings.words:
         raise ClaudeboxError("`--exec` needs a command", hint="write it after `--`: `claudebox --exec -- make test`")
@@ -80,6 +81,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         nixpkgs=parsers.nixpkgs(settings.one("nixpkgs")) if settings.all("nixpkgs") else "",
         packages_optional=settings.on("packages_optional"),
         devshell=settings.one("devshell").origin if settings.on("devshell") else "",
+        start=settings.start,
         git_import=settings.one("git_import").value,  # type: ignore[arg-type]  # the table has checked it
         undo=_undo(settings, program),
         caches=settings.one("caches").value,  # type: ignore[arg-type]  # the table has checked it

@@ -36,6 +36,7 @@ class Settings(Value):
     given: dict[str, tuple[Given, ...]]
     words: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()  # flags among them, in front of any `--`
+    start: str = ""  # the directory of the user, if the project is all of the repository around it
 
     def on(self, key: str) -> bool:
         """Return whether a switch was given."""
@@ -65,7 +66,7 @@ def merge(flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] =
     for layer in (*layers, Layer("environment", _from_environment(environ)), Layer("flags", flags.given)):
         for key, values in layer.given.items():
             given[key] = (*given.get(key, ()), *values) if rows[key].grows else values
-    return Settings(given, flags.words)
+    return Settings(given, flags.words, start=flags.start)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Given, ...]]:

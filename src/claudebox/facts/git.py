@@ -36,11 +36,9 @@ def find_repository(
     workdir: str, uid: int, home: str = "/", environ: dict[str, str] | None = None
 ) -> Repository | None:
     """Return the repository of a directory; its `root` is a parent if the checkout starts above."""
-    root = workdir
-    while not _begins(root):
-        if root == "/":
-            return None
-        root = os.path.dirname(root)
+    root = find_root(workdir)
+    if not root:
+        return None
     found = _find(root, uid)
     if root != workdir:
         found = found.replace(main=workdir)
@@ -66,6 +64,16 @@ def find_repository(
         executed=executed,
         owner=(status.st_uid, status.st_gid),
     )
+
+
+def find_root(workdir: str) -> str:
+    """Return where the checkout starts that a directory belongs to, nothing if it belongs to none."""
+    root = workdir
+    while not _begins(root):
+        if root == "/":
+            return ""
+        root = os.path.dirname(root)
+    return root
 
 
 def with_changes(repository: Repository, state: str) -> Repository:

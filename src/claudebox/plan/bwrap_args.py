@@ -80,7 +80,7 @@ def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
             yield "--remount-ro", mount.dest
     for dest in ("/dev", "/"):  # nothing is added to them from here on (C25)
         yield "--remount-ro", dest
-    yield "--chdir", plan.workdir
+    yield "--chdir", plan.start
 
 
 def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:

@@ -66,6 +66,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         variables=variables,
         namespaces=_namespaces(policy, host),
         workdir=host.workdir.real,
+        start=policy.start or host.workdir.real,
         command=(*extra.prefix, *_command(policy, host)),
         gate=bwrap_args.gate(host),
         seccomp=program,

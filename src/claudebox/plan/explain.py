@@ -226,6 +226,7 @@ def as_json(plan: Plan, settings: Settings | None = None) -> str:
     document = {
         "command": plan.command,
         "workdir": plan.workdir,
+        "start": plan.start,
         "network": plan.network,
         "link": network.as_document(plan),
         "nix": plan.nix and {"access": plan.nix.kind, "why": plan.nix.why, "remedy": plan.nix.remedy},

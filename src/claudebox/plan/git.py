@@ -188,7 +188,7 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
     if repository.root != host.workdir.real:
         yield (
             f"the repository starts above, at {repository.root}: the rest of it is read-only inside "
-            "(start there to make all of it the project)"
+            "(`--project repository` makes all of it the project)"
         )
     for found in _believed(host):
         for store in found.directory.stores if found.directory else ():

@@ -149,6 +149,7 @@ class Plan(Value):
     variables: tuple[Variable, ...]
     namespaces: tuple[str, ...]
     workdir: str
+    start: str  # the directory that the payload starts in: the project, or one in it
     command: tuple[str, ...]
     gate: tuple[str, ...]  # the program inside that waits for the launcher's word, then runs the command
     seccomp: bytes

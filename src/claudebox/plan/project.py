@@ -43,7 +43,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
 
 def _ignored(closed: tuple[Guarded, ...], host: Host) -> Iterator[Mount]:
     """Tell git inside to ignore what the user ignores, and stubs: `stash -u` would fail to remove empty directories."""
-    inside = host.workdir.real.rstrip("/")
+    inside = (host.repository.root if host.repository is not None else host.workdir.real).rstrip("/")
     rows = (row.path for row in closed if (row.kind, row.stub) == ("missing", "directory"))
     patterns = [path[len(inside) :] for path in rows if path.startswith(f"{inside}/") and "\n" not in path]
     if patterns or host.git_user.ignored:

@@ -62,7 +62,13 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str], *, name: str 
             created=time.time(),
         )
         records.save(agent)
-    handed = {"cwd": workdir, "identity": planned.host.workdir.identity, "argv": argv, "environ": environ}
+    handed = {
+        "cwd": workdir,
+        "start": flags.start,
+        "identity": planned.host.workdir.identity,
+        "argv": argv,
+        "environ": environ,
+    }
     try:
         _hand_over(tmux, agent, state, handed)
     except BaseException:

@@ -52,7 +52,7 @@ def main() -> NoReturn:
         status = os.stat(".")
         if [status.st_dev, status.st_ino] != handed["identity"]:
             raise ClaudeboxError(f"`{handed['cwd']}` was replaced by something else since it was shown")
-        return session.run(table.parse_arguments(handed["argv"]), environ, begun)
+        return session.run(table.parse_arguments(handed["argv"]).replace(start=handed["start"]), environ, begun)
 
     status = cli.guarded(play)
     try:
