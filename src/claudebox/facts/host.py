@@ -270,7 +270,7 @@ def _workdir(examiner: Examiner) -> PathFact:
     path = current_directory()
     fact = examiner.fact(path)
     if fact.kind != "directory":
-        raise ClaudeboxError(f"the working directory `{path}` cannot be read")
+        raise ClaudeboxError(f"the working directory `{path}` cannot be read", hint="change to a project directory")
     return fact
 
 
