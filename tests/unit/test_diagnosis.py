@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 from tests import hosts
 
 from claudebox.config.model import Policy
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.bubblewrap import Bubblewrap
-from claudebox.launch import bwrap_errors
+from claudebox.launch import apparmor, bwrap_errors
 from claudebox.plan import compose
 from claudebox.tables import bwrap
 
@@ -44,17 +46,10 @@ def test_the_last_words_of_bwrap_become_what_is_wrong_and_a_remedy(said, message
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (
-            {"kernel/apparmor_restrict_unprivileged_userns": b"1"},
-            ["/etc/apparmor.d/claudebox-bwrap", "userns,", "apparmor_parser", "profile claudebox-bwrap /opt/bwrap "],
-        ),
         ({"kernel/unprivileged_userns_clone": b"0"}, ["kernel.unprivileged_userns_clone=1"]),
         ({"user/max_user_namespaces": b"0"}, ["user.max_user_namespaces=15000", "/etc/sysctl.d"]),
         ({}, ["container", "chroot", "seccomp=unconfined"]),
-        (
-            {"kernel/apparmor_restrict_unprivileged_userns": b"0", "user/max_user_namespaces": b"15000"},
-            ["seccomp=unconfined"],
-        ),
+        ({"user/max_user_namespaces": b"15000"}, ["seccomp=unconfined"]),
     ],
 )
 def test_the_remedy_is_the_one_of_this_machine(monkeypatch, settings, words):
@@ -85,14 +80,15 @@ def test_the_remedy_is_the_one_of_this_machine(monkeypatch, settings, words):
 )
 def test_every_symptom_of_ubuntus_restriction_has_its_remedy(monkeypatch, said, files, remedy):
     # proves UX-05, HOST-01
-    monkeypatch.setattr(bwrap_errors, "_exists", lambda path: path in files)
+    monkeypatch.setattr(os.path, "isfile", lambda path: path in files)
     plain = bwrap_errors.explain(said)
-    monkeypatch.setattr(bwrap_errors, "_setting", lambda name: b"1" if "apparmor" in name else b"")
+    monkeypatch.setattr(apparmor, "is_restricted", lambda: True)
     restricted = bwrap_errors.explain(said)
 
     assert remedy in restricted.hint
     assert "apparmor" not in plain.hint
-    assert "claudebox-bwrap /opt/bwrap " in bwrap_errors.explain(said, "/opt/bwrap").hint  # no profile is about it
+    assert 'claudebox-bwrap "/opt/bwrap" ' in bwrap_errors.explain(said, "/opt/bwrap").hint  # no profile is about it
+    assert "install bubblewrap at /usr/bin/bwrap" in bwrap_errors.explain(said, "/opt/*/bwrap").hint
 
 
 def test_settings_of_the_kernel_are_read():

@@ -9,18 +9,11 @@ import os
 
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
+from claudebox.launch import apparmor
 from claudebox.tables.bwrap import LEAST
 
 _LIMIT = 8192
 _LARGEST_ID = (1 << 31) - 1  # bwrap writes the numbers of users and groups as signed ones
-APPARMOR_PROFILE = """\
-abi <abi/4.0>,
-include <tunables/global>
-profile claudebox-bwrap {bwrap} flags=(unconfined) {{
-  userns,
-}}"""
-# Ubuntu 25.04 and newer have a profile for bwrap; the package apparmor-profiles of 24.04 brings it, not in force.
-_SHIPPED, _EXTRA = "/etc/apparmor.d/bwrap-userns-restrict", "/usr/share/apparmor/extra-profiles/bwrap-userns-restrict"
 # Without a user namespace that counts, bwrap fails at whatever it tries first.
 _USER_NAMESPACE = ("uid map", "gid map", "new namespace", "namespaces", "unshare user", "setgroups")
 _PRIVILEGE = ("rtm_newaddr", "make / slave", "pivot_root", "capset", "set hostname", "sethostname", "mount proc")
@@ -55,8 +48,10 @@ def explain(words: str, bwrap: str = "/usr/bin/bwrap") -> ClaudeboxError:
         return ClaudeboxError(f"the user namespace could not be made: {said}", hint=namespace_remedy(bwrap))
     if "unknown option" in lower:
         return ClaudeboxError(f"bwrap is too old: {said}", hint=f"install bubblewrap {LEAST} or newer")
-    if any(word in lower for word in _PRIVILEGE) and _restricted():
-        return ClaudeboxError(f"AppArmor takes the rights of the user namespace away: {said}", hint=_apparmor(bwrap))
+    if any(word in lower for word in _PRIVILEGE) and apparmor.is_restricted():
+        return ClaudeboxError(
+            f"AppArmor takes the rights of the user namespace away: {said}", hint=apparmor.describe_remedy(bwrap)
+        )
     if "mount proc" in lower or ("proc" in lower and "mount" in lower):
         return ClaudeboxError(f"/proc of the sandbox could not be mounted: {said}", hint=_CONTAINER)
     if any(word in lower for word in _PRIVILEGE):
@@ -70,8 +65,8 @@ def explain(words: str, bwrap: str = "/usr/bin/bwrap") -> ClaudeboxError:
 
 def namespace_remedy(bwrap: str = "/usr/bin/bwrap") -> str:
     """Return what to do on this machine so that an ordinary user can make a user namespace."""
-    if _restricted():
-        return _apparmor(bwrap)
+    if apparmor.is_restricted():
+        return apparmor.describe_remedy(bwrap)
     for name, value in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", "15000")):
         if _setting(name) == b"0":
             line = f"{name.replace('/', '.')}={value}"
@@ -98,33 +93,6 @@ def _in_chroot() -> bool:
     # A directory in which nothing is mounted has no row of its own.
     table = read_small("/proc/self/mountinfo", limit=1 << 20) or b""
     return bool(table) and not any(row.split(b" ")[4:5] == [b"/"] for row in table.splitlines())
-
-
-def _restricted() -> bool:
-    """Return whether Ubuntu lets only named programs have a user namespace that counts."""
-    return _setting("kernel/apparmor_restrict_unprivileged_userns") == b"1"
-
-
-def _apparmor(bwrap: str) -> str:
-    if bwrap == "/usr/bin/bwrap":  # which the profiles of Ubuntu are about
-        if _exists(_SHIPPED):
-            return f"put Ubuntu's own profile for bwrap in force: `sudo apparmor_parser -r {_SHIPPED}`"
-        if _exists(_EXTRA):
-            return (
-                "put the profile of the package apparmor-profiles in force: "
-                f"`sudo cp {_EXTRA} {_SHIPPED} && sudo apparmor_parser -r {_SHIPPED}`"
-            )
-    return (
-        "Ubuntu lets only named programs make user namespaces; name bwrap by writing this to "
-        "`/etc/apparmor.d/claudebox-bwrap`:\n\n"
-        f"{APPARMOR_PROFILE.format(bwrap=bwrap)}\n\n"
-        "and then `sudo apparmor_parser -r /etc/apparmor.d/claudebox-bwrap`; "
-        "or for every program: `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`"
-    )
-
-
-def _exists(path: str) -> bool:
-    return os.path.isfile(path)
 
 
 def _setting(name: str) -> bytes:
