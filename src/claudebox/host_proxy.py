@@ -44,6 +44,14 @@ class HostProxy(Value):
         return not any(_matches(word, host, port) for word in self.bypass)
 
 
+def has_login(value: str) -> bool:
+    """Return whether an address has a name or a password in it."""
+    rest = value.strip().partition("://")[2] or value.strip()
+    for end in "/?#":
+        rest = rest.partition(end)[0]
+    return "@" in rest
+
+
 def find_proxy(environ: Mapping[str, str], scheme: str = "https") -> tuple[HostProxy | None, str]:
     """Return the proxy for requests of a scheme, and what is wrong with the one that the environment names.
 

@@ -218,7 +218,7 @@ def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = Non
     """Run and read what the user agreed to: values of secrets (by `obtain`), the token for git, packages."""
     policy, host, plan = planned.policy, planned.host, planned.plan
     fetched = (*(row.fetched for row in plan.variables), *(row.fetched for row in plan.mounts))
-    wanted = {row.key for row in fetched if row is not None}
+    wanted = {row.key for row in fetched if row is not None and row.key != "entrance"}  # the broker's, at its start
     if not wanted:
         return Values()
     from claudebox.facts import programs  # noqa: PLC0415

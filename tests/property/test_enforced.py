@@ -116,6 +116,9 @@ def test_services_that_are_shown_are_those_that_the_broker_gets(plan):
         assert document["broker"]["model_api"]["through"] == str(config.proxy or "")
     if "proxy" in received:
         config = received["proxy"]
+        assert config.reach == ("listed" if plan.network == "allow" else plan.network)
+        if plan.link is None:
+            return
         assert document["link"]["domains"] == [{"name": row.name, "origin": row.origin} for row in config.domains]
         assert document["link"]["barred"] == [
             {"prefix": row.prefix, "reason": row.reason} for row in config.ranges.barred

@@ -177,7 +177,7 @@ def test_no_rendering_shows_what_the_broker_holds():
         "--ro-bind-try /tmp/claudebox-broker/model_api /run/claudebox/api.sock" in texts[2]
     )  # it can be pasted all the same
     assert json.loads(texts[3])["broker"] == {
-        "services": ["model_api"],
+        "services": ["model_api", "proxy"],
         "model_api": {"endpoint": "https://api.anthropic.com", "holds": "ANTHROPIC_API_KEY", "through": "proxy:80"},
         "secrets": [],
     }

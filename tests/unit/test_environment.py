@@ -32,7 +32,7 @@ def test_only_named_variables_enter():
     # proves SAND-02, SAND-03, A13
     environ = {name: "x" for name, _ in PASSED}
     strangers = {
-        "AWS_SECRET_ACCESS_KEY": "x", "GH_TOKEN": "x", "LC_TOKEN": "x", "NIX_CONFIG": "x", "HTTPS_PROXY": "x",
+        "AWS_SECRET_ACCESS_KEY": "x", "GH_TOKEN": "x", "LC_TOKEN": "x", "NIX_CONFIG": "x",
         "npm_config__authToken": "x", "PIP_INDEX_URL": "x", "GIT_CONFIG_VALUE_0": "x", "TERMCAP": "x", "LANGUAGE": "x",
         "PWD": "x", "OLDPWD": "x", "a\nb": "x", "": "x",
     }  # fmt: skip

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.config.model import Policy
+    from claudebox.facts.company import CompanyNetwork
     from claudebox.facts.git_model import Repository
     from claudebox.facts.nix_model import Nix
     from claudebox.facts.toolchains import Found, ProgramDirectory
@@ -81,6 +82,7 @@ class Host(Value):
     store_path: tuple[str, ...] = ()
     store_links: tuple[tuple[str, str], ...] = ()  # /bin/sh and its like, on a machine without /usr
     ca_bundle: PathFact | None = None
+    company: CompanyNetwork | None = None  # authorities and proxies that were named for single programs
     resolv_conf: bytes = b""
     uplinks: tuple[Candidate, ...] = ()  # looked for in tier `inet` only
     bash: bool = True
@@ -158,6 +160,8 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
         shown = paths.searchable((workdir, *beside), home_fact, not_beneath, excepted)
         leaks, leaks_note = project.leaks(policy, tuple(shown), instance)
         bound = sockets.find_sockets(workdir.real, searched, mounts, strict=policy.network != "full")
+    ca_bundle = distro.ca_bundle(examiner, environ)
+    git_user = git_identity.read_user_settings(home, environ, repository)
     return Host(
         uid=uid,
         gid=os.getgid(),
@@ -185,7 +189,8 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
         store=store,
         store_path=distro.store_path(path, usr=usr) if store else (),
         store_links=distro.store_links(path) if store and not usr else (),
-        ca_bundle=distro.ca_bundle(examiner, environ),
+        ca_bundle=ca_bundle,
+        company=on_demand.read_company(environ, home, git_user.rows, ca_bundle),
         resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
         uplinks=on_demand.find_uplinks(policy, path),
         bash=os.path.exists("/bin/bash") or not usr,
@@ -193,7 +198,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
         ignored_signals=frozenset(
             number for number in range(1, 16) if syscalls.signal.getsignal(number) is syscalls.signal.SIG_IGN
         ),
-        git_user=git_identity.read_user_settings(home, environ, repository),
+        git_user=git_user,
         repository=git.with_changes(repository, instance.directory) if repository else None,
         above=above,
         more_repositories=git.in_mounts(policy, uid, instance.directory),

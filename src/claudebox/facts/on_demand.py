@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 
 from claudebox.facts import distro
+from claudebox.tables.inside import AUTHORITIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.config.model import Policy
+    from claudebox.facts.company import CompanyNetwork
+    from claudebox.facts.git_config import Row
     from claudebox.facts.model import Guarded, Held, HeldSecret, PathFact
     from claudebox.facts.nix_model import Nix
     from claudebox.facts.paths import Examiner
@@ -74,6 +77,19 @@ def find_inherited(policy: Policy, home: str) -> tuple[tuple[str, str], ...]:
     from claudebox.facts import client_settings  # noqa: PLC0415 - only for those who ask for them
 
     return client_settings.find_inherited(policy, home)
+
+
+def read_company(
+    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: PathFact | None
+) -> CompanyNetwork | None:
+    """Return what a company's network asks of programs."""
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES)
+    named = any(environ.get(name) for name in names) or any(section == "http" for section, *_ in rows)
+    if not named and not os.path.exists(f"{home}/.npmrc"):
+        return None
+    from claudebox.facts import company  # noqa: PLC0415 - most users have nothing of it
+
+    return company.read_company(environ, home, rows, bundle.real if bundle is not None else "")
 
 
 def find_uplinks(policy: Policy, path: tuple[str, ...]) -> tuple[Candidate, ...]:

@@ -16,6 +16,7 @@ from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import broker_wire as wire
 from claudebox.launch import process
+from claudebox.plan.model import ENTRANCE
 from claudebox.syscalls import socket
 
 TYPE_CHECKING = False
@@ -76,6 +77,18 @@ class BrokerSidecar:
         self._made = self._lost = self._ready = False
         self._notes: list[str] = []
         self._failure = ""
+        self._password = ""
+        self.texts: dict[str, str] = {}  # what programs inside are told that is only known by now
+        if broker.proxy is not None and broker.proxy.reach == "full":
+            self._open_entrance()
+
+    def _open_entrance(self) -> None:
+        """Listen on this machine's loopback, for those who know a password that was made for this session."""
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        listener.bind(("127.0.0.1", 0))
+        self._password = os.urandom(24).hex()
+        self._listeners["proxy"] = listener
+        self.texts[ENTRANCE] = f"http://claudebox:{self._password}@127.0.0.1:{listener.getsockname()[1]}"
 
     def sources(self) -> dict[str, str]:
         """Return the paths of the sockets that bwrap is to bind, by name."""
@@ -83,6 +96,8 @@ class BrokerSidecar:
 
     def open(self) -> None:
         """Make the sockets, in a directory that nobody else can enter."""
+        for listener in self._listeners.values():
+            listener.listen(_BACKLOG)
         if not self.broker.sockets:
             return
         _clear(os.path.dirname(self._directory))
@@ -98,10 +113,13 @@ class BrokerSidecar:
     def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start the process; it imports its libraries while bwrap and the client start."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        broker = self.broker
+        if self._password and broker.proxy is not None:
+            broker = broker.replace(proxy=broker.proxy.replace(password=self._password))
         configuration = syscalls.memory_file(
             wire.pack(
                 (
-                    self.broker.services,
+                    broker.services,
                     tuple((name, listener.fileno()) for name, listener in self._listeners.items()),
                     files,
                 )

@@ -75,6 +75,11 @@ def complete(prepared: Prepared, texts: Mapping[str, str]) -> Prepared:
     plan = prepared.plan
     descriptors = list(prepared.descriptors)
     arguments: list[str] = []
+    if plan.broker is not None:
+        from claudebox.launch import sidecars  # noqa: PLC0415 - it is there already
+
+        sidecars.supply(prepared.sidecars, plan.broker)
+        texts = {**texts, **sidecars.find_texts(prepared.sidecars)}
     for word in prepared.arguments:
         text = f"{word.before}{texts[word.key]}{word.after}" if isinstance(word, Fetched) else word
         if isinstance(word, Fetched) and arguments[-1] == "--file":
@@ -83,10 +88,6 @@ def complete(prepared: Prepared, texts: Mapping[str, str]) -> Prepared:
         arguments.append(text)
     descriptors.append(own(syscalls.memory_file(os.fsencode("\0".join((*arguments, ""))))))
     argv = ("bwrap", "--args", str(descriptors[-1]), "--", *plan.gate, *plan.command)
-    if plan.broker is not None:
-        from claudebox.launch import sidecars  # noqa: PLC0415 - it is there already
-
-        sidecars.supply(prepared.sidecars, plan.broker)
     return prepared.replace(argv=argv, descriptors=tuple(descriptors))
 
 

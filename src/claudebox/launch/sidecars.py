@@ -43,6 +43,13 @@ def supply(found: Iterable[Sidecar], broker: Broker) -> None:
             sidecar.broker = broker
 
 
+def find_texts(found: Iterable[Sidecar]) -> dict[str, str]:
+    """Return what only sidecars know of what stands inside."""
+    from claudebox.launch.broker import BrokerSidecar  # noqa: PLC0415
+
+    return {key: text for row in found if isinstance(row, BrokerSidecar) for key, text in row.texts.items()}
+
+
 def prepare(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
     """Return the sidecars in the order in which they attach, and where the sockets are that bwrap binds."""
     found: list[Sidecar] = []

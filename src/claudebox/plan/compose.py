@@ -137,7 +137,7 @@ def _link(policy: Policy, host: Host) -> Link | None:
 
 
 def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Provision]:
-    if not held and policy.network != "allow" and not host.held_secrets:
+    if not held and policy.network != "allow" and not host.held_secrets and not network.has_proxy(host.environ):
         return None, Provision()
     from claudebox.plan import broker as brokerage  # noqa: PLC0415 - only where there is something to keep outside
 

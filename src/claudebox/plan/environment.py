@@ -18,16 +18,19 @@ if TYPE_CHECKING:
 
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
-    own = (*_made(host), *_certificates(host), *network.plan_variables(policy), *storage.plan_variables(policy, host))
-    rows = {row.name: row for row in (*own, *made)}
+    own = (*_made(host), *_certificates(host), *storage.plan_variables(policy, host))
+    rows = {row.name: row for row in (*own, *network.plan_variables(policy, host), *made)}
     for name, reason in inside.PASSED:
         if name in host.environ and name not in rows:
             rows[name] = _from_host(name, host.environ[name], "host", reason)
     rows |= {row.name: row for row in _placeholders(host, rows)}
+    fulfilled = {*inside.AUTHORITIES, *network.PROXY_VARIABLES}
     for request in policy.names:
         if request.name in inside.BROKERED and request.name in rows:  # the wish is fulfilled, from outside
             continue
         fixed = request.name in rows and rows[request.name].origin == "claudebox"
+        if fixed and request.name in fulfilled:  # what the user wants by that is there already
+            continue
         if fixed and request.name not in inside.CACHE_NAMES:
             raise ClaudeboxError(
                 f"`{request.origin}`: `{request.name}` is made by claudebox and never read from the host"
@@ -36,7 +39,7 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
             value = host.environ[request.name]
             rows[request.name] = _from_host(request.name, value, request.origin, "asked for")
     for constant in policy.constants:
-        if constant.name in network.PROXY_VARIABLES and constant.name in rows:
+        if constant.name in network.PROXY_VARIABLES and policy.network == "allow":
             raise ClaudeboxError(f"`{constant.origin}`: `{constant.name}` is the only way out in tier `allow`")
         if constant.name in inside.BROKERED and constant.name in rows and rows[constant.name].origin == "claudebox":
             continue
@@ -121,6 +124,10 @@ def _certificates(host: Host) -> Iterable[Variable]:
     if host.ca_bundle is not None:
         for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE"):
             yield Variable(name, inside.CA_BUNDLE_INSIDE, "claudebox", "certificate authorities")
+    if host.company is not None and host.company.bundle:
+        reason = f"certificate authorities, with those of {', '.join(host.company.sources)}"
+        for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *inside.AUTHORITIES):
+            yield Variable(name, inside.CA_BUNDLE_INSIDE, "claudebox", reason)
 
 
 def withheld(host: Host, entering: Iterable[Variable]) -> tuple[str, ...]:

@@ -147,7 +147,7 @@ def _access(row: Mount) -> str:
         "tmpfs": "temporary",
         "mask": "hidden",
         "empty": "hidden",
-        "copy": "masked copy",
+        "copy": "copy",
         "late": "made",
         "closed": "empty",
         "symlink": "link",

@@ -79,12 +79,14 @@ def _quoted(value: str) -> str:
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def user_config(host: Host, helper: tuple[str, str] = ("", "")) -> bytes:
+def user_config(host: Host, helper: tuple[str, str] = ("", ""), proxy: str = "") -> bytes:
     """Return the user's configuration inside: what `tables.git_keys` lists of it, and nothing else of the host's.
 
     `helper` answers for one host alone (SEC-03).
     """
     rows: list[Row] = [("safe", "", "directory", "*")]
+    if proxy:
+        rows.append(("http", "", "proxy", proxy))
     if helper[0]:
         name = f"https://{helper[0]}"
         rows += [("credential", name, "helper", ""), ("credential", name, "helper", helper[1])]

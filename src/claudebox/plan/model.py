@@ -32,6 +32,7 @@ class Fetched(Value):
 
 
 PACKAGES, GIT_TOKEN = "packages", "git token"
+ENTRANCE = "entrance"  # the address of the broker's entrance to the proxy of this machine; made by the launcher itself
 
 
 def placeholder_key(name: str) -> str:

@@ -100,6 +100,10 @@ def _ca_bundle(host: Host) -> Iterable[Mount]:
     """Make the bundle appear at one place, wherever the host has it (SAND-13)."""
     if host.held_secrets:
         yield from _session_bundle(host)
+    elif host.company is not None and host.company.bundle:
+        reason = "certificate authorities, with those that you named for single programs"
+        for dest in _bundle_places(host):
+            yield Mount(dest, "copy", reason, content=host.company.bundle, mode=0o644)
     elif host.ca_bundle is not None:
         yield Mount(CA_BUNDLE_INSIDE, "ro-bind", "certificate authorities", host.ca_bundle.real)
     else:
@@ -110,19 +114,29 @@ def _ca_bundle(host: Host) -> Iterable[Mount]:
 
 
 def _session_bundle(host: Host) -> Iterable[Mount]:
-    """Return the bundle with the authority of the session in it, also over the place where programs look by default."""
+    """Return the bundle with the authority of the session in it."""
     reason = "certificate authorities, with that of this session, for the hosts of secrets"
+    for dest in _bundle_places(host):
+        yield Mount(dest, "late", reason, "authority", mode=0o644)
+
+
+def _bundle_places(host: Host) -> Iterable[str]:
+    """Return where a bundle of our own stands: at our place, and over the one where programs look by default."""
     dests = [CA_BUNDLE_INSIDE]
     for path, real, _ in host.etc if host.ca_bundle is not None else ():
         if host.ca_bundle is not None and host.ca_bundle.real.startswith(f"{real}/") and not real.startswith("/usr/"):
             dests.append(path + host.ca_bundle.real[len(real) :])
-    for dest in dict.fromkeys(dests):
-        yield Mount(dest, "late", reason, "authority", mode=0o644)
+    return dict.fromkeys(dests)
 
 
 def _home(policy: Policy, host: Host) -> Iterable[Mount]:
     login = policy.credential if host.git_token else None
-    config = git_settings.user_config(host, (login.host, GIT_HELPER) if login else ("", ""))
+    proxy = ""
+    if host.company is not None and host.company.git_proxy:
+        from claudebox.plan import host_proxies  # noqa: PLC0415 - for the few who have one
+
+        proxy = host_proxies.git_proxy(policy, host)
+    config = git_settings.user_config(host, (login.host, GIT_HELPER) if login else ("", ""), proxy)
     yield Mount(f"{host.home}/.gitconfig", "file", "your name for commits, and how git behaves", content=config,
                 mode=0o644)  # fmt: skip
 

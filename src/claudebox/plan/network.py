@@ -111,14 +111,33 @@ def plan_link(policy: Policy, host: Host) -> Link | None:
         ranges=closed_ranges(policy.addresses),
         host_ports=policy.host_ports,
         published=policy.published,
+        served=_entrance(policy, host),
     )
 
 
-def plan_variables(policy: Policy) -> Iterator[Variable]:
+def _entrance(policy: Policy, host: Host) -> tuple[Served, ...]:
+    """Return the listener inside that leads to the proxy of this machine, where it has one."""
+    if not has_proxy(host.environ):
+        return ()
+    from claudebox.plan import host_proxies  # noqa: PLC0415 - most machines have none
+
+    return (host_proxies.served(policy),) if host_proxies.usable_proxy(host.environ)[0] is not None else ()
+
+
+def has_proxy(environ: dict[str, str]) -> bool:
+    """Return whether the variables of the host name a proxy."""
+    return any(environ.get(name, "").strip() for name in PROXY_VARIABLES if name.upper() != "NO_PROXY")
+
+
+def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
     """Yield the variables that lead programs to the proxy."""
     if policy.network == "allow":
         for name, value in PROXY_VARIABLES.items():
             yield Variable(name, value, "claudebox", "the way out, to the domains that are listed")
+    elif policy.network != "none" and (has_proxy(host.environ) or host.company is not None):
+        from claudebox.plan import host_proxies  # noqa: PLC0415 - most machines have none
+
+        yield from host_proxies.plan_variables(policy, host)
 
 
 def closed_ranges(requests: tuple[AddressRequest, ...] = ()) -> Ranges:
@@ -136,27 +155,30 @@ def closed_ranges(requests: tuple[AddressRequest, ...] = ()) -> Ranges:
 def plan_proxy(policy: Policy, host: Host) -> ProxyConfig | None:
     """Return what the broker does for the network."""
     if policy.network != "allow":
-        return None
+        if not has_proxy(host.environ):
+            return None
+        from claudebox.plan import host_proxies  # noqa: PLC0415 - most machines have none
+
+        return host_proxies.plan_entrance(policy, host, closed_ranges(policy.addresses))
     domains = tuple(AllowedDomain(row.name, row.origin) for row in policy.domains)
-    return ProxyConfig(domains, closed_ranges(policy.addresses), tunnel_proxy(host.environ)[0])
+    return ProxyConfig(domains, closed_ranges(policy.addresses), tunnel_proxy(host.environ))
 
 
-def tunnel_proxy(environ: dict[str, str]) -> tuple[HostProxy | None, str]:
-    """Return the proxy of this machine that connections of programs go through, and what is wrong with it."""
-    from claudebox.host_proxy import find_proxy  # noqa: PLC0415 - other tiers need nothing of it
+def tunnel_proxy(environ: dict[str, str]) -> HostProxy | None:
+    """Return the proxy of this machine that connections of programs go through."""
+    if not has_proxy(environ):
+        return None
+    from claudebox.plan import host_proxies  # noqa: PLC0415 - most machines have none
 
-    proxy, problem = find_proxy(environ)
-    if proxy is not None and proxy.tls:
-        return None, "HTTPS_PROXY of this machine is a https proxy, and is not used: connections take http alone"
-    return proxy, problem
+    return host_proxies.usable_proxy(environ)[0]
 
 
 def warnings(policy: Policy, host: Host, *, needed: str = "") -> Iterator[str]:
     """Yield what is unusual about the network; `needed` is the host without which the client is lost."""
-    if policy.network == "allow" or host.held_secrets:
-        problem = tunnel_proxy(host.environ)[1]
-        if problem:
-            yield problem
+    if has_proxy(host.environ) or host.company is not None:
+        from claudebox.plan import host_proxies  # noqa: PLC0415 - most machines have none
+
+        yield from host_proxies.warnings(policy, host)
     if policy.network != "allow":
         return
     from claudebox.config import domains  # noqa: PLC0415 - other tiers need nothing of it
@@ -175,10 +197,12 @@ def described(plan: Plan) -> Iterator[str]:
     if proxy is not None:
         names = [row.name for row in proxy.domains]
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        yield f"domains: {', '.join(names[:_SHOWN]) or 'none'}{more}"
+        if proxy.reach == "listed":
+            yield f"domains: {', '.join(names[:_SHOWN]) or 'none'}{more}"
         if proxy.proxy is not None:
-            yield f"through the proxy of this machine, {proxy.proxy}, which resolves the names"
-    opened = [_place(row) for row in _ranges(plan).opened]
+            kept = "; its password stays outside" if proxy.proxy.login else ""
+            yield f"through the proxy of this machine, {proxy.proxy}, which resolves the names{kept}"
+    opened = [place(row) for row in _ranges(plan).opened]
     if opened:
         more = f" and {len(opened) - _SHOWN} more" if len(opened) > _SHOWN else ""
         yield f"opened by --allow-address: {', '.join(opened[:_SHOWN])}{more}"
@@ -189,9 +213,10 @@ def described(plan: Plan) -> Iterator[str]:
 
 
 def opened(plan: Plan) -> Iterator[str]:
-    """Yield what was opened one by one: domains, ports of the host, ports of the sandbox."""
+    """Yield what was opened one by one: domains, addresses, ports of the host, ports of the sandbox."""
     proxy, link = _proxy(plan), plan.link
     yield from (row.name for row in proxy.domains) if proxy is not None else ()
+    yield from map(place, _ranges(plan).opened)
     if link is not None:
         yield from (f"port {port} of this machine" for port in link.host_ports)
         yield from (f"port {port} of the sandbox from outside" for port in link.published)
@@ -207,7 +232,7 @@ def _ranges(plan: Plan) -> Ranges:
     return proxy.ranges if proxy is not None else plan.link.ranges if plan.link is not None else Ranges()
 
 
-def _place(row: OpenedAddress) -> str:
+def place(row: OpenedAddress | AddressRequest) -> str:
     """Return an opened address as a user would write it."""
     prefix = row.prefix.removesuffix("/128" if ":" in row.prefix else "/32")
     if not row.port:
@@ -221,7 +246,7 @@ def limits(plan: Plan) -> Iterator[str]:
     for row in ranges.barred:
         yield f"not reachable: {row.prefix}, {row.reason}"
     for opened in ranges.opened:
-        yield f"reachable: {_place(opened)}, because of {clean(opened.origin)}"
+        yield f"reachable: {place(opened)}, because of {clean(opened.origin)}"
     if ranges.open6:
         yield f"reachable over IPv6: nothing but {', '.join(ranges.open6)}"
     for domain in proxy.domains if proxy is not None else ():
@@ -251,48 +276,3 @@ def as_document(plan: Plan) -> dict[str, object] | None:
         "domains": [{"name": row.name, "origin": row.origin} for row in (proxy.domains if proxy is not None else ())],
         "through": str(proxy.proxy) if proxy is not None and proxy.proxy is not None else "",
     }
-
-
-def advice(policy: Policy) -> Iterator[str]:
-    """Yield what the agent should know, in sentences for SANDBOX.md."""
-    if policy.network == "full":
-        yield "You have the network of the host: internet, LAN and the host's loopback services."
-    elif policy.network == "none":
-        yield (
-            "There is no network, only loopback inside the sandbox. Do not retry downloads; say what you would need."
-        )
-    elif policy.network == "allow":
-        yield from _allow_advice(policy)
-    else:
-        yield (
-            "You have the internet and names. Private networks (the LAN, VPNs), metadata services of clouds and the "
-            "host itself are out of reach, under every address and name: connections there are refused at once. That "
-            "is intended and cannot be changed from inside; say what you would need instead of trying other ways."
-        )
-    if policy.addresses:
-        rows = ", ".join(_place(OpenedAddress(row.prefix, row.port, row.origin)) for row in policy.addresses)
-        yield f"The user opened these private addresses for you: {rows}."
-    if policy.network != "none":
-        for secret in policy.secrets:
-            hosts = ", ".join(map(clean, secret.places))
-            yield (
-                f"{secret.env} is a placeholder. Use it as you would use the value: in a header or as a password of a "
-                f"request to {hosts} over HTTPS, it is replaced by the value on the way. Anywhere else, in an address "
-                "or a body, for another host, it stays what it is; the value itself is not in the sandbox."
-            )
-    for port in policy.host_ports:
-        yield f"Port {port} at 127.0.0.1 and ::1 is the host's: a service that the user opened for you."
-    for port in policy.published:
-        yield f"A server that you start on port {port} of 127.0.0.1 can be seen by the user at localhost:{port}."
-
-
-def _allow_advice(policy: Policy) -> Iterator[str]:
-    listed = ", ".join(f"`{row.name}`" for row in policy.domains) or "none"
-    yield (
-        f"You reach these domains and nothing else: {listed} (without a port: 443 and 80). Programs go there by "
-        "HTTP_PROXY and HTTPS_PROXY, which are set; where the kernel allows it, programs that know no proxy reach the "
-        "same names by themselves. Everything else is refused at once, with the reason. That is intended and cannot be "
-        "changed from inside; if you need another domain, say which: the user can permit it with "
-        "`claudebox --allow-domain NAME`."
-    )
-    yield "Names stand for addresses of 198.18.0.0/15 inside. Do not write such addresses into files."

@@ -106,11 +106,16 @@ class AllowedDomain(Value):
 
 
 class ProxyConfig(Value):
-    """What the broker does in tier `allow`: it leads to these domains, and to nothing else."""
+    """What the broker's proxy does: it leads to these domains (tier `allow`), or to the proxy of this machine."""
 
+    _unprinted = ("password",)
     domains: tuple[AllowedDomain, ...]
     ranges: Ranges = Ranges()  # closed, whatever a name resolves to
     proxy: HostProxy | None = None  # of this machine, which resolves the names then
+    reach: Literal["listed", "inet", "full"] = "listed"  # every name of the internet; every name and address
+    password: str = (
+        ""  # of the entrance on this machine's loopback, where other users could come too; made at the launch
+    )
 
 
 class InjectedSecret(Value):
@@ -129,6 +134,7 @@ class InjectConfig(Value):
 
     secrets: tuple[InjectedSecret, ...]
     bundle: str = ""  # the authorities of the host
+    authorities: bytes = b""  # or these, with those of a company
     ranges: Ranges = Ranges()
     proxy: HostProxy | None = None  # of this machine
     listeners: tuple[tuple[str, str, int], ...] = ()  # name of the listener inside, host and port that it stands for

@@ -33,7 +33,7 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
     yield f"- Writable and lost at the end: {', '.join(lost)}. The rest of the home is empty."
     if extra:
         yield f"- Also readable: {', '.join(extra)}."
-    for sentence in network.advice(policy):
+    for sentence in _network(policy):
         yield f"- {sentence}"
     if policy.credential is not None:
         yield f"- git can log in to {clean(policy.credential.host)} over HTTPS, and to no other host."
@@ -52,3 +52,48 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
     if not policy.allow_userns:
         yield "- Containers and other sandboxes (docker, podman, bwrap, unshare) do not start inside."
     yield "- Processes end with the session; there is no background after it."
+
+
+def _network(policy: Policy) -> Iterator[str]:
+    """Yield what the agent should know, in sentences for SANDBOX.md."""
+    if policy.network == "full":
+        yield "You have the network of the host: internet, LAN and the host's loopback services."
+    elif policy.network == "none":
+        yield (
+            "There is no network, only loopback inside the sandbox. Do not retry downloads; say what you would need."
+        )
+    elif policy.network == "allow":
+        yield from _allow_advice(policy)
+    else:
+        yield (
+            "You have the internet and names. Private networks (the LAN, VPNs), metadata services of clouds and the "
+            "host itself are out of reach, under every address and name: connections there are refused at once. That "
+            "is intended and cannot be changed from inside; say what you would need instead of trying other ways."
+        )
+    if policy.addresses:
+        rows = ", ".join(network.place(row) for row in policy.addresses)
+        yield f"The user opened these private addresses for you: {rows}."
+    if policy.network != "none":
+        for secret in policy.secrets:
+            hosts = ", ".join(map(clean, secret.places))
+            yield (
+                f"{secret.env} is a placeholder. Use it as you would use the value: in a header or as a password of a "
+                f"request to {hosts} over HTTPS, it is replaced by the value on the way. Anywhere else, in an address "
+                "or a body, for another host, it stays what it is; the value itself is not in the sandbox."
+            )
+    for port in policy.host_ports:
+        yield f"Port {port} at 127.0.0.1 and ::1 is the host's: a service that the user opened for you."
+    for port in policy.published:
+        yield f"A server that you start on port {port} of 127.0.0.1 can be seen by the user at localhost:{port}."
+
+
+def _allow_advice(policy: Policy) -> Iterator[str]:
+    listed = ", ".join(f"`{row.name}`" for row in policy.domains) or "none"
+    yield (
+        f"You reach these domains and nothing else: {listed} (without a port: 443 and 80). Programs go there by "
+        "HTTP_PROXY and HTTPS_PROXY, which are set; where the kernel allows it, programs that know no proxy reach the "
+        "same names by themselves. Everything else is refused at once, with the reason. That is intended and cannot be "
+        "changed from inside; if you need another domain, say which: the user can permit it with "
+        "`claudebox --allow-domain NAME`."
+    )
+    yield "Names stand for addresses of 198.18.0.0/15 inside. Do not write such addresses into files."

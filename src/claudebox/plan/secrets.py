@@ -32,8 +32,9 @@ def plan_injection(policy: Policy, host: Host) -> InjectConfig:
     return InjectConfig(
         tuple(InjectedSecret(row.env, "", "", row.hosts, row.headers) for row in host.held_secrets),
         bundle=host.ca_bundle.real if host.ca_bundle is not None else "",
+        authorities=host.company.bundle if host.company is not None else b"",
         ranges=network.closed_ranges(policy.addresses),
-        proxy=network.tunnel_proxy(host.environ)[0],
+        proxy=network.tunnel_proxy(host.environ),
         listeners=tuple((name, *place) for name, place, _ in _places(host)),
         passages=tuple((name, *place) for name, place, _ in _passages(policy, host)),
     )

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from claudebox import syscalls
 from claudebox.broker.inject import tls
 from claudebox.broker.inject.passthrough import Passages
 from claudebox.broker.inject.substitute import Replacement
@@ -45,9 +46,12 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
     loop.add_reader(watch.channel.fileno(), watch.follow)
     dialer = Dialer(watch.ranges, config.proxy)
     issued = await tls.obtain(host for secret in secrets for host, _ in secret.hosts)
-    interceptor = Interceptor(secrets, issued.contexts, config.bundle, dialer, context.log)
+    own = config.authorities or _bundle(config.bundle)
+    trusted = syscalls.memory_file(own)
+    interceptor = Interceptor(secrets, issued.contexts, f"/proc/self/fd/{trusted}" if own else "", dialer, context.log)
+    os.close(trusted)
     context.interceptor = interceptor
-    bundle = _bundle(config.bundle) + issued.trusted
+    bundle = own + issued.trusted
     for descriptor in context.files(AUTHORITY):
         threading.Thread(target=_write, args=(descriptor, bundle), daemon=True).start()
     servers = [

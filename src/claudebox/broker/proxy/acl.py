@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from claudebox.config.domains import canonical
+from claudebox.config.domains import Permission, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from claudebox.config.domains import Permission
-
 _LISTED = 30  # names in a refusal
+_ADDRESS = frozenset("0123456789abcdefABCDEF:.[]")
 _LOUD = 100  # characters of what a caller wrote, in what we write
 
 
@@ -46,6 +45,8 @@ class Admission:
 
 class AccessList:
     """Decides by name and port; addresses come later."""
+
+    looks = True  # what is said first must be meant for the name
 
     def __init__(
         self, permission: Permission, record: Record = unrecorded, *, listed: tuple[str, ...] = (),
@@ -81,6 +82,26 @@ class AccessList:
             f"{why} ({shown(host)}:{port}). Permitted are: {listed}{more}. That is intended and cannot be changed from "
             f"inside: do not try to work around it. If the task needs it, say so: the user can allow it{ask}.",
         )
+
+
+class EveryName(AccessList):
+    """The entrance to the proxy of this machine: every name may be asked for, in tier `full` every address too."""
+
+    looks = False
+
+    def __init__(self, record: Record, *, addresses: bool) -> None:
+        super().__init__(Permission(()), record)
+        self._addresses = addresses
+
+    def admit(self, host: str, port: int) -> Admission:
+        """Return the permission for a host as a caller wrote it, or raise the refusal."""
+        name = canonical(host)
+        if self._addresses and (name or set(host) <= _ADDRESS):
+            return Admission(name or host.strip("[]"), port, "proxy")
+        if "." not in name:
+            self._record(host=shown(host), port=port, verdict="denied", rule="no-name")
+            raise Denied("no-name", f"the proxy takes full names only; connect to `{shown(host)}` directly")
+        return Admission(name, port, "proxy")
 
 
 def shown(text: str) -> str:

@@ -8,7 +8,6 @@ others.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import socket
@@ -30,6 +29,7 @@ HEAD_START = 0.25  # seconds that one address has before the next is tried besid
 _PATIENCE = 15.0
 _KEPT = 10.0  # seconds for which an answer is used again; addresses are checked again each time
 _MOST_KEPT = 1024
+_UNKNOWN = 60.0  # seconds for which a name that only the proxy can resolve is not looked up again
 _GLANCE = 2.0  # for our own look at a name that a proxy will resolve: many machines behind one cannot
 _RESOLVERS = 8
 _LONGEST_REPLY = 16384
@@ -53,6 +53,7 @@ class Dialer:
         self._threads = ThreadPoolExecutor(_RESOLVERS, "resolver")
         self._known: dict[str, tuple[float, list[str]]] = {}
         self._answered: dict[str, str] = {}
+        self._unknown: dict[str, float] = {}
 
     def close(self) -> None:
         """Ask no more."""
@@ -100,8 +101,13 @@ class Dialer:
     async def approach(self, name: str, port: int) -> socket.socket:
         """Return a connection to the proxy of this machine that is to ask for a name."""
         assert self.proxy is not None  # noqa: S101 - for the type checker
-        with contextlib.suppress(NoConnection, TimeoutError):
-            await asyncio.wait_for(self.addresses(name, port), _GLANCE)
+        if self._unknown.get(name, 0.0) < time.monotonic():
+            try:
+                await asyncio.wait_for(self.addresses(name, port), _GLANCE)
+            except (NoConnection, TimeoutError):  # behind such a proxy that is usual, and need not be waited for again
+                if len(self._unknown) >= _MOST_KEPT:
+                    self._unknown.clear()
+                self._unknown[name] = time.monotonic() + _UNKNOWN
         try:
             found = await asyncio.get_running_loop().run_in_executor(
                 self._threads, lambda host, port: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),

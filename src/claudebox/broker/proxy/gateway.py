@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+from base64 import b64encode
+from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from claudebox.broker.http.messages import MalformedHttp
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     Interceptor = Callable[[socket.socket, str, int, Dial], Awaitable[None]]
 
 _MOST, _DESCRIPTORS_EACH = 1024, 6  # connections; two ends and two pipes
+USER = "claudebox"  # the name that goes with the password of an entrance
 _SSH = b"SSH-"  # some hosts offer it on this port, and no server of TLS goes on after it
 GREETING = 20.0  # seconds in which a caller must have said what it wants
 
@@ -39,9 +42,10 @@ class Gateway:
 
     def __init__(
         self, access_list: AccessList, dialer: Dialer, pump: Pump, *, record: Record = unrecorded,
-        intercept: Callable[[str, int], Interceptor | None] | None = None,
+        intercept: Callable[[str, int], Interceptor | None] | None = None, password: str = "",
     ) -> None:  # fmt: skip
         self._door, self._dialer, self._pump = access_list, dialer, pump
+        self._login = b"Basic " + b64encode(f"{USER}:{password}".encode()) if password else b""
         self._record, self._intercept = record, intercept
         self._room = asyncio.Semaphore(capacity())
         self._tasks: set[asyncio.Task[None]] = set()
@@ -80,6 +84,8 @@ class Gateway:
         try:
             async with asyncio.timeout(GREETING):
                 first = await peek.peek(caller, lambda _: 0)
+                if first[0] == socks5.VERSION and self._login:  # nobody says a password there
+                    return False
                 if first[0] == socks5.VERSION:
                     wish = await self._wish(caller)
                 elif first[0] == tls_sni.HANDSHAKE:  # TLS to the proxy itself
@@ -89,9 +95,17 @@ class Gateway:
                     head = requests.parse_head(await peek.peek(caller, requests.missing))
         except MalformedHttp as error:
             return await self._refuse_http(caller, error)
+        if head is not None and not self._knows(head):
+            await peek.part(caller, requests.WHO_ARE_YOU)
+            return False
         if head is None:
             return False if wish is None else await self._socks(caller, wish)
         return await (self._connect(caller, head) if head.method == "CONNECT" else self._forward(caller, head))
+
+    def _knows(self, head: requests.ProxyRequest) -> bool:
+        """Return whether a caller is of our sandbox: on this machine's loopback others could come too."""
+        said = [value for name, value in head.request.headers if name == b"proxy-authorization"]
+        return not self._login or (len(said) == 1 and compare_digest(said[0], self._login))
 
     async def _connect(self, caller: socket.socket, head: requests.ProxyRequest) -> bool:
         try:
@@ -203,6 +217,10 @@ class Gateway:
             await peek.say(caller, word)
             if far is None:
                 return await self._open_http(caller, admitted, far)
+            if not self._door.looks and (
+                self._intercept is None or self._intercept(admitted.name, admitted.port) is None
+            ):
+                return self._carry(caller, admitted, far)
             speaker = await peek.first_to_speak(caller, far)
             if speaker is far and admitted.port in WEB and not peek.has_ended(far):
                 speaker = await peek.first_to_speak(caller)  # on the web, clients speak first

@@ -10,13 +10,13 @@ import socket
 from typing import TYPE_CHECKING
 
 from claudebox.network import addresses, netlink, prefixes
+from claudebox.plan.network_model import Ranges
 from claudebox.tables.barred_ranges import NAT64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.network.prefixes import Prefix
-    from claudebox.plan.network_model import Ranges
 
 _MAPPED = bytes(10) + b"\xff\xff"
 _NAT64 = prefixes.parse_prefix(NAT64)
@@ -70,6 +70,17 @@ class PrivateRanges:
         self._own.update(own)
         self._near.update(near)
         self._judged.clear()
+
+
+class NothingBarred(PrivateRanges):
+    """Tier `full`: whatever the host reaches."""
+
+    def __init__(self) -> None:
+        super().__init__(Ranges())
+
+    def problem(self, _address: str, _port: int = 0) -> str:
+        """Return nothing."""
+        return ""
 
 
 class RangeWatch:

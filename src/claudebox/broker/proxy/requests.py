@@ -107,12 +107,20 @@ def single(head: ProxyRequest, target: str, host: str) -> bytes:
     return messages.render_request(replace(request, target=target.encode(), headers=headers))
 
 
-def response(status: int, reason: str, text: str) -> bytes:
+def response(status: int, reason: str, text: str, *more: str) -> bytes:
     """Return an answer of the proxy itself: why, in words for whoever reads it."""
     body = f"{text}\n".encode("ascii", "replace")
     phrase = "".join(char if " " <= char <= "~" else "?" for char in reason)[:200]
     lines = (
         f"HTTP/1.1 {status} {phrase}", "Content-Type: text/plain; charset=us-ascii", f"Content-Length: {len(body)}",
-        "Connection: close", "Proxy-Connection: close", "Cache-Control: no-store", "Via: claudebox",
+        "Connection: close", "Proxy-Connection: close", "Cache-Control: no-store", "Via: claudebox", *more,
     )  # fmt: skip
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+WHO_ARE_YOU = response(
+    407,
+    "Proxy Authentication Required",
+    "claudebox: this entrance is for one sandbox",
+    'Proxy-Authenticate: Basic realm="claudebox"',
+)

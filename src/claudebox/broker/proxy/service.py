@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from claudebox.broker.proxy.acl import AccessList, unrecorded
+from claudebox.broker.proxy.acl import AccessList, EveryName, unrecorded
 from claudebox.broker.proxy.dial import Dialer
 from claudebox.broker.proxy.fake_dns import Names, serve_datagrams, serve_streams
 from claudebox.broker.proxy.gateway import Gateway
-from claudebox.broker.proxy.private_ranges import RangeWatch
+from claudebox.broker.proxy.private_ranges import NothingBarred, RangeWatch
 from claudebox.broker.proxy.tunnel import Pump
 from claudebox.config.domains import Permission, parse_domain
 
@@ -37,11 +37,15 @@ class Outbound:
         self.watch = RangeWatch(config.ranges)
         self.pump = Pump()
         permission = Permission(parse_domain(row.name, row.origin) for row in config.domains)
-        self.dialer = Dialer(self.watch.ranges, config.proxy)
+        self.dialer = Dialer(self.watch.ranges if config.reach != "full" else NothingBarred(), config.proxy)
         self.names = Names(permission, record)
         listed = tuple(row.name for row in config.domains)
         door = AccessList(permission, record, listed=listed, meaning=self.names.meaning)
-        self.gateway = Gateway(door, self.dialer, self.pump, record=record, intercept=intercept)
+        if config.reach != "listed":
+            door = EveryName(record, addresses=config.reach == "full")
+        self.gateway = Gateway(
+            door, self.dialer, self.pump, record=record, intercept=intercept, password=config.password
+        )
 
 
 async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it

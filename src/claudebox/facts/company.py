@@ -1,0 +1,109 @@
+"""What a company's network asks of programs: authorities beside those of the system, proxies in files of git and npm.
+
+Programs are told by a dozen variables and files whom to trust. All of them are read here, and certificates are all that
+is taken from the files that they name.
+"""
+
+from __future__ import annotations
+
+import os
+
+from claudebox.facts.git_config import expand
+from claudebox.files import read_small
+from claudebox.tables.inside import AUTHORITIES
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.facts.git_config import Row
+
+_LIMIT = 4 << 20  # bytes of a file
+_MOST_FILES = 1024  # of a directory
+_BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+_BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
+_NPM_PROXIES = ("https-proxy", "proxy")
+
+
+class CompanyNetwork(Value):
+    """What was found; where nothing was asked for there is none."""
+
+    bundle: bytes = b""  # certificates of the host's bundle and of everything that was named
+    sources: tuple[str, ...] = ()  # variables and keys that name authorities
+    problems: tuple[str, ...] = ()
+    git_proxy: str = ""
+    npm_proxy: str = ""
+
+
+def read_company(environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: str) -> CompanyNetwork | None:
+    """Read everything that is named; `bundle` is the file of authorities that the host uses."""
+    npm = dict(_npm_settings(home, environ))
+    git = {(name, key): value for section, name, key, value in rows if section == "http"}
+    git_proxy = git.get(("", "proxy"), "")
+    npm_proxy = next((npm[key] for key in _NPM_PROXIES if npm.get(key)), "")
+    known = list(dict.fromkeys(_certificates(_read(bundle)))) if bundle else []
+    sources, problems = [], []
+    for source, path in _named(environ, home, npm, git):
+        content = _read(path)
+        found = list(_certificates(content))
+        if not found:
+            problems.append(f"{source} names {path}, in which there is no certificate that can be read")
+            continue
+        sources.append(source)
+        known += [certificate for certificate in dict.fromkeys(found) if certificate not in known]
+    if not sources and not problems and not git_proxy and not npm_proxy:
+        return None
+    return CompanyNetwork(
+        b"".join(known) if sources else b"", tuple(dict.fromkeys(sources)), tuple(problems), git_proxy, npm_proxy
+    )
+
+
+def _named(
+    environ: dict[str, str], home: str, npm: dict[str, str], git: dict[tuple[str, str], str]
+) -> Iterator[tuple[str, str]]:
+    """Yield who names which file."""
+    for name in ("SSL_CERT_FILE", *AUTHORITIES):
+        if environ.get(name):
+            yield name, environ[name]
+    for directory in environ.get("SSL_CERT_DIR", "").split(":"):
+        if directory and os.path.isdir(directory):
+            yield "SSL_CERT_DIR", directory
+    for (name, key), value in git.items():
+        if key in ("sslcainfo", "sslcapath") and value:
+            yield f"git's http.{name + '.' if name else ''}{key}", expand(value, home, home)
+    if npm.get("cafile"):
+        yield "npm's cafile", expand(npm["cafile"], home, home)
+
+
+def _npm_settings(home: str, environ: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the settings of the user's .npmrc that are about proxies and authorities."""
+    content = read_small(f"{home}/.npmrc", follow=True) or b""
+    for line in content.decode("utf-8", "surrogateescape").split("\n"):
+        key, assigned, value = line.partition("=")
+        if assigned and key.strip() in ("cafile", *_NPM_PROXIES):
+            text = value.strip().strip("\"'")
+            for name, given in environ.items():
+                text = text.replace(f"${{{name}}}", given)
+            yield key.strip(), text
+
+
+def _read(path: str) -> bytes:
+    """Return the content of a file, or of all files of a directory."""
+    if not os.path.isdir(path):
+        return read_small(path, limit=_LIMIT, follow=True) or b""
+    try:
+        names = sorted(os.listdir(path))[:_MOST_FILES]
+    except OSError:
+        return b""
+    return b"\n".join(read_small(f"{path}/{name}", limit=_LIMIT, follow=True) or b"" for name in names)
+
+
+def _certificates(content: bytes) -> Iterator[bytes]:
+    """Yield the certificates of a file in their one spelling; a key or a comment beside them is left out."""
+    for part in content.split(_BEGIN)[1:]:
+        body, end, _ = part.partition(_END)
+        text = b"".join(body.split())
+        if end and text and _BASE64.issuperset(text):
+            lines = b"".join(text[at : at + 64] + b"\n" for at in range(0, len(text), 64))
+            yield b"%s\n%s%s\n" % (_BEGIN, lines, _END)

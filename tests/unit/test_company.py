@@ -1,0 +1,121 @@
+"""Authorities and proxies that are named for single programs: what is read, and what enters of it."""
+
+from __future__ import annotations
+
+import pytest
+from tests import hosts
+from tests.certificates import TestAuthority
+
+from claudebox.config.model import NameRequest, Policy
+from claudebox.facts import on_demand
+from claudebox.facts.company import CompanyNetwork, read_company
+from claudebox.plan import compose
+from claudebox.plan.model import ENTRANCE
+from claudebox.tables.inside import AUTHORITIES, CA_BUNDLE_INSIDE
+
+ONE, OTHER = TestAuthority("one").certificate, TestAuthority("other").certificate
+KEY = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "bundle.crt").write_bytes(b"# comment\n" + ONE)
+    (tmp_path / "company.pem").write_bytes(KEY + OTHER.replace(b"\n", b"\r\n") + ONE)
+    return tmp_path
+
+
+def read(home, environ, rows=()):
+    return read_company(environ, str(home), rows, str(home / "bundle.crt"))
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, "git", "npm"])
+def test_whoever_names_an_authority_makes_it_trusted(home, name):
+    # proves NET-06
+    path = str(home / "company.pem")
+    rows = (("http", "https://git.corp/", "sslcainfo", path),) if name == "git" else ()
+    if name == "npm":
+        (home / ".npmrc").write_text('registry=https://r/\ncafile="${HOME}/company.pem"\n//r/:_authToken=npm_secret\n')
+    environ = {"HOME": str(home)} if name in ("git", "npm") else {name: str(home) if name == "SSL_CERT_DIR" else path}
+
+    found = read(home, environ, rows)
+
+    assert found is not None
+    assert found.bundle == ONE + OTHER
+    assert len(found.sources) == 1
+    assert "secret" not in repr(found)
+
+
+def test_where_nothing_is_named_nothing_is_read(home):
+    assert on_demand.read_company({}, str(home), (("user", "", "name", "x"),), None) is None
+    (home / ".npmrc").write_text("registry=https://r/\n")
+    assert on_demand.read_company({}, str(home), (), None) is None
+
+
+def test_a_file_without_certificates_is_named(home):
+    (home / "company.pem").write_bytes(KEY)
+    found = read(home, {"PIP_CERT": str(home / "company.pem"), "CURL_CA_BUNDLE": "/nonexistent"})
+
+    assert found is not None
+    assert found.bundle == b""
+    assert [text.split()[0] for text in found.problems] == ["CURL_CA_BUNDLE", "PIP_CERT"]
+
+
+def made(environ, **options):
+    return compose.make_plan(Policy("exec", ("true",)), hosts.debian(environ=environ, **options))
+
+
+def values(plan):
+    return {row.name: row for row in plan.variables}
+
+
+def test_all_programs_find_the_bundle(home):
+    # proves NET-06
+    company = CompanyNetwork(ONE + OTHER, ("PIP_CERT",))
+    plan = made({"PIP_CERT": "/x"}, company=company)
+
+    assert {values(plan)[name].value for name in ("SSL_CERT_FILE", *AUTHORITIES)} == {CA_BUNDLE_INSIDE}
+    bundles = {row.dest for row in plan.mounts if row.content == ONE + OTHER}
+    assert bundles == {CA_BUNDLE_INSIDE, "/etc/ssl/certs/ca-certificates.crt"}
+    asked = Policy("exec", ("true",), names=(NameRequest("PIP_CERT", "--env"),))
+    again = compose.make_plan(asked, hosts.debian(environ={"PIP_CERT": "/x"}, company=company))
+    assert values(again)["PIP_CERT"].value == CA_BUNDLE_INSIDE
+
+
+def test_in_tier_full_a_proxy_enters_as_it_is_unless_it_has_a_password():
+    # proves NET-06
+    plain = made({"HTTPS_PROXY": "http://proxy:3128", "no_proxy": "corp"})
+    assert {name: row.value for name, row in values(plain).items() if "roxy" in name.lower()} == {
+        "HTTPS_PROXY": "http://proxy:3128", "no_proxy": "corp",
+    }  # fmt: skip
+    assert plain.broker is None
+
+    hidden = made({"HTTPS_PROXY": "http://me:pass-word@proxy:3128", "http_proxy": "http://proxy:3128"})
+    assert values(hidden)["HTTPS_PROXY"].fetched.key == ENTRANCE
+    assert values(hidden)["http_proxy"].value == "http://proxy:3128"
+    assert hidden.broker.proxy.reach == "full"
+    assert "pass-word" not in repr(hidden)
+
+
+@pytest.mark.parametrize("address", ["socks5://me:pass-word@proxy:1080", "https://me:pass-word@proxy"])
+def test_a_password_that_the_broker_cannot_keep_stays_outside_with_its_proxy(address):
+    # proves NET-06
+    plan = made({"HTTPS_PROXY": address})
+
+    assert "HTTPS_PROXY" not in values(plan)
+    assert any("is not used" in text for text in plan.warnings)
+    assert plan.broker is None
+
+
+def test_proxies_of_git_and_npm_enter_in_tier_full_alone():
+    # proves NET-06
+    company = CompanyNetwork(git_proxy="http://proxy:1", npm_proxy="http://proxy:2")
+    plan = made({}, company=company)
+    config = next(row.content for row in plan.mounts if row.dest.endswith("/.gitconfig"))
+    assert b'[http]\n\tproxy = "http://proxy:1"' in config
+    assert values(plan)["npm_config_https_proxy"].value == "http://proxy:2"
+    assert not plan.warnings
+
+    hidden = CompanyNetwork(git_proxy="http://me:pass-word@proxy:1", npm_proxy="http://me:pass-word@proxy:2")
+    plan = made({}, company=hidden)
+    assert "pass-word" not in repr(plan)
+    assert [text.split(" is not used")[0] for text in plan.warnings] == ["git's http.proxy", "npm's proxy"]
