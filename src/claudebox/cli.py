@@ -8,6 +8,7 @@ import sys
 
 from claudebox import console
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError, describe_failure
+from claudebox.files import keep_owner_rights
 
 _ANYWHERE = ("instances", "profiles", "trust", "init", "schema", "demo")  # what is asked of no project
 TYPE_CHECKING = False
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 def main() -> int:
     """Run claudebox with the arguments of this process and return the exit status."""
     _ensure_standard_descriptors()
+    keep_owner_rights()
     return guarded(lambda: _run(sys.argv[1:], dict(os.environ)))
 
 

@@ -10,7 +10,23 @@ import os
 import stat
 import time
 
+_OWNER = 0o700
+_given: list[int] = []  # the umask of whoever started us
+
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+def keep_owner_rights() -> None:
+    """See that we can open what we make, whatever the umask is; `restore_umask` is for what runs inside."""
+    given = os.umask(0o077)
+    _given[:] = [given]
+    os.umask(given & ~_OWNER)
+
+
+def restore_umask() -> None:
+    """Take the umask of whoever started us again."""
+    if _given:
+        os.umask(_given[0])
 
 
 def read_small(path: str, *, limit: int = 65536, follow: bool = False) -> bytes | None:
@@ -82,7 +98,6 @@ def replace_file(directory: int, name: str, content: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
         try:
-            os.fchmod(descriptor, 0o600)  # whatever the umask is
             view = memoryview(content)
             while view:
                 view = view[os.write(descriptor, view) :]

@@ -154,14 +154,11 @@ def _enter(parent: int, name: str) -> int:
 
 
 def _mkdir(parent: int, name: str) -> None:
-    """Make a directory, if there is none, that we can open whatever the umask is."""
-    before = os.umask(0o077)
+    """Make a directory, if there is none."""
     try:
         os.mkdir(name, 0o700, dir_fd=parent)
     except FileExistsError:  # another launch was quicker
         pass
-    finally:
-        os.umask(before)
 
 
 def _path(parent: int, name: str) -> str:
@@ -188,7 +185,6 @@ def _create_file(directory: int, name: str, content: bytes) -> None:
     except FileExistsError:
         return
     try:
-        os.fchmod(descriptor, 0o600)  # whatever the umask is
         os.write(descriptor, content)
     finally:
         os.close(descriptor)

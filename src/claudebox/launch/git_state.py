@@ -109,7 +109,6 @@ class Private:
         self._directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._lock = os.open("lock", flags, 0o600, dir_fd=self._directory)
-        os.fchmod(self._lock, 0o600)  # whatever the umask is
         limit = time.monotonic() + _WAIT
         while True:
             try:
@@ -164,7 +163,6 @@ class Private:
         """Add rows to the journal."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open("journal", flags, 0o600, dir_fd=self._directory)
-        os.fchmod(descriptor, 0o600)
         try:
             if os.fstat(descriptor).st_size > _JOURNAL_LIMIT:
                 os.rename("journal", "journal.old", src_dir_fd=self._directory, dst_dir_fd=self._directory)

@@ -94,7 +94,6 @@ class Presence:
     def _turn(self) -> int:
         """Wait for our turn: an entry that is being made is not locked yet, and would pass for dead."""
         lock = os.open(_LOCK, _FILE, 0o600, dir_fd=self._directory)
-        os.fchmod(lock, 0o600)  # whatever the umask is
         fcntl.flock(lock, fcntl.LOCK_EX)
         return lock
 

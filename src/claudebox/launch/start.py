@@ -11,7 +11,7 @@ import time
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_small
+from claudebox.files import read_small, restore_umask
 from claudebox.launch import freezer, inspect
 from claudebox.launch.prepare import own
 from claudebox.plan.bwrap_args import FORWARDED_SIGNALS, GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
@@ -143,6 +143,7 @@ def _become_bwrap(prepared: Prepared, gate: int, messages: int, prelude: Callabl
     try:
         if prelude is not None:
             prelude()
+        restore_umask()
         os.dup2(2, STDERR_DESCRIPTOR)
         os.dup2(gate, GATE_DESCRIPTOR)
         os.dup2(messages, 2)

@@ -39,7 +39,6 @@ class Session:
         self._directory = os.open(instance.directory, _DIRECTORY)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._lock = os.open("sessions", flags, 0o600, dir_fd=self._directory)
-        os.fchmod(self._lock, 0o600)  # whatever the umask is
         self._roots: dict[tuple[str, str], int] = {}  # of this session, found again even if they are moved meanwhile
 
     def begin(self, plan: Plan) -> dict[str, Identity]:

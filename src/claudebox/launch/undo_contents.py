@@ -153,7 +153,6 @@ class Contents:
         if self._target < 0:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             self._target = os.open(f"{self._directory}/{self._own}{_PACK}", flags, 0o600)
-            os.fchmod(self._target, 0o600)  # whatever the umask is
         packed = zlib.compress(self._buffer, 1)
         view = memoryview(len(packed).to_bytes(4, "little") + packed)
         self._frame += len(view)

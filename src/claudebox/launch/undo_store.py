@@ -41,8 +41,6 @@ class SnapshotStore:
             flags |= os.O_CREAT
         try:
             self._lock = os.open(f"{directory}/{_LOCK}", flags, 0o600)
-            if writing:
-                os.fchmod(self._lock, 0o600)  # whatever the umask is
         except FileNotFoundError:  # nothing was ever written
             self._lock = -1
         else:
