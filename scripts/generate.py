@@ -67,7 +67,8 @@ def outputs() -> dict[str, str]:
         "completions/_claudebox": usage.zsh_completion(),
         "completions/claudebox.fish": usage.fish_completion(),
         "docs/requirements.md": _table("Requirements and their tests", "requirement", ids["requirements"], proofs),
-        "docs/threats.md": _table("Threats and their tests", "threat", ids["threats"], proofs),
+        "docs/threats.md": _table("Threats and their tests", "threat", ids["threats"], proofs)
+        + _holes(ids["holes"], proofs),
         "docs/design.md": _between("docs/design.md", _TREE, _END_OF_TREE, ("```", *tree(), "```")),
         "docs/platforms.md": _between("docs/platforms.md", _RESULTS, _END_OF_RESULTS, results()),
     }
@@ -159,6 +160,11 @@ def _table(title: str, what: str, ids: Mapping[str, str], proofs: Mapping[str, l
     ]
     lines += [f"| {name} | {text} | {_links(proofs.get(name, []))} |" for name, text in ids.items()]
     return "\n".join(lines) + "\n"
+
+
+def _holes(ids: Mapping[str, str], proofs: Mapping[str, list[Mark]]) -> str:
+    rows = (f"| {name} | {text} | {_links(proofs.get(name, []))} |\n" for name, text in ids.items())
+    return f"\n## What 0.1.0 let through\n\n| id | hole | closed, as shown by |\n|---|---|---|\n{''.join(rows)}"
 
 
 def _links(found: list[Mark]) -> str:

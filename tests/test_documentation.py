@@ -100,7 +100,22 @@ def test_every_known_id_has_the_form_that_marks_use():
 
     assert all(re.fullmatch(r"[A-Z]+-(\d\d|T)", name) for name in ids["requirements"])
     assert all(re.fullmatch(r"[A-Z]\d\d", name) for name in ids["threats"])
+    assert all(re.fullmatch(r"OLD-[AB]\d+", name) for name in ids["holes"])
     assert all(0 < len(text) < 130 and "|" not in text for section in ids.values() for text in section.values())
+
+
+def test_every_hole_of_an_older_version_has_a_test_that_names_it():
+    # proves SEC-05
+    assert set(generate.read_ids()["holes"]) - {mark.id for mark in generate.marks()} == set()
+
+
+def test_what_cannot_be_closed_stands_in_the_threat_model():
+    # proves OLD-A28, OLD-B9
+    page = (REPOSITORY / "docs/threat-model.md").read_text()
+
+    for words in ("inotify tells inside which of them are opened", "A request to the model can name MCP servers",
+                  "that a VPN or a router leads to"):  # fmt: skip
+        assert words in page
 
 
 def test_comments_and_pages_name_only_threats_that_are_known():

@@ -240,7 +240,7 @@ def test_errors_of_the_upstream_pass_as_they_are(upstream, broker, status):
 
 @pytest.mark.parametrize("field", ["api-key", "cookie", "x-goog-api-key", "x-litellm-key", "forwarded", "x_api_key"])
 def test_no_other_credential_passes_beside_the_placeholder(upstream, broker, field):
-    # proves K10
+    # proves K10, OLD-B9
     served = upstream(lambda visit: visit.reply())
     caller = broker(served)()
 
@@ -278,7 +278,7 @@ ECHOES = {
 @pytest.mark.parametrize("name", ECHOES)
 @pytest.mark.parametrize("status", [f"401 no {KEY}", "500 Oops"])
 def test_an_upstream_that_quotes_the_key_is_not_quoted(upstream, broker, name, status):
-    # proves K06, SECRET-03
+    # proves K06, SECRET-03, OLD-B5
     content, headers = ECHOES[name]
     caller = broker(upstream(lambda visit: visit.reply(content, status, headers)))()
     caller.ask(headers="connection: close\r\n")
@@ -306,7 +306,7 @@ def test_an_error_that_cannot_be_looked_into_is_replaced(upstream, broker, codin
 
 
 def test_connections_beyond_the_most_wait_for_their_turn(upstream, broker):
-    # proves K12
+    # proves K12, OLD-B9
     served = upstream(lambda visit: (visit.body(), visit.reply()))
     connect = broker(served)
     callers = [connect() for _ in range(257)]

@@ -215,7 +215,7 @@ def test_a_lock_that_somebody_left_behind_stops_nobody(hosts, tmp_path):
 
 
 def test_an_upstream_that_refuses_everything_spends_one_token_a_minute(hosts, tmp_path):
-    # proves K07
+    # proves K07, OLD-B6
     path = log_in(tmp_path, hosts.issue("host"), expires=HOUR * 8)
     hosts.honours = False
 
@@ -262,7 +262,7 @@ def test_a_new_refresh_token_is_kept_even_without_an_access_token(hosts, tmp_pat
 
 
 def test_a_session_that_ends_in_the_midst_of_a_renewal_loses_nothing(hosts, tmp_path):
-    # proves K07, I01
+    # proves K07, I01, OLD-B6
     path = log_in(tmp_path, hosts.issue("host"), expires=60)
     hosts.delay = 3.0
 

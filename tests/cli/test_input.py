@@ -237,6 +237,17 @@ def test_a_project_may_hold_files_of_any_kind(user_box):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("kilobytes", [18000, 40000])
+def test_little_memory_is_one_line(user_box, kilobytes):
+    # proves E16, OLD-A30
+    script = f'ulimit -v {kilobytes}; exec "$0" -y --exec -- echo ran'
+    result = user_box.host("sh", "-c", script, user_box.program)
+
+    assert (result.returncode, result.stdout) == (125, "")
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
 def test_a_full_or_closed_home_is_an_error_for_a_person(user_box):
     # proves SAND-14
     os.chmod(user_box.home, 0o555)

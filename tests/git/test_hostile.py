@@ -55,7 +55,7 @@ def marked(pair, script):
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_what_is_planted_in_the_git_directory_stays_inside(pair, evil, name):
-    # proves GIT-03, D01, D05, D06, D07, D08, SEC-04
+    # proves GIT-03, D01, D05, D06, D07, D08, SEC-04, OLD-A19
     pair.agent("mkdir -p .git/info; echo more >>a; git commit -qam inside")
     pair.agent(PLANTS[name].format(evil=evil), check=False)
     pair.agent("git commit -q --allow-empty -m again", check=False)

@@ -182,7 +182,7 @@ def plan(ways: tuple[str, ...], ports: tuple[int, ...]) -> list[tuple[str, str, 
 
 
 def test_no_greeting_leads_to_another_server(plain_netbox, servers):
-    # proves K02, K03, NET-03
+    # proves K02, K03, NET-03, OLD-B2
     box = plain_netbox
     script = box.write("attack.py", ATTACK)
     servers.asked()

@@ -76,7 +76,7 @@ def test_what_becomes_the_hosts_own_during_a_session_is_barred_at_once(user_netb
     ("route", "add", "192.0.2.0/24", "nexthop", "dev", "tail0", "nexthop", "via", "192.168.77.1", "dev", "lan0"),
 ])  # fmt: skip
 def test_a_network_with_several_next_hops_and_no_gateway_is_barred(plain_netbox, world, route):
-    # proves NET-01, NET-03, F04, K09
+    # proves NET-01, NET-03, F04, K09, OLD-B8
     world.address("tailnet", "lo", f"{PEER4}/32")
     world.address("lan", "lo", f"{PEER4}/32")
     world.sysctl("tailnet", "net/ipv4/conf/all/proxy_arp", "1")

@@ -442,7 +442,7 @@ def test_a_proxy_of_the_host_without_a_password_is_asked_for_plain_urls(webbox, 
 
 def test_what_a_proxy_of_the_host_repeats_is_not_passed_on(webbox, world, web):
     """It repeats what it was sent, in its status line, a field and the body, as error pages and TRACE do."""
-    # proves K08
+    # proves K08, OLD-B7
     process = world.start("lan", sys.executable, "-c", REPEATING)
     assert process.stdout is not None
     assert process.stdout.readline() == "listening\n"

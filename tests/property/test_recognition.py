@@ -69,7 +69,7 @@ def altered(value: str, at: int) -> str:
 
 @given(tokens, st.data(), noise, noise, sizes, st.sampled_from(["plain", "chunks", "gzip", "deflate"]))
 def test_what_is_written_is_the_same_for_a_right_and_a_wrong_guess(value, data, before, after, cuts, how):
-    # proves SECRET-01
+    # proves SECRET-01, OLD-B1
     known = data.draw(st.integers(1, len(value)), "characters that the agent guesses")
     at = data.draw(st.integers(0, known - 1), "the one that is wrong")
     found, _ = recognizer(value)
@@ -154,7 +154,7 @@ def _wrapped(value: str, end: str) -> bytes:
 @given(value=tokens, before=noise, after=noise, cuts=sizes)
 @bounds(max_examples=25)
 def test_no_spelling_of_a_value_passes_however_it_is_cut(name, value, before, after, cuts):
-    # proves SECRET-03, K05
+    # proves SECRET-03, K05, OLD-B4
     found, _ = recognizer(value)
     spelled = SPELLINGS[name](value)
     content = before + b" " + spelled + b" " + after
@@ -177,7 +177,7 @@ def test_a_value_in_the_name_of_a_field_is_recognised(value, text):
 
 
 def test_a_value_that_begins_with_another_leaves_nothing_of_itself():
-    # proves SECRET-03
+    # proves SECRET-03, OLD-B9
     short, long = b"tok_4f9aK2mQ7xWc", b"tok_4f9aK2mQ7xWcZ8rT3vB6nH1j"
     for pairs in ([(short, b"s" * 16), (long, b"l" * 28)], [(long, b"l" * 28), (short, b"s" * 16)]):
         assert (

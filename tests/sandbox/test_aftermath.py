@@ -117,7 +117,7 @@ NEST = "import os\nfor _ in range({}): os.mkdir('d'); os.chdir('d')"
 
 
 def test_directories_nested_without_end_stop_nothing(user_box):
-    # proves REPORT-02, R03
+    # proves REPORT-02, R03, OLD-A9
     nest = f'python3 -c "{NEST.format(1100)}"'
     user_box.sh(f"cd ~/.claude; {nest}; mkdir -p projects/x; cd projects/x; {nest}", env=OUTSIDE)
     result = user_box.sh(

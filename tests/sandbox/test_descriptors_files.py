@@ -42,7 +42,7 @@ def run(box, line, *words):
     "redirection", ["<prompt >>log", "<prompt >>log 2>&1", "<prompt 1<>log 2>>log", "<>prompt >>log"]
 )
 def test_redirected_files_are_out_of_reach(box, redirection):
-    # proves A21
+    # proves A21, OLD-A6
     outside = box.mkdir(f"{box.base}/outside")
     program = box.write("reaching.py", REACHING)
     box.write(f"{outside}/prompt", "the prompt\n")

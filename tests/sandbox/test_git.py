@@ -146,7 +146,7 @@ def test_identity_comes_from_included_files_as_git_reads_them(user_box):
 
 
 def test_nothing_of_the_real_git_directory_can_be_changed(box, git, repository):
-    # proves GIT-03, D05, D06, D07, D10, D15
+    # proves GIT-03, D05, D06, D07, D10, D15, OLD-A19, OLD-A23
     git("worktree", "add", "-q", f"{box.project}/tree")
     before = snapshot(f"{box.project}/.git")
     attacks = [

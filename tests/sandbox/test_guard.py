@@ -152,30 +152,30 @@ ATTACKS = {
         workdir="sub",
     ),
     "configuration of a submodule of a worktree": Attack(
-        "A3", f"{MONITOR} >>../project/.git/worktrees/tree/modules/sub/config", workdir="../tree",
+        "OLD-A3", f"{MONITOR} >>../project/.git/worktrees/tree/modules/sub/config", workdir="../tree",
         setup=f"{SUBMODULE}; {WORKTREE}; git -C ../tree submodule --quiet update --init",
     ),
     "a git directory in the project that .git names": Attack(
-        "A16", f"{MONITOR} >>.bare/config", setup="mv .git .bare; echo 'gitdir: .bare' >.git",
+        "OLD-A16", f"{MONITOR} >>.bare/config", setup="mv .git .bare; echo 'gitdir: .bare' >.git",
     ),
     "a missing git directory in the project that .git names": Attack(
-        "A16", f"cp -r kept .bare; {MONITOR} >>.bare/config", setup="mv .git kept; echo 'gitdir: .bare' >.git",
+        "OLD-A16", f"cp -r kept .bare; {MONITOR} >>.bare/config", setup="mv .git kept; echo 'gitdir: .bare' >.git",
     ),
     "a submodule that .gitmodules does not name": Attack(
-        "A17", f"{MONITOR} >>.git/modules/sub/config; {MONITOR} >>sub/.git/config",
+        "OLD-A17", f"{MONITOR} >>.git/modules/sub/config; {MONITOR} >>sub/.git/config",
         setup=f"{SUBMODULE}; git rm -q --cached .gitmodules; rm .gitmodules; git commit -qm gone",
     ),
     "a gitlink without a repository gets one": Attack(
-        "A17", f"cp -r kept sub/.git; {MONITOR} >>sub/.git/config",
+        "OLD-A17", f"cp -r kept sub/.git; {MONITOR} >>sub/.git/config",
         setup=f"{SUBMODULE}; git submodule --quiet deinit -f sub; cp -r .git/modules/sub kept;"
         "git config -f kept/config --unset core.worktree || true; rm -rf .git/modules",
     ),
     "hooks of the home of a user": Attack(
-        "A18", HOOK.format("hooks"),
+        "OLD-A18", HOOK.format("hooks"),
         setup="mkdir hooks; touch hooks/x; git config core.hooksPath ~$(id -un)/../..$PWD/hooks",
     ),
     "a second repository that is mounted": Attack(
-        "A32", "cd ../sub; cp $TOP/evil.sh .git/hooks/pre-commit; git config core.fsmonitor $TOP/evil.sh",
+        "OLD-A32", "cd ../sub; cp $TOP/evil.sh .git/hooks/pre-commit; git config core.fsmonitor $TOP/evil.sh",
         setup="git init -q ../sub; git -C ../sub commit -q --allow-empty -m s", used=("../sub",),
         flags=("--mount-rw", "{box.base}/sub"),
     ),
@@ -189,6 +189,7 @@ ATTACKS = {
 @pytest.mark.parametrize("name", ATTACKS)
 def test_git_on_the_host_does_not_run_what_an_agent_planted(box, name):
     # proves SEC-04, SEC-05, C20, C22, C23, D05, D06, D07, D08, D10, D13, D14, D16
+    # proves OLD-A3, OLD-A16, OLD-A17, OLD-A18, OLD-A32
     attack = ATTACKS[name]
     checkout = repositories.make(box)
     checkout.sh(f"TOP=$PWD; {attack.setup}")

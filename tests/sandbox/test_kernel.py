@@ -43,7 +43,7 @@ def outcomes(output: str) -> dict[str, str]:
 
 
 def test_the_filter_denies_what_the_kernel_would_allow(box, probe, naive):
-    # proves A08, B02, B03, B04, F17, F21, F22, H01, H02
+    # proves A08, B02, B03, B04, F17, F21, F22, H01, H02, OLD-A27
     program = probe(box, "syscalls")
     wanted = DENIED | (DENIED_ON_X86 if os.uname().machine == "x86_64" else {})
 

@@ -37,7 +37,7 @@ def test_the_account_is_named_and_nothing_is_kept_unless_the_user_says_yes(user_
 
 @pytest.mark.parametrize("place", ["store", "store/.credentials.json"])
 def test_a_login_of_the_host_that_a_link_leads_to_is_neither_adopted_nor_removed(user_box, place):
-    # proves I06, C04
+    # proves I06, C04, OLD-A21
     victim = user_box.write(f"{user_box.base}/other/.credentials.json", LOGIN)
     target = os.path.dirname(victim) if place == "store" else victim
     agent(user_box, f"cd /run/claudebox/login; mv {place} x; ln -s {target} {place}\n")
@@ -57,7 +57,7 @@ def test_a_login_of_the_host_that_a_link_leads_to_is_neither_adopted_nor_removed
 
 
 def test_a_state_directory_that_is_something_else_is_named_in_full(user_box):
-    # proves C29
+    # proves C29, OLD-A31
     user_box.write(f"{user_box.home}/.claudebox/login/store", "a file")
     result = user_box.run("true")
 
@@ -66,7 +66,7 @@ def test_a_state_directory_that_is_something_else_is_named_in_full(user_box):
 
 
 def test_a_deep_state_of_the_agent_does_not_stop_the_end(user_box):
-    # proves E16
+    # proves E16, OLD-A9
     nest = "i=0; while [ $i -lt 1200 ]; do mkdir d; cd d; i=$((i+1)); done; exit 7\n"
     agent(user_box, f"mkdir -p $CLAUDE_CONFIG_DIR/projects; cd $CLAUDE_CONFIG_DIR/projects; {nest}")
     with Terminal(user_box) as terminal:

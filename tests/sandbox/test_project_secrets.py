@@ -201,7 +201,7 @@ def test_a_project_without_suspects_imports_nothing_for_it(user_box):
 
 
 def test_decoys_do_not_unmask_what_a_limit_would_have_reached(user_box):
-    # proves C32, A20
+    # proves C32, A20, OLD-A5
     user_box.write("zz/deep/er/.env", f"API_KEY={SECRET}\n")
     script = (
         "mkdir -p $(seq -f 'a%g' 1 200); for n in $(seq 1 200); do echo API_KEY=decoy-decoy-decoy-12 >a$n/.env; done;"
@@ -222,7 +222,7 @@ def test_decoys_do_not_unmask_what_a_limit_would_have_reached(user_box):
     "move", ["mv conf a/b/", "mv conf/.env a/b/x", "mv conf node_modules", "mv a conf2; mv conf a"]
 )
 def test_what_is_masked_cannot_be_moved_out_of_the_way(user_box, move):
-    # proves C32, C22
+    # proves C32, C22, OLD-A5
     user_box.write("conf/.env", f"API_KEY={SECRET}\n")
     user_box.mkdir("a/b")
     user_box.mkdir("node_modules")
@@ -298,7 +298,7 @@ _LONG = {
 
 @pytest.mark.parametrize("kind", _LONG)
 def test_a_file_made_to_keep_the_launcher_busy_does_not(user_box, kind):
-    # proves E16
+    # proves E16, OLD-A25
     name, content = _LONG[kind]
     user_box.write(name, content)
     for flags in (MASK, ()):

@@ -129,7 +129,7 @@ def serve(box, background):
 def test_a_socket_of_the_host_does_not_answer_under_any_name(
     box, probe, serve, tier, directory, name, afterwards, place
 ):
-    # proves C33, C19, SAND-09
+    # proves C33, C19, SAND-09, OLD-A4
     script = probe(box, "connect.py")
     box.mkdir("a/b/c")
     names = {"project": box.project, "base": box.base}
@@ -199,7 +199,7 @@ def test_sockets_that_nobody_holds_stop_nothing(box):
 
 
 def test_thousands_of_dead_sockets_at_the_top_are_said_in_one_line(box):
-    # proves E16, C33
+    # proves E16, C33, OLD-A25
     dead(box.project, 3010)
     full = box.run("echo", "started")
     none = box.run("echo", "started", flags=("--network", "none"))
@@ -227,7 +227,7 @@ def test_thousands_of_live_sockets_are_refused_in_one_line(user_box, background)
 
 
 def test_a_socket_whose_directory_became_a_thousand_links_stops_nothing(box, serve):
-    # proves E16, C33
+    # proves E16, C33, OLD-A24
     box.mkdir("a")
     serve(box.project, f"{box.project}/a/s", "rm -r a")
     for number in range(1200):

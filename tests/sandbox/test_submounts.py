@@ -35,7 +35,7 @@ SHOW = "cat volume/file 'with space/deep/file' single; ls -A volume; touch volum
 
 
 def test_mounts_below_the_project_are_named(mounted):
-    # proves C34, UX-01
+    # proves C34, UX-01, OLD-A33
     result = mounted(script=SHOW)
 
     assert result.stdout.split() == ["data", "data", "bound", "file", "inner"], result.stderr
@@ -45,7 +45,7 @@ def test_mounts_below_the_project_are_named(mounted):
 
 
 def test_mounts_below_the_project_can_be_masked(mounted):
-    # proves C34
+    # proves C34, OLD-A33
     result = mounted("--submounts", "mask", script=SHOW)
 
     assert result.stdout == "", result.stderr
@@ -67,7 +67,7 @@ def test_no_mount_below_costs_no_word(user_box):
 
 @pytest.mark.parametrize("bits", [0o750, 0o700])
 def test_root_behind_the_closed_home_of_another_user_is_told_whose_it_is(root_box, ordinary_account, bits):
-    # proves E08, C08
+    # proves E08, C08, OLD-A34
     home = root_box.mkdir(f"{root_box.base}/bob")
     project = root_box.mkdir(f"{home}/project")
     for path in (home, project):
@@ -116,7 +116,7 @@ def test_a_thousand_links_stop_nothing(user_box, place):
 
 @pytest.mark.parametrize("setting", [("core.hooksPath", "l0"), ("include.path", "../l0"), ("core.worktree", "../l0")])
 def test_configuration_of_git_through_a_thousand_links_stops_nothing(user_box, setting):
-    # proves E16
+    # proves E16, OLD-A25
     for number in range(1200):
         os.symlink(f"l{number + 1}", f"{user_box.project}/l{number}")
     user_box.host("git", "init", "-q")

@@ -105,7 +105,7 @@ def test_a_session_without_a_change_is_told_in_silence(repository):
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_the_host_could_execute_is_reported(repository, name):
-    # proves SEC-04, REPORT-01, C17, D11, D12, D13, D18, D19, D20, D22, R01, R04, R06, R07, R12
+    # proves SEC-04, REPORT-01, C17, D11, D12, D13, D18, D19, D20, D22, R01, R04, R06, R07, R12, OLD-A7, OLD-A11
     script, kind, line = CHANGES[name]
     lines = report(repository.box.sh(script)).splitlines()
     kinds = [text for text in lines if text.startswith("  ") and text.endswith(":")]
@@ -114,7 +114,7 @@ def test_what_the_host_could_execute_is_reported(repository, name):
 
 
 def test_what_tools_obey_is_named_at_any_depth(repository):
-    # proves REPORT-01, R06, R07
+    # proves REPORT-01, R06, R07, OLD-A13, OLD-A14
     names = OBEYED.split()
     paths = [*names, *(f"deep/er/{path}" for path in (*names, *DEEPER))]
     script = "".join(f"mkdir -p $(dirname {path}); echo x >{path};" for path in paths)
@@ -129,7 +129,7 @@ def test_what_tools_obey_is_named_at_any_depth(repository):
 
 
 def test_a_directory_that_moves_into_place_brings_everything_in_it(repository):
-    # proves REPORT-01, R05
+    # proves REPORT-01, R05, OLD-A12
     box = repository.box
     box.sh(
         "mkdir -p plain/sub deep/plain; echo x >plain/config.toml; echo x >plain/sub/notes.md; echo y >deep/plain/x.yml"
@@ -158,7 +158,7 @@ def test_the_first_session_of_a_project_says_what_may_have_moved(repository):
 
 
 def test_what_cannot_be_read_is_said_in_the_first_line(repository):
-    # proves REPORT-01, R02
+    # proves REPORT-01, R02, OLD-A8
     result = repository.box.sh("mkdir -p sub; echo x >sub/.envrc; chmod 0311 sub; echo y >.envrc")
     lines = [line for line in result.stderr.splitlines() if line.startswith("claudebox:")]
     assert lines[0].startswith(
@@ -171,7 +171,7 @@ def test_what_cannot_be_read_is_said_in_the_first_line(repository):
 
 
 def test_decoys_push_nothing_off_the_screen_or_out_of_the_log(repository):
-    # proves REPORT-01, R09
+    # proves REPORT-01, R09, OLD-A20
     box = repository.box
     box.sh("mkdir sub; echo x >sub/x.py")
     script = (
@@ -256,7 +256,7 @@ def test_stand_ins_of_another_session_are_not_reported(repository, background):
 
 
 def test_what_changed_in_other_writable_directories_is_reported(repository):
-    # proves REPORT-01, D11
+    # proves REPORT-01, D11, OLD-A32
     box = repository.box
     other = box.mkdir(f"{box.base}/other")
     box.write(f"{other}/kept.md", "x")

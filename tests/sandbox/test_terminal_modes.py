@@ -46,7 +46,7 @@ def is_exclusive(terminal):
 
 @pytest.mark.parametrize("name", ["exclusive", "stopped"])
 def test_exclusive_use_and_stopped_output_end_with_the_sandbox(user_box, name):
-    # proves TERM-01, B16
+    # proves TERM-01, B16, OLD-A26
     program = ("python3", user_box.write("spoiler.py", SPOILER), name)
     with Terminal(user_box) as terminal:
         terminal.claudebox(*program)
@@ -72,7 +72,7 @@ def test_exclusive_use_that_was_there_before_stays(user_box):
 
 
 def test_a_size_that_was_set_from_inside_is_corrected(user_box):
-    # proves TERM-01, B16
+    # proves TERM-01, B16, OLD-A26
     program = ("python3", user_box.write("spoiler.py", SPOILER), "size")
     with Multiplexer(user_box) as window:
         window.type(" ".join(program) + "; stty size >size")
@@ -88,7 +88,7 @@ def test_a_size_that_was_set_from_inside_is_corrected(user_box):
 
 @pytest.mark.parametrize("name", PREPARED)
 def test_the_report_is_readable_on_a_terminal_that_was_prepared_for_it(user_box, name):
-    # proves TERM-01, B16
+    # proves TERM-01, B16, OLD-A10
     script = f"echo 'export A=b' >.envrc; printf '{PREPARED[name]}'"
     user_box.write("plain.sh", "echo 'export A=b' >.envrc")
     user_box.write("script.sh", script)

@@ -122,7 +122,7 @@ def test_the_spy_gets_what_is_typed_at_the_shell_where_nobody_freezes_it(user_bo
     ],
 )  # fmt: skip
 def test_a_spy_that_ignores_ctrl_z_is_frozen_with_its_wrapper(user_box, shell, how):
-    # proves TERM-01, B15, B06
+    # proves TERM-01, B15, B06, OLD-A2
     if how in ("make", "npm", "watch"):
         program = shutil.which(how)
         need(program, how)
@@ -147,7 +147,7 @@ def test_a_spy_that_ignores_ctrl_z_is_frozen_with_its_wrapper(user_box, shell, h
 
 @pytest.mark.parametrize("how", ["careless", "python"])
 def test_a_sandbox_whose_wrapper_dies_of_ctrl_c_is_frozen_and_ended(user_box, how):
-    # proves TERM-01, B15, B06
+    # proves TERM-01, B15, B06, OLD-A2
     with terminal_of(user_box) as terminal:
         spy = Watched(terminal, how)
         terminal.press(CTRL_C)

@@ -36,7 +36,7 @@ def test_what_follows_links_is_found_by_trying(old, new_bwrap, tmp_path):
 
 @pytest.mark.parametrize("where", [".", "sub/deep", ".."])
 def test_an_old_bwrap_builds_nothing_beside_a_session_of_the_same_tree(box, background, old, where):
-    # proves C30
+    # proves C30, OLD-A1
     outer = box.mkdir(f"{box.base}/outer")
     box.project = box.mkdir(f"{outer}/project")
     box.mkdir("sub/deep")
@@ -127,7 +127,7 @@ def test_the_check_recommends_an_update(user_box, altered, old, new_bwrap):
 
 
 def test_stubs_are_taken_away_in_the_project_and_nowhere_else(box, background):
-    # proves C31, C21
+    # proves C31, C21, OLD-A22
     box.project = box.mkdir(f"{box.base}/up/project")
     before = {entry.partition(" ")[2] for entry in entries(box.project)}
     session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
@@ -146,7 +146,7 @@ def test_stubs_are_taken_away_in_the_project_and_nowhere_else(box, background):
 
 @pytest.mark.parametrize("swapped", ["project", "up"])
 def test_what_a_killed_session_left_is_not_looked_for_behind_a_link(box, background, swapped):
-    # proves C31
+    # proves C31, OLD-A22
     box.project = box.mkdir(f"{box.base}/up/project")
     session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", "touch up; sleep 60")
     wait_for(f"{box.project}/up")
@@ -200,7 +200,7 @@ def test_two_launches_at_once_lose_no_entry_of_the_journal(box, background, alte
 
 @pytest.mark.parametrize("umask", ["777", "077", "000"])
 def test_a_strange_umask_leaves_nothing_behind(box, umask):
-    # proves C21, E08
+    # proves C21, E08, OLD-A30
     before = entries(box.project)
     script = f'umask {umask}; "$0" -y --undo-keep 3 --exec -- sh -c "umask; mkdir .claude/x || echo kept"'
     for _ in range(2):

@@ -36,7 +36,7 @@ def test_commits_in_a_linked_worktree_arrive_in_the_main_repository(box, git, wo
 
 
 def test_nothing_that_git_executes_can_be_planted_from_a_linked_worktree(box, git, worktree):
-    # proves D13, D14, D06, D07, R08
+    # proves D13, D14, D06, D07, R08, OLD-A15
     main = f"{box.project}/.git"
     own = f"{main}/worktrees/linked"
     attacks = [
@@ -133,7 +133,7 @@ def forge(box, kind: str) -> str:
     "kind", ["plain", "through a forged worktree", "another worktree", "link", "commondir", "back-link only"]
 )
 def test_forged_git_files_bind_nothing(box, kind):
-    # proves D15
+    # proves D15, OLD-A23
     private = forge(box, kind)
 
     control = box.host("cat", f"{private}/.git/secret")

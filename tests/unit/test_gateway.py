@@ -204,7 +204,7 @@ def test_tls_for_another_name_is_never_handed_on(name):
 @pytest.mark.parametrize("second", ["a.example", "b.example", None])
 @pytest.mark.parametrize("early", [b"", record(20, b"\1"), record(20, b"\1") + record(23, bytes(40))])
 def test_a_second_greeting_must_name_the_same_server(second, early):
-    # proves K02
+    # proves K02, OLD-B2
     async def body():
         async with gateway() as setting:
             caller = await setting.call()
@@ -236,7 +236,7 @@ def test_a_second_greeting_must_name_the_same_server(second, early):
 
 @pytest.mark.parametrize("before", [record(21, b"\1\x5a"), record(20, b"\1"), record(23, b"x"), b"\x80\x2e\1\3\1"])
 def test_nothing_may_stand_in_front_of_a_greeting(before):
-    # proves K03
+    # proves K03, OLD-B2
     async def body():
         async with gateway() as setting:
             caller = await setting.call()
@@ -253,7 +253,7 @@ def test_nothing_may_stand_in_front_of_a_greeting(before):
 
 @pytest.mark.parametrize("method", ["GET", "BREW", "M-SEARCH", "X" * 300])
 def test_a_request_on_another_port_is_for_the_host_that_was_asked_for(method):
-    # proves K11
+    # proves K11, OLD-B9
     async def body():
         async with gateway() as setting:
             for host, wanted in ((f"a.example:{setting.port}", method.encode()), ("b.example", b"")):

@@ -122,7 +122,7 @@ def test_the_file_in_the_home_wins_over_the_one_in_the_configuration_directory(h
 
 
 def test_variables_that_name_other_files_are_respected(home):
-    # proves GIT-01, D08
+    # proves GIT-01, D08, OLD-A18
     write(home / "elsewhere/git/config", "[user]\nname = Elsewhere\n")
     write(home / "other", "[user]\nname = Other\n")
     quiet = {"GIT_CONFIG_NOSYSTEM": "1"}

@@ -115,7 +115,7 @@ def test_a_submodule_is_found_from_within_and_from_above(main, tmp_path):
 
 
 def test_submodules_of_submodules_and_of_worktrees_are_found(main, tmp_path):
-    # proves D10
+    # proves D10, OLD-A17
     middle, top, tree = tmp_path / "middle", tmp_path / "top", tmp_path / "tree"
     for outer, inner in ((middle, main), (top, middle)):
         run_git("init", "-q", outer, cwd=tmp_path)

@@ -170,7 +170,7 @@ def shape(answer: bytes) -> list[int]:
 @pytest.mark.parametrize("step", [1, 7, 64])
 def test_a_guess_shows_neither_in_chunks_nor_in_records(tmp_path, step):
     """The host serves what the agent chose: prefixes of the value, and the same with another last character."""
-    # proves SECRET-01, K01
+    # proves SECRET-01, K01, OLD-B1
 
     async def test():
         async def chosen(head, _reader, writer):
@@ -204,7 +204,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_an_odd_answer_gives_nothing_away(tmp_path, name):
-    # proves SECRET-03, K05, K06
+    # proves SECRET-03, K05, K06, OLD-B4
     fields, refused = HOSTILE[name]
 
     async def test():
@@ -229,7 +229,7 @@ def test_an_odd_answer_gives_nothing_away(tmp_path, name):
     b"HTTP/1.1 200 OK\r\nContent-Encoding: " + VALUE,
 ])  # fmt: skip
 def test_an_error_of_ours_quotes_nothing(tmp_path, head):
-    # proves K06
+    # proves K06, OLD-B5
 
     async def test():
         async def odd(_head, _reader, writer):

@@ -203,7 +203,7 @@ def test_of_several_modes_only_the_known_ones_are_switched():
 
 
 def test_nothing_passes_that_is_not_in_the_list():
-    # proves B17
+    # proves B17, OLD-A29
     passed = {bytes((byte,)) for byte in range(0x20, 0x7F) if shown(b"\x1b" + bytes((byte,)))}
     assert passed == {bytes((byte,)) for byte in b"78DEHM=>c"}
     sequences = [

@@ -194,7 +194,7 @@ def test_sockets_that_programs_use_can_be_made(machine, family):
 
 
 def test_pairs_of_sockets_are_of_one_family(machine):
-    # proves F22
+    # proves F22, OLD-A27
     allowed = {family for family in range(64) if verdict(machine, "socketpair", family, 1, 0) == ALLOW}
 
     assert allowed == {1}

@@ -52,7 +52,7 @@ def test_values_are_put_into_headers_and_basic_authentication(name, before, afte
      b"X-Bz-Info-a", b"upload-metadata", b"x-title", b"forwarded", b"x_api_key", b"authorization_", b"x-anything"],
 )  # fmt: skip
 def test_fields_that_are_not_there_for_credentials_get_no_value(name):
-    # proves SECRET-02, K04
+    # proves SECRET-02, K04, OLD-B3
     assert HERE.insert([(b"X-Api-Key", PLACEHOLDER)]) == ([(b"X-Api-Key", VALUE)], {"GH_TOKEN"})
     assert HERE.insert([(name, PLACEHOLDER)]) == ([(name, PLACEHOLDER)], set())
 

@@ -84,7 +84,7 @@ def hop(*attributes: tuple[int, bytes]) -> bytes:
 
 
 def test_a_route_with_several_next_hops_is_near_if_one_of_them_has_no_gateway():
-    # proves F04, K09
+    # proves F04, K09, OLD-B8
     gateway = (5, ipaddress.ip_address("10.0.0.1").packed)
     via = (18, bytes(2) + ipaddress.ip_address("fd00::1").packed)
 
