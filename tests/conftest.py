@@ -187,6 +187,13 @@ class Box:
         return self.run("sh", "-c", script, flags=flags, **options)
 
 
+def configure(box: Box) -> None:
+    """Choose the network for a box that has chosen nothing, or a launch on a terminal asks for it."""
+    if not os.path.lexists(f"{box.home}/.claudebox/config.toml"):
+        box.write(f"{box.home}/.claudebox/config.toml", 'network = "full"\n', mode=0o600)
+        os.chmod(f"{box.home}/.claudebox", 0o700)
+
+
 def make_box(account: Account, checkout: str) -> Box:
     base = tempfile.mkdtemp(prefix="claudebox-test-")
     os.chmod(base, 0o755)

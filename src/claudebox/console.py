@@ -122,7 +122,13 @@ def _lines(text: str) -> str:
 
 
 def confirm(question: str, *, default: bool) -> bool:
-    """Ask on the terminal, which is not always where standard input comes from (UX-02)."""
+    """Ask whether something should be done."""
+    answer = ask(question)
+    return answer.strip().lower() in (b"y", b"yes") or (default and answer == b"\n")
+
+
+def ask(question: str) -> bytes:
+    """Ask on the terminal, which is not always where standard input comes from (UX-02); nothing: it was closed."""
     import termios  # noqa: PLC0415 - only where somebody is asked
 
     try:
@@ -132,7 +138,6 @@ def confirm(question: str, *, default: bool) -> bool:
     try:
         termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed before the question is no answer to it
         os.write(terminal, question.encode())
-        answer = os.read(terminal, 1024)
+        return os.read(terminal, 1024)
     finally:
         os.close(terminal)
-    return answer.strip().lower() in (b"y", b"yes") or (default and answer == b"\n")

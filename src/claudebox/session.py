@@ -53,7 +53,12 @@ def run(flags: Settings, environ: dict[str, str], begun: Callable[[], None] | No
     showing = flags.on("dry_run") or flags.on("explain")
     settings, files = read_settings(flags, environ, approve=None if showing else _approve)
     planned = make_plan(settings, decide_policy(settings, environ), environ, asking=not showing)
-    return _show(planned) if showing else _play(planned, files, environ, begun)
+    if not showing:
+        return _play(planned, files, environ, begun)
+    from claudebox.plan import explain  # noqa: PLC0415
+
+    console.write(explain.render(planned.plan, settings), descriptor=1)
+    return 0
 
 
 def agree(flags: Settings, environ: dict[str, str]) -> Planned | None:
@@ -71,7 +76,9 @@ def _ask(
     from claudebox.plan import audit  # noqa: PLC0415
 
     asking = not agreed and not planned.settings.on("yes")
-    console.write(audit.lines(planned.plan, approved, asking=asking, quiet=planned.settings.on("quiet")))
+    plan, chosen = planned.plan, planned.settings.all("profile") or (files is not None and files.present())
+    plan = plan if chosen or plan.network_origin != "default" else audit.with_unchosen(plan)
+    console.write(audit.lines(plan, approved, asking=asking, quiet=planned.settings.on("quiet")))
     if asking and not console.confirm("Proceed? [Y/n] ", default=True):
         return False
     if files is not None:
@@ -87,11 +94,12 @@ def read_settings(
     from claudebox.facts import host  # noqa: PLC0415
 
     settings, home = table.merge(flags, environ), host.current_home(environ)
-    if (
-        not settings.all("profile")
-        and not os.path.lexists(f"{home}/.claudebox/config.toml")
-        and not os.path.lexists(".claudebox.toml")
-    ):
+    configured = settings.all("profile") or os.path.lexists(f"{home}/.claudebox/config.toml")
+    if approve and not configured and not settings.on("yes") and settings.one("network").origin == "default":
+        from claudebox.commands import first_launch  # noqa: PLC0415 - once
+
+        configured = first_launch.ask_network(home, environ)
+    if not configured and not os.path.lexists(".claudebox.toml"):
         return settings, None
     from claudebox.config import files  # noqa: PLC0415 - only where there is one
 
@@ -137,19 +145,6 @@ def make_plan(
     return Planned(settings, policy, facts, compose.make_plan(policy, facts))
 
 
-def _show(planned: Planned) -> int:
-    from claudebox.plan import explain  # noqa: PLC0415
-
-    plan, settings = planned.plan, planned.settings
-    if settings.on("dry_run"):
-        console.write(explain.dry_run(plan), descriptor=1)
-    elif settings.on("json"):
-        console.write([explain.as_json(plan, settings)], descriptor=1)
-    else:
-        console.write([*explain.tree(plan), *explain.origins(settings)], descriptor=1)
-    return 0
-
-
 def _play(
     planned: Planned, files: SettingsReader | None, environ: dict[str, str], begun: Callable[[], None] | None
 ) -> int:
@@ -183,9 +178,7 @@ def _play(
         from claudebox.report import changes  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
         from claudebox.report.session import SessionReport  # noqa: PLC0415
 
-        decided = audit.decided(plan)
-        if approved is None or approved.symmetric_difference(decided):
-            approval.keep_approved(host.instance, decided)
+        approval.keep_approved(host.instance, audit.decided(plan), before=approved)
         remembered.append(SessionReport(plan, policy, host))
         return remembered[0].record.descriptor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import tree
-from tests.conftest import need
+from tests.conftest import configure, need
 from tests.sandbox.terminals import Terminal
 
 QUESTION = r"Proceed\? \[Y/n\] "
@@ -223,8 +224,82 @@ def test_a_signal_during_the_question_starts_nothing(user_box, number):
     assert os.listdir(user_box.project) == []
 
 
+CHOICE = r"Network\? \[1\] "
+
+
+def test_the_first_launch_on_a_terminal_asks_for_the_network_once(user_box, open_tunnel):
+    # proves NET-10
+    command = f"{user_box.program} --exec -- true"
+    config = Path(user_box.home, ".claudebox/config.toml")
+    with Terminal(user_box, configured=False) as terminal:
+        for answer in ("\x04", "\x03"):
+            terminal.type(command)
+            terminal.expect(r"1  inet +the internet, but neither your LAN nor this machine \(recommended\)")
+            terminal.expect(CHOICE)
+            terminal.press(answer)
+            assert terminal.prompt() == 130
+            assert os.listdir(user_box.home) == []
+        terminal.type(command)
+        for answer in ("4\r", "yes\r"):
+            terminal.expect(CHOICE)
+            terminal.press(answer)
+        terminal.expect(CHOICE)
+        terminal.press("\r")
+        terminal.expect(r'network = "inet" is written to')
+        terminal.expect(r"inet \(by ~/\.claudebox/config\.toml:\d+\)")
+        terminal.expect(QUESTION)
+        terminal.press("n\r")
+        assert terminal.prompt() == 130
+        terminal.type(command)
+        terminal.expect(QUESTION)
+        assert terminal.raw().count("What may programs inside reach?") == 3
+        terminal.press("n\r")
+        terminal.prompt()
+    assert [line for line in config.read_text().splitlines() if line[:1] not in ("#", "")] == ['network = "inet"']
+    assert user_box.claudebox("--init").returncode == 125
+
+
+@pytest.mark.parametrize(("answer", "tier"), [("2", "allow"), ("full", "full"), ("none", "none")])
+def test_every_answer_makes_a_file_that_works(user_box, answer, tier):
+    # proves NET-10
+    with Terminal(user_box, configured=False) as terminal:
+        terminal.type(f"{user_box.program} --exec -- true")
+        terminal.expect(r"Network\? \[\d\] ")
+        terminal.press(f"{answer}\r")
+        terminal.expect(QUESTION)
+        terminal.press("y\r")
+        assert terminal.prompt() == 0
+    shown = json.loads(user_box.claudebox("--explain", "--json", "--exec", "--", "true").stdout)
+    assert shown["network"] == tier
+
+
+@pytest.mark.parametrize("flags", [("--network", "full"), ("--profile", "default"), ("-y",), ("--explain",)])
+def test_who_has_chosen_or_is_not_to_be_asked_is_not_asked(user_box, flags):
+    # proves NET-10
+    with Terminal(user_box, configured=False) as terminal:
+        terminal.type(shlex.join((user_box.program, *flags, "--exec", "--", "true")))
+        if flags[0].startswith("--") and flags != ("--explain",):
+            terminal.expect(QUESTION)
+            terminal.press("y\r")
+        assert terminal.prompt() == 0
+        assert "What may programs inside reach?" not in terminal.raw()
+    assert not os.path.exists(f"{user_box.home}/.claudebox/config.toml")
+
+
+def test_without_a_terminal_the_network_is_full_with_one_warning(user_box):
+    # proves NET-10
+    result = user_box.run("true", flags=("--quiet",), start_new_session=True)
+    chosen = user_box.run("true", flags=("--quiet", "--network", "full"), start_new_session=True)
+    configure(user_box)
+
+    assert result.stderr.count("\n") == 1
+    assert "  warning  nobody has chosen a network yet" in result.stderr
+    assert chosen.stderr == user_box.run("true", flags=("--quiet",)).stderr == ""
+
+
 def test_with_yes_and_nothing_new_one_line_is_printed_and_with_quiet_none(user_box):
     # proves UX-07
+    configure(user_box)
     first = user_box.run("true").stderr.splitlines()
     assert [line.split()[0] for line in first[:4]] == ["writes", "network", "secrets", "new"]
     (again,) = user_box.run("true").stderr.splitlines()
@@ -258,7 +333,7 @@ def test_colours_are_for_terminals_that_have_them(user_box):
             assert ("\x1b[1mwrites" in terminal.raw()) is coloured
             printed = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", terminal.raw()).split("\n")
             assert max(len(line) for line in printed if line.startswith("   ")) <= 80  # lines that were broken
-            assert "the LAN\n           and the internet are reachable" in "\n".join(printed)
+            assert re.search(r"\n {11}\w.* reachable$", "\n".join(printed), re.MULTILINE)
             terminal.press("n\r")
             terminal.prompt()
     assert "\x1b" not in user_box.run("true", flags=("--network", "none")).stderr

@@ -128,7 +128,7 @@ def test_approvals_are_listed_and_revoked(user_box):
 def test_a_dry_run_asks_nothing_and_writes_nothing(user_box):
     # proves UX-04, EXT-01
     user_box.write(".claudebox.toml", WIDE)
-    with Terminal(user_box) as terminal:
+    with Terminal(user_box, configured=False) as terminal:
         terminal.type(f"{user_box.program} --dry-run --exec -- true 2>&1 | tail -3; echo do''ne")
         terminal.expect("\ndone\n")
         assert "Approve" not in terminal.raw()

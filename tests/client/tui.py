@@ -7,6 +7,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Self
 
+from tests.conftest import configure
+
 if TYPE_CHECKING:
     from tests.conftest import Box
 
@@ -19,6 +21,7 @@ class Tui:
 
     def __init__(self, box: Box, env: dict[str, str] | None = None, *, columns: int = 100, rows: int = 30) -> None:
         self.box = box
+        configure(box)
         self._socket = f"{box.mkdir(f'{box.base}/tmux')}/{uuid.uuid4().hex[:8]}"
         self._env = {**(env or {}), "TERM": "xterm-256color", "PS1": f"{SHELL_PROMPT} ", "LANG": "C.UTF-8"}
         self._size = ("-x", str(columns), "-y", str(rows))

@@ -55,8 +55,8 @@ class Checkout:
     def attack(self, script: str, *flags: str) -> subprocess.CompletedProcess[str]:
         """Run an attack inside."""
         result = self.box.sh(script, flags=flags)
-        assert "claudebox runs" in result.stderr, result.stderr
-        assert "error:" not in result.stderr.split("claudebox runs")[0]
+        assert "writes " in result.stderr, result.stderr
+        assert "error:" not in result.stderr.split("writes ")[0]
         return result
 
 

@@ -23,7 +23,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tests.conftest import need
+from tests.conftest import configure, need
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,8 +97,10 @@ def command(box: Box, *words: str) -> str:
 class Terminal:
     """A pty with an interactive bash of the account of a box, in its project."""
 
-    def __init__(self, box: Box, *, argv: tuple[str, ...] = _BASH) -> None:
+    def __init__(self, box: Box, *, argv: tuple[str, ...] = _BASH, configured: bool = True) -> None:
         self.box = box
+        if configured:
+            configure(box)
         self._everything = self._text = ""
         self._seen = 0
         self.master, slave = pty.openpty()
@@ -219,6 +221,7 @@ class Multiplexer:
     def __init__(self, box: Box) -> None:
         need(shutil.which("tmux"), "tmux")
         self.box = box
+        configure(box)
         self._socket = f"{box.mkdir(f'{box.base}/tmux')}/{uuid.uuid4().hex[:8]}"
         shell = shlex.join(("env", f"PS1={_PROMPT}", "HISTFILE=/dev/null", *_BASH))
         self._tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", shell)

@@ -80,7 +80,7 @@ def test_a_size_that_was_set_from_inside_is_corrected(user_box):
 
     with Multiplexer(user_box) as window:
         window.claudebox(*program)
-        window.expect("claudebox runs")
+        window.expect("writes ")
         window.expect(AT_PROMPT)
         window.type("stty size >size")
         wait_until(lambda: content(f"{user_box.project}/size") == "24 80\n", "the size is right")
@@ -95,7 +95,7 @@ def test_the_report_is_readable_on_a_terminal_that_was_prepared_for_it(user_box,
     with Multiplexer(user_box) as window:
         before = window.state(*STATE)
         window.claudebox("sh", "plain.sh")
-        window.expect("claudebox runs")
+        window.expect("writes ")
         window.expect(AT_PROMPT)
         plain = [line for line in window.rows() if ".envrc" in line]
         assert plain  # control: there is a report

@@ -92,7 +92,7 @@ def test_a_killed_program_leaves_no_alternate_screen_no_mouse_and_a_cursor(user_
         window.press("k")
         window.expect(r"<137>host\$")
         assert window.state(*STATE) == PLAIN
-        assert "claudebox runs" in window.screen()  # it is the screen from before
+        assert "writes " in window.screen()  # it is the screen from before
         row, last = prompt_row(window)
         assert row == last
 

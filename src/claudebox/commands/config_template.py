@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from typing import TYPE_CHECKING
 
 from claudebox.config.options import SETTINGS
+from claudebox.errors import ClaudeboxError
+from claudebox.files import replace_file
+from claudebox.state import open_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,27 +19,44 @@ if TYPE_CHECKING:
 _TABLES = ("table", "record", "rows", "groups")
 
 
-def text() -> str:
-    """Return the file: every setting with its meaning, none of them in force."""
+def write_config(home: str, chosen: dict[str, str] | None = None) -> str:
+    """Write the file and return its path; one that is there already stays as it is."""
+    path = f"{home}/.claudebox/config.toml"
+    if os.path.lexists(path):
+        raise ClaudeboxError(f"`{path}` is there already, and stays as it is")
+    os.close(open_state(f"{home}/.claudebox", "profiles"))
+    directory = os.open(f"{home}/.claudebox", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        replace_file(directory, "config.toml", text(chosen).encode())
+    finally:
+        os.close(directory)
+    return path
+
+
+def text(chosen: dict[str, str] | None = None) -> str:
+    """Return the file: every setting with its meaning, none in force but those that were chosen, as TOML."""
     rows = [row for row in SETTINGS if row.in_files in ("user", "project")]
     return "\n".join((
         "# Defaults of claudebox for all projects. A profile, a project file that you approved, variables and flags",
         "# come after them. Take the `#` away in front of a setting to give it another value.",
         "# `claudebox --explain` shows what is in force, and where it came from.",
-        *(line for row in rows if row.shape not in _TABLES for line in _block(row)),
+        *(line for row in rows if row.shape not in _TABLES for line in _block(row, (chosen or {}).get(row.key))),
         *(line for row in rows if row.shape in _TABLES for line in _block(row)),
         "",
     ))  # fmt: skip
 
 
-def _block(row: Setting) -> Iterator[str]:
+def _block(row: Setting, chosen: str | None = None) -> Iterator[str]:
     yield ""
     meaning = row.help.removesuffix("; repeatable")
     yield from textwrap.wrap(f"{meaning[0].upper()}{meaning[1:]}.", 100, initial_indent="# ", subsequent_indent="# ")
     for field in row.fields:
         text = f"{field.name}: {field.help}."
         yield from textwrap.wrap(text, 100, initial_indent="#   ", subsequent_indent="#     ")
-    yield from (f"#{line}" for line in _example(row))
+    if chosen is None:
+        yield from (f"#{line}" for line in _example(row))
+    else:
+        yield f"{row.file_key} = {chosen}"
 
 
 def _example(row: Setting) -> Iterator[str]:

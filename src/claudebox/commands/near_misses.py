@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _ALIKE = 0.65  # of 1
-# Flags of the client that people use: nothing is imported or searched for because of them.
-OF_THE_CLIENT = frozenset((
+# Flags of the client that people use, and those of `--shell`: nothing is imported or searched for because of them.
+KNOWN = frozenset((
     "--add-dir", "--agent", "--agents", "--allowed-tools", "--allowedTools", "--append-system-prompt", "--background",
     "--betas", "--bg", "--channels", "--chrome", "--cloud", "--continue", "--dangerously-skip-permissions", "--debug",
     "--debug-file", "--disable-slash-commands", "--disallowed-tools", "--disallowedTools", "--effort",
@@ -23,13 +23,14 @@ OF_THE_CLIENT = frozenset((
     "--permission-mode", "--permission-prompt-tool", "--plugin-dir", "--prefill", "--print", "--remote-control",
     "--replay-user-messages", "--resume", "--session-id", "--setting-sources", "--settings", "--strict-mcp-config",
     "--system-prompt", "--teleport", "--tmux", "--tools", "--verbose", "--worktree",
+    "--init-file", "--login", "--noediting", "--noprofile", "--norc", "--posix", "--rcfile",
 ))  # fmt: skip
 
 
 def check_flags(unknown: Iterable[str], environ: dict[str, str]) -> None:
     """Refuse a flag that is probably mistyped: as a word for the client it would have no effect, or another one."""
     for flag in unknown:
-        meant = [] if flag in OF_THE_CLIENT else find_similar(flag)
+        meant = [] if flag in KNOWN else find_similar(flag)
         if meant and not _client_has(flag, environ):
             named = " or ".join(f"`{name}`" for name in meant)
             raise ClaudeboxError(

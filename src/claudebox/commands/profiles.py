@@ -14,8 +14,6 @@ from claudebox.config.options import SETTINGS
 from claudebox.config.settings import Settings
 from claudebox.errors import DECLINED, ClaudeboxError
 from claudebox.facts import host
-from claudebox.files import replace_file
-from claudebox.state import open_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,16 +53,7 @@ def run(name: str, flags: Settings, environ: dict[str, str]) -> int:
 
 
 def _init(home: str) -> int:
-    path = f"{home}/.claudebox/config.toml"
-    if os.path.lexists(path):
-        raise ClaudeboxError(f"`{path}` is there already, and stays as it is")
-    directory = open_state(f"{home}/.claudebox", "profiles")
-    os.close(directory)
-    directory = os.open(f"{home}/.claudebox", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        replace_file(directory, "config.toml", config_template.text().encode())
-    finally:
-        os.close(directory)
+    path = config_template.write_config(home)
     console.write([f"wrote {console.clean(path)}; every setting is in it, as a comment"], descriptor=1)
     return 0
 

@@ -19,8 +19,10 @@ def read_approved(instance: Instance) -> frozenset[str] | None:
     return None if content is None else frozenset(content.decode("utf-8", "replace").splitlines())
 
 
-def keep_approved(instance: Instance, decided: tuple[str, ...]) -> None:
-    """Write down what was approved; where that is impossible, it is new again next time."""
+def keep_approved(instance: Instance, decided: tuple[str, ...], *, before: frozenset[str] | None) -> None:
+    """Write down what was approved, if it differs; where that is impossible, it is new again next time."""
+    if before == frozenset(decided):
+        return
     try:
         directory = os.open(instance.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

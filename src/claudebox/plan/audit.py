@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     from claudebox.plan.model import Plan
 
+_UNCHOSEN = (
+    "nobody has chosen a network yet, so that everything which this machine reaches is open: start claudebox on a "
+    "terminal to be asked, or set `network` in ~/.claudebox/config.toml"
+)
 _NAMED = 5  # of one kind; the rest is counted
 _LONGEST = 200  # characters of a name
 
@@ -44,6 +48,11 @@ def lines(plan: Plan, before: frozenset[str] | None, *, asking: bool, quiet: boo
     yield from lay_out((paint(f"{label:<8}", "bold"), text) for label, text in rows)
     yield from lay_out((paint("note    ", "bold"), clean(text)) for text in plan.notes if not quiet)
     yield from lay_out((paint("warning ", "yellow"), clean(text)) for text in warnings(plan, quiet=quiet))
+
+
+def with_unchosen(plan: Plan) -> Plan:
+    """Return the plan with a warning that its network happened rather than being chosen."""
+    return plan.replace(warnings=(*plan.warnings, _UNCHOSEN))
 
 
 def warnings(plan: Plan, *, quiet: bool = False) -> Iterator[str]:

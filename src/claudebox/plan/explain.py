@@ -8,7 +8,7 @@ from claudebox.plan.model import Fetched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from claudebox.config.settings import Settings
     from claudebox.plan.model import Mount, NixAccess, Plan, Variable
@@ -32,6 +32,13 @@ def _brokered(plan: Plan) -> Iterator[str]:
         from claudebox.plan import broker  # noqa: PLC0415 - it made the plan
 
         yield from broker.described(plan)
+
+
+def render(plan: Plan, settings: Settings) -> Iterable[str]:
+    """Return what `--dry-run` or `--explain` prints."""
+    if settings.on("dry_run"):
+        return dry_run(plan)
+    return [as_json(plan, settings)] if settings.on("json") else [*tree(plan), *origins(settings)]
 
 
 def shown(row: Variable) -> str:

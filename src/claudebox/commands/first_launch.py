@@ -1,0 +1,63 @@
+"""The first launch: the network is a choice that the user makes, once, and finds again in ~/.claudebox/config.toml."""
+
+from __future__ import annotations
+
+from claudebox import console
+from claudebox.commands import config_template
+from claudebox.errors import ClaudeboxError
+from claudebox.facts import programs, uplink
+from claudebox.facts.host import current_directory
+
+_TIERS = (
+    ("inet", "the internet, but neither your LAN nor this machine"),
+    ("allow", "only domains that you name in the file, besides the model"),
+    ("full", "everything that this machine reaches, as without a sandbox"),
+)
+_DOMAINS = '["anthropic"]'  # without them nobody could log in inside
+
+
+def ask_network(home: str, environ: dict[str, str]) -> bool:
+    """Ask which network sessions have, and write the answer down; return whether there was somebody to ask."""
+    candidates = uplink.find_uplinks(programs.search_path(environ, current_directory()))
+    works = any(not candidate.problem for candidate in candidates)
+    remedy = next((candidate.remedy for candidate in candidates if candidate.remedy), "")
+    default = "inet" if works else "full"
+    question = f"Network? [{_number(default)}] "
+    explained = "\n".join((*_lines(home, default, remedy), question))
+    while True:
+        try:
+            answer = console.ask(explained).decode("ascii", "replace")
+        except ClaudeboxError:
+            return False
+        if not answer:
+            raise KeyboardInterrupt
+        tier = _read(answer.strip().lower() or default)
+        if tier:
+            break
+        explained = question
+    chosen = {"network": f'"{tier}"'}
+    if tier == "allow":
+        chosen["allow_domain"] = _DOMAINS
+    path = config_template.write_config(home, chosen)
+    console.note(f'network = "{tier}" is written to {path}')
+    return True
+
+
+def _lines(home: str, default: str, remedy: str) -> list[str]:
+    lines = [f"What may programs inside reach? Your answer is written to {console.clean(home)}/.claudebox/config.toml."]
+    for number, (tier, meaning) in enumerate(_TIERS, 1):
+        note = f" ({'recommended' if default == 'inet' else f'not on this machine yet: {remedy}'})"
+        lines.append(f"  {number}  {tier:<6} {meaning}{note if tier == 'inet' else ''}")
+    return lines
+
+
+def _number(tier: str) -> int:
+    return 1 + [name for name, _ in _TIERS].index(tier)
+
+
+def _read(answer: str) -> str:
+    """Return the tier that was meant, by its number or by its name."""
+    for number, (tier, _) in enumerate(_TIERS, 1):
+        if answer in (str(number), tier):
+            return tier
+    return "none" if answer == "none" else ""
