@@ -6,6 +6,10 @@ _claudebox() {
     [[ ${COMP_WORDS[index]} == -- ]] && { mapfile -t COMPREPLY < <(compgen -f -- "$word"); return; }
   done
   case $before in
+    --new) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --from) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --copy) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --copy-size) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --receipt) mapfile -t COMPREPLY < <(compgen -W "auto always never" -- "$word"); return ;;
     --profile) mapfile -t COMPREPLY < <(compgen -W "$(claudebox --profiles 2>/dev/null | sed s/\ .*//)" -- "$word"); return ;;
     --env) mapfile -t COMPREPLY < <(compgen -e -- "$word"); return ;;
@@ -40,6 +44,6 @@ _claudebox() {
     --secret-variables) mapfile -t COMPREPLY < <(compgen -W "show refuse" -- "$word"); return ;;
     --terminal) mapfile -t COMPREPLY < <(compgen -W "shared private" -- "$word"); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --attach --sessions --watch --stop --dry-run --explain --check --verify --log --follow --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --inherit --claude-home --network --allow-domain --allow-address --allow-host-port --publish --uplink --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --copy-size --finish --drop --attach --sessions --watch --stop --dry-run --explain --check --verify --log --follow --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --inherit --claude-home --network --allow-domain --allow-address --allow-host-port --publish --uplink --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

@@ -63,7 +63,7 @@ def test_the_man_page_is_sound_and_names_every_flag():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("--dr", ["--dry-run"]),
+        ("--dry", ["--dry-run"]),
         ("--network n", ["none"]),
         ("--env HOM", ["HOME"]),
         ("-y --exec -- --dr", []),

@@ -144,6 +144,15 @@ def _run_session(flags: Settings, environ: dict[str, str], argv: list[str]) -> i
             from claudebox.commands.agents import sessions  # noqa: PLC0415
 
             return sessions.run(name, flags, environ)
+    for name in ("finish", "drop"):
+        if flags.on(name):
+            from claudebox.commands.agents import finish  # noqa: PLC0415
+
+            return finish.run(name, flags, environ)
+    if flags.all("new"):
+        from claudebox.commands.agents import new  # noqa: PLC0415
+
+        return new.run(flags, environ, argv)
     if flags.on("detach"):
         from claudebox.commands.agents import detach  # noqa: PLC0415
 

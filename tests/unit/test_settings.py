@@ -154,7 +154,9 @@ def test_every_row_of_the_table_is_well_formed():
         (["attach", "x"], {"attach"}, ("x",)),
         (["logs", "x"], {"follow"}, ("x",)),
         (["stop", "x"], {"stop"}, ("x",)),
-        (["rm", "x"], {"stop"}, ("x",)),
+        (["rm", "x"], {"drop"}, ("x",)),
+        (["-w", "feature", "-p", "go"], {"new"}, ("-p", "go")),
+        (["--worktree=feature", "--tmux"], {"new", "detach"}, ()),
         (["respawn", "x"], {"attach"}, ("x",)),
         # And nothing else does.
         (["-p", "stop"], set(), ("-p", "stop")),

@@ -22,6 +22,17 @@ def run(environ: dict[str, str]) -> int:
     repository = git.find_repository(workdir, os.getuid(), home, environ)
     instance = state.locate(home, repository.main if repository else workdir)
     tools = find_tools(programs.search_path(environ, workdir))
+    done, failed = import_all(instance, tools)
+    lines = git_report.lines(done)
+    for line in lines:
+        console.note(line)
+    if not lines and not failed:
+        console.note("git: nothing has to be brought back")
+    return FAILED if failed else 0
+
+
+def import_all(instance: state.Instance, tools: Tools) -> tuple[dict[str, git_import.ImportResult], bool]:
+    """Import what waits in the state of a project; return what came, and whether something failed."""
     done: dict[str, git_import.ImportResult] = {}
     failed = False
     for path in git_import.private_directories(f"{instance.directory}/git"):
@@ -36,12 +47,7 @@ def run(environ: dict[str, str]) -> int:
         except ClaudeboxError as error:
             console.report(error)
             failed = True
-    lines = git_report.lines(done)
-    for line in lines:
-        console.note(line)
-    if not lines and not failed:
-        console.note("git: nothing has to be brought back")
-    return FAILED if failed else 0
+    return done, failed
 
 
 def find_tools(path: tuple[str, ...], *, git_needed: bool = True) -> Tools:

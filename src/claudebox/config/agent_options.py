@@ -10,6 +10,34 @@ AGENT_SETTINGS: tuple[Setting, ...] = (
         "start the session without a terminal: it runs on when you leave; needs tmux",
     ),
     Setting(
+        "new", ("--new",), "text", "Agents",
+        "start an agent with a copy of the repository of its own, on a branch of this name; one that is there already "
+        "is gone on with", metavar="AGENT",
+    ),
+    Setting(
+        "from", ("--from",), "text", "Agents",
+        "with --new: the branch, tag or commit to begin with; without it, what is checked out", metavar="BRANCH",
+    ),
+    Setting(
+        "copy", ("--copy",), "list", "Agents",
+        "with --new: a path of the project that git ignores and the agent needs, as `node_modules`; repeatable",
+        metavar="PATH", in_files="project",
+    ),
+    Setting(
+        "copy_size", ("--copy-size",), "text", "Agents",
+        "with --new: how much may be copied where the file system cannot share blocks, as `10G`; 2G unless you say "
+        "otherwise", metavar="SIZE", default="2G", in_files="user",
+    ),
+    Setting(
+        "finish", ("--finish",), "switch", "Agents",
+        "`--finish NAME`: show what an agent did in its copy, ask, and bring its branch into the repository as checked "
+        "data; `--finish NAME merge` or `rebase` goes on from there", verb=True,
+    ),
+    Setting(
+        "drop", ("--drop",), "switch", "Agents",
+        "`--drop NAME`: show what would be lost, ask, and throw the copy of an agent away", verb=True,
+    ),
+    Setting(
         "attach", ("--attach",), "switch", "Agents",
         "show a session without a terminal on this one: `--attach NAME`, or the only one here; Ctrl+Z leaves it again",
         verb=True,

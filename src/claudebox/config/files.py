@@ -304,5 +304,6 @@ def apply(
     from claudebox.config import trust  # noqa: PLC0415 - only where a project has a file
 
     project = reader.layer(source)
-    request = trust.TrustRequest(reader.state, real_path(source.path), source.digest, project)
+    path = trust.original_path(reader.state, real_path(source.path))
+    request = trust.TrustRequest(reader.state, path, source.digest, project)
     return trust.settle(request, lambda extra: settings.merge(flags, environ, (*own, *extra)), approve)

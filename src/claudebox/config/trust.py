@@ -12,7 +12,8 @@ import os
 from claudebox import console, syscalls
 from claudebox.config.options import SETTINGS
 from claudebox.config.settings import Layer
-from claudebox.files import read_small
+from claudebox.files import read_small, real_path
+from claudebox.tables.host_paths import COPIES
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -41,6 +42,16 @@ class Change(Value):
     key: str
     text: str
     widens: bool
+
+
+def original_path(state: str, path: str) -> str:
+    """Return which file an approval is about: in a copy for an agent, the same one of the project that it came from."""
+    copies = f"{real_path(state)}/{COPIES}/"
+    if not path.startswith(copies):
+        return path
+    project, name, rest = (*path[len(copies) :].split("/", 2), "", "")[:3]
+    source = os.fsdecode(read_small(f"{copies}{project}/.{name}") or b"").partition("\0")[0]
+    return f"{source}/{rest}" if source and rest else path
 
 
 def settle(

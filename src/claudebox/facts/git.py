@@ -14,6 +14,7 @@ from claudebox import syscalls
 from claudebox.facts import git_config
 from claudebox.facts.git_model import Executed, GitDirectory, Repository, Store
 from claudebox.files import read_small, real_path
+from claudebox.tables.host_paths import COPIES, STATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def find_repository(
     root = find_root(workdir)
     if not root:
         return None
-    found = _find(root, uid)
+    found = _find(root, uid, lent=_is_copy(root, home))
     if root != workdir:
         found = found.replace(main=workdir)
     if not found.directory:
@@ -74,6 +75,11 @@ def find_root(workdir: str) -> str:
             return ""
         root = os.path.dirname(root)
     return root
+
+
+def _is_copy(root: str, home: str) -> bool:
+    """Return whether a checkout is a copy that claudebox made for an agent."""
+    return f"/{STATE}/{COPIES}/" in root and root.startswith(f"{real_path(home)}/{STATE}/{COPIES}/")
 
 
 def with_changes(repository: Repository, state: str) -> Repository:
@@ -125,7 +131,7 @@ def _begins(root: str) -> bool:
     return status is not None and (not stat.S_ISDIR(status.st_mode) or os.path.lexists(f"{root.rstrip('/')}/.git/HEAD"))
 
 
-def _find(root: str, uid: int) -> Repository:
+def _find(root: str, uid: int, *, lent: bool = False) -> Repository:
     dot = f"{root.rstrip('/')}/.git"
     status = os.lstat(dot)
     if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
@@ -141,7 +147,7 @@ def _find(root: str, uid: int) -> Repository:
         else:
             named = _one_line(dot, "gitdir: ") or ""
             main, common, git_dir = _linked(root, dot, named, uid)
-        directory = describe(common, worktree=root, git_dir=git_dir)
+        directory = describe(common, worktree=root, git_dir=git_dir, lent=lent)
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else str(error)
     except RecursionError:  # of realpath, which counts no links
@@ -196,21 +202,24 @@ def _rows(path: str) -> tuple[git_config.Row, ...]:
     return tuple(git_config.parse_config(read_small(path, limit=1 << 20) or b""))
 
 
-def describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "") -> GitDirectory:
-    """Return what a git directory is, or raise ValueError if it is none."""
+def describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "", lent: bool = False) -> GitDirectory:
+    """Return what a git directory is, or raise ValueError if it is none.
+
+    `lent`: a copy for an agent, whose `alternates` claudebox wrote and nothing inside can change.
+    """
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         raise ValueError(f"`{path}` is not a directory")
     identity = (status.st_dev, status.st_ino)
     config = git_config.read_config((f"{path}/config",), git_config.IncludeContext("/nonexistent"))
-    stores = tuple(_stores(f"{path}/objects"))
+    stores = tuple(_stores(f"{path}/objects", lent=lent))
     if not stores:
         raise ValueError(f"`{path}` has no objects")
     per_worktree = _rows(f"{git_dir or path}/config.worktree")
     return GitDirectory(path, identity, name_of(identity), worktree, place, config.rows, per_worktree, stores)
 
 
-def _stores(objects: str) -> Iterator[Store]:
+def _stores(objects: str, *, lent: bool = False) -> Iterator[Store]:
     """Yield a directory of objects, and those that it borrows from, however far that goes."""
     pending: list[tuple[str, bool]] = [(objects, False)]
     seen: set[Identity] = set()
@@ -224,7 +233,8 @@ def _stores(objects: str) -> Iterator[Store]:
         lfs = None if borrowed else _status(f"{os.path.dirname(path)}/lfs")
         large = (lfs.st_dev, lfs.st_ino) if lfs is not None and stat.S_ISDIR(lfs.st_mode) else None
         yield Store(path, identity, borrowed, os.path.lexists(f"{path}/info/alternates"), large)
-        pending += [(real_path(os.path.join(path, line)), True) for line in _lines(f"{path}/info/alternates")]
+        far = path != objects or not lent
+        pending += [(real_path(os.path.join(path, line)), far) for line in _lines(f"{path}/info/alternates")]
 
 
 def _status(path: str) -> os.stat_result | None:

@@ -222,8 +222,12 @@ def write_layout(own: OwnGit) -> None:
 
 
 def _layout(own: OwnGit) -> bytes:
+    return git_state.render_layout(describe_layout(own))
+
+
+def describe_layout(own: OwnGit) -> git_state.Layout:
     """Return what an import has to know."""
-    layout = git_state.Layout(
+    return git_state.Layout(
         common=own.real,
         git_dir=own.git_dir,
         work_tree=own.worktree,
@@ -234,4 +238,3 @@ def _layout(own: OwnGit) -> bytes:
         module=own.place.rpartition("modules/")[2],
         unmapped=own.unmapped,
     )
-    return git_state.render_layout(layout)

@@ -190,15 +190,7 @@ def own_side_writable(tools: Tools, path: str, layout: Layout, limits: Limits) -
 
 def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: str) -> Side:
     """Open the real repository, which runs nothing of its own here."""
-    for part in ("config", "objects"):
-        if not _is_plain(f"{layout.common}/{part}"):
-            raise GitError(f"`{layout.common}/{part}` is a link, or is missing")
-    held = tuple(f"{layout.common}/{part}" for part in _READ_ONLY)
-    held = tuple(part for part in held if _is_plain(part))
-    mounts = (
-        *_read_only(layout.stores[1:], layout.stores[1:]), "--bind", layout.common, layout.common,
-        *_read_only(held, held),
-    )  # fmt: skip
+    mounts = real_mounts(layout)
     environ = {
         "GIT_COMMITTER_EMAIL": "session@claudebox",
         "GIT_COMMITTER_NAME": f"claudebox {session}",
@@ -207,6 +199,19 @@ def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: 
     }
     files = {f"{layout.common}/config": _real_config(layout, limits).encode()}
     return Side(GitSandbox(tools, mounts, environ, path, limits, files), layout, layout.git_dir)
+
+
+def real_mounts(layout: Layout) -> tuple[str, ...]:
+    """Return what makes a real repository writable, without what it could be made to execute."""
+    for part in ("config", "objects"):
+        if not _is_plain(f"{layout.common}/{part}"):
+            raise GitError(f"`{layout.common}/{part}` is a link, or is missing")
+    held = tuple(f"{layout.common}/{part}" for part in _READ_ONLY)
+    held = tuple(part for part in held if _is_plain(part))
+    return (
+        *_read_only(layout.stores[1:], layout.stores[1:]), "--bind", layout.common, layout.common,
+        *_read_only(held, held),
+    )  # fmt: skip
 
 
 def _real_config(layout: Layout, limits: Limits) -> str:

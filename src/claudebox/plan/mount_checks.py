@@ -8,6 +8,7 @@ from __future__ import annotations
 from claudebox.errors import ClaudeboxError
 from claudebox.plan.model import Mount
 from claudebox.plan.mounts import SOCKET
+from claudebox.tables.host_paths import COPIES, STATE
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -29,9 +30,17 @@ _HINT_PROJECT = "no project can ask for that; if you want it, say it yourself wi
 def hidden_by(fact: PathFact, host: Host) -> Hidden | None:
     """Return the hidden place that this path would show."""
     for hidden in host.hidden:
-        if fact.identity in hidden.fact.lineage or hidden.fact.identity in fact.lineage:
+        if fact.identity in hidden.fact.lineage or (
+            hidden.fact.identity in fact.lineage and not _is_copy(fact, hidden)
+        ):
             return hidden
     return None
+
+
+def _is_copy(fact: PathFact, hidden: Hidden) -> bool:
+    """Return whether a directory is the copy of a project that claudebox made for an agent, in its own state."""
+    place = fact.real.rsplit("/", 3)[-3:-2]
+    return place == [COPIES] and hidden.fact.path.endswith(f"/{STATE}") and fact.lineage[3:4] == hidden.fact.lineage[:1]
 
 
 def check_workdir(host: Host) -> None:

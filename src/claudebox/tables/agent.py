@@ -39,8 +39,8 @@ LOGIN_TRAITS = (
 # Its words for sessions in the background, which its own service cannot keep in a sandbox that ends, and what takes
 # their place. Those without a dash are its verbs; with its agent view off they would go to the model as prompts.
 BACKGROUND_WORDS = {
-    "--bg": "--detach", "--background": "--detach", "--tmux": "--detach",
-    "agents": "--sessions", "attach": "--attach", "logs": "--follow", "respawn": "--attach", "rm": "--stop",
+    "--bg": "--detach", "--background": "--detach", "--tmux": "--detach", "-w": "--new", "--worktree": "--new",
+    "agents": "--sessions", "attach": "--attach", "logs": "--follow", "respawn": "--attach", "rm": "--drop",
     "stop": "--stop", "kill": "--stop",
 }  # fmt: skip
 TRANSCRIPTS = "projects"  # in the client's directory: one directory per working directory, one file per conversation

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# In the home: copies of projects for agents, PROJECT/NAME; the one part of our own state in which claudebox starts.
+STATE, COPIES = ".claudebox", "work"
+
 # Below the home unless absolute. Each hides everything beneath it (SAND-09).
 HIDDEN: tuple[tuple[str, str], ...] = (
     (".ssh", "SSH keys"),

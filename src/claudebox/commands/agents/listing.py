@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from claudebox import console
+from claudebox.commands.agents.copies import Copies
 from claudebox.launch.live_sessions import Presence
 from claudebox.report.log_reader import human
 
@@ -26,7 +27,7 @@ class SessionRow:
     """One session."""
 
     name: str
-    state: str  # starting, working, waiting, ended; terminal: it has one of its own
+    state: str  # starting, working, waiting, ended; terminal: it has one of its own; copy: without any session
     project: str
     since: float
     process: int
@@ -72,13 +73,17 @@ def look(records: Records, tmux: Tmux) -> list[SessionRow]:
             row = SessionRow(agent.name, state, agent.project, since, 0, agent, ending(agent, pane), 0, last)
         rows.append(row)
     known = {agent.pid for agent in agents if agent.alive}
+    worked_in = {agent.workdir for agent in agents}
     presence = Presence(records.state)
     try:
         for process, workdir, since in presence.list_sessions():
+            worked_in.add(workdir)
             if process not in known:
                 rows.append(SessionRow("", "terminal", workdir, since, process, memory=_memory(process, children)))
     finally:
         presence.leave()
+    left = (copy for copy in Copies(os.path.dirname(records.state)).all() if copy.path not in worked_in)
+    rows += [SessionRow(copy.name, "copy", copy.source, copy.created, 0) for copy in left]
     return rows
 
 

@@ -32,9 +32,14 @@ def check_name(name: str) -> None:
         )
 
 
+def slug(text: str) -> str:
+    """Return a text as a name: what cannot be in one becomes a dash."""
+    return "".join(char if char in _LATER else "-" for char in text).strip("-._") or "agent"
+
+
 def give_name(records: Records, tmux: Tmux, wanted: str, project: str) -> str:
     """Return a name that no living session of this project has; ended ones make room."""
-    base = "".join(char if char in _LATER else "-" for char in wanted).strip("-._")[: _LONGEST - 4] or "agent"
+    base = slug(wanted)[: _LONGEST - 4]
     others = [agent for agent in records.all() if agent.project == project]
     taken = {agent.name for agent in others if agent.alive or agent.starting}
     name = next(name for number in range(1, 1000) if (name := base if number == 1 else f"{base}-{number}") not in taken)

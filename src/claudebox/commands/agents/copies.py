@@ -1,0 +1,133 @@
+"""Copies of projects for agents: ~/.claudebox/work/PROJECT/NAME, and beside each a file that says what it is a copy of.
+
+An agent can write to its copy and to nothing beside it, so what stands in that file is ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+
+from claudebox import syscalls
+from claudebox.commands.agents import names
+from claudebox.errors import ClaudeboxError
+from claudebox.files import read_small, real_path, replace_file
+from claudebox.launch.live_sessions import Presence
+from claudebox.report import tree
+from claudebox.state import locate, open_state
+from claudebox.tables.host_paths import COPIES
+
+_LONGEST = 40  # characters of the name of a project
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One copy."""
+
+    name: str
+    path: str
+    source: str  # the project
+    base: str = ""  # the commit that it began with; nothing: the project is no repository
+    created: float = 0.0
+
+    @property
+    def project(self) -> str:
+        """Return the directory with all copies of the project."""
+        return os.path.dirname(self.path)
+
+
+class Copies:
+    """All copies of a user."""
+
+    def __init__(self, home: str) -> None:
+        self.home = home = real_path(home)
+        self.state = f"{home}/.claudebox"
+        self.directory = f"{self.state}/{COPIES}"
+
+    def place(self, name: str, source: str) -> Copy:
+        """Return where a copy lies, or would."""
+        names.check_name(name)
+        project = f"{names.slug(os.path.basename(source))[:_LONGEST]}-{syscalls.sha256(os.fsencode(source))[:6]}"
+        path = f"{self.directory}/{project}/{name}"
+        return self._read(f"{self.directory}/{project}", name) or Copy(name, path, source)
+
+    def all(self) -> list[Copy]:
+        """Return every copy that there is."""
+        found = []
+        for project in _names(self.directory):
+            directory = f"{self.directory}/{project}"
+            rows = (self._read(directory, name[1:]) for name in _names(directory) if name.startswith("."))
+            found += [row for row in rows if row is not None]
+        return sorted(found, key=lambda copy: (copy.created, copy.path))
+
+    def find(self, name: str, source: str) -> Copy:
+        """Return the copy that a user means in this project: by name, or PROJECT/NAME."""
+        found = [copy for copy in self.all() if name in (copy.name, f"{os.path.basename(copy.source)}/{copy.name}")]
+        here = [copy for copy in found if copy.source == source] or found
+        if len(here) == 1:
+            return here[0]
+        if here:
+            known = ", ".join(f"`{os.path.basename(copy.source)}/{copy.name}`" for copy in here[:8])
+            raise ClaudeboxError(f"several copies are called `{name}`: {known}", hint="give the longer name")
+        raise ClaudeboxError(f"there is no copy `{name}`", hint="`claudebox --sessions` lists them")
+
+    def create(self, copy: Copy) -> None:
+        """Make the directory of a copy, which must not be there yet."""
+        os.close(open_state(self.state, COPIES))
+        os.makedirs(copy.project, 0o700, exist_ok=True)
+        try:
+            os.mkdir(copy.path, 0o755)
+        except FileExistsError:
+            raise ClaudeboxError(f"`{copy.path}` is in the way", hint="remove it, or choose another name") from None
+
+    def save(self, copy: Copy) -> None:
+        """Write down what a copy is."""
+        directory = os.open(copy.project, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            row = "\0".join((copy.source, copy.base, repr(time.time())))
+            replace_file(directory, f".{copy.name}", os.fsencode(row))
+        finally:
+            os.close(directory)
+
+    def remove(self, copy: Copy) -> None:
+        """Remove a copy with the state that it has as a project."""
+        with contextlib.suppress(FileNotFoundError):
+            tree.remove(copy.project, copy.name)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{copy.project}/.{copy.name}")
+        instance = locate(self.home, copy.path)
+        with contextlib.suppress(FileNotFoundError):
+            tree.remove(os.path.dirname(instance.directory), instance.name)
+        with contextlib.suppress(OSError):
+            os.rmdir(copy.project)
+
+    def require_idle(self, copy: Copy) -> None:
+        """Refuse while an agent is at work in a copy."""
+        presence = Presence(self.state)
+        try:
+            alive = [process for process, workdir, _ in presence.list_sessions() if workdir == copy.path]
+        finally:
+            presence.leave()
+        if alive:
+            raise ClaudeboxError(
+                f"an agent is at work in `{copy.name}` (process {alive[0]})", hint=f"`claudebox --stop {copy.name}`"
+            )
+
+    def _read(self, directory: str, name: str) -> Copy | None:
+        content = read_small(f"{directory}/.{name}")
+        if content is None:
+            return None
+        source, base, created = (*os.fsdecode(content).split("\0"), "", "")[:3]
+        try:
+            return Copy(name, f"{directory}/{name}", source, base, float(created or 0))
+        except ValueError:
+            return None
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []

@@ -1,0 +1,143 @@
+"""Copying files of a project: shared blocks where the file system can, bytes where not, never a hard link.
+
+The project may have been written by an agent: nothing is followed that is a link, and what is neither file, directory
+nor link stays behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+
+from claudebox.errors import ClaudeboxError
+from claudebox.files import open_beneath
+from claudebox.report.log_reader import human
+
+_FICLONE = 0x40049409
+_DEPTH = 400
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM)
+
+
+class TreeCopier:
+    """Copies from one directory to another, up to so many bytes that are not shared."""
+
+    def __init__(self, source: str, target: str, most: int, skipped: frozenset[str] = frozenset()) -> None:
+        self._source, self._target = os.open(source, _DIRECTORY), os.open(target, _DIRECTORY)
+        self._most, self._skipped = most, skipped
+        self.copied = 0  # bytes that take room
+        self._clones = True
+
+    def close(self) -> None:
+        """Let go of both."""
+        os.close(self._source)
+        os.close(self._target)
+
+    def copy(self, relative: str) -> bool:
+        """Copy a file or a directory with all that is in it; return whether it was there."""
+        parent, _, name = relative.rpartition("/")
+        try:
+            source = open_beneath(self._source, parent, listed=True)
+        except OSError:
+            return False
+        try:
+            if not os.path.lexists(f"/proc/self/fd/{source}/{name}"):
+                return False
+            target = self._make_parents(parent)
+            try:
+                self._entry(source, target, name, _DEPTH)
+            finally:
+                os.close(target)
+            return True
+        finally:
+            os.close(source)
+
+    def copy_all(self) -> None:
+        """Copy everything."""
+        self._directory(self._source, self._target, _DEPTH, top=True)
+
+    def _make_parents(self, relative: str) -> int:
+        current = os.dup(self._target)
+        for part in relative.split("/") if relative else ():
+            above = current
+            try:
+                if not os.path.lexists(f"/proc/self/fd/{above}/{part}"):
+                    os.mkdir(part, 0o755, dir_fd=above)
+                current = os.open(part, _DIRECTORY, dir_fd=above)
+            finally:
+                os.close(above)
+        return current
+
+    def _directory(self, source: int, target: int, depth: int, *, top: bool = False) -> None:
+        with os.scandir(source) as entries:
+            found = [entry.name for entry in entries]
+        for name in found:
+            if not (top and name in self._skipped):
+                self._entry(source, target, name, depth)
+
+    def _entry(self, source: int, target: int, name: str, depth: int) -> None:
+        status = os.lstat(name, dir_fd=source)
+        if os.path.lexists(f"/proc/self/fd/{target}/{name}") and not stat.S_ISDIR(status.st_mode):
+            return  # it came with the branch
+        if stat.S_ISLNK(status.st_mode):
+            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
+        elif stat.S_ISDIR(status.st_mode):
+            if depth <= 0:
+                raise ClaudeboxError("directories are nested too deeply to be copied")
+            self._subdirectory(source, target, name, depth, stat.S_IMODE(status.st_mode))
+        elif stat.S_ISREG(status.st_mode):
+            self._file(source, target, name)
+
+    def _subdirectory(self, source: int, target: int, name: str, depth: int, mode: int) -> None:
+        try:
+            os.mkdir(name, 0o700, dir_fd=target)
+        except FileExistsError:
+            pass
+        below, there = os.open(name, _DIRECTORY, dir_fd=source), os.open(name, _DIRECTORY, dir_fd=target)
+        try:
+            self._directory(below, there, depth - 1)
+            os.fchmod(there, mode & 0o777 | 0o700)
+        finally:
+            os.close(below)
+            os.close(there)
+
+    def _file(self, source: int, target: int, name: str) -> None:
+        try:
+            old = os.open(name, _READ, dir_fd=source)
+        except PermissionError:  # what the user cannot read, no agent needs
+            return
+        try:
+            status = os.fstat(old)
+            new = os.open(name, _WRITE, stat.S_IMODE(status.st_mode) & 0o777, dir_fd=target)
+            try:
+                self._content(old, new, status.st_size)
+                os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+            finally:
+                os.close(new)
+        finally:
+            os.close(old)
+
+    def _content(self, old: int, new: int, size: int) -> None:
+        if self._clones:
+            try:
+                fcntl.ioctl(new, _FICLONE, old)
+                return
+            except OSError as error:
+                if error.errno not in _NO_CLONE:
+                    raise
+                self._clones = False
+        self.copied += size
+        if self.copied > self._most:
+            raise ClaudeboxError(
+                f"the copy would take more than {human(self._most)} on a file system that cannot share blocks",
+                hint="copy less (`copy = [...]`), or raise `--copy-size`",
+            )
+        while size > 0:
+            done = os.sendfile(new, old, None, min(size, 1 << 26))
+            if not done:
+                return
+            size -= done

@@ -1,0 +1,70 @@
+"""Merging the branch of an agent into what is checked out: by git in a sandbox that has the checkout and nothing else.
+
+None of the repository's configuration or hooks is in force there, only what a list of keys admits, and the user's name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from claudebox.commands.agents.branch import LIMITS
+from claudebox.console import clean
+from claudebox.errors import ClaudeboxError
+from claudebox.launch.git_sandbox import GitError, GitSandbox
+from claudebox.launch.git_setup import describe_layout
+from claudebox.launch.git_sides import real_mounts
+from claudebox.launch.live_sessions import Presence
+from claudebox.plan import git_settings
+
+if TYPE_CHECKING:
+    from claudebox.launch.git_sandbox import Tools
+    from claudebox.plan.model import OwnGit
+    from claudebox.session import Planned
+
+_CONFIG = b"[core]\n\thooksPath = /dev/null\n\tfsmonitor = false\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+WAYS = {"merge": ("merge", "--no-edit"), "rebase": ("cherry-pick", "--ff")}
+
+
+def merge_branch(planned: Planned, own: OwnGit, tools: Tools, scratch: str, branch: str, way: str) -> str:
+    """Merge a branch, or put its commits on top of what is checked out; return what became of it."""
+    by_hand = f"`git merge {branch}`" if way == "merge" else f"`git cherry-pick HEAD..{branch}`"
+    if b'filter "lfs"' in own.config:
+        raise ClaudeboxError(
+            "the repository uses Git LFS, which claudebox does not run", hint=f"do it yourself: {by_hand}"
+        )
+    layout = describe_layout(own)
+    config = {f"{layout.common}/config": own.config + _CONFIG, "/user-config": git_settings.user_config(planned.host)}
+    environ = {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": own.worktree, "GIT_CONFIG_GLOBAL": "/user-config"}
+    mounts = ("--bind", own.worktree, own.worktree, *real_mounts(layout))
+    presence = Presence(planned.host.instance.state)
+    try:
+        presence.claim(own.worktree)  # an agent could lead what is written here astray
+        with GitSandbox(tools, mounts, environ, scratch, LIMITS, config) as box:
+            return _merge(box, branch, way, by_hand)
+    except GitError as error:
+        raise ClaudeboxError(f"`{branch}` is there, and was not merged: {clean(str(error))}", hint=by_hand) from None
+    finally:
+        presence.leave()
+
+
+def _merge(box: GitSandbox, branch: str, way: str, by_hand: str) -> str:
+    if box.git("status", "--porcelain", "--untracked-files=no"):
+        raise ClaudeboxError(
+            f"`{branch}` is there, and was not merged: your checkout has changes that are not committed",
+            hint=f"commit them, then {by_hand}",
+        )
+    before = box.git("rev-parse", "HEAD").decode().strip()
+    verb, option = WAYS[way]
+    target = f"{before}..{branch}" if way == "rebase" else branch
+    if way == "rebase" and not box.git("rev-list", "-n1", target):
+        return "nothing to do"
+    if box.ask(verb, option, target) is None:
+        reason = "there are conflicts" if box.ask("ls-files", "-u") else box.message()
+        box.ask(verb, "--abort")
+        if box.git("rev-parse", "HEAD").decode().strip() != before:
+            box.git("reset", "--hard", "-q", before)
+        raise ClaudeboxError(
+            f"`{branch}` is there, and was not merged: {clean(reason)}", hint=f"your checkout is as it was; {by_hand}"
+        )
+    after = box.git("rev-parse", "HEAD").decode().strip()
+    return f"{before[:7]}..{after[:7]}"

@@ -1,0 +1,111 @@
+"""`--new NAME`: an agent with a copy of the repository of its own. The project itself is not even mounted."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from claudebox import console, session
+from claudebox.commands.agents import clone, detach
+from claudebox.commands.agents.copies import Copies, Copy
+from claudebox.commands.agents.file_copy import TreeCopier
+from claudebox.commands.git_import import find_tools
+from claudebox.config import agent_parsers as parsers
+from claudebox.errors import DECLINED, FAILED, ClaudeboxError
+from claudebox.facts import git, programs
+from claudebox.facts.host import current_directory, current_home
+
+if TYPE_CHECKING:
+    from claudebox.config.settings import Settings
+    from claudebox.session import Planned
+
+_NO_NETWORK = {"network": "none", "domains": (), "host_ports": (), "published": (), "secrets": (), "packages": ()}
+
+
+def run(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
+    """Make the copy, unless it is there, and start the session in it."""
+    name = flags.one("new").value
+    copies = Copies(current_home(environ))
+    source = enter_project(environ)
+    copy = copies.place(name, source)
+    made = not os.path.lexists(copy.path)
+    if made:
+        copy = _make(copies, copy, flags, environ)
+    elif flags.all("from"):
+        raise ClaudeboxError(f"`{name}` is there already", hint="go on in it without `--from`, or `--drop` it first")
+    else:
+        copies.require_idle(copy)
+        console.note(f"goes on in the copy `{name}`")
+    os.chdir(copy.path)
+    environ = {**environ, "PWD": copy.path}
+    try:
+        if flags.on("detach"):
+            status = detach.run(flags, environ, argv, name=name, project=source)
+        else:
+            status = session.run(flags, environ)
+    except ClaudeboxError:
+        if made:
+            copies.remove(copy)
+        raise
+    if made and status == DECLINED:
+        copies.remove(copy)
+    elif not flags.on("detach"):
+        console.note(f"`claudebox --finish {name}` brings the work into the project, `--drop {name}` throws it away")
+    return status
+
+
+def enter_project(environ: dict[str, str]) -> str:
+    """Change to where the project begins, and return it; in a copy, that is the project that it is a copy of."""
+    home, workdir = current_home(environ), current_directory()
+    for copy in Copies(home).all():
+        if f"{workdir}/".startswith(f"{copy.path}/"):
+            if not os.path.isdir(copy.source):
+                raise ClaudeboxError(f"the project `{copy.source}` of this copy is gone")
+            workdir = copy.source
+    repository = git.find_repository(workdir, os.getuid(), home, environ)
+    root = repository.root if repository is not None and repository.directory is not None else workdir
+    os.chdir(root)
+    return root
+
+
+def plan_project(flags: Settings, environ: dict[str, str]) -> Planned:
+    """Return the plan of a simple command in the working directory, for what it says of git; nothing is run."""
+    settings, _ = session.read_settings(flags, environ)
+    policy = session.decide_policy(settings, environ).replace(program="exec", words=("true",), nix="off", **_NO_NETWORK)
+    return session.make_plan(settings, policy, environ, asking=False)
+
+
+def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> Copy:
+    planned = plan_project(flags, environ)
+    repository = planned.host.repository
+    if repository is not None and repository.problem:
+        raise ClaudeboxError(f"this repository cannot be copied: {repository.problem}")
+    own = next((row for row in planned.plan.git if row.real and not row.place), None)
+    start = parsers.parse_branch(flags.one("from")) if flags.all("from") else ""
+    if own is None and start:
+        raise ClaudeboxError("`--from` needs a repository, and there is none here")
+    kept = [parsers.parse_copied_path(given) for given in planned.settings.all("copy")]
+    most = parsers.parse_size(planned.settings.one("copy_size")) if planned.settings.all("copy_size") else 2 << 30
+    copies.create(copy)
+    try:
+        if own is not None:
+            tools = find_tools(programs.search_path(environ, copy.source))
+            copy = Copy(copy.name, copy.path, copy.source, clone.make_clone(own, tools, copy.path, copy.name, start))
+        copier = TreeCopier(copy.source, copy.path, most, frozenset((".git",)))
+        try:
+            if own is None:
+                copier.copy_all()
+            for path in kept:
+                copier.copy(path)
+        finally:
+            copier.close()
+        copies.save(copy)
+    except OSError as error:
+        copies.remove(copy)
+        raise ClaudeboxError(
+            f"the copy could not be made in `{copy.path}`: {error.strerror}", hint="free disk space", status=FAILED
+        ) from None
+    except BaseException:
+        copies.remove(copy)
+        raise
+    return copy

@@ -1,0 +1,47 @@
+"""Values that are about several agents: branches, paths to copy, sizes, times."""
+
+from __future__ import annotations
+
+from claudebox.errors import ClaudeboxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.config.settings import Given
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_BRANCH = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/+@")
+
+
+def parse_branch(given: Given) -> str:
+    """Return what names a commit: a branch, a tag, or its digits."""
+    value = given.value
+    if not _BRANCH.issuperset(value) or value[0] in "-/." or ".." in value or "@{" in value:
+        raise ClaudeboxError(f"`{given.origin}`: `{value}` does not name a branch, a tag or a commit")
+    return value
+
+
+def parse_copied_path(given: Given) -> str:
+    """Return a path in the project."""
+    parts = given.value.rstrip("/").split("/")
+    if given.value.startswith("/") or any(part in ("", ".", "..") for part in parts) or parts[0] == ".git":
+        raise ClaudeboxError(f"`{given.origin}` is a path in the project, as `node_modules`, not `{given.value}`")
+    return "/".join(parts)
+
+
+def parse_size(given: Given) -> int:
+    """Return a number of bytes."""
+    value = given.value.upper().removesuffix("B").removesuffix("I")
+    digits, unit = (value[:-1], value[-1:]) if value[-1:] in _UNITS else (value, "")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10 and int(digits) > 0):
+        raise ClaudeboxError(f"`{given.origin}` is a size, as `512M` or `8G`, not `{given.value}`")
+    return int(digits) * _UNITS[unit]
+
+
+def parse_time(given: Given) -> float:
+    """Return a number of seconds."""
+    value = given.value
+    digits, unit = (value[:-1], value[-1:]) if value[-1:] in _SECONDS else (value, "")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 8 and int(digits) > 0):
+        raise ClaudeboxError(f"`{given.origin}` is a time, as `90s`, `30m` or `8h`, not `{given.value}`")
+    return float(int(digits) * _SECONDS[unit])

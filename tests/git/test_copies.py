@@ -1,0 +1,358 @@
+"""Agents with copies of a repository of their own: made, worked in, finished, dropped; the checkout is not touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from tests.client.tui import Tui
+from tests.conftest import need
+
+
+def commit(box, git, name: str) -> None:
+    box.write(name, "x\n")
+    git("add", "-A")
+    git("commit", "-qm", f"add {name}")
+
+
+@pytest.fixture
+def repository(box):
+    """Return a function that runs git in the project as its owner, with one commit."""
+    return make_repository(box)
+
+
+@pytest.fixture
+def user_repository(user_box):
+    return make_repository(user_box)
+
+
+def make_repository(box):
+    def git(*words: str):
+        result = box.host("git", *words)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    git("init", "-q", "-b", "main")
+    git("config", "user.name", "user")
+    git("config", "user.email", "user@example.org")
+    box.write("kept.txt", "kept\n")
+    box.write("gone.txt", "gone\n")
+    box.write(".gitignore", "node_modules\n.env\n")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    box.write("node_modules/left-pad/index.js", "module.exports = 1\n")
+    os.symlink("left-pad", f"{box.project}/node_modules/link")
+    box.write("dirty.txt", "not committed\n")
+    return git
+
+
+def new(box, name: str, script: str, *flags: str):
+    return box.claudebox("-y", "--new", name, *flags, "--exec", "--", "sh", "-c", script)
+
+
+def everything(directory: str):
+    """Return every file of a directory, the git directory too, with all that can be told of it."""
+    found = {}
+    for path in sorted(Path(directory).rglob("*")):
+        status = path.lstat()
+        content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        found[str(path)] = (status.st_mode, status.st_ino, status.st_mtime_ns, status.st_uid, content)
+    return found
+
+
+def copies(box) -> list[str]:
+    return sorted(str(path) for path in Path(box.home, ".claudebox/work").glob("*/*") if not path.name.startswith("."))
+
+
+def test_an_agent_works_in_a_copy_and_its_branch_comes_back_when_it_is_finished(box, repository):
+    # proves AGENT-05, AGENT-06, GIT-03
+    before = everything(box.project)
+
+    result = new(
+        box, "feature",
+        "git log --oneline --all | wc -l; git status --short; cat node_modules/left-pad/index.js; "
+        f"test -e {box.project} && echo visible; echo work > new.txt; git rm -q gone.txt; git add .; "
+        "git commit -qm work",
+        "--copy", "node_modules",
+    )  # fmt: skip
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["1", "module.exports", "=", "1"]  # nothing to commit, and no way to the checkout
+    assert everything(box.project) == before
+    (copy,) = copies(box)
+    assert os.stat(f"{copy}/node_modules/left-pad/index.js").st_nlink == 1
+    assert os.readlink(f"{copy}/node_modules/link") == "left-pad"
+    assert not os.path.exists(f"{copy}/dirty.txt")
+
+    finished = box.claudebox("-y", "--finish", "feature")
+
+    assert finished.returncode == 0, finished.stderr
+    lines = finished.stdout.splitlines()
+    assert lines[0] == "feature: 1 commit"
+    assert lines[2] == "  deleted (1): gone.txt"
+    assert repository("log", "--format=%s", "feature").split() == ["work", "first"]
+    assert repository("rev-parse", "--abbrev-ref", "HEAD").strip() == "main"
+    assert repository("status", "--short") == "?? dirty.txt\n"
+    assert copies(box) == []
+    assert not list(Path(box.home, ".claudebox/work").rglob("*"))
+    # Nothing of the checkout has changed, but the branch has come.
+    checkout = {path: row for path, row in before.items() if "/.git" not in path}
+    assert {path: row for path, row in everything(box.project).items() if "/.git" not in path} == checkout
+
+
+def test_finishing_merges_or_rebases_where_that_is_asked_for(user_box, user_repository):
+    # proves AGENT-06
+    box, git = user_box, user_repository
+    for name in ("one", "two", "three"):
+        assert new(box, name, f"echo {name} > {name}.txt; git add .; git commit -qm {name}").returncode == 0
+    assert new(box, "clash", "echo theirs > kept.txt; git commit -qam clash").returncode == 0
+    hook = box.write(".git/hooks/post-merge", f"#!/bin/sh\ntouch {box.base}/ran\n", mode=0o755)
+    shutil.copy(hook, f"{box.project}/.git/hooks/post-checkout")
+    git("config", "core.fsmonitor", hook)
+
+    assert box.claudebox("-y", "--finish", "one", "merge").returncode == 0  # forward
+    assert box.claudebox("-y", "--finish", "two", "merge").returncode == 0  # with a commit of its own
+    assert box.claudebox("-y", "--finish", "three", "rebase").returncode == 0
+
+    git("config", "--unset", "core.fsmonitor")
+    assert git("log", "--first-parent", "--format=%s").splitlines() == ["three", "Merge branch 'two'", "one", "first"]
+    assert git("log", "-1", "--format=%an", "HEAD~1").strip() == "user"
+    assert git("status", "--short") == "?? dirty.txt\n"
+    assert not os.path.exists(f"{box.base}/ran")  # no hook and no monitor of the repository ran
+    # What cannot be merged leaves everything as it was, and the branch is there.
+    box.write("kept.txt", "mine\n")
+    refused = box.claudebox("-y", "--finish", "clash", "merge")
+    assert refused.returncode == 125
+    assert "changes that are not committed" in refused.stderr
+    git("commit", "-qam", "mine")
+    refused = box.claudebox("-y", "--finish", "clash", "merge")
+    assert (refused.returncode, "there are conflicts" in refused.stderr) == (125, True)
+    assert git("status", "--short") == "?? dirty.txt\n"
+    assert Path(box.project, "kept.txt").read_text() == "mine\n"
+    assert git("log", "-1", "--format=%s", "clash").strip() == "clash"
+
+
+def test_what_the_hosts_tools_would_run_is_shown_before_anything_comes(user_box, user_repository):
+    # proves AGENT-06, R06
+    box, git = user_box, user_repository
+    script = (
+        "echo '{}' > package.json; ln -s /etc/passwd way-out; printf 'esc\\033[31m' > \"$(printf 'n\\033[31mame')\"; "
+        "git add .; blob=$(echo x | git hash-object -w --stdin); "
+        "git update-index --add --cacheinfo 100755,$blob,.vscode/tasks.json; git commit -qm 'odd \x1b[31m'; "
+        "echo later > later.txt"
+    )
+    assert new(box, "odd", script).returncode == 0
+
+    declined = box.claudebox("--finish", "odd")  # nobody to ask
+
+    assert declined.returncode == 125
+    assert "\x1b" not in declined.stdout
+    shown = declined.stdout
+    assert "package.json (package managers of JavaScript run what it names)" in shown
+    assert ".vscode/tasks.json" in shown
+    assert "way-out (leads to /etc/passwd)" in shown
+    assert "not committed, and only in the copy (" in shown
+    assert "odd" not in git("branch", "--list", "odd")
+    # Files that are not committed keep the copy.
+    finished = box.claudebox("-y", "--finish", "odd")
+    assert finished.returncode == 0
+    assert "the copy stays" in finished.stderr
+    assert len(copies(box)) == 1
+    # And dropping it names them.
+    dropped = box.claudebox("-y", "--drop", "odd")
+    assert "later.txt" in dropped.stdout
+    assert copies(box) == []
+
+
+def test_dropping_says_what_is_lost_and_leaves_nothing(user_box, user_repository):
+    # proves AGENT-06
+    box, git = user_box, user_repository
+    assert new(box, "lost", "echo x > x; git add .; git commit -qm 'lost work'").returncode == 0
+    refs = git("for-each-ref")
+
+    assert box.claudebox("--drop", "lost").returncode == 125  # nobody to ask
+    assert len(copies(box)) == 1
+    dropped = box.claudebox("-y", "--drop", "lost")
+
+    assert dropped.returncode == 0
+    assert "lost work" in dropped.stdout
+    assert copies(box) == []
+    assert git("for-each-ref") == refs
+    names = os.listdir(f"{box.home}/.claudebox/instances")
+    assert len(names) == 0  # its conversations are gone as well
+
+
+def test_agents_cannot_touch_the_checkout_or_one_another(user_box, user_repository):
+    # proves AGENT-05
+    box = user_box
+    assert new(box, "first", "echo first > f; git add .; git commit -qm first").returncode == 0
+    (first,) = copies(box)
+    before, other = everything(box.project), everything(first)
+    attack = (
+        f"for place in {box.project} {first} ..; do ls $place; echo x > $place/planted; rm -rf $place/kept.txt; done; "
+        "cat .git/objects/info/alternates; git remote -v; git push . HEAD:refs/heads/main; "
+        "echo / > .git/objects/info/alternates; git config core.fsmonitor /bin/false; echo x > .git/hooks/post-merge"
+    )
+
+    assert new(box, "second", attack).returncode == 0
+
+    assert everything(box.project) == before
+    assert everything(first) == other
+    assert "planted" not in os.listdir(os.path.dirname(first))
+    second = next(path for path in copies(box) if path != first)
+    assert "/\n" not in Path(second, ".git/objects/info/alternates").read_text().splitlines(keepends=True)
+    assert "fsmonitor" not in Path(second, ".git/config").read_text()
+
+
+def test_odd_names_and_branches_are_refused_with_one_line(user_box, user_repository):
+    # proves AGENT-05
+    box, git = user_box, user_repository
+    git("branch", "taken")
+
+    for name in ("", "-x", "a/b", "../x", "a b", ".hidden", "x.lock", "HEAD", "a" * 65, "\u00e4", "0" * 40, "x..y"):
+        result = new(box, name, "true")
+        assert result.returncode == 125, name
+        assert result.stderr.count("error:") == 1
+    for flags in (("--from", "no-such"), ("--from", "--upload-pack=x"), ("--from", "main..x"), ("--copy", "../secret")):
+        assert new(box, "fine", "true", *flags).returncode == 125, flags
+    assert "has a branch `taken` already" in new(box, "taken", "true").stderr
+    assert copies(box) == []
+    assert not list(Path(box.home, ".claudebox").rglob("fine"))
+
+
+def test_a_copy_begins_where_it_is_asked_to_and_can_be_gone_on_with(user_box, user_repository):
+    # proves AGENT-05
+    box, git = user_box, user_repository
+    first = git("rev-parse", "HEAD").strip()
+    git("tag", "v1")
+    commit(box, git, "second.txt")
+
+    assert new(box, "old", "git rev-parse HEAD; ls second.txt", "--from", "v1").stdout.split() == [first]
+    again = new(box, "old", "git rev-parse --abbrev-ref HEAD; echo more > more; git add .; git commit -qm more")
+    assert again.stdout.split() == ["old"]
+    assert new(box, "old", "true", "--from", "main").returncode == 125
+    assert box.claudebox("-y", "--finish", "old").returncode == 0
+    assert git("log", "--format=%s", "old").split("\n")[:2] == ["more", "first"]
+
+
+def test_a_gc_of_the_user_takes_nothing_away_from_a_copy(user_box, user_repository):
+    # proves AGENT-06
+    box, git = user_box, user_repository
+    git("checkout", "-q", "-b", "topic")
+    commit(box, git, "topic.txt")
+    git("gc", "-q")
+    assert new(box, "kept", "echo x > x; git add .; git commit -qm on-topic").returncode == 0
+    git("checkout", "-q", "main")
+    git("branch", "-D", "topic")
+    git("reflog", "expire", "--expire=now", "--all")
+    git("gc", "-q", "--prune=now")
+
+    finished = box.claudebox("-y", "--finish", "kept")
+
+    assert finished.returncode == 0, finished.stderr
+    assert git("log", "--format=%s", "kept").split("\n")[:3] == ["on-topic", "add topic.txt", "first"]
+    git("fsck")
+
+
+def test_a_project_that_moved_loses_nothing(user_box, user_repository):
+    # proves AGENT-06, AGENT-03
+    box = user_box
+    assert new(box, "away", "echo x > x; git add .; git commit -qm work").returncode == 0
+    os.rename(box.project, f"{box.base}/elsewhere")
+    os.mkdir(box.project)
+    shutil.rmtree(box.project)
+
+    finished = box.claudebox("-y", "--finish", "away", cwd=box.base)
+
+    assert finished.returncode == 125
+    assert "is gone or has moved" in finished.stderr
+    (copy,) = copies(box)
+    os.rename(f"{box.base}/elsewhere", box.project)
+    assert box.claudebox("-y", "--finish", "away").returncode == 0
+    assert copies(box) == [] != [copy]
+
+
+def test_a_directory_without_a_repository_is_copied_up_to_a_size(user_box):
+    # proves AGENT-05
+    box = user_box
+    box.write("data/file.txt", "content\n")
+    os.mkfifo(f"{box.project}/pipe")
+    os.symlink("/etc/passwd", f"{box.project}/link")
+
+    result = new(box, "plain", "cat data/file.txt; echo changed > data/file.txt; readlink link; ls pipe")
+
+    assert result.stdout.split() == ["content", "/etc/passwd"], result.stderr
+    assert Path(box.project, "data/file.txt").read_text() == "content\n"
+    refused = box.claudebox("-y", "--finish", "plain")
+    assert "is no repository" in refused.stderr
+    assert box.claudebox("-y", "--drop", "plain").returncode == 0
+    box.write("large", b"x" * (3 << 20))
+    large = new(box, "large", "true", "--copy-size", "2M")
+    shares = "shares blocks" if large.returncode == 0 else ""
+    assert shares or "would take more than 2.0 MiB" in large.stderr
+    if not shares:
+        assert copies(box) == []
+
+
+def test_a_full_disk_leaves_no_half_of_a_copy(user_box, user_repository, tmp_path):
+    # proves AGENT-05, H10
+    need(os.getuid() == 0, "right to mount")
+    box = user_box
+    box.write("large.bin", os.urandom(3 << 20))
+    user_repository("add", "-A")
+    user_repository("commit", "-qm", "large")
+    place = box.mkdir(f"{box.home}/.claudebox/work")
+    os.chmod(f"{box.home}/.claudebox", 0o700)
+    os.chmod(place, 0o700)
+    box.host("true")
+    os.system(f"mount -t tmpfs -o size=2m,uid={box.account.uid},gid={box.account.gid},mode=700 tmpfs {place}")
+    try:
+        result = new(box, "full", "true")
+        assert result.returncode == 125
+        assert "error: " in result.stderr
+        assert "Traceback" not in result.stderr
+        assert [path for path in Path(place).rglob("*") if path.is_file()] == []
+    finally:
+        os.system(f"umount {place}")
+
+
+def test_a_detached_agent_in_a_copy_is_listed_with_its_project(user_box, user_repository):
+    # proves AGENT-03, AGENT-05
+    need(shutil.which("tmux"), "tmux")
+    box = user_box
+    try:
+        script = "echo up; while [ ! -e stop ]; do sleep .1; done; git add .; git commit -qm done"
+        assert new(box, "bg", script, "--detach").returncode == 0
+        row = next(row for row in json.loads(box.claudebox("--sessions", "--json").stdout))
+        assert (row["name"], row["project"], row["directory"]) == ("bg", box.project, copies(box)[0])
+        busy = box.claudebox("-y", "--finish", "bg")
+        assert "an agent is at work in `bg`" in busy.stderr
+        box.write(f"{row['directory']}/stop")
+        limit = time.monotonic() + 20
+        while json.loads(box.claudebox("--sessions", "--json").stdout)[0]["state"] != "ended":
+            assert time.monotonic() < limit
+        assert box.claudebox("-y", "--finish", "bg", "merge").returncode == 0
+        assert user_repository("log", "-1", "--format=%s").strip() == "done"
+        assert json.loads(box.claudebox("--sessions", "--json").stdout) == []
+    finally:
+        box.host("tmux", "-S", f"{box.home}/.claudebox/run/tmux", "kill-server")
+
+
+def test_what_the_user_approved_for_the_project_holds_in_its_copies(user_box, user_repository):
+    # proves EXT-01, AGENT-05
+    box = user_box
+    box.write(".claudebox.toml", 'env = { COLOUR = "blue" }\n')
+    user_repository("add", "-A")
+    user_repository("commit", "-qm", "settings")
+    assert "colour=\n" in new(box, "unasked", "echo colour=$COLOUR").stdout  # not approved as yet
+
+    with Tui(box) as terminal:
+        terminal.shell(box.program, "--trust", "approve")
+        terminal.expect("Approve exactly this")
+        terminal.type("y")
+        assert terminal.status() == 0
+    assert "colour=blue\n" in new(box, "asked", "echo colour=$COLOUR").stdout
