@@ -23,6 +23,7 @@ _claudebox() {
     --caches) mapfile -t COMPREPLY < <(compgen -W "shared own off" -- "$word"); return ;;
     --cache-size) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --scratch) mapfile -t COMPREPLY < <(compgen -W "auto memory disk" -- "$word"); return ;;
+    --device) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --inherit) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --claude-home) mapfile -t COMPREPLY < <(compgen -W "own shared" -- "$word"); return ;;
     --network) mapfile -t COMPREPLY < <(compgen -W "full inet allow none" -- "$word"); return ;;
@@ -44,6 +45,6 @@ _claudebox() {
     --secret-variables) mapfile -t COMPREPLY < <(compgen -W "show refuse" -- "$word"); return ;;
     --terminal) mapfile -t COMPREPLY < <(compgen -W "shared private" -- "$word"); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --copy-size --finish --drop --attach --sessions --watch --stop --dry-run --explain --check --verify --log --follow --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --inherit --claude-home --network --allow-domain --allow-address --allow-host-port --publish --uplink --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --copy-size --finish --drop --attach --sessions --watch --stop --dry-run --explain --check --verify --log --follow --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --inherit --claude-home --network --allow-domain --allow-address --allow-host-port --publish --uplink --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

@@ -49,6 +49,8 @@ complete -c claudebox -l devshell -d 'enter the project\'s own dev shell (flake.
 complete -c claudebox -l caches -x -a 'shared own off' -d 'caches of packages (npm, pip, cargo, ...): own: kept per project, as ~/.cache inside; shared: one for all projects that say so, each of which can change what the others install; off: gone at the end'
 complete -c claudebox -l cache-size -x -d 'how large caches may become, in GiB, 10 unless you say otherwise; then what was not used for longest goes'
 complete -c claudebox -l scratch -x -a 'auto memory disk' -d 'where /tmp and the home inside are until the end: in memory, on disk, or on disk where memory is scarce (auto)'
+complete -c claudebox -l gpu -d 'show the graphics processors of this machine and their driver: NVIDIA, AMD, Intel'
+complete -c claudebox -l device -x -d 'show this device node, /dev/video0; disks, memory, input, terminals and virtual machines only with --unsafe-mounts; repeatable'
 complete -c claudebox -l inherit -x -d 'bring this part of the host\'s ~/.claude in, read-only: CLAUDE.md, agents, commands, skills, output-styles, rules, ...; repeatable'
 complete -c claudebox -l claude-home -x -a 'own shared' -d 'own: the client has a home per project; shared: also everything of the host\'s ~/.claude, read-only, except conversations and logins'
 complete -c claudebox -l network -x -a 'full inet allow none' -d 'full: the host\'s network with its loopback and LAN; inet: the internet, not the LAN nor this machine; allow: only the domains that you name; none: loopback of the sandbox only'

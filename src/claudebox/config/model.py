@@ -178,6 +178,8 @@ class Policy(Value):
     start: str = ""  # where the payload starts, if that is not the project itself
     git_import: Literal["auto", "ask", "manual"] = "auto"  # when commits made inside come back
     undo: UndoRequest | None = None
+    gpu: str = ""  # what asked for graphics processors
+    devices: tuple[NameRequest, ...] = ()  # nodes, by path
     caches: Literal["own", "shared", "off"] = "own"
     cache_limit: int = 10 << 30  # bytes
     scratch: Literal["auto", "memory", "disk"] = "auto"

@@ -190,6 +190,13 @@ def program_directory(given: Given, *, home: str = "/", workdir: str = "/") -> M
     return mount(given, writable=False, home=home, workdir=workdir).replace(programs=True)
 
 
+def device(given: Given) -> str:
+    """Read the path of a device node."""
+    if not given.value.startswith("/dev/") or ".." in given.value.split("/"):
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not in /dev", hint="`/dev/video0`, for example")
+    return os.path.normpath(given.value)
+
+
 def split(value: str) -> tuple[str, str | None]:
     """Split SRC[:DEST] at its colon."""
     if "\\" not in value:
@@ -220,6 +227,7 @@ RULES: dict[str, Callable[[Given], object]] = {
     "set_env": constant,
     "mounts": mount_row,
     "path": program_directory,
+    "device": device,
     "toolchain": toolchain,
     "package": package,
     "nixpkgs": nixpkgs,

@@ -84,6 +84,8 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         start=settings.start,
         git_import=settings.one("git_import").value,  # type: ignore[arg-type]  # the table has checked it
         undo=_undo(settings, program),
+        gpu=settings.one("gpu").origin if settings.on("gpu") else "",
+        devices=_names(settings, "device", parsers.device),
         caches=settings.one("caches").value,  # type: ignore[arg-type]  # the table has checked it
         cache_limit=(parsers.number(settings.one("cache_size"), 1 << 20) if settings.all("cache_size") else 10) << 30,
         scratch=settings.one("scratch").value,  # type: ignore[arg-type]  # the table has checked it

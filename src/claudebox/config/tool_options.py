@@ -55,4 +55,14 @@ TOOLS: tuple[Setting, ...] = (
         "(`auto`)",
         metavar="WHERE", choices=("auto", "memory", "disk"), default="auto", in_files="user",
     ),
+    Setting(
+        "gpu", ("--gpu",), "switch", "What enters",
+        "show the graphics processors of this machine and their driver: NVIDIA, AMD, Intel", in_files="project",
+    ),
+    Setting(
+        "device", ("--device",), "list", "What enters",
+        "show this device node, `/dev/video0`; disks, memory, input, terminals and virtual machines only with "
+        "--unsafe-mounts; repeatable",
+        metavar="NODE", in_files="user", name="devices",
+    ),
 )  # fmt: skip

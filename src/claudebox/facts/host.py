@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from claudebox.config.model import Policy
     from claudebox.facts.company import CompanyNetwork
+    from claudebox.facts.devices import Devices
     from claudebox.facts.git_model import Repository
     from claudebox.facts.nix_model import Nix
     from claudebox.facts.toolchains import Found, ProgramDirectory
@@ -115,6 +116,7 @@ class Host(Value):
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the user's
     toolchains: Found | None = None
     program_directories: tuple[ProgramDirectory, ...] = ()
+    devices: Devices | None = None
     nix: Nix | None = None
     git_token: bool = False  # there is one for git inside
     held_secrets: tuple[HeldSecret, ...] = ()  # without their values
@@ -232,6 +234,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
         ),
         toolchains=on_demand.read_toolchains(policy, home, path, examiner),
         program_directories=on_demand.find_program_directories(policy, sources),
+        devices=on_demand.find_devices(policy, environ, path, examiner),
         nix=nix,
         git_token=git_token,
         held_secrets=secrets,

@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.facts.company import CompanyNetwork
+    from claudebox.facts.devices import Devices
     from claudebox.facts.git_config import Row
     from claudebox.facts.model import Guarded, Held, HeldSecret, PathFact
     from claudebox.facts.nix_model import Nix
@@ -45,6 +46,15 @@ def find_program_directories(policy: Policy, sources: dict[str, PathFact]) -> tu
     from claudebox.facts import toolchains  # noqa: PLC0415 - only for those who ask for one
 
     return tuple(toolchains.find_directories(policy.mounts, sources))
+
+
+def find_devices(policy: Policy, environ: dict[str, str], path: tuple[str, ...], examiner: Examiner) -> Devices | None:
+    """Return the devices that were asked for."""
+    if not policy.gpu and not policy.devices:
+        return None
+    from claudebox.facts import devices  # noqa: PLC0415 - only for those who ask for some
+
+    return devices.find_devices(policy, environ, path, examiner)
 
 
 def read_nix(

@@ -85,6 +85,7 @@ def decided(plan: Plan) -> tuple[str, ...]:
     for row in plan.mounts:
         if row.role in ("asked", "toolchain") and row.kind in ("bind", "ro-bind"):
             found.append(f"{'writing' if row.writable else 'reading'} {row.dest}")
+    found += [f"device {row.dest}" for row in plan.mounts if row.kind == "device"]
     for variable in plan.variables:
         if variable.secret:
             found.append(f"{'placeholder' if variable.fetched else 'secret'} {variable.name}")

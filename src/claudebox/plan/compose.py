@@ -112,15 +112,11 @@ def make_plan(policy: Policy, host: Host) -> Plan:
 
 
 def _provision(policy: Policy, host: Host) -> Provision:
-    if not (
-        policy.toolchains
-        or policy.packages
-        or policy.credential
-        or policy.kept_names
-        or policy.devshell
-        or host.nix
-        or host.program_directories
-    ) and policy.nix in ("auto", "off"):
+    asked = (
+        policy.toolchains, policy.packages, policy.credential, policy.kept_names, policy.devshell, host.nix,
+        host.program_directories, host.devices,
+    )  # fmt: skip
+    if not any(asked) and policy.nix in ("auto", "off"):
         return Provision()
     from claudebox.plan import extras  # noqa: PLC0415 - only for those who ask for something of it
 

@@ -24,16 +24,19 @@ def plan_extras(policy: Policy, host: Host) -> Provision:
     """Return everything that is added."""
     caches = _caches(policy)
     nix = _nix(policy, host)
-    path = (*_asked(host), *nix.path, *(host.toolchains.path if host.toolchains else ()))
+    device = _devices(policy, host)
+    path = (*_asked(host), *nix.path, *device.path, *(host.toolchains.path if host.toolchains else ()))
     return nix.replace(
         mounts=(
-            *_toolchains(host), *_kept(policy, host), *_credential(policy, host), *nix.mounts,
+            *_toolchains(host), *_kept(policy, host), *_credential(policy, host), *device.mounts, *nix.mounts,
         ),
-        variables=(*_variables(policy, host, caches), *nix.variables, *_path(host, path, packages=nix.packages)),
-        kept=(
-            *(f"home/{name}" for name in policy.kept_names), *nix.kept,
+        variables=(
+            *_variables(policy, host, caches), *device.variables, *nix.variables,
+            *_path(host, path, packages=nix.packages),
         ),
-        warnings=(*_warnings(policy, host), *nix.warnings),
+        kept=(*(f"home/{name}" for name in policy.kept_names), *nix.kept),
+        warnings=(*_warnings(policy, host), *device.warnings, *nix.warnings),
+        advice=(*device.advice, *nix.advice),
     )  # fmt: skip
 
 
@@ -54,6 +57,14 @@ def _nix(policy: Policy, host: Host) -> Provision:
         )
     warnings = [f"{origin}: {what} needs Nix, and there is none on this machine" for origin, what in asked]
     return Provision(warnings=tuple(warnings))
+
+
+def _devices(policy: Policy, host: Host) -> Provision:
+    if host.devices is None:
+        return Provision()
+    from claudebox.plan import devices  # noqa: PLC0415 - only for those who ask for some
+
+    return devices.plan_devices(policy, host, host.devices)
 
 
 def _path(host: Host, directories: tuple[str, ...], *, packages: bool) -> Iterator[Variable]:

@@ -88,7 +88,9 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
         if request.programs and is_visible(fact, host):
             continue
         if fact.kind == "other":
-            raise ClaudeboxError(f"{name}: only files, directories and sockets can be mounted")
+            raise ClaudeboxError(
+                f"{name}: only files, directories and sockets can be mounted", hint="`--device` shows a device node"
+            )
         checked = request.untrusted or not policy.unsafe_mounts  # a project never profits from what the user permits
         if checked:
             hint = _HINT_PROJECT if request.untrusted else _HINT
