@@ -44,7 +44,12 @@ _claudebox() {
     --undo-exclude) mapfile -t COMPREPLY < <(compgen -e -- "$word"); return ;;
     --secret-variables) mapfile -t COMPREPLY < <(compgen -W "show refuse" -- "$word"); return ;;
     --terminal) mapfile -t COMPREPLY < <(compgen -W "shared private" -- "$word"); return ;;
+    --task) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --result) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --tasks) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --jobs) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --results) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --copy-size --finish --drop --attach --sessions --watch --stop --dry-run --explain --check --verify --log --follow --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --inherit --claude-home --network --allow-domain --allow-address --allow-host-port --publish --uplink --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --copy-size --finish --drop --attach --sessions --watch --stop --dry-run --explain --check --verify --log --follow --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --inherit --claude-home --network --allow-domain --allow-address --allow-host-port --publish --uplink --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

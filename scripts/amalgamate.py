@@ -17,21 +17,91 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 # Exactly what a launch of a command loads (tests/test_startup.py holds this against a real one).
-MODULES = (
-    "build_paths", "cli", "config", "config.agent_options", "config.model", "config.options", "config.parsers",
-    "config.policy", "config.settings", "config.tool_options", "console", "errors", "facts", "facts.bubblewrap",
-    "facts.distro", "facts.git", "facts.git_config", "facts.git_identity", "facts.git_model", "facts.host",
-    "facts.login", "facts.model", "facts.mount_table", "facts.on_demand", "facts.paths", "facts.programs",
-    "facts.project", "facts.protected", "facts.sockets", "files", "launch", "launch.approval", "launch.freezer",
-    "launch.git_lock", "launch.inspect", "launch.job", "launch.live_sessions", "launch.prepare", "launch.start",
-    "launch.storage", "launch.stubs", "launch.supervise", "launch.terminal", "plan", "plan.audit", "plan.bwrap_args",
-    "plan.claude_code", "plan.compose", "plan.environment", "plan.git", "plan.git_settings", "plan.masking",
-    "plan.model", "plan.mount_checks", "plan.mounts", "plan.network", "plan.network_model", "plan.project",
-    "plan.sandbox_md", "plan.seccomp", "plan.storage", "report", "report.changes", "report.listing", "report.session",
-    "report.session_log", "report.sweep", "report.tree", "session", "state", "syscalls", "tables", "tables.agent",
-    "tables.bwrap", "tables.git_keys", "tables.host_paths", "tables.inside", "tables.project_paths",
-    "tables.secret_patterns", "values",
-)  # fmt: skip
+MODULES = tuple(
+    """
+    build_paths
+    cli
+    config
+    config.agent_options
+    config.model
+    config.options
+    config.parsers
+    config.policy
+    config.settings
+    config.task_options
+    config.tool_options
+    console
+    errors
+    facts
+    facts.bubblewrap
+    facts.distro
+    facts.git
+    facts.git_config
+    facts.git_identity
+    facts.git_model
+    facts.host
+    facts.login
+    facts.model
+    facts.mount_table
+    facts.on_demand
+    facts.paths
+    facts.programs
+    facts.project
+    facts.protected
+    facts.sockets
+    files
+    launch
+    launch.approval
+    launch.freezer
+    launch.git_lock
+    launch.inspect
+    launch.job
+    launch.live_sessions
+    launch.prepare
+    launch.start
+    launch.storage
+    launch.stubs
+    launch.supervise
+    launch.terminal
+    plan
+    plan.audit
+    plan.bwrap_args
+    plan.claude_code
+    plan.compose
+    plan.environment
+    plan.git
+    plan.git_settings
+    plan.masking
+    plan.model
+    plan.mount_checks
+    plan.mounts
+    plan.network
+    plan.network_model
+    plan.project
+    plan.sandbox_md
+    plan.seccomp
+    plan.storage
+    report
+    report.changes
+    report.listing
+    report.session
+    report.session_log
+    report.sweep
+    report.tree
+    session
+    state
+    syscalls
+    tables
+    tables.agent
+    tables.bwrap
+    tables.git_keys
+    tables.host_paths
+    tables.inside
+    tables.project_paths
+    tables.secret_patterns
+    values
+    """.split()  # noqa: SIM905 - one on a line
+)
 
 HEAD = '''\
 """The modules of a launch in one file, made by scripts/amalgamate.py: do not edit, do not read."""

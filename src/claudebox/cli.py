@@ -138,7 +138,15 @@ def _enter_project(flags: Settings, environ: dict[str, str]) -> Settings:
 
 
 def _run_session(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
-    """Start a session, or see to those that run."""
+    """Start a session, or see to those that run; or do tasks."""
+    if flags.all("task"):
+        from claudebox.commands.task import run as task  # noqa: PLC0415
+
+        return task.run(flags, environ)
+    if flags.all("tasks") or flags.all("results"):
+        from claudebox.commands.task import batch  # noqa: PLC0415
+
+        return batch.run(flags, environ)
     for name in ("sessions", "attach", "stop", "follow"):
         if flags.on(name):
             from claudebox.commands.agents import sessions  # noqa: PLC0415

@@ -45,14 +45,14 @@ class Values(Value):
     secrets: tuple[HeldSecret, ...] = ()  # for the broker, and for the search at the end
 
 
-def run(flags: Settings, environ: dict[str, str], begun: Callable[[], None] | None = None) -> int:
+def run(flags: Settings, environ: dict[str, str], begun: Callable[[], None] | None = None, *, state: str = "") -> int:
     """Show or play the session that these flags ask for; return the exit status.
 
-    `begun` is called when the payload runs of a session that was agreed on elsewhere (`agree`).
+    `begun` is called when a session runs that was agreed on elsewhere (`agree`); `state` stands for ~/.claudebox.
     """
     showing = flags.on("dry_run") or flags.on("explain")
     settings, files = read_settings(flags, environ, approve=None if showing else _approve)
-    planned = make_plan(settings, decide_policy(settings, environ), environ, asking=not showing)
+    planned = make_plan(settings, decide_policy(settings, environ), environ, asking=not showing, state=state)
     if not showing:
         return _play(planned, files, environ, begun)
     from claudebox.plan import explain  # noqa: PLC0415
@@ -130,6 +130,7 @@ def make_plan(
     environ: dict[str, str],
     *,
     asking: bool = True,
+    state: str = "",
     pretend: Callable[[Host], Host] | None = None,
 ) -> Planned:
     """Look at the machine and decide everything about the sandbox; nothing of the user's is run, nothing is written.
@@ -139,7 +140,7 @@ def make_plan(
     from claudebox.facts import host  # noqa: PLC0415
     from claudebox.plan import compose  # noqa: PLC0415
 
-    facts = host.read_host(policy, environ, asking=asking)
+    facts = host.read_host(policy, environ, asking=asking, state=state)
     if pretend is not None:
         facts = pretend(facts)
     return Planned(settings, policy, facts, compose.make_plan(policy, facts))

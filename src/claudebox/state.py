@@ -68,9 +68,9 @@ class Instance(Value):
         return f"{self.directory}/login"
 
 
-def locate(home: str, root: str) -> Instance:
-    """Return the instance of a project (INST-01)."""
-    return Instance(root, f"{home}/.claudebox", syscalls.sha256(os.fsencode(root))[:_DIGITS])
+def locate(home: str, root: str, state: str = "") -> Instance:
+    """Return the instance of a project (INST-01); `state` stands for ~/.claudebox."""
+    return Instance(root, state or f"{home}/.claudebox", syscalls.sha256(os.fsencode(root))[:_DIGITS])
 
 
 def open_state(state: str, name: str) -> int:
@@ -107,7 +107,7 @@ def create(
         return opened[-1]
 
     try:
-        state = enter(home, ".claudebox")
+        state = enter(home, os.path.basename(instance.state))
         _create_file(state, "CLAUDE.md", _WELCOME)
         enter(enter(state, "login"), "store")
         own = enter(enter(state, "instances"), instance.name)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Nix = Literal["auto", "daemon", "relay", "off"]
     ProjectSecrets = Literal["warn", "mask", "allow"]
     Shape = Literal["switch", "choice", "text", "list", "words", "table", "record", "rows", "groups"]
-    Group = Literal["Starting", "Agents", "Showing", "Profiles", "What enters", "Restrictions"]
+    Group = Literal["Starting", "Agents", "Showing", "Profiles", "What enters", "Restrictions", "Tasks"]
     Files = Literal["none", "user", "profile", "project"]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from claudebox.config.agent_options import AGENT_SETTINGS
 from claudebox.config.model import Field, Setting
+from claudebox.config.task_options import TASKS
 from claudebox.config.tool_options import TOOLS
 
 SETTINGS: tuple[Setting, ...] = (
@@ -92,7 +93,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "profile", ("--profile",), "text", "Profiles",
         "apply ~/.claudebox/profiles/PROFILE.toml (or .json), or a built-in profile: "
-        "`default`, `strict`, `offline`",
+        "`default`, `strict`, `offline`, `batch`",
         metavar="PROFILE", variable="CLAUDEBOX_PROFILE", in_files="user",
     ),
     Setting("extends", (), "text", "Profiles", "another profile that is applied before this one", in_files="profile"),
@@ -297,4 +298,5 @@ SETTINGS: tuple[Setting, ...] = (
         "writes, notifications and questions to the terminal",
         metavar="KIND", choices=("shared", "private"), default="shared", in_files="project", widest="first",
     ),
+    *TASKS,
 )  # fmt: skip

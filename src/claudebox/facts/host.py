@@ -128,7 +128,7 @@ class Host(Value):
         return logins.find_credential(self.environ, self.login)
 
 
-def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -> Host:
+def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, state: str = "") -> Host:
     """Look at the machine; `asking` permits to run `nix` for what its daemon would do, and nothing is ever written."""
     uid = os.getuid()
     user, account_home = _account()
@@ -138,7 +138,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True) -
     path = programs.search_path(environ, workdir.real)
     client, client_problem = _client(home, path, workdir.real)
     repository = git.find_repository(workdir.real, uid, home, environ)
-    instance = instances.locate(home, repository.main if repository else workdir.real)
+    instance = instances.locate(home, repository.main if repository else workdir.real, state)
     above = examiner.fact(repository.root) if repository and repository.root != workdir.real else None
     own_files, held = on_demand.find_own_files(f"{home}/.claudebox", workdir.real)
     seen: dict[str, int] = {}

@@ -80,14 +80,15 @@ def values(plan: Plan, host: Host) -> Iterator[tuple[str, str]]:
     for secret in host.held_secrets:
         yield secret.env, secret.value
     if host.login.known:
-        yield from _tokens(host.login.path)
+        yield from tokens(host.login.path)
 
 
-def _tokens(path: str) -> Iterator[tuple[str, str]]:
+def tokens(path: str) -> Iterator[tuple[str, str]]:
+    """Yield the tokens of a login by name."""
     document = syscalls.parse_json(read_small(path, limit=1 << 20) or b"{}")
-    tokens = document.get(agent.TOKENS) if isinstance(document, dict) else None
+    found = document.get(agent.TOKENS) if isinstance(document, dict) else None
     for key, name in (("accessToken", "access token of the login"), ("refreshToken", "refresh token of the login")):
-        value = tokens.get(key) if isinstance(tokens, dict) else None
+        value = found.get(key) if isinstance(found, dict) else None
         if isinstance(value, str):
             yield name, value
 

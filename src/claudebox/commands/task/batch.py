@@ -1,0 +1,146 @@
+"""`--tasks` and `--results`: many tasks on one machine by GNU parallel, and the table of what came of them."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from claudebox import console
+from claudebox.commands.task.model import DONE, FAILED, Task, read_task
+from claudebox.commands.task.result import FILE
+from claudebox.errors import NOT_FOUND, ClaudeboxError
+from claudebox.facts import programs
+from claudebox.files import read_small
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.config.settings import Settings
+
+_MOST_JOBS = 1000
+_LOG = "joblog"
+_LARGEST = 1 << 20  # bytes of a result.json
+
+
+def run(flags: Settings, environ: dict[str, str]) -> int:
+    """Do what `--tasks` or `--results` asks for."""
+    if flags.words:
+        hint = "quote the pattern: `--tasks 'tasks/*.json'`, or give each file its own `--tasks`"
+        raise ClaudeboxError(f"`{flags.words[0]}` is one word too many", hint=hint)
+    if not flags.all("tasks"):
+        return _show(flags.one("results").value)
+    if not flags.all("results"):
+        raise ClaudeboxError("`--tasks` needs `--results DIR`", hint="each task gets a directory there, by its id")
+    results = os.path.abspath(flags.one("results").value)
+    paths = _paths(given.value for given in flags.all("tasks"))
+    tasks = _tasks(paths)
+    status = _parallel(tasks, results, _jobs(flags), environ)
+    _show(results)
+    return status
+
+
+def _paths(patterns: Iterator[str]) -> list[str]:
+    paths: list[str] = []
+    for pattern in patterns:
+        found = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(os.path.expanduser(pattern)))
+        if not found:
+            raise ClaudeboxError(f"`--tasks {pattern}` matches no file")
+        paths += [os.path.abspath(path) for path in found]
+    return list(dict.fromkeys(paths))
+
+
+def _tasks(paths: list[str]) -> dict[str, str]:
+    """Return the files by id; all are read before the first begins, so that a mistake costs nothing."""
+    tasks: dict[str, str] = {}
+    for path in paths:
+        task: Task = read_task(path)
+        if task.id in tasks:
+            raise ClaudeboxError(f"`{tasks[task.id]}` and `{path}` have the same id `{task.id}`")
+        tasks[task.id] = path
+    return tasks
+
+
+def _jobs(flags: Settings) -> int:
+    text = flags.one("jobs").value if flags.all("jobs") else "2"
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MOST_JOBS:
+        raise ClaudeboxError(f"`--jobs` is a number from 1 to {_MOST_JOBS}, not `{text}`")
+    return int(text)
+
+
+def _parallel(tasks: dict[str, str], results: str, jobs: int, environ: dict[str, str]) -> int:
+    """Hand the tasks to GNU parallel, which keeps the order, the number at once, the estimate and the log of jobs."""
+    parallel = programs.find_tool("parallel", programs.search_path(environ, os.getcwd()))
+    if not parallel or b"GNU" not in _version(parallel):
+        raise ClaudeboxError(
+            "`--tasks` needs GNU parallel", hint="install the package `parallel`, and not that of moreutils",
+            status=NOT_FOUND,
+        )  # fmt: skip
+    os.makedirs(results, exist_ok=True)
+    left = {name: path for name, path in tasks.items() if not _is_final(f"{results}/{name}")}
+    if len(left) < len(tasks):
+        console.note(f"{len(tasks) - len(left)} of {len(tasks)} tasks are done already")
+    if not left:
+        return DONE
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from claudebox.cli import entry; entry()"
+    options = ["--will-cite", "--jobs", str(jobs), "--joblog", f"{results}/{_LOG}", "--colsep", "\t", "--quote"]
+    if os.isatty(2):
+        options.append("--bar")
+    line = [parallel, *options, sys.executable, "-IS", "-c", program, package,
+            "--task", "{2}", "--result", f"{results}/{{1}}"]  # fmt: skip
+    console.note(f"parallel --jobs {jobs} --joblog {results}/{_LOG} claudebox --task {{2}} --result {results}/{{1}}")
+    rows = "".join(f"{name}\t{path}\n" for name, path in left.items())
+    if any("\n" in path or "\t" in path for path in left.values()):
+        raise ClaudeboxError("the name of a task file holds a tab or a line break", hint="rename it")
+    done = subprocess.run(line, env=environ, input=rows.encode("utf-8", "surrogateescape"), check=False)
+    return DONE if done.returncode == 0 else FAILED
+
+
+def _version(parallel: str) -> bytes:
+    try:
+        return subprocess.run([parallel, "--version"], capture_output=True, timeout=20, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return b""
+
+
+def _is_final(directory: str) -> bool:
+    """Return whether there is a result that another run would only repeat."""
+    found = _read(directory)
+    return bool(found) and found.get("retry") is False
+
+
+def _read(directory: str) -> dict[str, Any]:
+    content = read_small(f"{directory}/{FILE}", limit=_LARGEST) or b""
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _show(results: str) -> int:
+    try:
+        names = sorted(name for name in os.listdir(results) if os.path.isdir(f"{results}/{name}"))
+    except OSError as error:
+        raise ClaudeboxError(f"`--results {results}`: {error.strerror}") from None
+    rows = [(name, _read(f"{results}/{name}")) for name in names if not name.endswith((".partial", ".old"))]
+    console.write(_table([(name, row) for name, row in rows if row]), descriptor=1)
+    return DONE if all(row.get("exit") == DONE for _, row in rows if row) else FAILED
+
+
+def _table(rows: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
+    wide = max((len(name) for name, _ in rows), default=4)
+    yield f"{'task':{wide}}  {'status':11}  {'cost':>8}  {'time':>7}  why"
+    for name, row in rows:
+        cost, seconds = row.get("cost_usd"), row.get("seconds")
+        shown = f"${cost:.2f}" if isinstance(cost, int | float) else "-"
+        took = f"{seconds:.0f} s" if isinstance(seconds, int | float) else "-"
+        why = "".join(filter(str.isprintable, str(row.get("why", ""))))[:100]
+        yield f"{name:{wide}}  {str(row.get('status', '?'))[:11]:11}  {shown:>8}  {took:>7}  {why}".rstrip()
+    total = sum(row["cost_usd"] for _, row in rows if isinstance(row.get("cost_usd"), int | float))
+    done = sum(row.get("exit") == DONE for _, row in rows)
+    yield f"{done} of {len(rows)} done, ${total:.2f}"

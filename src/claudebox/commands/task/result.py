@@ -1,0 +1,171 @@
+"""The result of a task: a directory that is there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import shutil
+import stat
+import tempfile
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from claudebox.errors import ClaudeboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILE = "result.json"
+_LARGEST = 512 << 20  # bytes of a transcript or a log
+_SESSION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SAID = 2000
+
+
+@dataclass
+class TaskResult:
+    """What `result.json` holds."""
+
+    id: str
+    status: str = "failed"  # done, failed, retry, over time, over budget, cancelled, refused
+    exit: int = 1
+    retry: bool = False
+    why: str = ""
+    said: str = ""  # the beginning of the agent's last words
+    cost_usd: float | None = None
+    tokens: dict[str, int] = field(default_factory=dict)
+    turns: int | None = None
+    tries: int = 0
+    base: str = ""
+    head: str = ""
+    session: str = ""
+    host: str = ""
+    started: str = ""
+    ended: str = ""
+    seconds: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+    withheld: list[str] = field(default_factory=list)  # files that held a secret of the host
+
+
+class Staging:
+    """The directory of a result while it is being made, beside its place."""
+
+    def __init__(self, place: str) -> None:
+        """Refuse a place that holds something else than an older result."""
+        self._place = os.path.abspath(place)
+        parent = os.path.dirname(self._place)
+        try:
+            names = os.listdir(self._place)
+        except FileNotFoundError:
+            names = []
+        except OSError as error:
+            raise ClaudeboxError(f"`--result {place}`: {error.strerror}") from None
+        if names and FILE not in names:
+            raise ClaudeboxError(
+                f"`--result {place}` is there and holds no result", hint="name a directory that does not exist"
+            )
+        try:
+            os.makedirs(parent, exist_ok=True)
+            prefix = f"{os.path.basename(self._place)}."
+            self.path = tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=parent)
+        except OSError as error:
+            raise ClaudeboxError(f"no result can be written to `{parent}`: {error.strerror}") from None
+
+    def publish(self, result: TaskResult) -> None:
+        """Write `result.json` and put everything in its place, with one rename."""
+        result.files = sorted(os.listdir(self.path))
+        text = json.dumps(asdict(result), indent=2) + "\n"
+        with open(f"{self.path}/{FILE}", "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(self.path, 0o755 & ~_umask())
+        old = ""
+        if os.path.lexists(self._place):
+            old = tempfile.mkdtemp(suffix=".old", dir=os.path.dirname(self._place))
+            os.rename(self._place, f"{old}/result")
+        os.rename(self.path, self._place)
+        if old:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def discard(self) -> None:
+        """Remove what was made of it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def read_answer(path: str) -> dict[str, Any]:
+    """Return what the client printed at its end, with `--output-format json`; it may have been written by the agent."""
+    with contextlib.suppress(OSError, ValueError, RecursionError), open(path, "rb") as file:
+        document = json.loads(file.read(16 << 20))
+        if isinstance(document, dict):
+            return document
+    return {}
+
+
+def take_over(result: TaskResult, answer: dict[str, Any]) -> None:
+    """Copy what the client says of itself, number by number."""
+    cost = answer.get("total_cost_usd")
+    if isinstance(cost, int | float) and math.isfinite(cost) and cost >= 0:
+        result.cost_usd = round((result.cost_usd or 0) + float(cost), 6)
+    if type(answer.get("num_turns")) is int:
+        result.turns = answer["num_turns"]
+    usage = answer.get("usage")
+    for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
+        count = usage.get(name) if isinstance(usage, dict) else None
+        if type(count) is int and count >= 0:
+            result.tokens[name] = result.tokens.get(name, 0) + count
+    if isinstance(answer.get("result"), str):
+        result.said = "".join(c for c in answer["result"][:_SAID] if c.isprintable() or c == "\n")
+    if isinstance(answer.get("session_id"), str) and _SESSION.fullmatch(answer["session_id"]):
+        result.session = answer["session_id"]
+
+
+def copy_state(state: str, target: str, session: str) -> str:
+    """Copy the log and the conversation of the agent; return the version of the client that wrote it."""
+    for path in _files(f"{state}/log", (), ".jsonl"):
+        with open(path, "rb") as file:
+            if b'"program":"client"' in file.readline(1 << 20).replace(b": ", b":"):
+                _copy(path, f"{target}/log.jsonl")
+    if not session:
+        return ""
+    for path in _files(f"{state}/instances", ("*", "claude", "projects", "*"), f"{session}.jsonl"):
+        _copy(path, f"{target}/transcript.jsonl")
+    with contextlib.suppress(OSError), open(f"{target}/transcript.jsonl", "rb") as file:
+        for _ in range(20):
+            found = re.search(rb'"version":"([0-9][0-9A-Za-z.+-]{0,40})"', file.readline(1 << 20))
+            if found:
+                return found[1].decode("ascii")
+    return ""
+
+
+def _files(top: str, between: tuple[str, ...], ending: str) -> Iterator[str]:
+    """Yield files whose names end so, some directories deep, without following a link of the agent's."""
+    directories = [top]
+    for part in between:
+        names = []
+        for directory in directories:
+            with contextlib.suppress(OSError):
+                names += [f"{directory}/{name}" for name in (os.listdir(directory) if part == "*" else [part])]
+        directories = [name for name in names if os.path.isdir(name) and not os.path.islink(name)]
+    for directory in directories:
+        with contextlib.suppress(OSError):
+            yield from (f"{directory}/{name}" for name in sorted(os.listdir(directory)) if name.endswith(ending))
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy a plain file, not a link, up to a size; the session has ended, so nobody exchanges it any more."""
+    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST:
+            with open(target, "wb") as copy:
+                shutil.copyfileobj(file, copy)

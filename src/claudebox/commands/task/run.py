@@ -1,0 +1,295 @@
+"""`--task FILE --result DIR`: check out, let the agent work, take the work out, and say how it went.
+
+Everything that runs on the repository runs in the sandbox of a session: the checkout, the agent, and git when it makes
+the patch. Nothing is asked and no terminal is needed. The state of these sessions lies with the task and goes with it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from claudebox import __version__, console, session, syscalls
+from claudebox.commands.task import checkout
+from claudebox.commands.task.model import DONE, FAILED, OVER_BUDGET, OVER_TIME, RETRY, Task, read_task
+from claudebox.commands.task.result import Staging, TaskResult, copy_state, read_answer, take_over
+from claudebox.commands.task.scratch import Scratch, remove
+from claudebox.config.settings import parse_arguments
+from claudebox.errors import ClaudeboxError, describe_failure
+from claudebox.facts import host, programs
+from claudebox.report import leaked_values
+from claudebox.report.forms import find_forms
+from claudebox.tables.secret_patterns import looks_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.config.settings import Settings
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_GRACE = 30.0  # seconds between the polite end of a session and the forced one
+_ASIDE_LIMIT = 600.0  # seconds that git may take inside, before and after the agent
+_PAUSE = 5.0  # seconds before the second try, then twice as long each time
+_PR_SET_PDEATHSIG = 1
+_CLIENT_RETRIES = 3
+# Of the upstream or of something on the way to it, and gone after a while.
+_PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+_SEARCH = 20.0  # seconds
+_WORDS = {
+    DONE: "done", RETRY: "retry", OVER_TIME: "over time", OVER_BUDGET: "over budget", FAILED: "failed",
+}  # fmt: skip
+
+
+class _Cancelled(BaseException):
+    """Somebody wants the task to end."""
+
+
+def run(flags: Settings, environ: dict[str, str]) -> int:
+    """Do one task and return the exit status that engines know."""
+    task = read_task(flags.one("task").value)
+    if not flags.all("result"):
+        raise ClaudeboxError("`--task` needs `--result DIR`", hint="the directory is made when the task has ended")
+    if flags.words:
+        raise ClaudeboxError(f"`--task` takes no further words: `{flags.words[0]}`", hint="the prompt is in the task")
+    staging = Staging(flags.one("result").value)
+    result = TaskResult(task.id, host=socket.gethostname(), versions={"claudebox": __version__})
+    begun = time.time()
+    result.started = _moment(begun)
+    for number in _ENDING:
+        signal.signal(number, _cancel)
+    try:
+        with Scratch(environ) as scratch:
+            _Runner(task, scratch.path, staging.path, environ, result).work()
+    except _Cancelled:
+        result.status, result.exit, result.retry, result.why = "cancelled", RETRY, True, "the task was cancelled"
+    except (ClaudeboxError, OSError) as problem:
+        error = problem if isinstance(problem, ClaudeboxError) else describe_failure(problem)
+        console.report(error)
+        _judge(result, error.status, str(error))
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)  # the result is written in any case
+    result.ended, result.seconds = _moment(time.time()), round(time.time() - begun, 1)
+    staging.publish(result)
+    line = f"{task.id}: {result.status}" + (f": {result.why}" if result.why else "")
+    console.write([line])
+    return result.exit
+
+
+def _cancel(_number: int, _frame: object) -> NoReturn:
+    raise _Cancelled
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _judge(result: TaskResult, status: int, why: str = "") -> None:
+    result.exit, result.status, result.why = status, _WORDS.get(status, "refused"), why
+    result.retry = status == RETRY
+
+
+class _Runner:
+    """One task at work."""
+
+    def __init__(self, task: Task, scratch: str, target: str, environ: dict[str, str], result: TaskResult) -> None:
+        self._task, self._scratch, self._target, self._result = task, scratch, target, result
+        self._environ = environ
+        self._state = f"{scratch}/state"
+        # Checking out and taking out need nothing of the host's.
+        self._bare: dict[str, str] = {name: environ[name] for name in ("HOME", "PATH", "LANG") if name in environ}
+
+    def work(self) -> None:
+        """Try as often as the task permits and it makes sense."""
+        git = programs.find_tool("git", programs.search_path(self._environ, self._scratch))
+        if not git:
+            raise ClaudeboxError("there is no git", hint="install the package `git`")
+        for number in range(self._task.tries):
+            if number:
+                time.sleep(_PAUSE * 2 ** (number - 1) * (0.75 + os.getpid() % 64 / 128))  # not all at once
+            self._result.tries = number + 1
+            try:
+                self._attempt(git)
+            except checkout.Unreachable as error:
+                _judge(self._result, RETRY, str(error))
+            if not self._result.retry:
+                return
+
+    def _attempt(self, git: str) -> None:
+        work = f"{self._scratch}/work"
+        remove(work)
+        self._result.base = checkout.fetch(self._task, work, git, self._environ)
+        self._aside(work, checkout.checkout_words(), "checkout")
+        try:
+            status = self._let_work(work)
+        finally:  # also what was done before a cancellation
+            held, self._result.head = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING), self._result.base
+            self._take_out(work)
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        answer = read_answer(f"{self._scratch}/answer")
+        take_over(self._result, answer)
+        version = copy_state(self._state, self._target, self._result.session)
+        if version:
+            self._result.versions["client"] = version
+        _judge(self._result, *_verdict(status, answer))
+        self._search()
+
+    def _let_work(self, work: str) -> int:
+        task = self._task
+        retries = self._environ.get("CLAUDE_CODE_MAX_RETRIES", "")
+        words = ["-y", "--profile", task.profile, "--receipt", "always", "--undo-keep", "0", "--set-env"]
+        # The client would wait for many minutes; an engine has another node, and `tries` waits as well.
+        words.append(f"CLAUDE_CODE_MAX_RETRIES={retries if retries.isdigit() else _CLIENT_RETRIES}")
+        if task.budget_usd:
+            left = task.budget_usd - (self._result.cost_usd or 0)
+            if left <= 0:
+                return OVER_BUDGET
+            words += ["--budget", f"{left:.6f}"]
+        with open(f"{self._scratch}/prompt", "w", encoding="utf-8") as file:
+            file.write(task.prompt)
+        return self._play(
+            [*words, "-p", "--output-format", "json"], work, self._environ, limit=task.timeout,
+            files=(f"{self._scratch}/prompt", f"{self._scratch}/answer", f"{self._target}/receipt.txt"),
+        )  # fmt: skip
+
+    def _take_out(self, work: str) -> None:
+        """Have git inside write what was done; a crafted index or object never meets the git of the host."""
+        for name, words in (
+            ("work.patch", checkout.patch_words(self._result.base)),
+            ("work.bundle", checkout.bundle_words(self._result.base)),
+        ):
+            path = f"{self._target}/{name}"
+            try:
+                self._aside(work, words, name, output=path)
+            except ClaudeboxError as error:
+                console.warn(f"{self._task.id}: {error}")
+            if os.path.exists(path) and not os.path.getsize(path):
+                os.unlink(path)
+        if os.path.exists(f"{self._target}/work.bundle"):
+            self._result.head = checkout.head_of_bundle(f"{self._target}/work.bundle")
+
+    def _aside(self, work: str, words: tuple[str, ...], name: str, *, output: str = "/dev/null") -> None:
+        """Run something of ours in the sandbox of the task, without a network and without anything of the host's."""
+        messages = f"{self._scratch}/messages"
+        options = ["-y", "--profile", self._task.profile, "--network", "none", "--receipt", "never", "--exec", "--"]
+        status = self._play([*options, *words], work, self._bare, limit=_ASIDE_LIMIT, files=("", output, messages))
+        if status:
+            with open(messages, encoding="utf-8", errors="replace") as file:
+                said = [line for line in file.read(1 << 16).splitlines() if line.strip()]
+            last = "".join(filter(str.isprintable, said[-1] if said else ""))[:300]
+            why = f"took longer than {_ASIDE_LIMIT:.0f} seconds" if status == OVER_TIME else f"ended with {status}"
+            raise ClaudeboxError(f"{name} {why}: {last}", status=status if status in (125, 126, 127) else FAILED)
+
+    def _play(
+        self, words: list[str], work: str, environ: dict[str, str], *, limit: float, files: tuple[str, str, str]
+    ) -> int:
+        """Run a session beside us and wait for its end; return its status, or that it took too long."""
+        process = os.fork()
+        if not process:
+            _become_session(words, work, environ, self._state, files)
+        ending = os.pidfd_open(process)
+        try:
+            if _ended(ending, limit):
+                return _status(process)
+            _end(process, ending)
+            return OVER_TIME
+        except _Cancelled:
+            _end(process, ending)
+            raise
+        finally:
+            os.close(ending)
+
+    def _search(self) -> None:
+        """Take files out of the result in which a secret of the host stands."""
+        forms = find_forms(self._secrets())
+        paths = [f"{self._target}/{name}" for name in sorted(os.listdir(self._target))]
+        found = leaked_values.search(forms, paths, time.monotonic() + _SEARCH)
+        names = {hit.path: hit.name for hit in found.hits}
+        for path, name in names.items():
+            os.unlink(path)
+            self._result.withheld.append(f"{os.path.basename(path)}: the value of {name} stands in it")
+        for path, why in found.unsearched:
+            self._result.withheld.append(f"{os.path.basename(path)}: not searched for secrets: {why}")
+            if os.path.exists(path):
+                os.unlink(path)
+        if self._result.withheld:
+            _judge(self._result, FAILED, "a part of the result was withheld")
+
+    def _secrets(self) -> Iterator[tuple[str, str]]:
+        yield from ((name, value) for name, value in self._environ.items() if looks_secret(name, value))
+        home = host.current_home(self._environ)
+        yield from leaked_values.tokens(f"{home}/.claude/.credentials.json")
+
+
+def _become_session(
+    words: list[str], work: str, environ: dict[str, str], state: str, files: tuple[str, str, str]
+) -> NoReturn:
+    """In the child: be a session of claudebox without a terminal, and end with whoever waits for it."""
+    status = FAILED
+    try:
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        os.setsid()
+        syscalls.call("prctl", _PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        os.dup2(os.open(files[0] or "/dev/null", os.O_RDONLY), 0)
+        for descriptor, path in ((1, files[1]), (2, files[2])):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), descriptor)
+        os.chdir(work)
+        status = session.run(parse_arguments(words), environ, state=state)
+    except ClaudeboxError as error:
+        console.report(error)
+        status = error.status
+    except OSError as error:
+        console.report(describe_failure(error))
+        status = 125
+    except BaseException as error:  # noqa: BLE001 - nothing may return from here
+        console.warn(f"the session ended with {type(error).__name__}")
+        status = 125
+    finally:
+        os._exit(status)
+
+
+def _ended(descriptor: int, limit: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(limit * 1000))
+
+
+def _end(process: int, descriptor: int) -> None:
+    """End a session politely, then by force."""
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    os.kill(process, signal.SIGTERM)
+    if not _ended(descriptor, _GRACE):
+        os.kill(process, signal.SIGKILL)
+    _status(process)
+    signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+def _status(process: int) -> int:
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    return code if code >= 0 else 128 - code
+
+
+def _verdict(status: int, answer: dict[str, Any]) -> tuple[int, str]:
+    """Return the exit status of the task, and why; `subtype` says `success` even where the model was never reached."""
+    if status in (OVER_TIME, OVER_BUDGET):
+        return status, "the time of the task is over" if status == OVER_TIME else "the budget of the task is spent"
+    if status in (125, 126, 127):
+        return status, "claudebox did not start the agent: see receipt.txt"
+    upstream = answer.get("api_error_status")
+    said = str(answer.get("result"))
+    if answer and not answer.get("is_error") and status == 0:
+        return DONE, ""
+    if upstream == 402 and "budget" in said:
+        return OVER_BUDGET, "the budget of the task is spent"
+    if type(upstream) is int and upstream in _PASSING:
+        return RETRY, f"the model's API answered with {upstream}"
+    if not answer and status >= 128:
+        return RETRY, f"the agent was ended by signal {status - 128}"
+    what = f"the model's API answered with {upstream}" if type(upstream) is int else f"the agent ended with {status}"
+    return FAILED, what

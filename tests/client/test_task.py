@@ -1,0 +1,207 @@
+"""`--task` with the real client: what is in the result, and which status an engine gets."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.conftest import bash, conversation, equip
+from tests.conftest import need
+
+KEY = "sk-ant-api03-key-of-the-fleet-which-is-long-enough-to-be-one"
+PROMPT = "Write a greeting"
+WORK = conversation(
+    PROMPT,
+    {"tools": [bash("printf 'hello\\n' >greeting && git add greeting && git commit -qm 'Greet' && echo more >draft")]},
+    {"say": "There is a greeting now."},
+)
+
+
+@pytest.fixture
+def fleet(user_box, real_client):
+    """Return a box with a repository of one commit, the client, and nothing else."""
+    equip(user_box, real_client)
+    user_box.run("true")  # a home
+    user_box.mkdir(f"{user_box.base}/fleet")
+    repository = user_box.mkdir(f"{user_box.base}/fleet/origin")
+    for words in (
+        ("init", "-q", "-b", "main"),
+        ("config", "user.name", "A"),
+        ("config", "user.email", "a@example.org"),
+        ("commit", "-q", "--allow-empty", "-m", "Begin"),
+    ):
+        assert user_box.host("git", "-C", repository, *words).returncode == 0
+    return user_box
+
+
+def _task(box, **keys: object) -> str:
+    path = f"{box.base}/fleet/task.json"
+    task = {"id": "greet", "repo": "origin", "prompt": PROMPT, **keys}
+    box.write(path, json.dumps({key: value for key, value in task.items() if value is not None}))
+    return path
+
+
+def _run(box, model, task: str, **options):
+    env = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": KEY, "CLAUDE_CODE_MAX_RETRIES": "0"}
+    return box.claudebox("--task", task, "--result", f"{box.base}/fleet/result", env=env, timeout=120, **options)
+
+
+def _result(box) -> Any:
+    return json.loads(Path(box.base, "fleet/result/result.json").read_text(encoding="utf-8"))
+
+
+def test_a_task_leaves_the_work_and_how_it_was_done(fleet, model):
+    # proves FLEET-01
+    with_key = model(WORK, key=KEY)
+    done = _run(fleet, with_key, _task(fleet))
+
+    assert done.returncode == 0, done.stderr
+    result, place = _result(fleet), Path(fleet.base, "fleet/result")
+    assert (result["status"], result["exit"], result["retry"]) == ("done", 0, False)
+    assert result["said"] == "There is a greeting now."
+    assert result["turns"] == 2
+    assert result["tokens"]["output_tokens"] > 0
+    assert sorted(os.listdir(place)) == [
+        "log.jsonl", "receipt.txt", "result.json", "transcript.jsonl", "work.bundle", "work.patch",
+    ]  # fmt: skip
+    assert PROMPT in (place / "transcript.jsonl").read_text(encoding="utf-8")
+    clone = f"{fleet.base}/fleet/clone"
+    assert fleet.host("git", "clone", "-q", f"{fleet.base}/fleet/origin", clone).returncode == 0
+    assert fleet.host("git", "-C", clone, "apply", str(place / "work.patch")).returncode == 0
+    assert Path(clone, "greeting").read_text() == "hello\n"
+    assert Path(clone, "draft").read_text() == "more\n"
+    fetched = fleet.host("git", "-C", clone, "fetch", "-q", str(place / "work.bundle"), "claudebox-task-result")
+    assert fetched.returncode == 0, fetched.stderr
+    log = fleet.host("git", "-C", clone, "log", "--format=%s", "FETCH_HEAD").stdout.split("\n")
+    assert log[:3] == ["Work that was not committed", "Greet", "Begin"]
+    assert fleet.host("git", "-C", clone, "rev-parse", "FETCH_HEAD").stdout.strip() == result["head"]
+    for path in place.iterdir():
+        assert KEY.encode() not in path.read_bytes()
+
+
+def test_nothing_of_a_task_piles_up(fleet, model):
+    # proves FLEET-01
+    before = sorted(os.listdir(f"{fleet.home}/.claudebox/instances"))
+    scratch = fleet.mkdir(f"{fleet.base}/fleet/scratch")
+    fleet.environ["TMPDIR"] = scratch
+    assert _run(fleet, model(WORK), _task(fleet)).returncode == 0
+
+    assert sorted(os.listdir(f"{fleet.home}/.claudebox/instances")) == before
+    assert os.listdir(scratch) == []
+    assert not [name for name in os.listdir(f"{fleet.base}/fleet") if name.endswith((".partial", ".old"))]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retry"),
+    [({"status": 429, "type": "rate_limit_error"}, 75, True), ({"status": 529, "type": "overloaded_error"}, 75, True),
+     ({"status": 400, "message": "Your credit balance is too low"}, 1, False)],
+)  # fmt: skip
+def test_the_status_says_whether_another_try_is_worth_it(fleet, model, error, status, retry):
+    # proves FLEET-02
+    done = _run(fleet, model(conversation(PROMPT, {"error": error})), _task(fleet))
+
+    assert done.returncode == status, done.stderr
+    assert _result(fleet)["retry"] is retry
+
+
+def test_a_task_over_its_time_ends_with_124_and_keeps_what_was_done(fleet, model):
+    # proves FLEET-02
+    slow = conversation(PROMPT, {"tools": [bash("echo begun >begun; sleep 300")]}, {"say": "never"})
+    done = _run(fleet, model(slow), _task(fleet, timeout=8))
+
+    assert done.returncode == 124, done.stderr
+    assert _result(fleet)["status"] == "over time"
+    assert "+begun" in Path(fleet.base, "fleet/result/work.patch").read_text(encoding="utf-8")
+
+
+def test_a_cancelled_task_leaves_nothing_running_and_says_so(fleet, model):
+    # proves FLEET-02
+    slow = conversation(PROMPT, {"tools": [bash("echo begun >begun; sleep 301")]}, {"say": "never"})
+    served = model(slow)
+    env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY}
+    words = (fleet.program, "--task", _task(fleet), "--result", f"{fleet.base}/fleet/result")
+    process = subprocess.Popen(
+        words, cwd=fleet.project, env=fleet.variables(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, encoding="utf-8", **fleet.account.demotion,
+    )  # fmt: skip
+    limit = time.monotonic() + 60
+    while not served.answers and time.monotonic() < limit:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, messages = process.communicate(timeout=60)
+
+    assert process.returncode == 75, messages
+    assert _result(fleet)["status"] == "cancelled"
+    sleeping = subprocess.run(["pgrep", "-f", "sleep 301"], capture_output=True, check=False)
+    assert sleeping.returncode == 1, "the command of the agent still runs"
+
+
+def test_a_repository_that_cannot_be_had_is_worth_another_try(fleet, model):
+    # proves FLEET-02
+    done = _run(fleet, model(WORK), _task(fleet, repo="https://user:password-of-git@127.0.0.1:9/x.git"))
+
+    assert done.returncode == 75
+    assert _result(fleet)["retry"] is True
+    assert "password-of-git" not in done.stderr + json.dumps(_result(fleet))
+
+
+def test_a_secret_of_the_host_does_not_leave_with_the_result(fleet, model):
+    # proves FLEET-03
+    value = "ghp_" + "s3cretOfTheHost" * 2 + "abcdef"
+    leak = conversation(PROMPT, {"tools": [bash(f"echo {value} >notes")]}, {"say": "done"})
+    fleet.environ["GITHUB_TOKEN"] = value
+    done = _run(fleet, model(leak), _task(fleet))
+
+    assert done.returncode == 1, done.stderr
+    assert any("GITHUB_TOKEN" in line for line in _result(fleet)["withheld"])
+    for path in Path(fleet.base, "fleet/result").iterdir():
+        assert value.encode() not in path.read_bytes(), path
+
+
+def test_many_tasks_go_through_parallel_and_a_second_run_does_only_what_is_left(fleet, model):
+    # proves FLEET-04
+    need(shutil.which("parallel"), "GNU parallel")
+    count = int(os.environ.get("CLAUDEBOX_TEST_TASKS", "5"))
+    conversations = [
+        {
+            "prompt": f"Do number {number}.",
+            "steps": [{"tools": [bash(f"echo {number} >done")]}, {"say": f"Did {number}."}],
+        }
+        for number in range(count)
+    ]
+    served = model({"conversations": conversations})
+    for number in range(count):
+        task = {"id": f"t{number}", "repo": "../origin", "prompt": f"Do number {number}."}
+        fleet.write(f"{fleet.base}/fleet/tasks/{number}.json", json.dumps(task))
+    words = ("--tasks", f"{fleet.base}/fleet/tasks/*.json", "--jobs", "2", "--results", f"{fleet.base}/fleet/results")
+    env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY}
+    first = fleet.claudebox(*words, env=env, timeout=60 * count)
+
+    assert first.returncode == 0, first.stderr
+    lines = first.stdout.splitlines()
+    assert lines[-1].startswith(f"{count} of {count} done, $")
+    cost = 0.0
+    for number in range(count):
+        place = Path(fleet.base, f"fleet/results/t{number}")
+        result = json.loads((place / "result.json").read_text(encoding="utf-8"))
+        assert result["said"] == f"Did {number}."
+        assert f"+{number}" in (place / "work.patch").read_text(encoding="utf-8")
+        cost += result["cost_usd"]
+    assert cost == pytest.approx(float(lines[-1].rpartition("$")[2]), abs=0.01)
+    asked = len(served.requests)
+    Path(fleet.base, "fleet/results/t0/result.json").unlink()
+    shutil.rmtree(Path(fleet.base, "fleet/results/t0"))
+    second = fleet.claudebox(*words, env=env, timeout=120)
+    assert f"{count - 1} of {count} tasks are done already" in second.stderr
+    assert second.returncode == 0
+    assert len(served.requests) - asked <= asked / count + 1
+    shown = fleet.claudebox("--results", f"{fleet.base}/fleet/results")
+    assert shown.stdout.splitlines()[0].split() == ["task", "status", "cost", "time", "why"]
+    assert shown.returncode == 0

@@ -1,0 +1,94 @@
+"""What a task file may hold, and what is said of one that cannot be used."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from claudebox.commands.task.model import SCHEMA, Task, read_task
+from claudebox.errors import ClaudeboxError
+
+GOOD = {"id": "t1", "repo": "https://example.org/x.git", "prompt": "Do it."}
+
+
+@pytest.fixture
+def task(tmp_path):
+    def write(content: object) -> str:
+        path = tmp_path / "task.json"
+        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+        return str(path)
+
+    return write
+
+
+def test_a_task_is_read_with_its_defaults(task):
+    # proves FLEET-01
+    assert read_task(task(GOOD)) == Task("t1", "https://example.org/x.git", "Do it.")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [(90, 90), ("90", 90), ("90s", 90), ("2m", 120), ("3h", 10800)])
+def test_a_time_is_seconds_or_has_a_unit(task, text, seconds):
+    assert read_task(task({**GOOD, "timeout": text})).timeout == seconds
+
+
+def test_a_path_counts_from_the_task_file(task, tmp_path):
+    assert read_task(task({**GOOD, "repo": "../x"})).repo == str(tmp_path.parent / "x")
+    assert read_task(task({**GOOD, "repo": "git@example.org:x"})).repo == "git@example.org:x"
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"flags": ["--network", "full"]}, "unknown key `flags`"),
+        ({"id": None}, "`id` must be a text"),
+        ({"id": "../x"}, "`id` must be letters"),
+        ({"id": "a" * 101}, "`id` must be letters"),
+        ({"repo": "--upload-pack=sh"}, "`repo` must not begin"),
+        ({"ref": "-x"}, "`ref` must not begin"),
+        ({"prompt": ""}, "`prompt` must be a text"),
+        ({"prompt": "a\0b"}, "`prompt` must be a text"),
+        ({"timeout": 0}, "`timeout` must be seconds"),
+        ({"timeout": "soon"}, "`timeout` must be seconds"),
+        ({"timeout": True}, "`timeout` must be seconds"),
+        ({"timeout": 10**9}, "`timeout` must be seconds"),
+        ({"budget_usd": 0}, "`budget_usd` must be a number"),
+        ({"budget_usd": True}, "`budget_usd` must be a number"),
+        ({"tries": 0}, "`tries` must be a number"),
+        ({"tries": 99}, "`tries` must be a number"),
+    ],
+)
+def test_a_task_that_cannot_be_used_is_refused_with_what_is_wrong(task, change, what):
+    # proves FLEET-01
+    with pytest.raises(ClaudeboxError, match=what.replace("(", r"\(")) as caught:
+        read_task(task({**GOOD, **change}))
+    assert caught.value.status == 125
+    assert "--schema task" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "is not JSON"),
+        (b"{", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"\xff", "is not JSON"),
+        (b"[]", "must be an object"),
+        (b'{"id": "x"}', "`repo` is missing"),
+        (b'{"budget_usd": NaN, "id": "x", "repo": "x", "prompt": "x"}', "must be a number above 0"),
+        (b" " * (5 << 20), "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_task_gets_one_line(task, content, what):
+    with pytest.raises(ClaudeboxError, match=what) as caught:
+        read_task(task(content))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_gets_one_line(tmp_path):
+    with pytest.raises(ClaudeboxError, match="cannot be read"):
+        read_task(str(tmp_path / "none.json"))
+
+
+def test_the_schema_has_every_key_of_a_task():
+    assert set(SCHEMA["properties"]) == set(Task.__dataclass_fields__)
