@@ -78,7 +78,13 @@ def _ask(
     asking = not agreed and not planned.settings.on("yes")
     plan, chosen = planned.plan, planned.settings.all("profile") or (files is not None and files.present())
     plan = plan if chosen or plan.network_origin != "default" else audit.with_unchosen(plan)
-    console.write(audit.lines(plan, approved, asking=asking, quiet=planned.settings.on("quiet")))
+    notes: Iterable[str] = ()
+    if untold := audit.untold(plan, approved):
+        from claudebox.facts import absent_programs  # noqa: PLC0415 - once per directory and project
+
+        inside = next(row.value for row in plan.variables if row.name == "PATH")
+        notes = absent_programs.describe_absent(untold, inside, planned.host.home)
+    console.write(audit.lines(plan, approved, asking=asking, quiet=planned.settings.on("quiet"), notes=notes))
     if asking and not console.confirm("Proceed? [Y/n] ", default=True):
         return False
     if files is not None:

@@ -98,6 +98,7 @@ class Host(Value):
     sockets: tuple[str, ...] = ()  # in the project and in what is mounted besides
     sockets_note: str = ""  # what was not searched for them
     submounts: tuple[Submount, ...] = ()  # of the host, below the project
+    writable: bool = True  # the project, for this user
     barrier: paths.Barrier = paths.Barrier()  # in the way of root
     guarded: tuple[Guarded, ...] = ()
     leaks: tuple[Leak, ...] = ()  # files of the project that hold secrets
@@ -209,6 +210,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
         sockets=bound.paths,
         sockets_note=bound.note,
         submounts=mount_table.find_submounts(mounts, workdir.real),
+        writable=os.access(workdir.real, os.W_OK),
         barrier=paths.find_barrier(workdir.real) if uid == 0 else paths.Barrier(),
         guarded=(*protected.look(workdir.real, repository, instance), *own_files),
         held=(

@@ -22,11 +22,14 @@ _UNCHOSEN = (
     "nobody has chosen a network yet, so that everything which this machine reaches is open: start claudebox on a "
     "terminal to be asked, or set `network` in ~/.claudebox/config.toml"
 )
+_SEEN = "named: "  # in front of what was told and is no decision
 _NAMED = 5  # of one kind; the rest is counted
 _LONGEST = 200  # characters of a name
 
 
-def lines(plan: Plan, before: frozenset[str] | None, *, asking: bool, quiet: bool = False) -> Iterator[str]:
+def lines(
+    plan: Plan, before: frozenset[str] | None, *, asking: bool, quiet: bool = False, notes: Iterable[str] = ()
+) -> Iterator[str]:
     """Yield what a user should know before saying yes (UX-01); `before` is what was approved last, if anything was.
 
     Where nobody is asked and nothing is new, one line is enough; `quiet` leaves that away too.
@@ -47,6 +50,7 @@ def lines(plan: Plan, before: frozenset[str] | None, *, asking: bool, quiet: boo
         yield f"claudebox writes {writes}; network {plan.network} ({_origin(plan)}); {_short(plan)}; nothing new"
     yield from lay_out((paint(f"{label:<8}", "bold"), text) for label, text in rows)
     yield from lay_out((paint("note    ", "bold"), clean(text)) for text in plan.notes if not quiet)
+    yield from lay_out((paint("note    ", "bold"), clean(text)) for text in notes if not quiet)
     yield from lay_out((paint("warning ", "yellow"), clean(text)) for text in warnings(plan, quiet=quiet))
 
 
@@ -65,13 +69,18 @@ def warnings(plan: Plan, *, quiet: bool = False) -> Iterator[str]:
         yield _files(plan)
 
 
+def untold(plan: Plan, before: frozenset[str] | None) -> list[str]:
+    """Return the directories of programs that are not inside and have not been named yet."""
+    return [path for path in plan.path_outside if shorten(_SEEN + path, _LONGEST) not in (before or ())]
+
+
 def describe_news(plan: Plan, before: frozenset[str] | None) -> str:
     """Return what differs from what was approved last."""
     if before is None:
         return paint("the first launch in this project", "bold")
     now = decided(plan)
-    added = [text for text in now if text not in before]
-    gone = sorted(before.difference(now))
+    added = [text for text in now if text not in before and not text.startswith(_SEEN)]
+    gone = sorted(text for text in before.difference(now) if not text.startswith(_SEEN))
     parts = [paint(_listed(added), "bold")] if added else []
     if gone:
         parts.append(f"no longer: {_listed(gone)}")
@@ -96,6 +105,7 @@ def decided(plan: Plan) -> tuple[str, ...]:
     found += ["a token for git"] if _has_git_token(plan) else []
     found += ["user namespaces inside"] if plan.allow_userns else []
     found += [f"Nix {plan.nix.kind}"] if plan.nix is not None else []
+    found += [_SEEN + directory for directory in plan.path_outside]
     return tuple(dict.fromkeys(shorten(text, _LONGEST) for text in found))
 
 

@@ -82,6 +82,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         warnings=(*_warnings(policy, host, held), *extra.warnings),
         notes=tuple(claude_code.notes(host)) if policy.program == "client" and not policy.command else (),
         withheld=environment.withheld(host, variables),
+        path_outside=environment.path_outside(host, variables),
         exposed=masking.find_exposed(host),
         exposed_masked=policy.project_secrets == "mask",
         inherited=host.inherited,

@@ -120,6 +120,19 @@ def search_path(host: Host, more: tuple[str, ...] = ()) -> str:
     return ":".join(dict.fromkeys((agent.CLIENT_DIRECTORY, *more, *host.store_path, *system)))
 
 
+def path_outside(host: Host, inside: Iterable[Variable]) -> tuple[str, ...]:
+    """Return the directories of the host's PATH that are not on that of the sandbox."""
+    present = next((row.value for row in inside if row.name == "PATH"), "").split(":")
+    project = host.workdir.real.rstrip("/")
+    entries = dict.fromkeys(entry.rstrip("/") for entry in host.environ.get("PATH", "").split(":"))
+    skipped = (f"{project}/", "/usr/", "/run/claudebox/")
+    return tuple(
+        entry for entry in entries
+        if entry[:1] == "/" and entry not in present and entry not in ("/bin", "/sbin", project)
+        and not entry.startswith(skipped)
+    )  # fmt: skip
+
+
 def _certificates(host: Host) -> Iterable[Variable]:
     if host.ca_bundle is not None:
         for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE"):

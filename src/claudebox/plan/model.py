@@ -166,6 +166,7 @@ class Plan(Value):
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what is worth a line and no warning
     withheld: tuple[str, ...] = ()
+    path_outside: tuple[str, ...] = ()  # directories of the host's PATH whose programs are not inside
     exposed: tuple[str, ...] = ()  # files of the project that hold secrets, with lines
     exposed_masked: bool = False  # they are masked inside
     inherited: tuple[tuple[str, str], ...] = ()  # what comes along with settings of the host's client: kind and name

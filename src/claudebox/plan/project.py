@@ -69,6 +69,8 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
     if host.barrier.path:
         owner = host.barrier.owner
         yield f"the project belongs to {owner}, and root can only read it inside; start claudebox as {owner} instead"
+    elif not host.writable:
+        yield f"{host.workdir.real} cannot be written by you: the agent can read the project and not change it"
     for request in policy.allow:
         yield f"{request.origin} {request.name}: the agent can change it, and the host's tools obey it"
     for guarded in host.guarded:
