@@ -301,6 +301,7 @@ def launch(
         from claudebox.launch import git_session  # noqa: PLC0415 - hardly ever
 
         notes += git_session.adopt(plan)
+    start.reap_orphans()
     for note in notes:
         console.note(note)
     return status

@@ -22,7 +22,7 @@ from claudebox.errors import ClaudeboxError, describe_failure
 from claudebox.facts import broker_libraries, bubblewrap, distro, host, nix, nix_daemon, nix_location, programs, uplink
 from claudebox.facts.nix_model import Daemon, Nix
 from claudebox.files import read_small
-from claudebox.launch import live_sessions
+from claudebox.launch import container, live_sessions
 from claudebox.launch.prepare import prepare
 from claudebox.plan import broker, nix_access
 from claudebox.tables import agent
@@ -83,6 +83,8 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
         rows = [("bubblewrap", lambda: _bubblewrap(bwrap)), ("bubblewrap and links", lambda: _links(bwrap))]
     if works:
         rows += [("network inet", lambda: _uplink(environ, path)), ("network allow", lambda: _domains(environ))]
+    if container.find_container():
+        rows.append(("container", _container))
     rows += [
         ("Landlock", _landlock),
         ("terminal", _terminal),
@@ -180,6 +182,18 @@ def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> C
     finally:
         os.chdir(before)
         shutil.rmtree(base, ignore_errors=True)
+
+
+def _container() -> Finding:
+    """Tell what is around us; whether a sandbox can be made in it, the launch has told."""
+    lacks = container.find_lacks()
+    told = {
+        "unmask": "parts of /proc are covered",
+        "permit": "system calls are filtered",
+        "unconfine": "AppArmor or SELinux confines it",
+    }
+    what = "; ".join(told[lack] for lack in lacks) or "nothing is covered or filtered"
+    return Finding("container", "ok", f"this looks like {container.name_container(container.find_container())}: {what}")
 
 
 def _landlock() -> Finding:

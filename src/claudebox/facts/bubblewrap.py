@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import stat
 
+from claudebox import syscalls
 from claudebox.facts import programs
 from claudebox.files import read_small
 from claudebox.tables.bwrap import NEEDED, USEFUL
 from claudebox.values import Value
+
+_PR_GET_SECCOMP, _FILTERED = 21, 2
+_CLONE_NEWUSER, _CLONE_NEWUTS = 0x10000000, 0x04000000
 
 
 class Bubblewrap(Value):
@@ -43,3 +47,17 @@ def find_bwrap(path: tuple[str, ...]) -> Bubblewrap:
         )
     binary = read_small(found, limit=16 << 20, follow=True) or b""
     return Bubblewrap(found, frozenset(option for option in (*NEEDED, *USEFUL) if f" {option} ".encode() in binary))
+
+
+def can_name_sandbox() -> bool:
+    """Return whether bwrap could give the sandbox a name; filters of containers often forbid that and nothing else.
+
+    Tried in a child, and only where a filter is upon us. Where it gets no namespaces at all, bwrap shall say so.
+    """
+    if syscalls.call("prctl", _PR_GET_SECCOMP, 0, 0, 0, 0) != _FILTERED:
+        return True
+    child = os.fork()
+    if child == 0:
+        made = syscalls.call("unshare", _CLONE_NEWUSER | _CLONE_NEWUTS) == 0
+        os._exit(int(made and syscalls.call("sethostname", b"claudebox", 9) != 0))
+    return os.waitpid(child, 0)[1] == 0

@@ -67,6 +67,7 @@ class Host(Value):
     bwrap: bubblewrap.Bubblewrap = bubblewrap.Bubblewrap()
     landlock: int = 0
     cgroup_namespace: bool = True
+    hostname: bool = True  # the sandbox can have a name of its own
     terminal: TerminalFact = TerminalFact()
     home_fact: PathFact = PathFact("", "")
     hidden: tuple[Hidden, ...] = ()
@@ -177,6 +178,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
         bwrap=bubblewrap.find_bwrap(path),
         landlock=syscalls.landlock_abi(),
         cgroup_namespace=os.path.exists("/proc/self/ns/cgroup"),
+        hostname=bubblewrap.can_name_sandbox(),
         terminal=_terminal(),
         home_fact=home_fact,
         hidden=paths.hidden(examiner, homes, environ),

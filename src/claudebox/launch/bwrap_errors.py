@@ -9,7 +9,7 @@ import os
 
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
-from claudebox.launch import apparmor
+from claudebox.launch import apparmor, container
 from claudebox.tables.bwrap import LEAST
 
 _LIMIT = 8192
@@ -17,11 +17,6 @@ _LARGEST_ID = (1 << 31) - 1  # bwrap writes the numbers of users and groups as s
 # Without a user namespace that counts, bwrap fails at whatever it tries first.
 _USER_NAMESPACE = ("uid map", "gid map", "new namespace", "namespaces", "unshare user", "setgroups")
 _PRIVILEGE = ("rtm_newaddr", "make / slave", "pivot_root", "capset", "set hostname", "sethostname", "mount proc")
-_CONTAINER = (
-    "a container that hides parts of /proc or filters system calls forbids it: start it with "
-    "`--security-opt unmask=ALL --security-opt seccomp=unconfined` (podman) or "
-    "`--security-opt systempaths=unconfined --security-opt seccomp=unconfined` (docker), or run claudebox outside of it"
-)
 
 
 def last_words(messages: int) -> str:
@@ -44,6 +39,8 @@ def explain(words: str, bwrap: str = "/usr/bin/bwrap") -> ClaudeboxError:
             f"bwrap cannot map the user {os.getuid()}, group {os.getgid()}: it knows numbers up to {_LARGEST_ID}",
             hint="start claudebox as a user with a smaller number",
         )
+    if "/proc/sys/user" in lower:  # where a container has made it read-only
+        return ClaudeboxError(f"/proc can only be read in parts: {said}", hint=_container_remedy("unmask"))
     if any(word in lower for word in _USER_NAMESPACE):
         return ClaudeboxError(f"the user namespace could not be made: {said}", hint=namespace_remedy(bwrap))
     if "unknown option" in lower:
@@ -53,9 +50,9 @@ def explain(words: str, bwrap: str = "/usr/bin/bwrap") -> ClaudeboxError:
             f"AppArmor takes the rights of the user namespace away: {said}", hint=apparmor.describe_remedy(bwrap)
         )
     if "mount proc" in lower or ("proc" in lower and "mount" in lower):
-        return ClaudeboxError(f"/proc of the sandbox could not be mounted: {said}", hint=_CONTAINER)
+        return ClaudeboxError(f"/proc of the sandbox could not be mounted: {said}", hint=_container_remedy("unmask"))
     if any(word in lower for word in _PRIVILEGE):
-        return ClaudeboxError(f"bwrap may not set up the sandbox: {said}", hint=_CONTAINER)
+        return ClaudeboxError(f"bwrap may not set up the sandbox: {said}", hint=_container_remedy("permit"))
     if "seccomp" in lower:
         return ClaudeboxError(f"the seccomp filter could not be installed: {said}", hint="use a kernel with seccomp")
     if "landlock" in lower:
@@ -76,10 +73,20 @@ def namespace_remedy(bwrap: str = "/usr/bin/bwrap") -> str:
             "this is a chroot, and the kernel makes no user namespaces in one; "
             "enter the tree with `systemd-nspawn -D` or as a container instead"
         )
+    kind = container.find_container()
+    if kind and container.find_lacks():
+        return _container_remedy("permit")
     return (
-        "something forbids user namespaces here: a chroot, a container's seccomp profile (podman and docker: "
+        "something forbids user namespaces here: a chroot, the filter of a container (podman and docker: "
         "`--security-opt seccomp=unconfined`), or a hardened kernel"
     )
+
+
+def _container_remedy(symptom: str) -> str:
+    """Return how to start this container: for what was seen, and for what would come after it."""
+    # Who gets as far as /proc has its namespaces.
+    later = [lack for lack in container.find_lacks() if lack not in ("permit", symptom)]
+    return container.describe_remedy(container.find_container(), symptom, *later)
 
 
 def _in_chroot() -> bool:

@@ -77,7 +77,7 @@ def start(
     _interruptions.clear()
     handlers = {number: signal.signal(number, _interrupt) for number in taken}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it, and then nobody tells the end
-    syscalls.call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _adopt_orphans(yes=True)  # until `reap_orphans`
     monitor = 0
     try:
         for sidecar in prepared.sidecars:
@@ -118,13 +118,28 @@ def start(
         if monitor:
             _await_end(monitor)
             _end_orphans(monitor)
+        _adopt_orphans(yes=False)
         raise
     finally:
-        syscalls.call("prctl", _PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         ours.close()
         os.close(messages)
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def _adopt_orphans(*, yes: bool) -> None:
+    """Become the parent of what our children leave, or leave that to the first process of this machine again."""
+    syscalls.call("prctl", _PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
+
+
+def reap_orphans() -> None:
+    """Reap what has ended by now, when nobody needs a status any more: in a container the first process may not."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except ChildProcessError:
+        pass
+    _adopt_orphans(yes=False)
 
 
 def release_signals() -> None:

@@ -254,13 +254,16 @@ class _Supervisor:
             return
 
     def _reap(self) -> None:
-        """See that nothing is left, whatever it did to outlive the monitor (E12)."""
+        """See that nothing is left, whatever it did to outlive the monitor, not even a dead process (E12)."""
         limit = time.monotonic() + _REAPING
         while time.monotonic() < limit:
             try:
                 signal.pidfd_send_signal(self._sandbox.init_descriptor, signal.SIGKILL)
+                if os.waitpid(self._sandbox.init, os.WNOHANG)[0]:
+                    continue  # once as the one that held it, once as its parent
             except ProcessLookupError:
-                return
-            if not freezer.alive(self._sandbox.init):
-                return
+                break
+            except ChildProcessError:
+                if not freezer.alive(self._sandbox.init):
+                    break
             time.sleep(0.0005)

@@ -67,7 +67,8 @@ def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
     if plan.disable_userns:
         yield ("--disable-userns",)
     yield "--cap-drop", "ALL"
-    yield "--hostname", "claudebox"
+    if plan.hostname:
+        yield "--hostname", "claudebox"
     if plan.detached:
         yield ("--new-session",)
     yield "--seccomp", plan.seccomp

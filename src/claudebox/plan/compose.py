@@ -79,6 +79,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         network=policy.network,
         network_origin=policy.network_origin,
         link=_link(policy, host),
+        hostname=host.hostname,
         warnings=(*_warnings(policy, host, held), *extra.warnings),
         notes=tuple(claude_code.notes(host)) if policy.program == "client" and not policy.command else (),
         withheld=environment.withheld(host, variables),
@@ -251,6 +252,8 @@ def _command(policy: Policy, host: Host) -> tuple[str, ...]:
 
 
 def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
+    if not host.hostname:
+        yield "the name of this machine is visible inside: a filter of system calls forbids to give the sandbox its own"
     if host.landlock < 6 and policy.network == "full":
         yield "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier full"
     if policy.allow_userns:

@@ -163,6 +163,7 @@ class Plan(Value):
     network: Tier
     network_origin: str = "default"  # what chose the tier
     link: Link | None = None
+    hostname: bool = True  # the sandbox has a name of its own
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what is worth a line and no warning
     withheld: tuple[str, ...] = ()

@@ -425,8 +425,10 @@ def limits(_spec: Spec) -> str:
     return ""
 
 
-def names(_spec: Spec) -> str:
+def names(spec: Spec) -> str:
     """Read the name of the machine and its boot parameters."""
+    if not spec["hostname"]:
+        raise Untestable("a filter of system calls forbids to give the sandbox a name")
     if socket.gethostname() != "claudebox":
         return "the name of the host is visible"
     return "boot parameters of the host are visible" if _read("/proc/cmdline") else ""

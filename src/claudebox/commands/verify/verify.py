@@ -206,6 +206,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
         "variables": {
             row.name: sha256(os.fsencode(row.value)) if row.fetched is None else "" for row in plan.variables
         },
+        "hostname": plan.hostname,
         "network": plan.network,
         "network_namespace": os.readlink("/proc/self/ns/net"),
         "asked": [(row.dest, row.writable, *row.pinned) for row in plan.mounts if row.role == "asked" and row.pinned],
