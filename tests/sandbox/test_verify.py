@@ -14,7 +14,7 @@ from tests.sandbox.test_stand_ins import entries, journal
 
 PROMISES = [
     "environment", "arguments", "memory", "descriptors", "redirected", "keyrings", "hidden", "secrets", "login",
-    "credential", "held_secrets", "sockets", "masked", "abstract", "listeners", "domains", "processes",
+    "credential", "guesses", "held_secrets", "sockets", "masked", "abstract", "listeners", "domains", "processes",
     "shared_memory", "terminal", "suspension", "user_namespaces", "kernel_surface", "privileges", "limits", "names",
     "read_only", "settings", "project", "protected", "survivors",
 ]  # fmt: skip
@@ -324,6 +324,30 @@ def test_a_broken_protection_is_reported_as_broken(box, name):
     found = json.loads(result.stdout.splitlines()[-1])
     broken = {promise for promise, (status, _) in found.items() if status == "broken"}
     assert broken == set(case.broken.split()), found
+
+
+# What 0.1.0 did: hold back what could be the beginning of the value itself.
+TELLING = """
+def _telling(self, data):
+    return max((n for n in range(1, 64) for form in self._exact if data.endswith(form[:n])), default=0)
+Recognizer.unfinished = _telling
+"""
+
+
+def test_a_broker_that_holds_back_by_the_value_is_reported(user_box):
+    # proves SEC-05, SECRET-01, OLD-B1
+    prepare(user_box)
+    checkout = os.path.dirname(os.path.dirname(user_box.program))
+    copy = f"{user_box.base}/altered"
+    shutil.copytree(checkout, copy, symlinks=True)
+    module = Path(f"{copy}/src/claudebox/broker/http/recognition.py")
+    module.write_text(module.read_text() + TELLING)
+    user_box.program = f"{copy}/bin/claudebox"
+    result = user_box.claudebox("--verify", "--json")
+
+    broken = [row for row in json.loads(result.stdout)["promises"] if row["status"] == "broken"]
+    assert [row["promise"] for row in broken] == ["guesses"]
+    assert "characters of what it holds can be told from others" in broken[0]["detail"]
 
 
 def test_processes_that_are_shared_start_nothing(box):

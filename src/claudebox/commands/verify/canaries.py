@@ -16,9 +16,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import TYPE_CHECKING
 
 from claudebox import syscalls
+from claudebox.commands.verify import upstream
+from claudebox.plan.network_model import Endpoint
 from claudebox.tables import agent
+
+if TYPE_CHECKING:
+    from claudebox.facts.host import Host
+    from claudebox.plan.model import Plan
 
 _ADD_KEY = {"x86_64": 248, "aarch64": 217}
 _KEYCTL = {"x86_64": 250, "aarch64": 219}
@@ -51,7 +58,8 @@ class Canaries:
         self._directory = ""
         self._hidden = ""
         self._nest = f"{workdir}/.{self.token[:15]}-nest"
-        self._child: subprocess.Popen[bytes] | None = None
+        self.upstream = 0  # the port of what stands in for the model
+        self._children: list[subprocess.Popen[bytes]] = []
         self._key = -1
 
     def plant(self) -> None:
@@ -71,16 +79,25 @@ class Canaries:
             with open(self.login, "x", encoding="ascii") as file:
                 json.dump({agent.TOKENS: tokens}, file)
         self._plant_sockets()
-        self._child = subprocess.Popen(
-            [sys.executable, "-ISc", "import time; time.sleep(600)", self.token],
-            env={"CANARY": self.token},
-            stdin=subprocess.DEVNULL,
-            cwd="/",
-        )
-        self.process = self._child.pid
+        self.process = self._start("-c", "import time; time.sleep(600)", self.token)
+        self._plant_upstream()
         self._plant_key()
         number = ctypes.CDLL(None, use_errno=True).shmget(0, 4096, 0o1600)
         self.shared_memory = None if number < 0 else number
+
+    def _start(self, *words: str, handed: tuple[int, ...] = ()) -> int:
+        child = subprocess.Popen(
+            [sys.executable, "-IS", *words], env={"CANARY": self.token}, stdin=subprocess.DEVNULL, cwd="/",
+            pass_fds=handed,
+        )  # fmt: skip
+        self._children.append(child)
+        return child.pid
+
+    def _plant_upstream(self) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self._open.append(listener)
+        self._start(upstream.__file__, str(listener.fileno()), handed=(listener.fileno(),))
+        self.upstream = listener.getsockname()[1]
 
     def _write(self, path: str) -> None:
         with open(path, "x", encoding="ascii") as file:
@@ -152,9 +169,9 @@ class Canaries:
                 shutil.rmtree(directory, ignore_errors=True)
         if self.descriptor >= 0:
             os.close(self.descriptor)
-        if self._child is not None:
-            self._child.kill()
-            self._child.wait()
+        for child in self._children:
+            child.kill()
+            child.wait()
         if self._key >= 0:
             syscalls.call("syscall", _KEYCTL[os.uname().machine], _UNLINK, self._key, _SESSION_KEYRING)
         if self.shared_memory is not None:
@@ -170,3 +187,20 @@ def _own_addresses() -> list[str]:
             return []
         address: str = probe.getsockname()[0]
     return [] if address.startswith("127.") else [address]
+
+
+def with_canaries(facts: Host, canaries: Canaries) -> Host:
+    """Return the same facts with other credentials and values: the user's own have no business in a test."""
+    held = {name: canaries.credential for name in agent.CREDENTIALS if facts.environ.get(name)}
+    login = facts.login.replace(path=canaries.login) if facts.login.usable else facts.login
+    return facts.replace(environ={**facts.environ, **held}, login=login)
+
+
+def with_upstream(plan: Plan, canaries: Canaries) -> Plan:
+    """Return the same plan with a model that says what it is told: the real one has no business in a test either."""
+    if plan.broker is None or plan.broker.model_api is None:
+        return plan
+    endpoint = Endpoint("http", "127.0.0.1", canaries.upstream)
+    return plan.replace(
+        broker=plan.broker.replace(model_api=plan.broker.model_api.replace(endpoint=endpoint, proxy=None))
+    )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from claudebox import console, session, state
 from claudebox.commands import examined
 from claudebox.commands.verify import suspension
-from claudebox.commands.verify.canaries import Canaries
+from claudebox.commands.verify.canaries import Canaries, with_canaries, with_upstream
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import prepare as opening
 from claudebox.plan import compose
@@ -64,6 +64,7 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("secrets", "a secret planted beside them is not there", "SAND-08 SAND-09"),
     ("login", "what renews your login stays out", "AUTH-01 I01 I02"),
     ("credential", "your API key or login is not inside, and the broker does not give it away", "AUTH-01 I03"),
+    ("guesses", "a right guess at what the broker holds is answered like a wrong one", "SECRET-01 K01"),
     ("held_secrets", "values of `[[secrets]]` are not inside, only their placeholders", "SECR-01 A01"),
     ("sockets", "sockets of the host do not answer, not even in the project under another name", "SAND-09 C19 C33"),
     ("masked", "secrets in files of the project are masked", "A20 C32"),
@@ -151,8 +152,9 @@ def examine(
             wanted.settings,
             policy,
             {**environ, "CLAUDEBOX_CANARY": canaries.token},
-            pretend=lambda facts: _with_canaries(facts, canaries),
+            pretend=lambda facts: with_canaries(facts, canaries),
         )
+        planned = planned.replace(plan=with_upstream(planned.plan, canaries))
         plan = _with_probe(planned, canaries)
         prepared = prepare(alter(plan), canaries)
         held = {row.source for row in plan.secrets}
@@ -164,13 +166,6 @@ def examine(
             lambda: session.try_out(planned.replace(plan=spying), prepare(spying, canaries), values)
         )
         return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
-
-
-def _with_canaries(facts: Host, canaries: Canaries) -> Host:
-    """Return the same facts with other credentials and values: the user's own have no business in a test."""
-    held = {name: canaries.credential for name in agent.CREDENTIALS if facts.environ.get(name)}
-    login = facts.login.replace(path=canaries.login) if facts.login.usable else facts.login
-    return facts.replace(environ={**facts.environ, **held}, login=login)
 
 
 def _with_probe(planned: Planned, canaries: Canaries) -> Plan:
