@@ -211,3 +211,62 @@ def test_a_submodule_added_inside_is_there_afterwards(repository):
     config = Path(box.project, ".git/modules/sub/config").read_text()
     assert "worktree" in config
     assert "remote" not in config
+
+
+def test_a_submodule_that_is_not_initialised_outside_can_be_inside(repository):
+    # proves GIT-03, GIT-04, D10, D13
+    box = repository
+    sh(box, "git init -q lib; cd lib; echo l >l; git add l; git commit -qm lib; cd ..; mv lib ../lib")
+    sh(box, "git clone -q --bare ../lib lib.git; for at in dir/sub two; do git submodule add -q ./lib.git $at; done")
+    sh(box, "git commit -qm add; git submodule --quiet deinit -f --all; rm -r .git/modules two; echo kept >dir/x")
+    planted = (
+        "for at in dir/sub two; do mv $at other; rm -rf $at; mkdir -p $at; git init -q $at; done; mv dir other; "
+        f"git config --file dir/sub/.git/config core.fsmonitor '{box.base}/run'"
+    )
+    work = (
+        'test -z "$(git status --porcelain -uno)" || exit 9; git submodule update -q --init --recursive || exit 8; '
+        "cd dir/sub; git switch -qc topic; echo more >>l; git commit -qam inner; cd ../..; git commit -qam outer; "
+        "echo uncommitted >>dir/sub/l; touch up; while test -e up; do sleep 0.05; done"
+    )
+    process = start(box, work)
+    try:
+        until(lambda: os.path.exists(f"{box.project}/up"))
+        during = sh(box, "git status --porcelain -uno; ls -A dir/sub two")
+        os.unlink(f"{box.project}/up")
+        said, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    again = box.sh("git -C dir/sub log -1 --format=%s; git -C dir/sub status --porcelain")
+
+    assert process.returncode == 0, said
+    assert during == "dir/sub:\n\ntwo:\n"  # git of the host sees what it saw before
+    assert "git (dir/sub): it is not initialised outside: `git submodule update --init`" in said
+    assert again.stdout == "inner\n M l\n", again.stderr
+    assert sh(box, "git log -1 --format=%s; ls -A dir/sub; git status --porcelain -uno") == "outer\n D two\n"
+    box.write(f"{box.base}/run", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
+    assert "Device or resource busy" in box.sh(planted).stderr
+    sh(box, "git status; git submodule update --init dir/sub; git status")
+    assert sh(box, "cd dir/sub; git log -1 --format=%s; git status --porcelain") == "inner\n"
+    assert sh(box, "git fsck --full --no-dangling; git -C dir/sub fsck --full --no-dangling") == ""
+    assert not os.path.exists(f"{box.home}/{MARK}")
+    assert not os.path.exists(f"{box.project}/two")
+
+
+def test_stashes_and_notes_made_inside_stay_and_are_mentioned(user_repository):
+    # proves GIT-03
+    box = user_repository
+    sh(box, "echo host >>a; git stash push -qm host")
+
+    first = box.sh("echo inside >>a; git stash push -qm inside; git notes add -m note; git pack-refs --all")
+    sh(box, "git commit -q --allow-empty -m host")  # so that the git directory is made anew
+    second = box.sh(
+        "git log -1 --format=%s; git stash list; git notes show HEAD~1; git stash pop -q; git stash list; cat a"
+    )
+
+    assert "git: stashes made inside stay there: `claudebox --exec -- git stash list`" in first.stderr
+    assert "git: notes/commits made inside stay there" in first.stderr
+    listed = ["stash@{0}: On main: inside", "stash@{1}: On main: host", "note", "stash@{0}: On main: host"]
+    assert second.stdout.splitlines() == ["host", *listed, "a", "inside"]
+    assert "stashes made inside" not in second.stderr
+    assert sh(box, "git stash list; git notes list; cat a") == "stash@{0}: On main: host\na\ninside\n"

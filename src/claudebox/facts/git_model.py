@@ -43,6 +43,14 @@ class GitDirectory(Value):
     inside: tuple[Row, ...] = ()  # and what stands there now
 
 
+class EmptySubmodule(Value):
+    """The directory of a submodule that is not initialised on the host."""
+
+    path: str
+    name: str  # of the directory that stands for it inside
+    missing: bool = False
+
+
 class Repository(Value):
     """The repository of a directory."""
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.facts.company import CompanyNetwork
     from claudebox.facts.devices import Devices
-    from claudebox.facts.git_model import Repository
+    from claudebox.facts.git_model import EmptySubmodule, Repository
     from claudebox.facts.nix_model import Nix
     from claudebox.facts.toolchains import Found, ProgramDirectory
     from claudebox.facts.uplink import Candidate
@@ -95,6 +95,7 @@ class Host(Value):
     above: PathFact | None = None  # where the repository starts, if that is not the project
     more_repositories: tuple[Repository, ...] = ()  # in what is mounted writable besides
     empty_git: str = ""  # the name of what is kept for a project that is no repository, where one can be made
+    empty_submodules: tuple[EmptySubmodule, ...] = ()  # that are not initialised
     worktrees: PathFact | None = None  # where the client makes worktrees, if that can be writable
     sockets: tuple[str, ...] = ()  # in the project and in what is mounted besides
     sockets_note: str = ""  # what was not searched for them
@@ -142,6 +143,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
     repository = git.find_repository(workdir.real, uid, home, environ)
     instance = instances.locate(home, repository.main if repository else workdir.real, state)
     above = examiner.fact(repository.root) if repository and repository.root != workdir.real else None
+    empty_submodules = tuple(protected.find_empty_submodules(workdir.real, repository, instance))
     own_files, held = on_demand.find_own_files(f"{home}/.claudebox", workdir.real)
     seen: dict[str, int] = {}
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
@@ -208,6 +210,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
         above=above,
         more_repositories=git.in_mounts(policy, uid, instance.directory),
         empty_git="" if repository else git.empty_name(workdir.real),
+        empty_submodules=empty_submodules,
         worktrees=protected.worktrees(workdir.real, repository, instance),
         sockets=bound.paths,
         sockets_note=bound.note,
@@ -218,7 +221,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
         held=(
             *held,
             *paths.above(_masks(policy, leaks, bound.paths), workdir.real),
-            *protected.held(workdir.real, repository),
+            *protected.held(workdir.real, repository, empty_submodules),
         ),
         leaks=leaks,
         leaks_note=leaks_note,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import stat
 
-from claudebox import state
+from claudebox import state, syscalls
+from claudebox.facts.git_model import EmptySubmodule
 from claudebox.facts.model import Guarded, Held, PathFact
 from claudebox.tables import project_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from claudebox.facts.git_model import Repository
     from claudebox.facts.model import StubKind
@@ -40,10 +41,13 @@ def _rows(workdir: str, repository: Repository | None) -> Iterator[Guarded]:
         stand_in: StubKind = "none" if repository.problem and repository.root == workdir else "directory"
         yield _look(project_paths.GIT, workdir, ".git", stand_in, "git takes its configuration from here")
     inside = workdir.rstrip("/") + "/"
-    for path in submodule_checkouts(repository):
-        if path.startswith(inside) and path not in {nested.root for nested in repository.nested}:
-            relative = f"{os.path.relpath(path, workdir)}/.git"
-            yield _look(project_paths.GIT, workdir, relative, "directory", "git looks into submodules")
+    for path in _checkouts(workdir, repository):
+        if path not in {nested.root for nested in repository.nested}:
+            # Whatever is not a repository at `.git` stops git of the host. What is there stays as it is; where there
+            # is nothing, a directory of the sandbox's own takes the place of the submodule (`find_empty_submodules`).
+            relative = os.path.relpath(path, workdir)
+            below = relative if _has_other_files(path) else f"{relative}/.git"
+            yield _look(project_paths.GIT, workdir, below, "none", "git looks into submodules")
     for executed in repository.executed:
         if executed.path == workdir:
             yield Guarded(project_paths.GIT, workdir, executed.reason, "none", "whole")
@@ -52,20 +56,42 @@ def _rows(workdir: str, repository: Repository | None) -> Iterator[Guarded]:
             yield _look(project_paths.GIT, workdir, relative, executed.stub, executed.reason)
 
 
-def submodule_checkouts(repository: Repository) -> Iterator[str]:
-    """Yield the directories of submodules that exist."""
+def _checkouts(workdir: str, repository: Repository) -> Iterator[str]:
+    """Yield the directories of submodules in the project that exist, or could be made."""
     for checkout in repository.checkouts:
         path = f"{repository.root.rstrip('/')}/{checkout}"
-        if os.path.isdir(path):
+        if path.startswith(workdir.rstrip("/") + "/") and os.path.isdir(os.path.dirname(path)):
             yield path
 
 
-def held(workdir: str, repository: Repository | None) -> Iterator[Held]:
-    """Yield the directories in the project that a git directory of the sandbox's own is mounted in."""
+def _has_other_files(path: str) -> bool:
+    """Return whether a directory holds something and no `.git`."""
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return False
+    return bool(names) and ".git" not in names
+
+
+def find_empty_submodules(workdir: str, repository: Repository | None, instance: Instance) -> Iterator[EmptySubmodule]:
+    """Yield the directories of submodules that are not initialised, through no link; stubs count as missing."""
+    if repository is None or repository.directory is None or not os.access(workdir, os.W_OK):
+        return
+    made = {path for _, path in state.recorded_stubs(instance)} if repository.checkouts else ()
+    for path in _checkouts(workdir, repository):
+        row = _look("", workdir, os.path.relpath(path, workdir), "directory", "")
+        missing = row.kind == "missing" and row.stub == "directory"
+        if missing or (row.kind == "present" and os.path.isdir(path) and not os.listdir(path)):
+            name = syscalls.sha256(os.fsencode(path))[:16]
+            yield EmptySubmodule(path, name, missing or path in made)
+
+
+def held(workdir: str, repository: Repository | None, empty: Iterable[EmptySubmodule]) -> Iterator[Held]:
+    """Yield the directories in the project that a directory of the sandbox's own is mounted in."""
     if repository is None or repository.directory is None:
         return
     places = [repository.directory.path, *(nested.common_dir for nested in repository.nested)]
-    for place in places:
+    for place in (*places, *(row.path for row in empty)):
         path = os.path.dirname(place)
         while path.startswith(workdir.rstrip("/") + "/"):
             status = os.lstat(path)

@@ -75,7 +75,11 @@ def adopt_submodules(path: str) -> list[str]:
 def _new_modules(path: str, layout: Layout) -> Iterator[tuple[str, str]]:
     """Yield the name and the checkout of each submodule that only the agent has: a gitfile leads to it."""
     for checkout in _gitfiles(layout.work_tree):
-        content = (_read_below(layout.work_tree, f"{checkout}/.git") or b"").decode("utf-8", "surrogateescape")
+        inside = syscalls.sha256(os.fsencode(f"{layout.work_tree}/{checkout}"))[:_DIGITS]
+        gitfile = _read_below(layout.work_tree, f"{checkout}/.git")
+        if gitfile is None:  # it is not initialised outside
+            gitfile = _read_below(os.path.dirname(path), f"checkouts/{inside}/.git")
+        content = (gitfile or b"").decode("utf-8", "surrogateescape")
         target = os.path.normpath(f"{layout.work_tree}/{checkout}/{content.removeprefix('gitdir: ').rstrip()}")
         name = target.removeprefix(f"{layout.common}/modules/")
         if not content.startswith("gitdir: ") or name == target or objection(f"refs/heads/{name}"):

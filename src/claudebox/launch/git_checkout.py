@@ -102,7 +102,9 @@ class Checkout:
         """
         inside = git_operations.under_way(f"{self._private.path}/own/{self._layout.checkout}")
         if inside:
-            self.notes.append(f"a {inside} is under way inside: HEAD and index stay as they are")
+            self.notes.append(
+                f"a {inside} is under way inside, and goes on in the next session: your HEAD and index stay"
+            )
             git_operations.remember(self._private, self._layout)
             return False
         try:

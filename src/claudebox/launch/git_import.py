@@ -11,7 +11,16 @@ import os
 import time
 
 from claudebox.errors import ClaudeboxError
-from claudebox.launch import git_adopt, git_locks, git_merge, git_state, git_submodules, git_transfer, git_worktrees
+from claudebox.launch import (
+    git_adopt,
+    git_kept,
+    git_locks,
+    git_merge,
+    git_state,
+    git_submodules,
+    git_transfer,
+    git_worktrees,
+)
 from claudebox.launch.git_checkout import Checkout
 from claudebox.launch.git_merge import HEADS, Move
 from claudebox.launch.git_sandbox import GitError, Limits
@@ -196,9 +205,19 @@ class _Import:
             moved = frozenset(move.name for move in out)
             self._notes += git_worktrees.adopt(self._private.path, self._layout, real, elsewhere, moved)
         self._private.write("base", base.rows())
+        if self._final:
+            self._notes += self._what_stays(base)
         if os.path.lexists(f"{self._layout.common}/{git_transfer.CARRIER}"):
             real.box.ask("update-ref", "-d", git_transfer.CARRIER)
         return (settled or bool(parted)) and not self._refused
+
+    def _what_stays(self, base: Base) -> list[str]:
+        """Return what the user should know of that stays inside at the end."""
+        found = git_kept.describe(f"{self._private.path}/own", base.rows())
+        if self._layout.module and not os.path.lexists(f"{self._layout.work_tree}/.git"):
+            remedy = "`git submodule update --init` brings its commits there"
+            found.append(f"it is not initialised outside: {remedy}; what is not committed stays inside")
+        return found
 
     def _bring_large_files(self) -> None:
         from claudebox.launch import git_lfs  # noqa: PLC0415 - most repositories have none

@@ -68,7 +68,8 @@ def merge_refs(
     """
     rows: dict[str, list[Move]] = {"out": [], "into": [], "parted": []}
     refused: list[tuple[str, str]] = []
-    agreed: dict[str, str] = {}
+    # Stashes and notes are compared by nobody: what they were stays written down.
+    agreed = {name: value for name, value in base.items() if not name.startswith((HEADS, TAGS, REMOTES))}
     for name in sorted({*mine, *theirs, *base}):
         inside, outside, before = mine.get(name, ""), theirs.get(name, ""), base.get(name, "")
         if inside == outside:

@@ -209,6 +209,10 @@ def _take_along(own: OwnGit, directory: int, new: str) -> None:
         git_cleanup.remove(f"{new}/{name}")
         os.rename(source, f"{new}/{name}")
     replace_file(directory, "hooks", signature)
+    if os.path.isdir(own.own) and not os.path.islink(own.own):
+        from claudebox.launch import git_kept  # noqa: PLC0415 - only where something has changed
+
+        git_kept.take_along(own.own, git_state.read_private(own.private, "base"), new)
     git_cleanup.renew_alternates(f"{new}/objects", [inside for _, inside in own.stores])
 
 

@@ -59,7 +59,8 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         )
     detached = not host.terminal.shared
     own_git = git.plan_own(policy, host)
-    kept = (*storage.kept(policy, host), *extra.kept, *(f"git/{own.name}/own" for own in own_git))
+    checkouts = (f"{git.CHECKOUTS}/{row.name}" for row in host.empty_submodules)
+    kept = (*storage.kept(policy, host), *extra.kept, *(f"git/{own.name}/own" for own in own_git), *checkouts)
     return Plan(
         bwrap=host.bwrap.path,
         mounts=rows,

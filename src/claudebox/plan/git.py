@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from claudebox.facts.host import Host
 
 STORES = "/run/claudebox/git"  # inside, the real objects
+CHECKOUTS = "git/checkouts"  # in the state of the project: of submodules that are not initialised outside
 _MINIMAL: Row = ("core", "", "checkstat", "minimal")
 
 
@@ -127,6 +128,10 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     for found in _believed(host):
         for directory in _directories(found):
             yield from _objects(directory)
+    if host.repository is not None and not _why_not(host, host.repository):
+        for row in host.empty_submodules:
+            source = f"{host.instance.directory}/{CHECKOUTS}/{row.name}"
+            yield Mount(row.path, "bind", "a submodule that is not initialised outside", source, role="git")
     if host.worktrees is not None and not _is_open(policy):
         path, identity = host.worktrees.path, host.worktrees.identity
         yield Mount(path, "bind", "worktrees that the agent makes", path, pinned=identity, role="git")
@@ -172,6 +177,7 @@ def stubs(policy: Policy, host: Host) -> Iterator[Stub]:
     """Return what has to exist on the host so that something can be mounted there."""
     if host.repository is None and host.empty_git:
         yield Stub(f"{host.workdir.real}/.git", "directory")
+    yield from (Stub(row.path, "directory") for row in host.empty_submodules if row.missing)
     if host.worktrees is not None and host.worktrees.kind == "missing" and not _is_open(policy):
         yield Stub(host.worktrees.path, "directory")
 
