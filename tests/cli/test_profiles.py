@@ -186,11 +186,13 @@ def test_strict_stops_a_launch_without_a_question_if_a_secret_was_not_named(user
 @pytest.mark.parametrize("value", ["https://user:secret@proxy", "ghp_0123456789", "-----BEGIN PRIVATE KEY-----"])
 def test_strict_sees_a_secret_by_its_value_too(user_box, open_tunnel, value):
     # proves SEC-01, A13
-    refused = user_box.sh("true", flags=("--profile", "strict"), env={"EDITOR": value})
+    refused = user_box.sh("true", flags=("--profile", "strict", "--set-env", f"FLAG={value}"))
 
     assert refused.returncode == 125
-    assert "`EDITOR` looks like a secret" in refused.stderr
-    assert user_box.sh("true", flags=("--profile", "strict"), env={"EDITOR": "vi"}).returncode == 0
+    assert "`FLAG` looks like a secret" in refused.stderr
+    assert user_box.sh("true", flags=("--profile", "strict", "--set-env", "FLAG=vi")).returncode == 0
+    preference = user_box.sh("echo [$EDITOR]", flags=("--profile", "strict"), env={"EDITOR": value})
+    assert (preference.returncode, preference.stdout) == (0, "[]\n")
 
 
 @pytest.mark.parametrize("name", ["NIX_CONFIG", "HTTPS_PROXY", "npm_config__authToken", "PIP_INDEX_URL",

@@ -13,6 +13,7 @@ from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import compose
 from claudebox.plan.model import Mount, Plan
+from claudebox.tables.inside import PASSED
 
 THERE = ("/srv/data", "/srv/data/sub", f"{PROJECT}/src", "/opt/tool")
 KINDS = ["bind", "ro-bind", "tmpfs", "dir", "symlink", "file", "mask"]
@@ -138,16 +139,7 @@ def test_nothing_enters_the_environment_unless_it_is_named(environ, asked):
         return
     entering = {row.name: row for row in compose.make_plan(policy, hosts.debian(environ=environ)).variables}
 
-    passed = {
-        "TERM",
-        "COLORTERM",
-        "NO_COLOR",
-        "EDITOR",
-        "LANG",
-        "LC_ALL",
-        "ANTHROPIC_API_KEY",
-        "CLAUDE_CODE_OAUTH_TOKEN",
-    }
+    passed = {"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", *(name for name, _, _ in PASSED)}
     assert set(entering) <= set(bare) | ((passed | set(asked)) & set(environ))
     for name, row in entering.items():
         assert row.reason

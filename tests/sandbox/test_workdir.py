@@ -264,3 +264,42 @@ def test_an_extra_mount_that_was_shown_is_the_one_that_is_mounted(user_box):
     assert box.host("cat", f"{data}/file").stdout == "secret-of-the-host\n"
     assert "as-shown" in shown
     assert "secret-of-the-host" not in shown
+
+
+def test_the_spelling_of_a_linked_directory_exists_inside(box):
+    # proves WORK-01
+    box.write("file", "content")
+    for link in (f"{box.home}/link", f"{box.base}/deep/er/link"):
+        os.symlink(box.project, f"{box.mkdir(os.path.dirname(link))}/{os.path.basename(link)}")
+        without = box.sh(f"cat {link}/file", env={"PWD": box.project})
+        result = box.sh(f"cat {link}/file; cd {link} && pwd -P", env={"PWD": link})
+        assert without.returncode != 0
+        assert result.stdout == f"content{box.project}\n", result.stderr
+
+
+def test_no_link_is_made_in_what_belongs_to_the_host_or_for_another_directory(box):
+    # proves WORK-01, C27
+    shared, elsewhere = box.mkdir(f"{box.base}/shared"), box.mkdir(f"{box.base}/elsewhere")
+    os.symlink(box.project, f"{shared}/link")
+    os.symlink(elsewhere, f"{box.base}/other")
+    for spelling in (f"{shared}/link", f"{box.base}/other", f"{shared}/link/../link", "relative", "/proc/self/cwd"):
+        result = box.run("true", flags=("--mount-rw", shared), env={"PWD": spelling})
+        assert result.returncode == 0, result.stderr
+        explained = box.claudebox("--explain", "--mount-rw", shared, "--exec", "true", env={"PWD": spelling}).stdout
+        assert "as your shell spells it" not in explained
+    assert os.listdir(shared) == ["link"]
+
+
+def test_names_of_the_hosts_own_file_resolve_in_tier_full(root_box):
+    # proves WORK-02
+    names = root_box.write(f"{root_box.base}/hosts", "192.0.2.7 printer.internal\n")
+    script = f"mount --bind {names} /etc/hosts; exec {root_box.program} -y --network $0 --exec -- getent hosts $1"
+    found = {
+        (tier, name): root_box.host("unshare", "-m", "sh", "-c", script, tier, name).stdout.split()[:1]
+        for tier in ("full", "none")
+        for name in ("printer.internal", "localhost", "claudebox")
+    }
+
+    assert found["full", "printer.internal"] == ["192.0.2.7"]
+    assert found["none", "printer.internal"] == []
+    assert all(found[tier, name] for tier in ("full", "none") for name in ("localhost", "claudebox"))

@@ -7,7 +7,7 @@ from claudebox.config.model import NameRequest, Policy
 from claudebox.errors import ClaudeboxError
 from claudebox.plan.environment import plan_variables, withheld
 from claudebox.plan.model import Variable
-from claudebox.tables import agent
+from claudebox.tables import agent, secret_patterns
 from claudebox.tables.inside import CACHES, LOADERS, PASSED
 
 
@@ -30,10 +30,10 @@ def test_with_an_empty_host_environment_only_what_claudebox_makes_enters():
 
 def test_only_named_variables_enter():
     # proves SAND-02, SAND-03, A13
-    environ = {name: "x" for name, _ in PASSED}
+    environ = {name: "1" for name, _, rule in PASSED if rule in ("", "number")}
     strangers = {
         "AWS_SECRET_ACCESS_KEY": "x", "GH_TOKEN": "x", "LC_TOKEN": "x", "NIX_CONFIG": "x",
-        "npm_config__authToken": "x", "PIP_INDEX_URL": "x", "GIT_CONFIG_VALUE_0": "x", "TERMCAP": "x", "LANGUAGE": "x",
+        "npm_config__authToken": "x", "PIP_INDEX_URL": "x", "GIT_CONFIG_VALUE_0": "x", "TERMCAP": "x",
         "PWD": "x", "OLDPWD": "x", "a\nb": "x", "": "x",
     }  # fmt: skip
     rows = plan({**environ, **strangers})
@@ -45,7 +45,39 @@ def test_only_named_variables_enter():
 
 def test_what_passes_from_the_host_is_what_was_promised():
     # proves SAND-03
-    assert {name for name, _ in PASSED} == {"TERM", "COLORTERM", "NO_COLOR", "EDITOR", "LANG", "LC_ALL"}
+    names = {name for name, _, _ in PASSED}
+    assert {"TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "EDITOR", "PAGER", "LESS", "TZ", "LANG"} <= names
+    assert {"LC_ALL", "LC_CTYPE", "LC_TIME", "LOCALE_ARCHIVE", "TERM_PROGRAM", "ANTHROPIC_MODEL"} <= names
+    assert {"DISABLE_TELEMETRY", "CLAUDE_CODE_MAX_OUTPUT_TOKENS", "MAX_THINKING_TOKENS"} <= names
+    assert all(reason for _, reason, _ in PASSED)
+    assert not [name for name in names if secret_patterns.name_looks_secret(name)]
+
+
+@pytest.mark.parametrize(
+    "value", ["ghp_0123456789", "https://user:secret@host", "sk-ant-x", "-----BEGIN PRIVATE KEY-----"]
+)
+def test_a_preference_that_looks_like_a_secret_stays_out(value):
+    # proves SEC-01, A13
+    rows = plan({name: value for name, _, _ in PASSED})
+
+    assert not {name for name, _, _ in PASSED} & set(rows)
+
+
+def test_a_preference_keeps_to_its_rule():
+    # proves SAND-03
+    def enters(name: str, value: str, **facts) -> bool:
+        host = hosts.debian(environ={name: value}).replace(**facts)
+        return name in {row.name for row in plan_variables(Policy("client"), host, ())}
+
+    assert enters("MAX_THINKING_TOKENS", "4096")
+    for value in ("secret", "12a", "\u0661", "-1", ""):
+        assert not enters("MAX_THINKING_TOKENS", value)
+    assert enters("PAGER", "less -R", pager=True)
+    assert not enters("PAGER", "bat", pager=False)
+    assert enters("LOCALE_ARCHIVE", "/usr/lib/locale/locale-archive")
+    assert not enters("LOCALE_ARCHIVE", "/nix/store/x/locale-archive")
+    assert enters("LOCALE_ARCHIVE", "/nix/store/x/locale-archive", store="/nix/store")
+    assert not enters("LOCALE_ARCHIVE", "/home/alice/locale")
 
 
 def test_what_claudebox_makes_is_never_read_from_the_host():
@@ -96,10 +128,10 @@ def test_names_that_change_what_programs_load_are_marked():
 
 def test_secrets_are_recognised_by_name_and_by_value():
     # proves SEC-01
-    rows = plan({"GH_TOKEN": "x", "EDITOR": "ghp_0123", "LANG": "C"}, "GH_TOKEN")
+    rows = plan({"GH_TOKEN": "x", "FLAG": "ghp_0123", "LANG": "C"}, "GH_TOKEN", "FLAG")
 
     assert rows["GH_TOKEN"].secret
-    assert rows["EDITOR"].secret
+    assert rows["FLAG"].secret
     assert not rows["LANG"].secret
 
 

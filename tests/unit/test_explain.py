@@ -38,8 +38,8 @@ def renderings(made: Plan) -> dict[str, str]:
 
 def test_a_secret_is_in_no_rendering():
     # proves UX-01, UX-04, B13, SEC-01
-    canaries = {"GH_TOKEN": "canary-by-name", "EDITOR": "ghp_canary_by_value", "PROXY": "http://u:canary-pass@h"}
-    made = make("GH_TOKEN", "PROXY", **canaries)
+    canaries = {"GH_TOKEN": "canary-by-name", "FLAG": "ghp_canary_by_value", "PROXY": "http://u:canary-pass@h"}
+    made = make("GH_TOKEN", "FLAG", "PROXY", **canaries)
 
     assert {row.name for row in made.variables if row.secret} == set(canaries)
     for name, text in renderings(made).items():

@@ -86,6 +86,9 @@ class Host(Value):
     ca_bundle: PathFact | None = None
     company: CompanyNetwork | None = None  # authorities and proxies that were named for single programs
     resolv_conf: bytes = b""
+    etc_hosts: bytes = b""  # read in tier `full` only
+    pager: bool = False  # the one that the user prefers is a program of the system
+    linked: str = ""  # the working directory as the user's shell spells it, through a link
     uplinks: tuple[Candidate, ...] = ()  # looked for in tier `inet` only
     bash: bool = True
     signal_reset: tuple[str, ...] = ()
@@ -199,6 +202,9 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
         ca_bundle=ca_bundle,
         company=on_demand.read_company(environ, home, git_user.rows, ca_bundle),
         resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
+        etc_hosts=(read_small("/etc/hosts", limit=4 << 20, follow=True) or b"") if policy.network == "full" else b"",
+        pager="PAGER" in environ and programs.is_of_system(environ["PAGER"]),
+        linked=paths.find_spelling(environ.get("PWD", ""), workdir),
         uplinks=on_demand.find_uplinks(policy, path),
         bash=os.path.exists("/bin/bash") or not usr,
         signal_reset=distro.signal_reset(path),

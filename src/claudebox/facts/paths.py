@@ -191,3 +191,10 @@ def claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
         return ()
     places_of = ((name, real_path(f"{directory}/{name}")) for name in names)
     return tuple((name, real, os.path.isdir(real)) for name, real in places_of if os.path.exists(real))
+
+
+def find_spelling(path: str, workdir: PathFact) -> str:
+    """Return a path that leads to the working directory through a link; nothing if it is another one or the same."""
+    if path == workdir.real or not path.startswith("/") or path != os.path.normpath(path) or path.startswith("//"):
+        return ""
+    return path if real_path(path) == workdir.real else ""

@@ -64,6 +64,12 @@ def find_tool(name: str, path: Sequence[str] = ()) -> str | None:
     return None
 
 
+def is_of_system(command: str) -> bool:
+    """Return whether a command begins with a program that every sandbox on this machine has."""
+    name = (command.split() or [""])[0]
+    return bool(name) and any(executable(f"{directory}/{os.path.basename(name)}") for directory in _TRUSTED)
+
+
 def executable(path: str) -> bool:
     """Return whether this is a program that we may run."""
     try:

@@ -167,6 +167,8 @@ def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advic
                 f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
             )
     rows = arrange((*own, *asked))
+    if host.linked:
+        rows = arrange((*rows, *mounts.plan_spelling(host, rows)))
     text = sandbox_md.describe(policy, rows, advice)
     memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)
     return arrange(

@@ -20,8 +20,8 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
     """Return every variable that enters, `made` being those that the client needs."""
     own = (*_made(host), *_certificates(host), *storage.plan_variables(policy, host))
     rows = {row.name: row for row in (*own, *network.plan_variables(policy, host), *made)}
-    for name, reason in inside.PASSED:
-        if name in host.environ and name not in rows:
+    for name, reason, rule in inside.PASSED:
+        if name in host.environ and name not in rows and _is_harmless(name, rule, host):
             rows[name] = _from_host(name, host.environ[name], "host", reason)
     rows |= {row.name: row for row in _placeholders(host, rows)}
     fulfilled = {*inside.AUTHORITIES, *network.PROXY_VARIABLES}
@@ -51,6 +51,22 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
     if policy.refuse_secrets:
         _refuse_secrets(policy, rows.values())
     return tuple(rows[name] for name in sorted(rows))
+
+
+def _is_harmless(name: str, rule: str, host: Host) -> bool:
+    """Return whether the value of a preference is what it should be; what looks like a secret stays out."""
+    value = host.environ[name]
+    if secret_patterns.looks_secret(name, value):
+        return False
+    match rule:
+        case "number":
+            return value.isascii() and value.isdigit()
+        case "program":
+            return host.pager
+        case "path":
+            return value.startswith(("/usr/", "/nix/store/") if host.store else "/usr/")
+        case _:
+            return True
 
 
 def _refuse_secrets(policy: Policy, rows: Iterable[Variable]) -> None:

@@ -76,7 +76,7 @@ def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
         ("passwd", os.fsencode(passwd)),
         ("group", os.fsencode(group)),
         ("nsswitch.conf", _NSSWITCH),
-        ("hosts", _HOSTS + _aliases(host)),
+        ("hosts", _HOSTS + _aliases(host) + host.etc_hosts),
         ("hostname", HOSTNAME.encode() + b"\n"),
         ("resolv.conf", network.resolv_conf(policy, host)),
     ):
@@ -147,3 +147,15 @@ def _project(host: Host) -> Iterable[Mount]:
     for path in host.sockets:
         if path.startswith(project.real + "/"):
             yield Mount(path, "mask", SOCKET, role="masked")
+
+
+def plan_spelling(host: Host, rows: Iterable[Mount]) -> Iterable[Mount]:
+    """Return a link where the user's shell sees the project through one; never in what belongs to the host."""
+    table, path = {row.dest: row.kind for row in rows}, host.linked
+    if not path or any(f"{dest}/".startswith(f"{path}/") for dest in table):
+        return
+    above = os.path.dirname(path)
+    while above != "/" and above not in table:
+        above = os.path.dirname(above)
+    if table.get(above, "tmpfs") == "tmpfs":
+        yield Mount(path, "symlink", "the project, as your shell spells it", host.workdir.real, role="project")

@@ -10,15 +10,59 @@ GIT_TOKEN_FILE = "/run/claudebox/git-token"  # noqa: S105 - a path
 PROXY_PORT, REDIRECTED_PORT, NAMES_PORT = 3128, 3129, 53
 RESERVED_PORTS = frozenset((PROXY_PORT, REDIRECTED_PORT, NAMES_PORT))
 
-# Passed from the host if set (SAND-03). Exact names only: a prefix would let somebody's token through (A13).
-PASSED: tuple[tuple[str, str], ...] = (
-    ("TERM", "the kind of terminal"),
-    ("COLORTERM", "colours of the terminal"),
-    ("NO_COLOR", "no colours wanted"),
-    ("EDITOR", "the editor"),
-    ("LANG", "language"),
-    ("LC_ALL", "language"),
-)
+# Preferences that pass from the host if they are set (SAND-03): name, reason, rule. Exact names only, since a prefix
+# would let somebody's token through (A13); and none whose value looks like a secret or breaks its rule. `number`:
+# digits alone; `program`: the first word is a program of the system; `path`: a path that is inside.
+PASSED: tuple[tuple[str, str, str], ...] = (
+    ("TERM", "the kind of terminal", ""),
+    ("COLORTERM", "colours of the terminal", ""),
+    ("TERM_PROGRAM", "the name of the terminal, which some programs adapt to", ""),
+    ("TERM_PROGRAM_VERSION", "its version", ""),
+    ("NO_COLOR", "no colours wanted", ""),
+    ("FORCE_COLOR", "colours wanted in any case", ""),
+    ("CLICOLOR", "colours wanted", ""),
+    ("CLICOLOR_FORCE", "colours wanted in any case", ""),
+    ("EDITOR", "the editor", ""),
+    ("PAGER", "the pager", "program"),
+    ("LESS", "how the pager behaves", ""),
+    ("TZ", "the time zone", ""),
+    ("LANG", "language", ""),
+    ("LANGUAGE", "languages, in the order of preference", ""),
+    ("LOCALE_ARCHIVE", "where the C library finds languages, on machines with Nix", "path"),
+    *((f"LC_{part}", "language", "") for part in (
+        "ADDRESS", "ALL", "COLLATE", "CTYPE", "IDENTIFICATION", "MEASUREMENT", "MESSAGES", "MONETARY", "NAME",
+        "NUMERIC", "PAPER", "TELEPHONE", "TIME",
+    )),
+    # Of the client: which model, how much, how long; none of them holds a secret.
+    ("ANTHROPIC_MODEL", "the model", ""),
+    ("ANTHROPIC_SMALL_FAST_MODEL", "the model for small things", ""),
+    ("ANTHROPIC_DEFAULT_OPUS_MODEL", "the model that is called so", ""),
+    ("ANTHROPIC_DEFAULT_SONNET_MODEL", "the model that is called so", ""),
+    ("ANTHROPIC_DEFAULT_HAIKU_MODEL", "the model that is called so", ""),
+    ("CLAUDE_CODE_SUBAGENT_MODEL", "the model of subagents", ""),
+    ("CLAUDE_CODE_EFFORT_LEVEL", "how much the model thinks", ""),
+    ("MAX_THINKING_TOKENS", "how much the model thinks", "number"),
+    ("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "how much the model answers", "number"),
+    ("MAX_MCP_OUTPUT_TOKENS", "how much a server may answer", "number"),
+    ("CLAUDE_CODE_FILE_READ_MAX_OUTPUT_TOKENS", "how much of a file is read at once", "number"),
+    ("CLAUDE_CODE_AUTO_COMPACT_WINDOW", "when a conversation is summed up", "number"),
+    ("BASH_DEFAULT_TIMEOUT_MS", "how long a command may take", "number"),
+    ("BASH_MAX_TIMEOUT_MS", "how long a command may take", "number"),
+    ("BASH_MAX_OUTPUT_LENGTH", "how much of a command's output is read", "number"),
+    ("MCP_TIMEOUT", "how long a server may take to start", "number"),
+    ("MCP_TOOL_TIMEOUT", "how long a server may take to answer", "number"),
+    ("API_TIMEOUT_MS", "how long the model may take to answer", "number"),
+    ("CLAUDE_CODE_MAX_RETRIES", "how often the model is asked again", "number"),
+    ("CLAUDE_CODE_ENTRYPOINT", "what started the client: an editor, for example", ""),
+    ("CLAUDE_CODE_DISABLE_TERMINAL_TITLE", "no title of the terminal wanted", ""),
+    ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "no traffic wanted but for the model", ""),
+    ("DISABLE_TELEMETRY", "no telemetry wanted", ""),
+    ("DISABLE_ERROR_REPORTING", "no reports of errors wanted", ""),
+    ("DISABLE_COST_WARNINGS", "no warnings about costs wanted", ""),
+    ("DISABLE_PROMPT_CACHING", "no caching of prompts wanted", ""),
+    ("DISABLE_AUTO_COMPACT", "no summing up wanted", ""),
+    ("DO_NOT_TRACK", "no telemetry wanted", ""),
+)  # fmt: skip
 
 # Programs that keep their cache elsewhere than in ~/.cache, for which `~` stands here. Maven takes no variable for it.
 CACHES: tuple[tuple[str, str], ...] = (

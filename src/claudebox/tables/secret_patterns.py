@@ -11,7 +11,9 @@ _NAME_PARTS = (
 )  # fmt: skip
 _INNOCENT_NAMES = frozenset(("SSH_AUTH_SOCK", "XAUTHORITY", "DESKTOP_SESSION", "XDG_SESSION_TYPE", "XDG_SESSION_ID",
                              "XDG_SESSION_CLASS", "XDG_SESSION_DESKTOP", "SESSION_MANAGER", "GIT_AUTHOR_NAME",
-                             "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE", "KEYBOARD_LAYOUT"))  # fmt: skip
+                             "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE", "KEYBOARD_LAYOUT", "MAX_THINKING_TOKENS",
+                             "CLAUDE_CODE_MAX_OUTPUT_TOKENS", "MAX_MCP_OUTPUT_TOKENS",
+                             "CLAUDE_CODE_FILE_READ_MAX_OUTPUT_TOKENS"))  # fmt: skip
 _VALUE_PREFIXES = (
     "sk-", "sk_live_", "sk_test_", "rk_live_", "pk_live_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_",
     "glpat-", "AKIA", "ASIA", "xoxb-", "xoxp-", "xoxa-", "xoxs-", "xapp-", "npm_", "pypi-", "AIza", "ya29.",
