@@ -1,0 +1,59 @@
+"""Repositories that lack something or keep it elsewhere: partial clones, Git LFS, formats of newer gits."""
+
+from __future__ import annotations
+
+import shutil
+
+from tests.conftest import need
+from tests.git.test_session import make_repository, sh
+
+
+def test_a_partial_clone_fetches_inside_and_comes_back(user_box):
+    # proves GIT-03, GIT-04
+    box = make_repository(user_box)
+    sh(box, "echo later >a; git commit -qam later; cp -r . ../origin")
+    sh(box, "cd ../origin; git config uploadpack.allowFilter true; git config uploadpack.allowAnySHA1InWant true")
+    sh(box, "rm -rf .git a; git clone -q --no-checkout --filter=blob:none file://$(realpath ../origin) ../c")
+    sh(box, "mv ../c/.git .; git checkout -q main")
+    missing = sh(box, "git rev-list --objects --missing=print HEAD | grep -c '^?'")
+    alone = box.sh("git checkout -q HEAD~1; echo $?; git status --porcelain; cat a")
+    script = "git switch -qc old HEAD~1; cat a; echo three >a; git commit -qam three; git gc -q; git fsck"
+    result = box.sh(script, flags=("--mount-ro", f"{box.base}/origin"))
+
+    assert missing == "1\n"
+    assert alone.stdout == "128\nlater\n"  # nothing is destroyed where the remote cannot be reached
+    assert "could not fetch" in alone.stderr
+    assert result.stdout == "a\n", result.stderr
+    assert sh(box, "git log --format=%s; git status --porcelain; git fsck") == "three\nfirst\n"
+
+
+def test_large_files_are_large_files_inside(user_box):
+    # proves GIT-03, GIT-04
+    need(shutil.which("git-lfs"), "git-lfs")
+    box = make_repository(user_box)
+    sh(box, "git lfs install >/dev/null; git lfs track '*.bin' >/dev/null")
+    sh(box, "echo one >a.bin; git add .; git commit -qm one; echo two >a.bin; git commit -qam two")
+    script = (
+        "git status --porcelain; git checkout -q HEAD~1; cat a.bin; git switch -q main; echo three >a.bin; "
+        "git commit -qam three; git lfs fsck; git show HEAD:a.bin | head -1"
+    )
+    result = box.sh(script)
+
+    pointer = "version https://git-lfs.github.com/spec/v1\n"
+    assert result.stdout == f"one\nGit LFS fsck OK\n{pointer}", result.stderr
+    assert (
+        sh(box, "git status --porcelain; git lfs fsck; git show HEAD:a.bin | head -1") == f"Git LFS fsck OK\n{pointer}"
+    )
+    assert sh(box, "rm a.bin; git checkout -q -- .; cat a.bin") == "three\n"
+
+
+def test_a_format_that_git_does_not_know_is_refused_inside_as_outside(user_box):
+    # proves GIT-04
+    box = make_repository(user_box)
+    sh(box, "git config core.repositoryFormatVersion 1; git config extensions.refStorage newer")
+    outside = box.host("git", "status")
+    inside = box.sh("git status; echo more >>a")
+
+    assert outside.returncode == 128
+    assert outside.stderr in inside.stderr
+    assert sh(box, "cat a") == "a\nmore\n"
