@@ -48,6 +48,7 @@ def wrapped(box, how, line):
         "watch": f"watch -n 1000 {shlex.quote(line)}",
         "subshell": f"( {line}; true )",
         "careless": "python3 careless.py",
+        "sudo": f"sudo --preserve-env env HOME={box.home} PATH=$PATH sh {script}",
         "python": f'python3 -c \'import subprocess; subprocess.call(["sh", "{script}"])\'',
     }[how]
 
@@ -127,7 +128,12 @@ def test_a_spy_that_ignores_ctrl_z_is_frozen_with_its_wrapper(user_box, shell, h
         program = shutil.which(how)
         need(program, how)
         user_box.environ["PATH"] = f"{os.path.dirname(program or '')}:/usr/bin:/bin"
-    with terminal_of(user_box, shell) as terminal:
+    suspend_and_resume(user_box, shell, how)
+
+
+def suspend_and_resume(box, shell, how):
+    """See that a spy gets what is typed for it, and nothing of what is typed at the shell."""
+    with terminal_of(box, shell) as terminal:
         spy = Watched(terminal, how)
         for _ in range(2):
             terminal.press(CTRL_Z)
@@ -143,6 +149,12 @@ def test_a_spy_that_ignores_ctrl_z_is_frozen_with_its_wrapper(user_box, shell, h
             marker = f"yours{len(before)}"
             spy.type(marker)
             wait_until(lambda: marker in spy.taken(), "the spy goes on after fg")  # noqa: B023
+
+
+def test_a_spy_that_ignores_ctrl_z_is_frozen_under_sudo(root_box):
+    # proves TERM-01, B15, B06
+    need(shutil.which("sudo"), "sudo")
+    suspend_and_resume(root_box, "bash", "sudo")  # whom every machine lets use it
 
 
 @pytest.mark.parametrize("how", ["careless", "python"])

@@ -33,6 +33,7 @@ BUDGET = 3.0  # seconds
 _MOST_BYTES = 256 << 20
 _PIECE = 1 << 20
 _LARGEST_OBJECT = 16 << 20
+_LARGEST_PACK = 128 << 20
 _MOST_HITS = 8  # of one form in one piece of a file
 _SHOWN = 10
 _PATH = 300
@@ -149,6 +150,8 @@ class _Look:
         while piece := os.read(descriptor, _PIECE):
             if not self.done and _is_deflated(piece):
                 yield from self._inflated(piece)
+            elif not self.done and piece.startswith(b"PACK"):
+                yield from self._unpacked(descriptor)
             self.done += len(piece)
             data = held + piece
             binary = b"\0" in data[: _PIECE >> 10]
@@ -183,6 +186,23 @@ class _Look:
             self.unsearched.append((self._path, "too large to be decompressed"))
         for _, name, encoded in self._matches(data):
             yield Hit(name, self._path, 0, encoded)
+
+    def _unpacked(self, descriptor: int) -> Iterator[Hit]:
+        """Look into a pack of git."""
+        from claudebox.report import git_packs  # noqa: PLC0415 - only where there is one
+
+        pack = os.pread(descriptor, min(self._most, _LARGEST_PACK) + 1, 0)
+        if len(pack) > min(self._most, _LARGEST_PACK):
+            self.unsearched.append((self._path, "too large to be unpacked"))
+            return
+        for data in git_packs.objects(pack, _LARGEST_OBJECT):
+            if data is None or time.monotonic() > self._deadline:
+                self.unsearched.append(
+                    (self._path, "not all of it could be unpacked" if data is None else tree.OUT_OF_TIME)
+                )
+                return
+            for _, name, encoded in self._matches(data):
+                yield Hit(name, self._path, 0, encoded)
 
 
 def _is_deflated(piece: bytes) -> bool:
