@@ -172,7 +172,8 @@ def test_a_session_cannot_move_a_socket_to_where_the_next_does_not_look(box, pro
 def test_a_directory_that_cannot_be_searched_is_said(user_box, background, tier, status):
     # proves C33, E16
     user_box.mkdir("a")
-    server = background(user_box, PYTHON, "-c", SERVE, f"{user_box.project}/a", "s", "--", "cd ..; chmod 0311 a")
+    hide = "mv s t; cd ..; chmod 0311 a"
+    server = background(user_box, PYTHON, "-c", SERVE, f"{user_box.project}/a", "s", "--", hide)
     assert server.stdout.readline() == "ready\n"
 
     result = user_box.run("true", flags=("--network", tier))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import socket
 
-from claudebox.facts import sockets
+import pytest
+
+from claudebox.facts import mount_table, sockets
+from claudebox.state import Instance
 
 
 def test_only_sockets_that_can_answer_are_looked_for(tmp_path):
@@ -27,3 +30,55 @@ def test_only_sockets_that_can_answer_are_looked_for(tmp_path):
     assert {path, f"{tmp_path}/d"} <= bound_only & listening
     assert path not in connected  # nobody finds it: a search of the project would be for nothing
     assert f"{tmp_path}/d" in connected
+
+
+@pytest.fixture
+def search(tmp_path, monkeypatch):
+    """Return a search of a project, among the sockets of this test alone, that may walk or not."""
+    bound, walk = sockets._bound, sockets._walk
+    instance = Instance("", f"{tmp_path}/state", "i")
+    for directory in (f"{tmp_path}/project/deep", instance.directory):
+        os.makedirs(directory)
+    monkeypatch.setattr(
+        sockets, "_bound", lambda: [row for row in bound() or () if row.name.startswith((str(tmp_path), "own-"))]
+    )
+
+    def find(*, walking: bool, sources: tuple[str, ...] = ()) -> tuple[str, ...]:
+        def refuse(*_: object, **_named: object) -> str:
+            raise AssertionError("the project was walked")
+
+        monkeypatch.setattr(sockets, "_walk", walk if walking else refuse)
+        mounts = mount_table.read_mounts()
+        found = sockets.find_sockets(f"{tmp_path}/project", sources, mounts, strict=True, instance=instance)
+        with open(f"{instance.directory}/{sockets.REMEMBERED}", "w", encoding="ascii") as file:
+            file.write("\n".join(found.elsewhere))
+        return found.paths
+
+    return find
+
+
+def test_a_project_is_walked_once_for_a_socket_that_is_gone(tmp_path, search):
+    # proves C33, E16
+    with socket.socket(socket.AF_UNIX) as gone, socket.socket(socket.AF_UNIX) as moved:
+        gone.bind(f"{tmp_path}/gone")
+        os.unlink(f"{tmp_path}/gone")
+        with pytest.raises(AssertionError, match="walked"):
+            search(walking=False)
+        assert (search(walking=True), search(walking=False)) == ((), ())
+        with pytest.raises(AssertionError, match="walked"):  # somewhere else nobody has looked
+            search(walking=False, sources=(f"{tmp_path}/state",))
+        moved.bind(f"{tmp_path}/moved")
+        os.rename(f"{tmp_path}/moved", f"{tmp_path}/project/deep/s")
+
+        assert search(walking=True) == (f"{tmp_path}/project/deep/s",)
+        with pytest.raises(AssertionError, match="walked"):  # one that is there is looked for every time
+            search(walking=False)
+
+
+def test_a_relative_name_is_found_where_its_process_is(tmp_path, search, monkeypatch):
+    # proves C33
+    monkeypatch.chdir(tmp_path / "project/deep")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("own-socket")
+
+        assert search(walking=False) == (f"{tmp_path}/project/deep/own-socket",)

@@ -102,6 +102,7 @@ class Host(Value):
     worktrees: PathFact | None = None  # where the client makes worktrees, if that can be writable
     sockets: tuple[str, ...] = ()  # in the project and in what is mounted besides
     sockets_note: str = ""  # what was not searched for them
+    sockets_elsewhere: tuple[str, ...] = ()  # those that were searched for and are not there
     submounts: tuple[Submount, ...] = ()  # of the host, below the project
     writable: bool = True  # the project, for this user
     barrier: paths.Barrier = paths.Barrier()  # in the way of root
@@ -168,7 +169,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
         searched = paths.searchable((*beside, *sources.values()), home_fact, not_beneath, excepted)
         shown = paths.searchable((workdir, *beside), home_fact, not_beneath, excepted)
         leaks, leaks_note = project.leaks(policy, tuple(shown), instance)
-        bound = sockets.find_sockets(workdir.real, searched, mounts, strict=policy.network != "full")
+        bound = sockets.find_sockets(workdir.real, searched, mounts, strict=policy.network != "full", instance=instance)
     ca_bundle = distro.ca_bundle(examiner, environ)
     git_user = git_identity.read_user_settings(home, environ, repository)
     return Host(
@@ -220,6 +221,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
         worktrees=protected.worktrees(workdir.real, repository, instance),
         sockets=bound.paths,
         sockets_note=bound.note,
+        sockets_elsewhere=bound.elsewhere,
         submounts=mount_table.find_submounts(mounts, workdir.real),
         writable=os.access(workdir.real, os.W_OK),
         barrier=paths.find_barrier(workdir.real) if uid == 0 else paths.Barrier(),

@@ -2,8 +2,9 @@
 
 Network namespaces do not cover sockets that have a path. The kernel lists those that are bound, with device and inode,
 because their names say little: they may be relative, renamed or moved since. Where such a socket is not found under its
-name and lies on a device of the project, the project is walked. Sockets of other network namespaces (containers) are
-not listed; of those, the ones at the top of the project are found.
+name and lies on a device of the project, the project is walked, once for each such socket: most of them have been
+deleted, and nobody inside can bring one into the project. Sockets of other network namespaces (containers) are not
+listed; of those, the ones at the top of the project are found.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import stat
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.mount_table import mount_of
+from claudebox.files import read_small
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.facts.mount_table import MountRow
+    from claudebox.state import Instance
+
+REMEMBERED = "sockets-elsewhere"  # in the state of the project
+_LIMIT = 1 << 20
 
 _MOST_ENTRIES, _MOST_SECONDS = 2_000_000, 20.0  # of a walk that must see everything
 _FEWER_ENTRIES, _FEWER_SECONDS = 200_000, 1.0  # of one that may say that it did not
@@ -37,6 +43,7 @@ class SocketSearch(Value):
 
     paths: tuple[str, ...] = ()
     note: str = ""  # what was not looked at
+    elsewhere: tuple[str, ...] = ()  # those that a whole search has not found, to be remembered
 
 
 class BoundSocket(Value):
@@ -45,11 +52,17 @@ class BoundSocket(Value):
     device: int
     inode: int  # the lower 32 bits
     name: str
+    cookie: str  # no other socket has the same, until the machine is started again
 
 
-def find_sockets(workdir: str, sources: Iterable[str], mounts: tuple[MountRow, ...], *, strict: bool) -> SocketSearch:
+def find_sockets(
+    workdir: str, sources: Iterable[str], mounts: tuple[MountRow, ...], *, strict: bool, instance: Instance
+) -> SocketSearch:
     """Return the sockets in the project and in the sources; a `strict` search that cannot be completed is refused."""
     roots = [workdir, *sources]
+    searched = syscalls.sha256(os.fsencode("\0".join(roots)))[:16]
+    known = set(os.fsdecode(read_small(f"{instance.directory}/{REMEMBERED}", limit=_LIMIT) or b"").split("\n"))
+    elsewhere: list[str] = []
     bound = _bound()
     found: set[str] = set()
     unknown = set(_in_top(workdir))  # of another network namespace, or of nobody
@@ -58,14 +71,17 @@ def find_sockets(workdir: str, sources: Iterable[str], mounts: tuple[MountRow, .
     if bound is None or bound:
         devices = _devices(roots, mounts)
         rows = [row for row in bound or () if not devices or row.device in devices]
-        missing = {row.inode for row in rows}
-        for row in rows:
-            place = _locate(row)
-            if place:
-                found.add(place)
-                missing.discard(row.inode)
-        if missing or bound is None:
-            note = _walk(roots, missing, found, strays, strict=strict)
+        places = {row: _locate(row) for row in rows}
+        lost = [row for row, place in places.items() if not place]
+        if any(not row.name.startswith("/") for row in lost):
+            places |= _locate_relative(lost)
+        found |= {place for place in places.values() if place}
+        missing = {row: f"{row.device}:{row.inode}:{row.cookie}:{searched}" for row in lost if not places[row]}
+        elsewhere = [key for key in missing.values() if key in known]
+        if len(elsewhere) < len(missing) or bound is None:
+            inodes = {row.inode for row in missing}
+            note = _walk(roots, inodes, found, strays, strict=strict)
+            elsewhere = [key for row, key in missing.items() if row.inode in inodes] if not note else []
     inside = tuple(f"{root.rstrip('/')}/" for root in roots)
     found = {path for path in found if path.startswith(inside)}
     unknown -= found
@@ -83,7 +99,7 @@ def find_sockets(workdir: str, sources: Iterable[str], mounts: tuple[MountRow, .
             f"{len(found)} sockets of the host lie in the project, and no more than {_MOST_BOUND} can be masked",
             hint=f"end what holds them; the first is `{min(found)}`",
         )
-    return SocketSearch(tuple(sorted(found)), note)
+    return SocketSearch(tuple(sorted(found)), note, tuple(sorted(elsewhere)))
 
 
 def _too_many(workdir: str, number: int, *, strict: bool) -> str:
@@ -95,16 +111,19 @@ def _too_many(workdir: str, number: int, *, strict: bool) -> str:
 
 
 def _walk(roots: list[str], missing: set[int], found: set[str], strays: set[str], *, strict: bool) -> str:
-    """Look for sockets everywhere, and return what could not be looked at."""
+    """Look for sockets everywhere, and return what could not be looked at; `missing` is left with what is nowhere."""
     from claudebox.facts.walk import Walk  # noqa: PLC0415 - only where a socket is not where its name says
 
+    seen: set[int] = set()
     most, seconds = (_MOST_ENTRIES, _MOST_SECONDS) if strict else (_FEWER_ENTRIES, _FEWER_SECONDS)
     for root in roots:
         walk = Walk(root, most=most, seconds=seconds)
         for path, entry in walk.entries(lambda _: True):
             if entry.is_file(follow_symlinks=False) or entry.is_symlink() or not _is_socket(path):
                 continue
-            (found if entry.inode() & 0xFFFFFFFF in missing else strays).add(path)
+            number = entry.inode() & 0xFFFFFFFF
+            seen.add(number)
+            (found if number in missing else strays).add(path)
         if walk.unfinished and strict:
             raise ClaudeboxError(
                 f"sockets of the host could answer inside: {walk.unfinished} could not be searched for them",
@@ -112,6 +131,7 @@ def _walk(roots: list[str], missing: set[int], found: set[str], strays: set[str]
             )
         if walk.unfinished:
             return f"sockets of the host may answer inside: {walk.unfinished} was not searched for them"
+    missing -= seen
     return ""
 
 
@@ -155,6 +175,21 @@ def _locate(row: BoundSocket) -> str:
     return os.path.join(real, name) if same else ""
 
 
+def _locate_relative(rows: list[BoundSocket]) -> dict[BoundSocket, str]:
+    """Look for sockets with a relative name where processes are: who binds one mostly stays there."""
+    directories = set()
+    for process in os.listdir("/proc"):
+        try:
+            directories.add(os.readlink(f"/proc/{process}/cwd") if process.isdigit() else "")
+        except OSError:
+            continue
+    found: dict[BoundSocket, str] = {}
+    for row in rows:
+        tried = (_locate(row.replace(name=f"{directory}/{row.name}")) for directory in directories - {""})
+        found[row] = "" if row.name.startswith("/") else next(filter(None, tried), "")
+    return found
+
+
 def _devices(roots: list[str], mounts: tuple[MountRow, ...]) -> set[int]:
     """Return the devices of directories and of what is mounted below them; none if they cannot be told."""
     found: set[int] = set()
@@ -190,8 +225,8 @@ def _bound() -> list[BoundSocket] | None:
                     return None
                 if kind == _DONE:
                     return list(found.values())
-                row = _parse(answer[32:length]) if _can_answer(answer[17], answer[18]) else None
-                if row is not None:
+                row = _parse(answer[32:length], bytes(answer[24:32]).hex())
+                if row is not None and _can_answer(answer[17], answer[18]):
                     found[row.device, row.inode] = row
                 answer = answer[(length + 3) & ~3 :]
     except OSError:
@@ -205,7 +240,7 @@ def _can_answer(kind: int, state: int) -> bool:
     return kind == _DATAGRAM or state != _CONNECTED
 
 
-def _parse(attributes: memoryview) -> BoundSocket | None:
+def _parse(attributes: memoryview, cookie: str) -> BoundSocket | None:
     """Read the attributes of one socket; those without a path have no place."""
     name, place = b"", b""
     while len(attributes) >= 4:
@@ -220,4 +255,4 @@ def _parse(attributes: memoryview) -> BoundSocket | None:
     if len(place) < 8:
         return None
     inode, device = int.from_bytes(place[:4], "little"), int.from_bytes(place[4:8], "little")
-    return BoundSocket(device, inode, os.fsdecode(name.rstrip(b"\0")))
+    return BoundSocket(device, inode, os.fsdecode(name.rstrip(b"\0")), cookie)

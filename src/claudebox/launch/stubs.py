@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from claudebox.plan.model import Plan, Stub
     from claudebox.state import Instance
 
-_MASKED = "masked"
+_MASKED, _ELSEWHERE = "masked", "sockets-elsewhere"
 _CONTENT = {"dot": b".\n", "file": b""}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UMASK = 0o022
@@ -145,11 +145,13 @@ class Session:
         return status.st_dev, status.st_ino
 
     def _remember(self, plan: Plan) -> None:
-        """Write down what is masked, so that the next session finds it again wherever it was moved."""
+        """Write down what is masked, to be found wherever it is moved, and which sockets are not in the project."""
         masked = sorted(mount.pinned for mount in plan.mounts if mount.kind == "copy" and mount.pinned is not None)
         content = b"".join(b"%d %d\n" % identity for identity in masked)
-        if content and content != read_at(self._directory, _MASKED, limit=STUBS_LIMIT):
-            replace_file(self._directory, _MASKED, content)
+        elsewhere = "\n".join(plan.sockets_elsewhere).encode()
+        for name, text in ((_MASKED, content), (_ELSEWHERE, elsewhere)):
+            if text and text != read_at(self._directory, name, limit=STUBS_LIMIT):
+                replace_file(self._directory, name, text)
 
 
 def _entry(stub: Stub, plan: Plan) -> StubEntry:

@@ -97,6 +97,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
             *(f"{host.instance.directory}/{path}" for path in kept),
             *(row.source for row in rows if row.role == "scratch"),
         ),
+        sockets_elsewhere=host.sockets_elsewhere,
         stubs=(*project.stubs(policy, host), *git.stubs(policy, host)),
         mountpoints=claude_code.mountpoints(policy, host),
         private=policy.private_terminal and host.terminal.shared,

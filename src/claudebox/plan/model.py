@@ -172,6 +172,7 @@ class Plan(Value):
     exposed_masked: bool = False  # they are masked inside
     inherited: tuple[tuple[str, str], ...] = ()  # what comes along with settings of the host's client: kind and name
     state: tuple[str, ...] = ()  # directories that the launcher makes before it starts
+    sockets_elsewhere: tuple[str, ...] = ()  # of the host, that need not be searched for again
     stubs: tuple[Stub, ...] = ()  # stubs that the launcher makes, and takes away at the end
     mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on
     private: bool = False  # the payload gets a terminal of its own
