@@ -22,7 +22,7 @@ PR_SET_PDEATHSIG = 1
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 # name, major, minor
 DEVICES = (
-    ("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0),
+    ("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("kmsg", 1, 11), ("tty", 5, 0),
     ("net/tun", 10, 200), ("fuse", 10, 229),
 )  # fmt: skip
 LINKS = (("ptmx", "pts/ptmx"), ("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"))

@@ -21,6 +21,8 @@ from tests.conftest import Box, need
 from tests.sandbox.test_refusals import FAKE, WRAPPER
 from tests.sandbox.test_stand_ins import wait_for
 
+from claudebox.launch import live_sessions
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -198,6 +200,8 @@ def refuse(name: str) -> Callable[[Machine], object]:
 
 
 def another_session(machine: Machine) -> None:
+    if not live_sessions.follows_links("/usr/bin/bwrap"):
+        pytest.skip("the bwrap of this machine is a newer one, which does not mind another session")
     machine.background(machine.box, machine.box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
     wait_for(f"{machine.box.project}/up")
 

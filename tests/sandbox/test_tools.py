@@ -52,10 +52,11 @@ def certificates(tmp_path_factory):
     need(shutil.which("openssl"), "openssl")
     directory = str(tmp_path_factory.mktemp("certificates"))
     with open(f"{directory}/extensions", "w", encoding="utf-8") as file:
-        file.write("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        file.write("subjectAltName=DNS:localhost,IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
+    usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")  # which Python 3.13 and newer want of an authority
     new = ("openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj")
     for words in (
-        (*new, "/CN=authority", "-x509", "-days", "2", "-keyout", "ca.key", "-out", "ca.pem"),
+        (*new, "/CN=authority", "-x509", *usage, "-days", "2", "-keyout", "ca.key", "-out", "ca.pem"),
         (*new, "/CN=localhost", "-keyout", "server.key", "-out", "server.csr"),
         ("openssl", "x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
          "-days", "2", "-extfile", "extensions", "-out", "server.pem"),

@@ -8,7 +8,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.conftest import need
 from tests.sandbox import repositories
 from tests.sandbox.test_stand_ins import entries, journal, wait_for
 
@@ -21,7 +20,8 @@ WAIT = "touch up; while test -e up; do sleep 0.02; done"
 @pytest.fixture
 def old() -> None:
     """Need a bwrap that follows links, to see that it is not used beside another session."""
-    need(live_sessions.follows_links(OLD), "bwrap that follows links")
+    if not live_sessions.follows_links(OLD):
+        pytest.skip("the bwrap of this machine is a newer one, which follows no links")
 
 
 def test_what_follows_links_is_found_by_trying(old, new_bwrap, tmp_path):
