@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -156,3 +157,16 @@ def test_a_tree_is_entered_as_a_machine_of_its_own(tmp_path):
     assert result.returncode == 7
     assert control.returncode != 0
     assert not os.listdir(tree / "dev")
+
+
+def test_every_test_of_the_gate_on_debian_13_is_there():
+    # proves HOST-20
+    spec = importlib.util.spec_from_file_location("matrix", REPOSITORY / "scripts/matrix.py")
+    assert spec is not None
+    assert spec.loader is not None
+    matrix = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(matrix)
+    for name in matrix.GATE_TESTS:
+        file, _, function = name.partition("::")
+        assert (REPOSITORY / file).exists(), name
+        assert not function or f"def {function}(" in (REPOSITORY / file).read_text(), name

@@ -397,11 +397,20 @@ runpy.run_path({probe!r}, run_name="__main__")
 """
 
 
-def test_a_library_that_ctypes_keeps_open_is_no_descriptor_of_the_host(user_box):
+def test_neither_a_library_that_stays_open_nor_a_number_0_misleads_the_probe(user_box):
     # proves HOST-24
     probe = f"{os.path.dirname(os.path.dirname(user_box.program))}/src/claudebox/commands/verify/probe.py"
-    spec = {"token": "nekot", "leftover": "x", "variables": {}, "hidden": [], "read_only": [], "writable": [],
-            "workdir": "/nonexistent", "protected": []}  # fmt: skip
+    spec = {
+        "token": "nekot",
+        "leftover": "x",
+        "variables": {},
+        "hidden": [],
+        "read_only": [],
+        "writable": [],
+        "workdir": "/nonexistent",
+        "protected": [],
+        "shared_memory": 0,
+    }  # fmt: skip - which is the first number of a machine
     words = ("-", user_box.write("spec", json.dumps(spec)))
     script = user_box.write("driver.py", KEPT_OPEN.format(probe=probe))
 
@@ -410,6 +419,7 @@ def test_a_library_that_ctypes_keeps_open_is_no_descriptor_of_the_host(user_box)
 
     assert rows["keyrings"] != "untestable", result.stderr  # so that ctypes was used in the end
     assert rows["descriptors"] == "held"
+    assert rows["shared_memory"] != "untestable"
 
 
 def test_a_probe_that_does_not_answer_holds_nothing(user_box):

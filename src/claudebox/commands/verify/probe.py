@@ -51,7 +51,7 @@ class Untestable(Exception):  # noqa: N818 - not an error
 
 def _given(spec: Spec, key: str, why: str) -> list:  # type: ignore[type-arg]  # from JSON
     value = spec.get(key)
-    if not value:
+    if value in (None, "", []):  # 0 is a number of shared memory like any other
         raise Untestable(why)
     return value if isinstance(value, list) else [value]
 
