@@ -192,6 +192,10 @@ def test_an_undo_can_be_undone_and_older_sessions_named(user_project):
     result = user_project.claudebox("--undo", "-y", "nonsense")
     assert result.returncode == 125
     assert "there is no snapshot `nonsense`" in result.stderr
+    sh(user_project, "git worktree add -q ../tree other")
+    beside = user_project.claudebox("--changes", cwd=f"{user_project.base}/tree")
+    assert beside.returncode == 125
+    assert f"there are some of `{user_project.project}`: change to that directory" in beside.stderr
 
 
 def snapshots(box: Box) -> str:

@@ -123,11 +123,15 @@ def _choose(store: SnapshotStore, workdir: str, words: tuple[str, ...]) -> tuple
     if words and len(names) != 1:
         problem = f"`{words[0]}` fits {len(names)} snapshots" if names else f"there is no snapshot `{words[0]}`"
         raise ClaudeboxError(problem, hint=f"there are: {', '.join(store.names()) or 'none'}")
+    elsewhere: dict[str, None] = {}
     for name in names or [name for name in reversed(store.names()) if not name.endswith(_UNDO)]:
         found = store.read_snapshot(name)
+        elsewhere[found.root] = None
         if found.root == workdir:
             return name, found
         if words:
             raise ClaudeboxError(f"that session was in `{found.root}`", hint="change to that directory")
+    usual = "snapshots are taken at the start of sessions, unless `undo_keep` is 0"
+    others = ", ".join(f"`{root}`" for root in elsewhere)  # other checkouts, or the repository as a whole
     raise ClaudeboxError("there is no snapshot of a session in this directory",
-                         hint="snapshots are taken at the start of sessions, unless `undo_keep` is 0")  # fmt: skip
+                         hint=f"there are some of {others}: change to that directory" if others else usual)  # fmt: skip
