@@ -51,6 +51,8 @@ complete -c claudebox -l cache-size -x -d 'how large caches may become, in GiB, 
 complete -c claudebox -l scratch -x -a 'auto memory disk' -d 'where /tmp and the home inside are until the end: in memory, on disk, or on disk where memory is scarce (auto)'
 complete -c claudebox -l gpu -d 'show the graphics processors of this machine and their driver: NVIDIA, AMD, Intel'
 complete -c claudebox -l device -x -d 'show this device node, /dev/video0; disks, memory, input, terminals and virtual machines only with --unsafe-mounts; repeatable'
+complete -c claudebox -l browser -d 'make browsers of the system, and those that Playwright has downloaded, start inside, headless'
+complete -c claudebox -l show -d 'copy the files that are named after it into ~/.claudebox/drop, which every session can read, and stop'
 complete -c claudebox -l inherit -x -d 'bring this part of the host\'s ~/.claude in, read-only: CLAUDE.md, agents, commands, skills, output-styles, rules, ...; repeatable'
 complete -c claudebox -l claude-home -x -a 'own shared' -d 'own: the client has a home per project; shared: also everything of the host\'s ~/.claude, read-only, except conversations and logins'
 complete -c claudebox -l network -x -a 'full inet allow none' -d 'full: the host\'s network with its loopback and LAN; inet: the internet, not the LAN nor this machine; allow: only the domains that you name; none: loopback of the sandbox only'

@@ -91,10 +91,10 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         from claudebox.commands import undo  # noqa: PLC0415
 
         return undo.run(flags, environ)
-    if flags.on("instances"):
-        from claudebox.commands import instances  # noqa: PLC0415
+    if flags.on("instances") or flags.on("show"):
+        from claudebox.commands import instances, show  # noqa: PLC0415
 
-        return instances.run(environ, flags)
+        return instances.run(environ, flags) if flags.on("instances") else show.run(environ, flags.words)
     for name in ("profiles", "trust", "init", "schema"):
         if flags.on(name):
             from claudebox.commands import profiles  # noqa: PLC0415

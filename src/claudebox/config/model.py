@@ -178,6 +178,7 @@ class Policy(Value):
     start: str = ""  # where the payload starts, if that is not the project itself
     git_import: Literal["auto", "ask", "manual"] = "auto"  # when commits made inside come back
     undo: UndoRequest | None = None
+    browser: str = ""  # what asked for browsers
     gpu: str = ""  # what asked for graphics processors
     devices: tuple[NameRequest, ...] = ()  # nodes, by path
     caches: Literal["own", "shared", "off"] = "own"

@@ -84,6 +84,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         start=settings.start,
         git_import=settings.one("git_import").value,  # type: ignore[arg-type]  # the table has checked it
         undo=_undo(settings, program),
+        browser=settings.one("browser").origin if settings.on("browser") else "",
         gpu=settings.one("gpu").origin if settings.on("gpu") else "",
         devices=_names(settings, "device", parsers.device),
         caches=settings.one("caches").value,  # type: ignore[arg-type]  # the table has checked it

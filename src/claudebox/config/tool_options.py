@@ -65,4 +65,14 @@ TOOLS: tuple[Setting, ...] = (
         "--unsafe-mounts; repeatable",
         metavar="NODE", in_files="user", name="devices",
     ),
+    Setting(
+        "browser", ("--browser",), "switch", "What enters",
+        "make browsers of the system, and those that Playwright has downloaded, start inside, headless",
+        in_files="project",
+    ),
+    Setting(
+        "show", ("--show",), "switch", "Showing",
+        "copy the files that are named after it into ~/.claudebox/drop, which every session can read, and stop",
+        verb=True,
+    ),
 )  # fmt: skip

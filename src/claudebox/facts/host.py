@@ -37,10 +37,9 @@ if TYPE_CHECKING:
 
     from claudebox.config.model import Policy
     from claudebox.facts.company import CompanyNetwork
-    from claudebox.facts.devices import Devices
     from claudebox.facts.git_model import EmptySubmodule, Repository
     from claudebox.facts.nix_model import Nix
-    from claudebox.facts.toolchains import Found, ProgramDirectory
+    from claudebox.facts.toolchains import Found
     from claudebox.facts.uplink import Candidate
 
 _TTY_DESCRIPTORS = (0, 1, 2)
@@ -122,8 +121,7 @@ class Host(Value):
     managed: tuple[tuple[str, str], ...] = ()  # entries of /etc/claude-code and where they really are
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the user's
     toolchains: Found | None = None
-    program_directories: tuple[ProgramDirectory, ...] = ()
-    devices: Devices | None = None
+    tools: on_demand.ToolFacts = on_demand.ToolFacts()
     nix: Nix | None = None
     git_token: bool = False  # there is one for git inside
     held_secrets: tuple[HeldSecret, ...] = ()  # without their values
@@ -248,8 +246,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
             read_small(f"{home}/.claudebox/CLAUDE.md") or b"",
         ),
         toolchains=on_demand.read_toolchains(policy, home, path, examiner),
-        program_directories=on_demand.find_program_directories(policy, sources),
-        devices=on_demand.find_devices(policy, environ, path, examiner),
+        tools=on_demand.find_tools(policy, environ, home, path, sources, examiner),
         nix=nix,
         git_token=git_token,
         held_secrets=secrets,

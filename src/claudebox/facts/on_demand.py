@@ -6,10 +6,12 @@ import os
 
 from claudebox.facts import distro
 from claudebox.tables.inside import AUTHORITIES
+from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.config.model import Policy
+    from claudebox.facts.browsers import Browsers
     from claudebox.facts.company import CompanyNetwork
     from claudebox.facts.devices import Devices
     from claudebox.facts.git_config import Row
@@ -18,6 +20,16 @@ if TYPE_CHECKING:
     from claudebox.facts.paths import Examiner
     from claudebox.facts.toolchains import Found, ProgramDirectory
     from claudebox.facts.uplink import Candidate
+
+
+class ToolFacts(Value):
+    """What there is of programs and devices beside those of the system, as far as it was asked for."""
+
+    program_directories: tuple[ProgramDirectory, ...] = ()
+    devices: Devices | None = None
+    browsers: Browsers | None = None
+    containers: tuple[str, ...] = ()  # programs for them, by name
+    drop: PathFact | None = None  # the directory for files that the user wants to show
 
 
 def find_own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:
@@ -39,22 +51,32 @@ def read_toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: 
     return toolchains.find_toolchains((request.name for request in policy.toolchains), home, path, examiner)
 
 
-def find_program_directories(policy: Policy, sources: dict[str, PathFact]) -> tuple[ProgramDirectory, ...]:
-    """Return the directories that were asked for on PATH."""
-    if not any(request.programs for request in policy.mounts):
-        return ()
-    from claudebox.facts import toolchains  # noqa: PLC0415 - only for those who ask for one
+def find_tools(
+    policy: Policy,
+    environ: dict[str, str],
+    home: str,
+    path: tuple[str, ...],
+    sources: dict[str, PathFact],
+    examiner: Examiner,
+) -> ToolFacts:
+    """Look for what was asked for, each by a module of its own."""
+    found = ToolFacts(containers=distro.containers())
+    drop = f"{home}/.claudebox/drop"
+    if os.path.isdir(drop):
+        found = found.replace(drop=examiner.fact(drop))
+    if any(request.programs for request in policy.mounts):
+        from claudebox.facts import toolchains  # noqa: PLC0415 - only for those who ask for one
 
-    return tuple(toolchains.find_directories(policy.mounts, sources))
+        found = found.replace(program_directories=tuple(toolchains.find_directories(policy.mounts, sources)))
+    if policy.gpu or policy.devices:
+        from claudebox.facts import devices  # noqa: PLC0415 - only for those who ask for some
 
+        found = found.replace(devices=devices.find_devices(policy, environ, path, examiner))
+    if policy.browser:
+        from claudebox.facts import browsers  # noqa: PLC0415 - only for those who ask for one
 
-def find_devices(policy: Policy, environ: dict[str, str], path: tuple[str, ...], examiner: Examiner) -> Devices | None:
-    """Return the devices that were asked for."""
-    if not policy.gpu and not policy.devices:
-        return None
-    from claudebox.facts import devices  # noqa: PLC0415 - only for those who ask for some
-
-    return devices.find_devices(policy, environ, path, examiner)
+        found = found.replace(browsers=browsers.find_browsers(home, path, examiner))
+    return found
 
 
 def read_nix(

@@ -118,7 +118,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
 def _provision(policy: Policy, host: Host) -> Provision:
     asked = (
         policy.toolchains, policy.packages, policy.credential, policy.kept_names, policy.devshell, host.nix,
-        host.program_directories, host.devices,
+        host.tools.program_directories, host.tools.devices, host.tools.browsers,
     )  # fmt: skip
     if not any(asked) and policy.nix in ("auto", "off"):
         return Provision()

@@ -24,18 +24,19 @@ def plan_extras(policy: Policy, host: Host) -> Provision:
     """Return everything that is added."""
     caches = _caches(policy)
     nix = _nix(policy, host)
-    device = _devices(policy, host)
+    device, own = _devices(policy, host), _wrappers(policy, host)
     path = (*_asked(host), *nix.path, *device.path, *(host.toolchains.path if host.toolchains else ()))
     return nix.replace(
         mounts=(
-            *_toolchains(host), *_kept(policy, host), *_credential(policy, host), *device.mounts, *nix.mounts,
+            *_toolchains(host), *_kept(policy, host), *_credential(policy, host), *device.mounts, *own.mounts,
+            *nix.mounts,
         ),
         variables=(
-            *_variables(policy, host, caches), *device.variables, *nix.variables,
+            *_variables(policy, host, caches), *device.variables, *own.variables, *nix.variables,
             *_path(host, path, packages=nix.packages),
         ),
         kept=(*(f"home/{name}" for name in policy.kept_names), *nix.kept),
-        warnings=(*_warnings(policy, host), *device.warnings, *nix.warnings),
+        warnings=(*_warnings(policy, host), *device.warnings, *own.warnings, *nix.warnings),
         advice=(*device.advice, *nix.advice),
     )  # fmt: skip
 
@@ -60,11 +61,19 @@ def _nix(policy: Policy, host: Host) -> Provision:
 
 
 def _devices(policy: Policy, host: Host) -> Provision:
-    if host.devices is None:
+    if host.tools.devices is None:
         return Provision()
     from claudebox.plan import devices  # noqa: PLC0415 - only for those who ask for some
 
-    return devices.plan_devices(policy, host, host.devices)
+    return devices.plan_devices(policy, host, host.tools.devices)
+
+
+def _wrappers(policy: Policy, host: Host) -> Provision:
+    if host.tools.browsers is None:
+        return Provision()
+    from claudebox.plan import wrappers  # noqa: PLC0415 - only for those who ask for one
+
+    return wrappers.plan_wrappers(policy, host)
 
 
 def _path(host: Host, directories: tuple[str, ...], *, packages: bool) -> Iterator[Variable]:
@@ -78,7 +87,7 @@ def _path(host: Host, directories: tuple[str, ...], *, packages: bool) -> Iterat
 
 def _asked(host: Host) -> Iterator[str]:
     """Yield the directories of PATH that were asked for, by the names that they have inside."""
-    for row in host.program_directories:
+    for row in host.tools.program_directories:
         fact = host.sources[row.source]
         yield (fact.real if mount_checks.is_visible(fact, host) else fact.path) + row.below
 
@@ -133,7 +142,7 @@ def _warnings(policy: Policy, host: Host) -> Iterator[str]:
         if not found.intersection(f"{host.home}/{place}" for place in places):
             named = ", ".join(f"~/{place}" for place in places[:_NAMED]) + (", ..." if len(places) > _NAMED else "")
             yield f"{request.origin}: nothing of toolchain {request.name} is in your home (looked for {named})"
-    for row in host.program_directories:
+    for row in host.tools.program_directories:
         shown = [request.source for request in policy.mounts]
         strays = [path for path in row.strays if not any(mount_checks.covers(place, path) for place in shown)]
         if strays:

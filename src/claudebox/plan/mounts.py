@@ -6,6 +6,7 @@ import os
 
 from claudebox.plan import git_settings, network, storage
 from claudebox.plan.model import Mount
+from claudebox.tables.agent import CLIENT_DIRECTORY
 from claudebox.tables.inside import CA_BUNDLE_INSIDE, GIT_HELPER
 
 TYPE_CHECKING = False
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from claudebox.facts.host import Host
 
 HOSTNAME = "claudebox"
+_CONTAINER = """\
+#!/bin/sh
+echo "{name}: containers do not start inside claudebox. Start it outside; programs here reach its ports at \
+localhost{how}." >&2
+exit 1
+"""
 SOCKET = "a socket: who answers it is outside"
 _NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"
 _HOSTS = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost {HOSTNAME}\n".encode()
@@ -27,6 +34,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     yield from _kernel(host)
     yield from _system(policy, host)
     yield from _etc(policy, host)
+    yield from _containers(policy, host)
     yield from _home(policy, host)
     yield from _project(host)
 
@@ -63,6 +71,15 @@ def _system(policy: Policy, host: Host) -> Iterable[Mount]:
         # A sandbox inside must mount /proc anew, which the kernel permits only where nothing covers a part of it.
         if not (policy.allow_userns and path.startswith("/proc/")):
             yield Mount(path, "mask", why, role="masked")
+
+
+def _containers(policy: Policy, host: Host) -> Iterable[Mount]:
+    """Put before each program for containers, which would blame a daemon, one that says what to do instead."""
+    how = "" if policy.network == "full" else " if the user permits them: claudebox --allow-host-port PORT"
+    for name in host.tools.containers if not policy.allow_userns else ():
+        content = _CONTAINER.format(name=name, how=how).encode()
+        reason = "says that containers do not start inside"
+        yield Mount(f"{CLIENT_DIRECTORY}/{name}", "file", reason, content=content, mode=0o755)
 
 
 def _etc(policy: Policy, host: Host) -> Iterable[Mount]:

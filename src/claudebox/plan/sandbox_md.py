@@ -50,7 +50,13 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
         "the project or the home: a virtual environment, `npm install`, `cargo install --root`."
     )
     if not policy.allow_userns:
-        yield "- Containers and other sandboxes (docker, podman, bwrap, unshare) do not start inside."
+        allowed = (
+            "" if policy.network == "full" else ", if the user permits its port (`claudebox --allow-host-port PORT`)"
+        )
+        yield (
+            "- Containers and other sandboxes (docker, podman, bwrap, unshare) do not start inside. A service that "
+            f"needs one runs outside, and is reached at localhost{allowed}."
+        )
     yield "- Processes end with the session; there is no background after it."
 
 

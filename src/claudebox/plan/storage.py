@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from claudebox.errors import ClaudeboxError
 from claudebox.plan.model import Mount, Variable
 from claudebox.tables import inside
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
+    from claudebox.facts.model import PathFact
 
 _SMALLEST = 256 << 20
 _LITTLE = 2 << 30  # for a home or /tmp in memory: a checkout with its packages is larger
@@ -53,9 +55,22 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
             yield Mount(dest, "bind", f"{reason}; on disk", f"{scratch}/{name}", mode=mode, role="scratch")
         else:
             yield Mount(dest, "tmpfs", reason, mode=mode, size=share_memory(host, 4))
+    if host.tools.drop is not None:
+        yield _drop(host, host.tools.drop)
     if place := caches_inside(policy, host):
         whose = "of this project" if policy.caches == "own" else "shared by all projects that say so"
         yield Mount(place, "bind", f"caches of packages, {whose}", find_caches(policy, host), role="state")
+
+
+def _drop(host: Host, fact: PathFact) -> Mount:
+    """Return the row of the directory for what the user wants to show; it may be a link to one of theirs."""
+    from claudebox.plan import mount_checks  # noqa: PLC0415 - it imports the module that imports this one
+
+    hidden = mount_checks.hidden_by(fact, host) if fact.real != fact.path else None
+    if hidden is not None or fact.identity in host.home_fact.lineage:
+        raise ClaudeboxError(f"`{fact.path}` leads to `{fact.real}`, which stays hidden", hint="remove the link")
+    reason = "files that you want to show to the agent"
+    return Mount(fact.path, "ro-bind", reason, fact.real, pinned=fact.identity, role="asked")
 
 
 def find_scratch(policy: Policy, host: Host) -> str:

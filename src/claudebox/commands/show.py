@@ -1,0 +1,48 @@
+"""`--show FILE...`: copy files to where every session can read them, so that they can be shown to an agent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+
+from claudebox import console, state
+from claudebox.errors import ClaudeboxError
+from claudebox.facts.host import current_home
+
+
+def run(environ: dict[str, str], words: tuple[str, ...]) -> int:
+    """Copy, and say by which name the agent finds each."""
+    if not words:
+        raise ClaudeboxError("`--show` needs a file", hint="`claudebox --show screenshot.png`")
+    home = current_home(environ)
+    place = f"{home}/.claudebox/drop"
+    directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY) if os.path.islink(place) else -1
+    if directory < 0:
+        directory = state.open_state(f"{home}/.claudebox", "drop")
+    try:
+        for word in words:
+            name = _copy(word, directory)
+            console.write([console.clean(f"{place}/{name}")], descriptor=1)
+    finally:
+        os.close(directory)
+    console.note("name this path to the agent; sessions that were started before the directory existed do not see it")
+    return 0
+
+
+def _copy(path: str, directory: int) -> str:
+    """Copy one file, which appears as a whole."""
+    name = os.path.basename(path.rstrip("/"))
+    try:
+        source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(source, "rb") as content:
+            if not stat.S_ISREG(os.fstat(source).st_mode):
+                raise ClaudeboxError(f"`--show`: `{path}` is not a file")
+            new = f".{name}.{os.getpid()}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with os.fdopen(os.open(new, flags, 0o600, dir_fd=directory), "wb") as copy:
+                shutil.copyfileobj(content, copy)
+            os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError as error:
+        raise ClaudeboxError(f"`--show`: `{path}`: {error.strerror}") from None
+    return name
