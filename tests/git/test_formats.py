@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
 from tests.conftest import need
 from tests.git.test_session import make_repository, sh
 
@@ -45,6 +46,26 @@ def test_large_files_are_large_files_inside(user_box):
         sh(box, "git status --porcelain; git lfs fsck; git show HEAD:a.bin | head -1") == f"Git LFS fsck OK\n{pointer}"
     )
     assert sh(box, "rm a.bin; git checkout -q -- .; cat a.bin") == "three\n"
+
+
+def test_refs_in_tables_come_back(user_box):
+    # proves GIT-03, GIT-04
+    box = make_repository(user_box)
+    if box.host("git", "init", "-q", "--ref-format=reftable", f"{box.base}/try").returncode:
+        pytest.skip("this git knows no reftables")
+    sh(box, "rm -rf .git; git init -q --ref-format=reftable; git add .; git commit -qm first; git branch side")
+    first = box.sh(
+        "echo more >>a; git commit -qam inside; git branch -qD side; git tag v1; git switch -qc feature; "
+        "echo s >>a; git stash -q"
+    )
+    sh(box, "git commit -q --allow-empty -m host")
+    second = box.sh("git log --format=%s; git stash list | wc -l")
+
+    assert "created feature, tag v1; deleted side" in first.stderr
+    assert "refs/stash stays inside" in first.stderr
+    assert sh(box, "git for-each-ref --format='%(refname:short)'; git status -sb") == "feature\nmain\nv1\n## feature\n"
+    assert second.stdout == "host\ninside\nfirst\n1\n"
+    assert sh(box, "git fsck") == ""
 
 
 def test_a_format_that_git_does_not_know_is_refused_inside_as_outside(user_box):

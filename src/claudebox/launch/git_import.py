@@ -103,6 +103,21 @@ def adopt(path: str, tools: Tools, session: str) -> dict[str, ImportResult]:
     return done
 
 
+def read_base(path: str, tools: Tools) -> None:
+    """Write down the refs that both sides start with where set-up could only copy them: the agent has not run yet."""
+    with Private(path) as private:
+        layout, base = private.layout(), private.base()
+        if base is None or base.heads.get(layout.checkout) != git_state.REFTABLE_HEAD:
+            return
+        try:
+            with own_side(tools, path, layout, Limits()) as own:
+                own.begin_refs()
+                own.read_refs()
+                private.write("base", Base(own.refs, {layout.checkout: own.head()[0]}).rows())
+        except GitError as error:
+            raise ClaudeboxError(f"`{layout.common}`: {error}") from None
+
+
 def remember(path: str, tools: Tools, session: str) -> None:
     """Write down the index that both sides start with, which set-up has no time for."""
     with Private(path) as private:
@@ -206,14 +221,20 @@ class _Import:
             self._notes += git_worktrees.adopt(self._private.path, self._layout, real, elsewhere, moved)
         self._private.write("base", base.rows())
         if self._final:
-            self._notes += self._what_stays(base)
+            self._notes += self._what_stays(agent, real, base)
         if os.path.lexists(f"{self._layout.common}/{git_transfer.CARRIER}"):
             real.box.ask("update-ref", "-d", git_transfer.CARRIER)
         return (settled or bool(parted)) and not self._refused
 
-    def _what_stays(self, base: Base) -> list[str]:
+    def _what_stays(self, agent: Side, real: Side, base: Base) -> list[str]:
         """Return what the user should know of that stays inside at the end."""
         found = git_kept.describe(f"{self._private.path}/own", base.rows())
+        if self._layout.ref_format != "files":  # they cannot be carried over by hand: what has them stays as it is
+            rows = (side.box.git("for-each-ref", "--format=%(objectname) %(refname)", *git_kept.NAMES)
+                    for side in (agent, real))  # fmt: skip
+            mine, theirs = (set(text.decode("utf-8", "surrogateescape").split("\n")) for text in rows)
+            stays = "made inside, where `claudebox --exec -- git stash list` and `git notes` find it"
+            self._refused.update((row.partition(" ")[2], stays) for row in mine - theirs)
         if self._layout.module and not os.path.lexists(f"{self._layout.work_tree}/.git"):
             remedy = "`git submodule update --init` brings its commits there"
             found.append(f"it is not initialised outside: {remedy}; what is not committed stays inside")

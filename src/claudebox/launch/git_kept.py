@@ -6,7 +6,7 @@ import os
 
 from claudebox.launch import git_copy, git_state
 
-_STASH, _NOTES = "refs/stash", "refs/notes"
+NAMES = _STASH, _NOTES = "refs/stash", "refs/notes"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./")
 _HEX = frozenset(b"0123456789abcdef")
 

@@ -28,7 +28,21 @@ def set_up(plan: Plan) -> list[int]:
     for private in _repositories(plan):
         if git_state.is_known(private) and not git_state.settled(private) and git_state.unused(private):
             _recover(plan, private)
-    return [git_setup.set_up(own, git_state.settled) for own in plan.git if own.real]
+    held = [git_setup.set_up(own, git_state.settled) for own in plan.git if own.real]
+    for own in plan.git:
+        if own.real and own.ref_format != "files":
+            _read_base(plan, own.private)
+    return held
+
+
+def _read_base(plan: Plan, private: str) -> None:
+    """Let git say which refs both sides start with, where they are kept in a format that only git reads."""
+    from claudebox.launch import git_import  # noqa: PLC0415 - only for repositories with reftables
+
+    try:
+        git_import.read_base(private, _tools(plan))
+    except ClaudeboxError as error:
+        console.warn(f"git: {error.message}")
 
 
 def adopt(plan: Plan) -> tuple[str, ...]:

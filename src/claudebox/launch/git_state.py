@@ -26,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self
 
+REFTABLE_HEAD = "ref: refs/heads/.invalid"  # what the file says where refs are kept in tables
 _LIMIT = 256 << 20
 _JOURNAL_LIMIT = 1 << 18
 _WAIT, _LOOK = 20.0, 0.02
