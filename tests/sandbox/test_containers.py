@@ -50,13 +50,15 @@ class Podman:
             f'[storage]\ndriver="vfs"\nrunroot="{base}/run"\ngraphroot="{base}/root"\n'
         )
 
-    def run(self, *flags: str, command: tuple[str, ...] = (), uid: int = 1000) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *flags: str, command: tuple[str, ...] = (), uid: int = 1000, program: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         # A machine with the first version of cgroups would do for nobody; an empty hierarchy of the second does.
         mounted = 'mount -t cgroup2 none /sys/fs/cgroup; exec podman --cgroup-manager cgroupfs --runtime crun "$@"'
         words = (
             "run", "--rm", "--cgroups=disabled", "--network=none", "--log-driver=none", *flags, f"--user={uid}:{uid}",
             "--env", f"HOME={self.base}/home-{uid}", "-w", f"{self.base}/project-{uid}",
-            "-v", f"{self.base}:{self.base}", "--rootfs", "/:O", self.program,
+            "-v", f"{self.base}:{self.base}", "--rootfs", "/:O", program or self.program,
             *(command or ("-y", "--network", "none", "--exec", "--", "sh", "-c", INSIDE)),
         )  # fmt: skip
         environ = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CONTAINERS_STORAGE_CONF": f"{self.base}/storage.conf"}
@@ -101,6 +103,23 @@ def test_the_shipped_filter_permits_a_sandbox_with_a_name_of_its_own(podman, uid
 
     assert (started.returncode, started.stdout) == (0, f"ran as {uid} in claudebox\n"), started.stderr
     assert "the name of this machine" not in started.stderr
+
+
+def test_the_containerfile_installs_claudebox_for_its_user(podman):
+    # proves HOST-13
+    text = (EXAMPLES / "Containerfile").read_text().replace("\\\n", "")
+    (install,) = re.findall(r"^RUN (.*scripts/install.*)$", text, re.MULTILINE)
+    assert "USER agent" in text
+    script = (
+        f"cp -r /checkout /tmp/claudebox && {install} && cd /home/agent && mkdir project && chown agent project && "
+        "cd project && exec setpriv --reuid=agent --regid=agent --clear-groups --inh-caps=-all "
+        f"env HOME=/home/agent claudebox -y --network none --exec -- sh -c '{INSIDE}'"
+    )
+    flags = (*UNMASK, *OURS, "-v", f"{REPOSITORY}:/checkout:ro")
+    result = podman.run(*flags, command=("-ec", script), uid=0, program="/bin/sh")
+
+    assert result.returncode == 0, result.stderr
+    assert re.fullmatch(r"ran as [1-9]\d* in claudebox\n", result.stdout.splitlines(keepends=True)[-1])
 
 
 def test_a_filter_that_forbids_namespaces_is_named(podman):
