@@ -92,8 +92,10 @@ def test_killing_any_of_the_processes_around_it_ends_a_running_sandbox(box, back
     # proves E10, SAND-15
     script = "setsid sleep 1000 & echo ready; sleep 1000; :"
     process, marker = launch(background, box, "sh", "-c", script)
-    while process.stdout.readline() != "ready\n":
-        assert process.poll() is None
+    said = []
+    while "ready\n" not in said:
+        said.append(process.stdout.readline())
+        assert said[-1], (process.wait(20), said)  # why it did not start
     (monitor,) = children(process.pid)
     (init,) = children(monitor)
     inside = children(init)
@@ -182,8 +184,10 @@ def test_a_sandbox_that_is_killed_with_many_processes_leaves_none(user_box, back
     # proves E10, E12
     script = "i=0; while [ $i -lt 100 ]; do (setsid sleep 1000 &); i=$((i + 1)); done; echo ready; sleep 1000; :"
     process, marker = launch(background, user_box, "sh", "-c", script)
-    while process.stdout.readline() != "ready\n":
-        assert process.poll() is None
+    said = []
+    while "ready\n" not in said:
+        said.append(process.stdout.readline())
+        assert said[-1], (process.wait(20), said)  # why it did not start
     (monitor,) = children(process.pid)
     (init,) = children(monitor)
     wait_until(lambda: len(children(init)) == 101, "all of them run")
@@ -199,8 +203,10 @@ def test_orphans_are_reaped_while_it_runs(user_box, background):
     # Whoever holds the first process of a sandbox must let it do its work.
     script = "i=0; while [ $i -lt 20 ]; do (setsid true &); i=$((i + 1)); done; sleep 0.2; echo ready; sleep 1000; :"
     process, _ = launch(background, user_box, "sh", "-c", script)
-    while process.stdout.readline() != "ready\n":
-        assert process.poll() is None
+    said = []
+    while "ready\n" not in said:
+        said.append(process.stdout.readline())
+        assert said[-1], (process.wait(20), said)  # why it did not start
     (monitor,) = children(process.pid)
     (init,) = children(monitor)
 
