@@ -58,8 +58,7 @@ def _ensure_standard_descriptors() -> None:
 def _run(argv: list[str], environ: dict[str, str]) -> int:
     from claudebox.config import settings as table  # noqa: PLC0415 - everything is imported when it is needed
 
-    flags = table.parse_arguments(argv)
-    _check_flags(flags, environ)
+    flags = _read_flags(table.parse_arguments(argv), environ)
     if flags.on("help"):
         from claudebox.commands import usage  # noqa: PLC0415
 
@@ -112,11 +111,17 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
     return _run_session(flags, environ, argv)
 
 
-def _check_flags(flags: Settings, environ: dict[str, str]) -> None:
+def _read_flags(flags: Settings, environ: dict[str, str]) -> Settings:
+    """Return the flags, where nothing is wrong with them; nobody could answer a question at an editor."""
     if flags.unknown:
         from claudebox.commands import near_misses  # noqa: PLC0415 - only where a flag is not ours
 
         near_misses.check_flags(flags.unknown, environ)
+    if flags.client and not os.isatty(0):
+        from claudebox.config.settings import Given  # noqa: PLC0415
+
+        return flags.replace(given={"yes": (Given("yes", "the editor"),)})
+    return flags
 
 
 def _enter_project(flags: Settings, environ: dict[str, str]) -> Settings:

@@ -82,8 +82,7 @@ def _ask(
     if untold := audit.untold(plan, approved):
         from claudebox.facts import absent_programs  # noqa: PLC0415 - once per directory and project
 
-        inside = next(row.value for row in plan.variables if row.name == "PATH")
-        notes = absent_programs.describe_absent(untold, inside, planned.host.home)
+        notes = absent_programs.describe_absent(untold, audit.path_inside(plan), planned.host.home)
     console.write(audit.lines(plan, approved, asking=asking, quiet=planned.settings.on("quiet"), notes=notes))
     if asking and not console.confirm("Proceed? [Y/n] ", default=True):
         return False

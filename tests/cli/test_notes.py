@@ -14,7 +14,15 @@ def test_programs_that_are_not_inside_are_named_once_with_the_flag_that_brings_t
         user_box.write(f"{home}/tools/bin/{name}", "#!/bin/sh\necho inside\n", mode=0o755)
     user_box.write(f"{home}/tools/bin/notes.txt", "no program")
     user_box.write(f"{home}/.cargo/bin/cargo", "#!/bin/sh\n", mode=0o755)
-    places = (f"{home}/tools/bin", f"{home}/.cargo/bin", f"{home}/nowhere", user_box.project, "relative")
+    user_box.write(f"{home}/.local/bin/mine", "#!/bin/sh\n", mode=0o755)
+    places = (
+        f"{home}/.local/bin",
+        f"{home}/tools/bin",
+        f"{home}/.cargo/bin",
+        f"{home}/nowhere",
+        user_box.project,
+        "relative",
+    )
     environ = {"PATH": ":".join((*places, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin"))}
     first = user_box.run("true", env=environ)
     again = user_box.run("true", env=environ)
@@ -22,6 +30,7 @@ def test_programs_that_are_not_inside_are_named_once_with_the_flag_that_brings_t
 
     notes = [line.split(maxsplit=1)[1] for line in first.stderr.splitlines() if line.split()[0] == "note"]
     assert notes == [
+        "mine of ~/.local/bin is not inside: `--path ~/.local/bin`",
         "pnpm, uv, aaa, bbb and 1 more of ~/tools/bin are not inside: `--path ~/tools/bin`",
         "cargo of ~/.cargo/bin is not inside: `--toolchain rust`",
     ]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from tests import hosts
 
 from claudebox.config.model import MountRequest, Policy
@@ -51,3 +52,15 @@ def test_texts_of_administrator_and_person_stand_around_ours():
 
     parts = [content.index(part) for part in ("from the administrator", "claudebox sandbox", "from the user")]
     assert parts == sorted(parts)
+
+
+@pytest.mark.parametrize("tier", ["full", "none"])
+def test_the_agent_learns_the_tier_what_is_read_only_and_that_tasks_end(tier):
+    # proves AWARE-02
+    text = described(Policy("client", network=tier), guarded=hosts.guarded(".vscode", ".claude"))
+
+    assert f"Network: tier `{tier}`" in text
+    line = next(line for line in text.split("\n") if line.startswith("- Read-only in the project"))
+    assert f"{hosts.PROJECT}/.vscode" in line
+    assert "`--allow NAME`" in line
+    assert "background tasks and servers included" in text

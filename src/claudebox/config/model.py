@@ -144,6 +144,7 @@ class Policy(Value):
 
     program: Program
     words: tuple[str, ...] = ()
+    client: str = ""  # the client that an editor names
     network: Tier = "full"
     network_origin: str = "default"
     uplink: str = "auto"

@@ -179,7 +179,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "inherit", ("--inherit",), "list", "What enters",
         "bring this part of the host's ~/.claude in, read-only: `CLAUDE.md`, `agents`, `commands`, `skills`, "
-        "`output-styles`, `rules`, ...; repeatable",
+        "`output-styles`, `rules`, ...; `mcp`: your MCP servers, without their secrets; repeatable",
         metavar="PART", in_files="project",
     ),
     Setting(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from claudebox.config import parsers
 from claudebox.config.model import Constant, MountRequest, NameRequest, Policy, UndoRequest
 from claudebox.errors import ClaudeboxError
+from claudebox.tables.agent import NOT_INSIDE
 from claudebox.tables.inside import RESERVED_PORTS
 from claudebox.tables.project_paths import UNKEPT
 
@@ -27,6 +28,8 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
             f"`--exec`: `{settings.words[0]}` is not the name of a program",
             hint="write `./-name` for a file of the project",
         )
+    if program == "client" and not settings.all("command"):
+        _check_words(settings.words)
     network = settings.one("network")
     names = tuple(NameRequest(parsers.name(given), given.origin, given.untrusted) for given in settings.all("env"))
     constants = tuple({row.name: row for row in map(parsers.constant, settings.all("set_env"))}.values())
@@ -40,6 +43,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
     return Policy(
         program=program,
         words=settings.words,
+        client=settings.client,
         network=network.value,  # type: ignore[arg-type]  # the table has checked it
         network_origin=network.origin,
         uplink=settings.one("uplink").value,
@@ -91,6 +95,15 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         cache_limit=(parsers.number(settings.one("cache_size"), 1 << 20) if settings.all("cache_size") else 10) << 30,
         scratch=settings.one("scratch").value,  # type: ignore[arg-type]  # the table has checked it
     )
+
+
+def _check_words(words: tuple[str, ...]) -> None:
+    """Refuse what the client cannot do inside, before it fails there with advice for another machine."""
+    for number, word in enumerate(words):
+        name = word.partition("=")[0]
+        if name in NOT_INSIDE and (not number or name.startswith("-")):
+            why, instead = NOT_INSIDE[name]
+            raise ClaudeboxError(f"`claude {name}` is switched off: {why}", hint=instead)
 
 
 def _undo(settings: Settings, program: Program) -> UndoRequest | None:

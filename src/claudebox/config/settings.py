@@ -36,6 +36,7 @@ class Settings(Value):
     given: dict[str, tuple[Given, ...]]
     words: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()  # flags among them, in front of any `--`
+    client: str = ""  # the client's own path, where an editor starts claudebox as its process wrapper
     start: str = ""  # the directory of the user, if the project is all of the repository around it
 
     def on(self, key: str) -> bool:
@@ -66,7 +67,7 @@ def merge(flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] =
     for layer in (*layers, Layer("environment", _from_environment(environ)), Layer("flags", flags.given)):
         for key, values in layer.given.items():
             given[key] = (*given.get(key, ()), *values) if rows[key].grows else values
-    return Settings(given, flags.words, start=flags.start)
+    return Settings(given, flags.words, start=flags.start, client=flags.client)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Given, ...]]:
@@ -81,6 +82,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Given, ...]
 
 def parse_arguments(argv: Sequence[str]) -> Settings:
     """Return what the flags say, and the words that are not ours."""
+    if argv and argv[0].startswith("/") and argv[0].rpartition("/")[2] in ("claude", "claude.exe"):
+        return Settings({}, tuple(argv[1:]), client=argv[0])  # an editor's: no word of it is for claudebox
     by_flag = {flag: row for row in SETTINGS for flag in row.flags}
     running = {"exec", "shell"}
     given: dict[str, list[Given]] = {}

@@ -19,10 +19,10 @@ _WANTED = (
 )  # fmt: skip
 
 
-def describe_absent(directories: Iterable[str], inside: str, home: str) -> Iterator[str]:
-    """Yield a sentence for each directory of programs, `inside` being PATH of the sandbox."""
+def describe_absent(directories: Iterable[str], inside: Iterable[str], home: str) -> Iterator[str]:
+    """Yield a sentence for each directory of programs, `inside` being those of the sandbox."""
     present = set()
-    for directory in inside.split(":"):
+    for directory in inside:
         present.update(_entries(directory))
     for directory in directories:
         names = [name for name in _entries(directory) if name not in present and name != "claude"]

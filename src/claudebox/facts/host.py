@@ -118,6 +118,7 @@ class Host(Value):
     login: logins.Login = logins.Login()
     claude_parts: tuple[tuple[str, str, bool], ...] = ()  # entries of the host's ~/.claude: name, place, directory?
     inherited: tuple[tuple[str, str], ...] = ()  # what comes along with its settings: kind and name
+    mcp_servers: bytes = b""  # of the user's own configuration, for the client inside
     managed: tuple[tuple[str, str], ...] = ()  # entries of /etc/claude-code and where they really are
     memory_files: tuple[bytes, ...] = ()  # texts for the agent: the administrator's, the user's
     toolchains: Found | None = None
@@ -141,7 +142,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
     examiner = Examiner()
     workdir = _workdir(examiner)
     path = programs.search_path(environ, workdir.real)
-    client, client_problem = _client(home, path, workdir.real)
+    client, client_problem = programs.look_for_client(home, path, workdir.real, policy.client)
     repository = git.find_repository(workdir.real, uid, home, environ)
     instance = instances.locate(home, repository.main if repository else workdir.real, state)
     above = examiner.fact(repository.root) if repository and repository.root != workdir.real else None
@@ -155,6 +156,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
     secrets, git_token = on_demand.find_secrets(policy, environ, home, workdir.real)
     found = logins.find_login(home, instance)
     login, libraries = logins.for_broker(policy, environ, found, certificates=bool(secrets))
+    inherited, servers = on_demand.find_inherited(policy, home)
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     home_fact = examiner.fact(home)
     not_beneath = paths.present(examiner, host_paths.NOT_A_PROJECT_BENEATH)
@@ -239,7 +241,8 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
         session=f"{os.getpid()}-{os.urandom(4).hex()}",
         login=login,
         claude_parts=paths.claude_parts(home) if policy.inherit or policy.shared_home else (),
-        inherited=on_demand.find_inherited(policy, home),
+        inherited=inherited,
+        mcp_servers=servers,
         managed=distro.managed(),
         memory_files=(
             read_small("/etc/claude-code/CLAUDE.md", follow=True) or b"",
@@ -292,13 +295,6 @@ def _workdir(examiner: Examiner) -> PathFact:
     if fact.kind != "directory":
         raise ClaudeboxError(f"the working directory `{path}` cannot be read", hint="change to a project directory")
     return fact
-
-
-def _client(home: str, path: tuple[str, ...], workdir: str) -> tuple[programs.Client | None, ClaudeboxError | None]:
-    try:
-        return programs.find_client(home, path, workdir), None
-    except ClaudeboxError as problem:
-        return None, problem
 
 
 def _terminal() -> TerminalFact:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from claudebox.facts import distro
+from claudebox.tables.agent import MCP
 from claudebox.tables.inside import AUTHORITIES
 from claudebox.values import Value
 
@@ -102,13 +103,17 @@ def find_secrets(
     return held, login is not None and secret_sources.available(login.token, login.origin, environ, home=home)
 
 
-def find_inherited(policy: Policy, home: str) -> tuple[tuple[str, str], ...]:
-    """Return what comes along with settings of the host's client: kind and name."""
+def find_inherited(policy: Policy, home: str) -> tuple[tuple[tuple[str, str], ...], bytes]:
+    """Return what comes along with settings of the host's client, kind and name, and a file with its MCP servers."""
     if not policy.inherit and not policy.shared_home:
-        return ()
+        return (), b""
     from claudebox.facts import client_settings  # noqa: PLC0415 - only for those who ask for them
 
-    return client_settings.find_inherited(policy, home)
+    found = client_settings.find_inherited(policy, home)
+    if not any(request.name == MCP for request in policy.inherit):
+        return found, b""
+    servers, told = client_settings.find_servers(home)
+    return (*found, *told), servers
 
 
 def read_company(

@@ -78,11 +78,22 @@ def executable(path: str) -> bool:
         return False
 
 
-def find_client(home: str, path: Sequence[str], workdir: str) -> Client:
-    """Return the client, or say why there is none that can be run."""
+def look_for_client(
+    home: str, path: Sequence[str], workdir: str, given: str
+) -> tuple[Client | None, ClaudeboxError | None]:
+    """Return the client, or what is wrong with it: not every session needs one."""
+    try:
+        return find_client(home, path, workdir, given), None
+    except ClaudeboxError as problem:
+        return None, problem
+
+
+def find_client(home: str, path: Sequence[str], workdir: str, given: str = "") -> Client:
+    """Return the client, the `given` one if there is one, or say why there is none that can be run."""
     places = [build_paths.TOOLS["claude"]] if "claude" in build_paths.TOOLS else []
     places += [f"{directory}/claude" for directory in path]
     places += [os.path.join(home, place[2:]) if place[0] == "~" else place for place in _CLIENT_PLACES]
+    places = [given] if given else places
     inside = workdir.rstrip("/") + "/"
     refusal: ClaudeboxError | None = None
     for found in dict.fromkeys(places):

@@ -74,6 +74,12 @@ def untold(plan: Plan, before: frozenset[str] | None) -> list[str]:
     return [path for path in plan.path_outside if shorten(_SEEN + path, _LONGEST) not in (before or ())]
 
 
+def path_inside(plan: Plan) -> list[str]:
+    """Return the directories whose programs are inside."""
+    path = next((row.value for row in plan.variables if row.name == "PATH"), "")
+    return [entry for entry in path.split(":") if entry not in plan.path_outside]
+
+
 def describe_news(plan: Plan, before: frozenset[str] | None) -> str:
     """Return what differs from what was approved last."""
     if before is None:
@@ -169,7 +175,7 @@ def _entering(plan: Plan) -> Iterator[str]:
         if mount.dest == f"{agent.LOGIN_INSIDE}/store" and mount.kind == "ro-bind":
             yield clean(mount.reason)
     for kind, name in plan.inherited:
-        if name_looks_secret(name):
+        if kind.startswith("variable") and name_looks_secret(name):
             yield clean(f"{name} (with {kind})")
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
 
-_ANSWERS = b'{"skipDangerousModePermissionPrompt": true}\n'  # the sandbox is what that warning asks for
+# The sandbox is what the first asks for; the second would need a login that stays outside.
+_ANSWERS = b'{"skipDangerousModePermissionPrompt": true, "disableRemoteControl": true}\n'
 _KEY_TAIL = 20  # how much of a key the client remembers to know it again
 
 
@@ -42,6 +43,11 @@ def plan_mounts(policy: Policy, host: Host, held: str) -> Iterable[Mount]:
         yield Mount(f"{home}/{name}", "ro-bind", "yours, from the host's ~/.claude", real, role="client")
     for path, real in host.managed:
         yield Mount(path, "ro-bind", "settings that the machine's administrator manages", real, role="client")
+    if any(request.name == agent.MCP for request in policy.inherit):
+        if not host.mcp_servers:
+            raise ClaudeboxError("`--inherit mcp`: no MCP server of the host's ~/.claude.json can come in")
+        reason = "your MCP servers, without their secrets"
+        yield Mount(agent.MCP_FILE, "file", reason, content=host.mcp_servers, mode=0o644, role="client")
     path = f"{agent.MANAGED}/managed-settings.d/claudebox.json"
     reason = "answers the client's warning about permissions"
     yield Mount(path, "file", reason, content=_ANSWERS, mode=0o644, role="client")
@@ -76,6 +82,8 @@ def _inherited(policy: Policy, host: Host) -> Iterable[tuple[str, str]]:
         yield from sorted(present.items())
         return
     for request in policy.inherit:
+        if request.name == agent.MCP:
+            continue
         if request.name not in present:
             raise ClaudeboxError(f"`{request.origin}`: there is no `{request.name}` in the host's ~/.claude")
         yield request.name, present[request.name]

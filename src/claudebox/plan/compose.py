@@ -84,7 +84,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         warnings=(*_warnings(policy, host, held), *extra.warnings),
         notes=tuple(claude_code.notes(host)) if policy.program == "client" and not policy.command else (),
         withheld=environment.withheld(host, variables),
-        path_outside=environment.path_outside(host, variables),
+        path_outside=environment.path_outside(host, variables, (row.dest for row in rows)),
         exposed=masking.find_exposed(host),
         exposed_masked=policy.project_secrets == "mask",
         inherited=host.inherited,
@@ -252,7 +252,8 @@ def _command(policy: Policy, host: Host) -> tuple[str, ...]:
         return (*policy.command, *policy.words)
     if host.client is None:
         raise host.client_problem or ClaudeboxError("`claude` was not found")
-    return (agent.PROGRAM, *agent.ALWAYS, *policy.words)
+    servers = (f"--mcp-config={agent.MCP_FILE}",) if host.mcp_servers and policy.words[:1] != ("mcp",) else ()
+    return (agent.PROGRAM, *agent.ALWAYS, *servers, *policy.words)
 
 
 def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:

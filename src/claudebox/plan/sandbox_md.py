@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from claudebox.plan.model import Mount
 
 PATH = "/run/claudebox/SANDBOX.md"
+_NAMED = 12  # protected paths
 
 
 def describe(policy: Policy, rows: Iterable[Mount], advice: Iterable[str] = ()) -> bytes:
@@ -33,6 +34,14 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
     yield f"- Writable and lost at the end: {', '.join(lost)}. The rest of the home is empty."
     if extra:
         yield f"- Also readable: {', '.join(extra)}."
+    protected = [clean(row.dest) for row in rows if row.role == "protected"]
+    if protected:
+        yield (
+            f"- Read-only in the project, because tools of the user's machine execute or obey it: {_some(protected)}. "
+            "Do not work around it; if a task needs a change there, say which file and what should be in it, or that "
+            "the user can start claudebox with `--allow NAME`."
+        )
+    yield f"- Network: tier `{policy.network}`, which cannot be changed from inside."
     for sentence in _network(policy):
         yield f"- {sentence}"
     if policy.credential is not None:
@@ -57,7 +66,15 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
             "- Containers and other sandboxes (docker, podman, bwrap, unshare) do not start inside. A service that "
             f"needs one runs outside, and is reached at localhost{allowed}."
         )
-    yield "- Processes end with the session; there is no background after it."
+    yield (
+        "- Everything that runs ends with the session, background tasks and servers included: finish what must be "
+        "finished, and say what the user has to start again."
+    )
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _network(policy: Policy) -> Iterator[str]:

@@ -17,6 +17,18 @@ SUBCOMMANDS = frozenset((
     "remote-control", "setup-token", "ultrareview", "update", "upgrade",
 ))  # fmt: skip
 
+# Words of the client that cannot work inside: why, and what to do instead.
+_READ_ONLY = ("the client inside is the host's own, read-only", "run it on the host: the next session has the new one")
+_REMOTE = (
+    "Remote Control needs your login itself, which stays outside",
+    "start `claudebox --detach` and come back to it with `claudebox --attach`, over SSH if need be",
+)
+NOT_INSIDE = {
+    "update": _READ_ONLY, "upgrade": _READ_ONLY, "install": _READ_ONLY, "remote-control": _REMOTE,
+    "--remote-control": _REMOTE, "--rc": _REMOTE,
+}  # fmt: skip
+MCP, MCP_FILE = "mcp", "/run/claudebox/mcp.json"  # `--inherit mcp`: servers of the user's own configuration
+
 LOGIN_INSIDE = "/run/claudebox/login"  # a directory around the store, because the client locks it from outside
 TOKENS = "claudeAiOauth"  # the part of the client's credentials that is its own login
 OAUTH_TOKEN_URL = "https://platform.claude.com/v1/oauth/token"  # noqa: S105 - an address
