@@ -53,7 +53,7 @@ complete -c claudebox -l gpu -d 'show the graphics processors of this machine an
 complete -c claudebox -l device -x -d 'show this device node, /dev/video0; disks, memory, input, terminals and virtual machines only with --unsafe-mounts; repeatable'
 complete -c claudebox -l browser -d 'make browsers of the system, and those that Playwright has downloaded, start inside, headless'
 complete -c claudebox -l show -d 'copy the files that are named after it into ~/.claudebox/drop, which every session can read, and stop'
-complete -c claudebox -l inherit -x -d 'bring this part of the host\'s ~/.claude in, read-only: CLAUDE.md, agents, commands, skills, output-styles, rules, ...; repeatable'
+complete -c claudebox -l inherit -x -d 'bring this part of the host\'s ~/.claude in, read-only: CLAUDE.md, agents, commands, skills, output-styles, rules, ...; mcp: your MCP servers, without their secrets; repeatable'
 complete -c claudebox -l claude-home -x -a 'own shared' -d 'own: the client has a home per project; shared: also everything of the host\'s ~/.claude, read-only, except conversations and logins'
 complete -c claudebox -l network -x -a 'full inet allow none' -d 'full: the host\'s network with its loopback and LAN; inet: the internet, not the LAN nor this machine; allow: only the domains that you name; none: loopback of the sandbox only'
 complete -c claudebox -l allow-domain -x -d 'in tier allow: let programs inside reach this domain (github.com), all beneath one (*.example.org), another port than 443 and 80 (example.org:8443), or a group: anthropic, github, or one of your own; repeatable'
