@@ -285,7 +285,9 @@ def launch(
 
         looks = [getattr(owner, "look", None) for owner in (freshness, *sandbox.sidecars)]
         chores = [look for look in looks if look is not None]
-        status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chores=chores)
+        seconds = plan.limits.seconds if plan.limits is not None else 0
+        apart = plan.detached or plan.private
+        status = supervise.wait(sandbox, terminal, detached=apart, chores=chores, seconds=seconds)
     finally:
         stubs.end()
         notes = storage.end()

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from claudebox.config.model import Setting
 
+_EXAMPLES = {
+    "nixpkgs": "github:NixOS/nixpkgs/nixos-unstable", "time_limit": "8h", "scratch_size": "2G", "memory": "8G",
+    "cpus": "2", "disk": "20G",
+}  # fmt: skip
 _TABLES = ("table", "record", "rows", "groups")
 
 
@@ -66,7 +70,7 @@ def _example(row: Setting) -> Iterator[str]:
         case "choice":
             yield f'{row.file_key} = "{row.default}"'
         case "text":
-            example = "github:NixOS/nixpkgs/nixos-unstable" if row.key == "nixpkgs" else row.default or "default"
+            example = _EXAMPLES.get(row.key) or row.default or "default"
             yield f'{row.file_key} = "{example}"'
         case "list":
             yield f"{row.file_key} = []"

@@ -52,4 +52,32 @@ AGENT_SETTINGS: tuple[Setting, ...] = (
         "`--stop NAME`: end a session without a terminal, politely and then by force; take an ended one off the list",
         verb=True,
     ),
+    Setting(
+        "time_limit", ("--time-limit",), "text", "Limits",
+        "end the session after this time, as `30m` or `8h`: politely, then by force; its status is 124 then",
+        metavar="TIME", in_files="user",
+    ),
+    Setting(
+        "pids", ("--pids",), "text", "Limits",
+        "how many processes and threads there can be inside", metavar="COUNT", in_files="user", default="16384",
+    ),
+    Setting(
+        "scratch_size", ("--scratch-size",), "text", "Limits",
+        "how much /tmp, the home and /dev/shm inside can hold, each, in memory", metavar="SIZE", in_files="user",
+    ),
+    Setting(
+        "memory", ("--memory",), "text", "Limits",
+        "how much memory everything inside can take; refused where this machine cannot enforce it",
+        metavar="SIZE", in_files="user",
+    ),
+    Setting(
+        "cpus", ("--cpus",), "text", "Limits",
+        "how many processors everything inside can take, as `2` or `0.5`; refused where it cannot be enforced",
+        metavar="COUNT", in_files="user",
+    ),
+    Setting(
+        "disk", ("--disk",), "text", "Limits",
+        "a fuse: end the session when the project, or the copy of `--new`, holds more than this",
+        metavar="SIZE", in_files="user",
+    ),
 )  # fmt: skip

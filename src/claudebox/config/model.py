@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Nix = Literal["auto", "daemon", "relay", "off"]
     ProjectSecrets = Literal["warn", "mask", "allow"]
     Shape = Literal["switch", "choice", "text", "list", "words", "table", "record", "rows", "groups"]
-    Group = Literal["Starting", "Agents", "Showing", "Profiles", "What enters", "Restrictions", "Tasks"]
+    Group = Literal["Starting", "Agents", "Showing", "Profiles", "What enters", "Restrictions", "Limits", "Tasks"]
     Files = Literal["none", "user", "profile", "project"]
 
 
@@ -139,6 +139,22 @@ class UndoRequest(Value):
     directory: str = ""  # where they are
 
 
+class LimitRequest(Value):
+    """How much a session may take; 0: as much as there is."""
+
+    seconds: int = 0
+    processes: int = 0
+    scratch: int = 0  # bytes of each file system in memory
+    memory: int = 0  # bytes
+    cpus: int = 0  # hundredths of a processor
+    disk: int = 0  # bytes; a fuse
+
+    def controllers(self, uid: int) -> tuple[str, ...]:
+        """Return what the kernel enforces this with; of root it counts no processes otherwise."""
+        rows = (("cpu", self.cpus), ("memory", self.memory), ("pids", self.processes if uid == 0 else 0))
+        return tuple(name for name, value in rows if value)
+
+
 class Policy(Value):
     """What a user wants, checked as far as that goes without looking at the machine."""
 
@@ -182,6 +198,7 @@ class Policy(Value):
     browser: str = ""  # what asked for browsers
     gpu: str = ""  # what asked for graphics processors
     devices: tuple[NameRequest, ...] = ()  # nodes, by path
+    limits: LimitRequest | None = None
     caches: Literal["own", "shared", "off"] = "own"
     cache_limit: int = 10 << 30  # bytes
     scratch: Literal["auto", "memory", "disk"] = "auto"

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from claudebox.config.model import AddressRequest, Program, SecretRequest
+    from claudebox.config.model import AddressRequest, LimitRequest, Program, SecretRequest
     from claudebox.config.settings import Given, Settings
 
 
@@ -91,6 +91,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         browser=settings.one("browser").origin if settings.on("browser") else "",
         gpu=settings.one("gpu").origin if settings.on("gpu") else "",
         devices=_names(settings, "device", parsers.device),
+        limits=_limits(settings),
         caches=settings.one("caches").value,  # type: ignore[arg-type]  # the table has checked it
         cache_limit=(parsers.number(settings.one("cache_size"), 1 << 20) if settings.all("cache_size") else 10) << 30,
         scratch=settings.one("scratch").value,  # type: ignore[arg-type]  # the table has checked it
@@ -116,6 +117,14 @@ def _undo(settings: Settings, program: Program) -> UndoRequest | None:
     )
     names = tuple(parsers.undo_pattern(given) for given in settings.all("undo_exclude"))
     return UndoRequest(keep, size << 20, (*UNKEPT, *names), program == "client") if keep else None
+
+
+def _limits(settings: Settings) -> LimitRequest | None:
+    if settings.given.keys().isdisjoint(("time_limit", "pids", "scratch_size", "memory", "cpus", "disk")):
+        return None
+    from claudebox.config import agent_parsers  # noqa: PLC0415 - only for those who want limits
+
+    return agent_parsers.decide_limits(settings)
 
 
 def _once(requests: Iterable[MountRequest]) -> tuple[MountRequest, ...]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.config.model import Policy
+    from claudebox.facts.cgroup import ControlGroup
     from claudebox.facts.company import CompanyNetwork
     from claudebox.facts.git_model import EmptySubmodule, Repository
     from claudebox.facts.nix_model import Nix
@@ -89,6 +90,7 @@ class Host(Value):
     pager: bool = False  # the one that the user prefers is a program of the system
     linked: str = ""  # the working directory as the user's shell spells it, through a link
     uplinks: tuple[Candidate, ...] = ()  # looked for in tier `inet` only
+    control_group: ControlGroup | None = None  # looked for where a limit needs one
     bash: bool = True
     signal_reset: tuple[str, ...] = ()
     ignored_signals: frozenset[int] = frozenset()
@@ -207,6 +209,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
         pager="PAGER" in environ and programs.is_of_system(environ["PAGER"]),
         linked=paths.find_spelling(environ.get("PWD", ""), workdir),
         uplinks=on_demand.find_uplinks(policy, path),
+        control_group=on_demand.find_control_group(policy, path),
         bash=os.path.exists("/bin/bash") or not usr,
         signal_reset=distro.signal_reset(path),
         ignored_signals=frozenset(

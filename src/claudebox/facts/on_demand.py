@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.facts.browsers import Browsers
+    from claudebox.facts.cgroup import ControlGroup
     from claudebox.facts.company import CompanyNetwork
     from claudebox.facts.devices import Devices
     from claudebox.facts.git_config import Row
@@ -127,6 +128,16 @@ def read_company(
     from claudebox.facts import company  # noqa: PLC0415 - most users have nothing of it
 
     return company.read_company(environ, home, rows, bundle.real if bundle is not None else "")
+
+
+def find_control_group(policy: Policy, path: tuple[str, ...]) -> ControlGroup | None:
+    """Return how a limit of memory or processors could be enforced, where one is asked for."""
+    wanted = policy.limits.controllers(os.getuid()) if policy.limits is not None else ()
+    if not wanted:
+        return None
+    from claudebox.facts import cgroup  # noqa: PLC0415 - only for those who want such a limit
+
+    return cgroup.find_group(os.getuid(), path, wanted)
 
 
 def find_uplinks(policy: Policy, path: tuple[str, ...]) -> tuple[Candidate, ...]:

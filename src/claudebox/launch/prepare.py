@@ -92,8 +92,8 @@ def complete(prepared: Prepared, texts: Mapping[str, str]) -> Prepared:
 
 
 def _sidecars(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
-    wanted = (plan.link, plan.broker, plan.relay, plan.undo)
-    if wanted == (None, None, None, None) and not any(own.real for own in plan.git):
+    wanted = (plan.link, plan.broker, plan.relay, plan.undo, plan.limits)
+    if not any(wanted) and not any(own.real for own in plan.git):
         return (), {}
     from claudebox.launch import sidecars  # noqa: PLC0415 - most sandboxes need none
 

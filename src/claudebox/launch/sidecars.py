@@ -57,6 +57,14 @@ def prepare(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
         from claudebox.launch.undo_sidecar import UndoSidecar  # noqa: PLC0415
 
         found.append(UndoSidecar(plan, plan.undo))
+    if plan.group is not None:
+        from claudebox.launch.cgroup import CgroupSidecar  # noqa: PLC0415
+
+        found.append(CgroupSidecar(plan.group))
+    if plan.limits is not None and plan.limits.disk:
+        from claudebox.launch.disk_fuse import DiskFuse  # noqa: PLC0415
+
+        found.append(DiskFuse(plan.workdir, plan.limits.disk))
     places: dict[str, str] = {}
     handed: Callable[[], list[tuple[str, int]]] = list
     if plan.link is not None:

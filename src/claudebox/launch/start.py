@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import NoReturn
 
+    from claudebox.config.model import LimitRequest
     from claudebox.facts.model import Identity
     from claudebox.launch.prepare import Prepared
     from claudebox.launch.sidecars import Sidecar
@@ -99,7 +100,7 @@ def start(
         payload = _await_ready(ours, messages, monitor, prepared.plan.bwrap)
         init = inspect.confinement(payload, prepared.plan)
         inspect.mounts(payload, prepared.plan, standing)
-        _limit(payload, prepared.open_files)
+        _limit(payload, prepared.open_files, prepared.plan.limits)
         for sidecar in prepared.sidecars:  # the sandbox is complete, and nothing of the payload has run
             sidecar.attach(payload)
         # Before the word: afterwards they may have ended already.
@@ -229,10 +230,11 @@ def _await_end(monitor: int) -> None:
     os.waitpid(monitor, 0)
 
 
-def _limit(payload: int, open_files: tuple[int, int]) -> None:
+def _limit(payload: int, open_files: tuple[int, int], limits: LimitRequest | None) -> None:
     """Set limits that only count from inside."""
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    ceiling = _MAX_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, _MAX_PROCESSES)
+    most = limits.processes if limits is not None and limits.processes else _MAX_PROCESSES
+    ceiling = most if hard == resource.RLIM_INFINITY else min(hard, most)
     resource.prlimit(payload, resource.RLIMIT_NPROC, (ceiling, ceiling))
     if resource.getrlimit(resource.RLIMIT_NOFILE) != open_files:
         resource.prlimit(payload, resource.RLIMIT_NOFILE, open_files)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from claudebox.launch.start import Sandbox
     from claudebox.launch.terminal import Terminal
 
+OUT_OF_TIME = 124  # the status of a session that its limit of time has ended, as `timeout` has it
 _GRACE = 10.0  # seconds between a polite end and a forced one
 _FOREVER = 3600.0
 _FROM_KERNEL = 0x80  # si_code of what a terminal sends to its whole foreground group
@@ -34,12 +35,20 @@ _RETURN = 0.1  # how long a job may take to come back to the foreground after it
 _REAPING = 5.0
 
 
-def wait(sandbox: Sandbox, terminal: Terminal, *, detached: bool, chores: Iterable[Callable[[], float]] = ()) -> int:
+def wait(
+    sandbox: Sandbox,
+    terminal: Terminal,
+    *,
+    detached: bool,
+    chores: Iterable[Callable[[], float]] = (),
+    seconds: int = 0,
+) -> int:
     """Wait for the end and return the exit status, as a shell would show it.
 
-    `chores` are done now and then; each returns in how many seconds it wants to be done again.
+    `chores` are done now and then; each returns in how many seconds it wants to be done again. After so many `seconds`,
+    if there is a limit, the session is ended.
     """
-    supervisor = _Supervisor(sandbox, terminal, detached=detached)
+    supervisor = _Supervisor(sandbox, terminal, detached=detached, seconds=seconds)
     while True:
         status = supervisor.step(min((chore() for chore in chores), default=_FOREVER))
         if status is not None:
@@ -49,7 +58,7 @@ def wait(sandbox: Sandbox, terminal: Terminal, *, detached: bool, chores: Iterab
 class _Supervisor:
     """One running sandbox and what is to happen to it."""
 
-    def __init__(self, sandbox: Sandbox, terminal: Terminal, *, detached: bool) -> None:
+    def __init__(self, sandbox: Sandbox, terminal: Terminal, *, detached: bool, seconds: int = 0) -> None:
         self._sandbox = sandbox
         self._terminal = terminal
         self._detached = detached
@@ -58,6 +67,7 @@ class _Supervisor:
         self._job = Job()
         self._freezer = freezer.Freezer(sandbox.init)
         self._thawing = False
+        self._expiry = time.monotonic() + seconds if seconds else 0.0  # when the time is up; 0: never
         self._deadline = 0.0  # when a polite end becomes a forced one; 0: nobody asked for the end
         self._alarmed = time.monotonic()  # when something last happened that may cost us the terminal
         self._asked = False  # whether the payload may be about to stop
@@ -78,8 +88,9 @@ class _Supervisor:
     def step(self, timeout: float) -> int | None:
         """Wait for the next event and deal with it; return the status if it was the end."""
         now = time.monotonic()
-        if self._deadline:
-            timeout = min(timeout, max(0.0, self._deadline - now))
+        for moment in (self._deadline, self._expiry):
+            if moment:
+                timeout = min(timeout, max(0.0, moment - now))
         if self._alarmed:
             timeout = min(timeout, max(_SOONEST, min(_LATEST, (now - self._alarmed) / 2)))
             if now > self._alarmed + _ATTENTION:
@@ -98,6 +109,10 @@ class _Supervisor:
 
     def _look(self) -> None:
         now = time.monotonic()
+        if self._expiry and now >= self._expiry:
+            self._expiry, self._verdict = 0.0, OUT_OF_TIME
+            self._send(signal.SIGTERM)
+            self._deadline = self._deadline or now + _GRACE
         if self._deadline and now >= self._deadline:
             self._deadline = 0.0
             os.kill(self._sandbox.monitor, signal.SIGKILL)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from claudebox.config.model import Policy, SecretRequest
     from claudebox.facts.host import Host
+    from claudebox.plan.model import GroupLimits
     from claudebox.plan.network_model import Broker, Link
 
-_SOCKETS = 6  # that are named
 _RANK = {
     "mask": 2,
     "empty": 2,
@@ -61,6 +61,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     own_git = git.plan_own(policy, host)
     checkouts = (f"{git.CHECKOUTS}/{row.name}" for row in host.empty_submodules)
     kept = (*storage.kept(policy, host), *extra.kept, *(f"git/{own.name}/own" for own in own_git), *checkouts)
+    group, limited = _limits(policy, host)
     return Plan(
         bwrap=host.bwrap.path,
         mounts=rows,
@@ -82,7 +83,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         link=_link(policy, host),
         hostname=host.hostname,
         warnings=(*_warnings(policy, host, held), *extra.warnings),
-        notes=tuple(claude_code.notes(host)) if policy.program == "client" and not policy.command else (),
+        notes=(*_notes(policy, host), *limited),
         withheld=environment.withheld(host, variables),
         path_outside=environment.path_outside(host, variables, (row.dest for row in rows)),
         exposed=masking.find_exposed(host),
@@ -111,8 +112,22 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         caches=storage.find_caches(policy, host),
         cache_limit=policy.cache_limit,
         scratch=storage.find_scratch(policy, host),
+        limits=policy.limits,
+        group=group,
         undo=policy.undo and policy.undo.replace(directory=f"{host.instance.directory}/undo"),
     )
+
+
+def _notes(policy: Policy, host: Host) -> tuple[str, ...]:
+    return tuple(claude_code.notes(host)) if policy.program == "client" and not policy.command else ()
+
+
+def _limits(policy: Policy, host: Host) -> tuple[GroupLimits | None, tuple[str, ...]]:
+    if policy.limits is None:
+        return None, ()
+    from claudebox.plan import limits  # noqa: PLC0415 - only for those who want some
+
+    return limits.plan_group(policy.limits, host), (f"limits: {limits.spell_limits(policy.limits)}",)
 
 
 def _provision(policy: Policy, host: Host) -> Provision:
@@ -276,20 +291,11 @@ def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
     yield from dict.fromkeys(of_network)
     yield from project.warnings(policy, host)
     yield from masking.warnings(policy, host)
-    yield from _socket_warnings(host)
+    yield from masking.socket_warnings(host)
     yield from _secret_warnings(policy, host)
     for request in policy.names:
         if request.name not in host.environ and request.origin.startswith("--"):
             yield f"{request.origin}: {request.name} is not set on the host"
-
-
-def _socket_warnings(host: Host) -> Iterable[str]:
-    for path in host.sockets[:_SOCKETS]:
-        yield f"{path} is a socket of the host; it is masked inside"
-    if len(host.sockets) > _SOCKETS:
-        yield f"{len(host.sockets) - _SOCKETS} more sockets of the host are masked inside"
-    if host.sockets_note:
-        yield host.sockets_note
 
 
 def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:

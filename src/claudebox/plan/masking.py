@@ -6,7 +6,7 @@ from claudebox.plan.model import Mount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _LINES = 6  # that are named per file
 _FILES = 12
+
+_SOCKETS = 6  # that are named
 
 
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
@@ -55,3 +57,13 @@ def _place(leak: Leak, workdir: str) -> str:
         return shown
     numbers = ",".join(str(line) for line in leak.lines[:_LINES]) + (",…" if len(leak.lines) > _LINES else "")
     return f"{shown}:{numbers}"
+
+
+def socket_warnings(host: Host) -> Iterable[str]:
+    """Name the sockets of the host that are masked."""
+    for path in host.sockets[:_SOCKETS]:
+        yield f"{path} is a socket of the host; it is masked inside"
+    if len(host.sockets) > _SOCKETS:
+        yield f"{len(host.sockets) - _SOCKETS} more sockets of the host are masked inside"
+    if host.sockets_note:
+        yield host.sockets_note

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    from claudebox.config.model import Tier, UndoRequest
+    from claudebox.config.model import LimitRequest, Tier, UndoRequest
     from claudebox.facts.model import HeldSecret, Identity, StubKind
     from claudebox.plan.network_model import Broker, Link
 
@@ -142,6 +142,18 @@ class Provision(Value):
     prefix: tuple[str, ...] = ()  # what stands in front of the command
 
 
+class GroupLimits(Value):
+    """The control group that a sandbox gets."""
+
+    way: Literal["direct", "systemd", "none"]
+    place: str  # the group above it, or the program that asks systemd
+    mount: str  # of the control groups
+    controllers: tuple[str, ...]
+    memory: int = 0  # bytes
+    cpus: int = 0  # hundredths of a processor
+    processes: int = 0
+
+
 class Plan(Value):
     """Everything about one sandbox: audit, dry run, explanation and launch all render this value."""
 
@@ -187,6 +199,8 @@ class Plan(Value):
     caches: str = ""  # where they lie on the host
     cache_limit: int = 0  # in bytes
     scratch: str = ""  # the directory of this session, where home and /tmp are on disk
+    limits: LimitRequest | None = None
+    group: GroupLimits | None = None  # where a limit needs one
 
     @property
     def holds_credential(self) -> bool:

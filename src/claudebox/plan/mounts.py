@@ -31,7 +31,7 @@ _HOSTS = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost {HOSTNAME
 def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     """Return the rows of the system, the project, and what lies in the home, in any order."""
     yield from _skeleton()
-    yield from _kernel(host)
+    yield from _kernel(policy, host)
     yield from _system(policy, host)
     yield from _etc(policy, host)
     yield from _containers(policy, host)
@@ -39,12 +39,12 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     yield from _project(host)
 
 
-def _kernel(host: Host) -> Iterable[Mount]:
+def _kernel(policy: Policy, host: Host) -> Iterable[Mount]:
     yield Mount("/proc", "proc", "processes of the sandbox alone")
     for path in host.kernel_settings:
         yield Mount(path, "ro-bind", "settings of the kernel: root could change them even from inside", path)
     yield Mount("/dev", "dev", "null, zero, random, tty, pts")
-    yield Mount("/dev/shm", "tmpfs", "shared memory of the sandbox", mode=0o1777, size=storage.share_memory(host, 8))
+    yield Mount("/dev/shm", "tmpfs", "shared memory of the sandbox", mode=0o1777, size=storage.size_of(policy, host, 8))
     yield Mount(f"/run/user/{host.uid}", "tmpfs", "runtime directory", mode=0o700, size=64 << 20)
 
 

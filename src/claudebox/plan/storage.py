@@ -54,7 +54,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
         if scratch := find_scratch(policy, host):
             yield Mount(dest, "bind", f"{reason}; on disk", f"{scratch}/{name}", mode=mode, role="scratch")
         else:
-            yield Mount(dest, "tmpfs", reason, mode=mode, size=share_memory(host, 4))
+            yield Mount(dest, "tmpfs", reason, mode=mode, size=size_of(policy, host, 4))
     if host.tools.drop is not None:
         yield _drop(host, host.tools.drop)
     if place := caches_inside(policy, host):
@@ -75,8 +75,14 @@ def _drop(host: Host, fact: PathFact) -> Mount:
 
 def find_scratch(policy: Policy, host: Host) -> str:
     """Return the directory on disk for the home and /tmp: where asked for, or where memory would hold little."""
-    on_disk = policy.scratch == "disk" or (policy.scratch == "auto" and host.memory // 4 < _LITTLE)
+    limited = policy.limits is not None and policy.limits.scratch
+    on_disk = policy.scratch == "disk" or (policy.scratch == "auto" and host.memory // 4 < _LITTLE and not limited)
     return f"{host.instance.directory}/scratch/{host.session}" if on_disk else ""
+
+
+def size_of(policy: Policy, host: Host, part: int) -> int:
+    """Return how much a file system in memory holds: what was asked for, or a part of the memory."""
+    return policy.limits.scratch if policy.limits is not None and policy.limits.scratch else share_memory(host, part)
 
 
 def share_memory(host: Host, part: int) -> int:

@@ -30,6 +30,9 @@ def lines(written: Iterable[Line], where: str = "") -> Iterator[str]:
     decisions = [row for row in rows if row.get("kind") == "decision"]
     project = shorten(start.get("project", ""), 100)
     yield f"{paint('receipt', 'bold')} of {_duration(end.get('seconds', 0))} in {project}"
+    if end.get("time_limit"):
+        limit = _duration(end["time_limit"])
+        yield f"  {'ended':<9} {paint(f'by the limit of time, {limit}', 'red')}"
     yield f"  {'entered':<9} {_entered(start)}"
     yield f"  {'withheld':<9} {_withheld(start)}"
     yield from _hosts("reached", [row for row in decisions if row.get("verdict") == "allowed"], start)

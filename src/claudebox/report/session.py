@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _MOST_NAMES, _LONGEST = 64, 200
+OUT_OF_TIME = 124  # the status that the limit of time gives a session
 
 
 class SessionReport:
@@ -101,8 +102,11 @@ class SessionReport:
         if report is not None and report.harmless:
             counts["harmless"] = sum(map(len, report.harmless.values()))
         hits = found.hits if found is not None else ()
+        limits = self._plan.limits
+        late = limits is not None and status == OUT_OF_TIME and 0 < limits.seconds <= time.time() - self._started
         return {
             "status": status,
+            **({"time_limit": limits.seconds} if limits is not None and late else {}),
             "seconds": round(time.time() - self._started, 1),
             "changed": counts,
             "unseen": len(report.unseen) if report is not None else 0,
