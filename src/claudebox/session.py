@@ -48,7 +48,7 @@ class Values(Value):
 def run(flags: Settings, environ: dict[str, str], begun: Callable[[], None] | None = None, *, state: str = "") -> int:
     """Show or play the session that these flags ask for; return the exit status.
 
-    `begun` is called when a session runs that was agreed on elsewhere (`agree`); `state` stands for ~/.claudebox.
+    `begun` is called when a session runs that was agreed on elsewhere, and may `look` on; `state`: in place of ours.
     """
     showing = flags.on("dry_run") or flags.on("explain")
     settings, files = read_settings(flags, environ, approve=None if showing else _approve)
@@ -283,11 +283,9 @@ def launch(
             begun()
         from claudebox.launch import supervise  # noqa: PLC0415 - loaded while bwrap was at work
 
-        looks = [getattr(owner, "look", None) for owner in (freshness, *sandbox.sidecars)]
+        looks = [getattr(owner, "look", None) for owner in (freshness, begun, *sandbox.sidecars)]
         chores = [look for look in looks if look is not None]
-        seconds = plan.limits.seconds if plan.limits is not None else 0
-        apart = plan.detached or plan.private
-        status = supervise.wait(sandbox, terminal, detached=apart, chores=chores, seconds=seconds)
+        status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chores=chores)
     finally:
         stubs.end()
         notes = storage.end()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from claudebox import console, session, syscalls
 from claudebox.commands import examined
+from claudebox.commands.agents import examine as examine_agents
 from claudebox.config.model import Policy
 from claudebox.config.options import SETTINGS
 from claudebox.config.settings import parse_arguments
@@ -22,7 +23,6 @@ from claudebox.errors import ClaudeboxError, describe_failure
 from claudebox.facts import (
     broker_libraries,
     bubblewrap,
-    cgroup,
     distro,
     host,
     nix,
@@ -101,8 +101,8 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
         ("terminal", _terminal),
         ("broker", lambda: _broker(environ)),
         ("Nix", lambda: _nix(environ, path)),
-        ("limits", lambda: _limits(path)),
-        ("sessions", lambda: _sessions(path)),
+        ("limits", lambda: Finding("limits", *examine_agents.describe_limits(path))),
+        ("sessions", lambda: Finding("sessions", *examine_agents.describe_sessions(path, environ.get("USER", "")))),
         ("state", lambda: _state(environ)),
     ]
     for name, look in rows:
@@ -300,24 +300,3 @@ def _state(environ: dict[str, str]) -> Finding:
     if status.st_mode & 0o077:
         return Finding("state", "warning", f"{directory} is open to others", f"`chmod 700 {directory}`")
     return Finding("state", "ok", f"{directory} is yours alone")
-
-
-def _limits(path: tuple[str, ...]) -> Finding:
-    always = "time, processes, scratch: always; disk: a fuse"
-    group = cgroup.find_group(os.getuid(), path)
-    if group.problem:
-        return Finding("limits", "ok", f"{always}; `--memory` and `--cpus` are refused here: {group.problem}")
-    way = "your systemd" if group.way == "systemd" else group.place
-    return Finding("limits", "ok", f"{always}; memory and processors: by a control group of {way}")
-
-
-def _sessions(path: tuple[str, ...]) -> Finding:
-    if programs.find_tool("tmux", path) is None:
-        return Finding("sessions", "warning", "`--detach` needs tmux", "install the package `tmux`")
-    settings = read_small("/etc/systemd/logind.conf") or b""
-    user = os.path.basename(host.current_home(dict(os.environ)))
-    lingers = os.path.exists(f"/var/lib/systemd/linger/{user}")
-    if not lingers and any(line.replace(b" ", b"") == b"KillUserProcesses=yes" for line in settings.splitlines()):
-        remedy = "`loginctl enable-linger` lets them run on"
-        return Finding("sessions", "warning", "systemd ends sessions without a terminal when you log out", remedy)
-    return Finding("sessions", "ok", "`--detach`: tmux is there")

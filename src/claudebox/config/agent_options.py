@@ -53,6 +53,11 @@ AGENT_SETTINGS: tuple[Setting, ...] = (
         verb=True,
     ),
     Setting(
+        "notify", (), "words", "Agents",
+        "a command of yours that tells you when a session without a terminal waits for you or has ended: two words are "
+        "added to it, `claudebox` and what happened", in_files="user",
+    ),
+    Setting(
         "time_limit", ("--time-limit",), "text", "Limits",
         "end the session after this time, as `30m` or `8h`: politely, then by force; its status is 124 then",
         metavar="TIME", in_files="user",

@@ -79,7 +79,10 @@ def find_root(workdir: str) -> str:
 
 def _is_copy(root: str, home: str) -> bool:
     """Return whether a checkout is a copy that claudebox made for an agent."""
-    return f"/{STATE}/{COPIES}/" in root and root.startswith(f"{real_path(home)}/{STATE}/{COPIES}/")
+    if f"/{STATE}/{COPIES}/" not in root:
+        return False
+    place = f"{real_path(home)}/{STATE}/{COPIES}/"
+    return root.startswith(place) and root[len(place) :].count("/") == 1  # what lies in one is the agent's
 
 
 def with_changes(repository: Repository, state: str) -> Repository:

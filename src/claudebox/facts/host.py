@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from claudebox.facts.toolchains import Found
     from claudebox.facts.uplink import Candidate
 
-_TTY_DESCRIPTORS = (0, 1, 2)
-
 
 class TerminalFact(Value):
     """What of the standard descriptors is a terminal, and whether we own it."""
@@ -301,9 +299,8 @@ def _workdir(examiner: Examiner) -> PathFact:
 
 
 def _terminal() -> TerminalFact:
-    shared = False
-    foreground = True
-    for descriptor in _TTY_DESCRIPTORS:
+    shared, foreground = False, True
+    for descriptor in (0, 1, 2):
         if not os.isatty(descriptor):
             continue
         shared = True

@@ -48,6 +48,7 @@ class Sandbox(Value):
     init_descriptor: int
     payload_descriptor: int
     sidecars: tuple[Sidecar, ...] = ()
+    limits: LimitRequest | None = None
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
@@ -111,7 +112,7 @@ def start(
             raise Interrupted(_interruptions[0])
         freezer.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
         ours.send(b"go\n")
-        return Sandbox(monitor, init, payload, *descriptors, prepared.sidecars)
+        return Sandbox(monitor, init, payload, *descriptors, prepared.sidecars, prepared.plan.limits)
     except BaseException:
         ours.close()  # the gate ends everything when it hears no more of us
         for sidecar in prepared.sidecars:

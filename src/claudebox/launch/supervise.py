@@ -35,20 +35,12 @@ _RETURN = 0.1  # how long a job may take to come back to the foreground after it
 _REAPING = 5.0
 
 
-def wait(
-    sandbox: Sandbox,
-    terminal: Terminal,
-    *,
-    detached: bool,
-    chores: Iterable[Callable[[], float]] = (),
-    seconds: int = 0,
-) -> int:
+def wait(sandbox: Sandbox, terminal: Terminal, *, detached: bool, chores: Iterable[Callable[[], float]] = ()) -> int:
     """Wait for the end and return the exit status, as a shell would show it.
 
-    `chores` are done now and then; each returns in how many seconds it wants to be done again. After so many `seconds`,
-    if there is a limit, the session is ended.
+    `chores` are done now and then; each returns in how many seconds it wants to be done again.
     """
-    supervisor = _Supervisor(sandbox, terminal, detached=detached, seconds=seconds)
+    supervisor = _Supervisor(sandbox, terminal, detached=detached)
     while True:
         status = supervisor.step(min((chore() for chore in chores), default=_FOREVER))
         if status is not None:
@@ -58,7 +50,7 @@ def wait(
 class _Supervisor:
     """One running sandbox and what is to happen to it."""
 
-    def __init__(self, sandbox: Sandbox, terminal: Terminal, *, detached: bool, seconds: int = 0) -> None:
+    def __init__(self, sandbox: Sandbox, terminal: Terminal, *, detached: bool) -> None:
         self._sandbox = sandbox
         self._terminal = terminal
         self._detached = detached
@@ -67,6 +59,7 @@ class _Supervisor:
         self._job = Job()
         self._freezer = freezer.Freezer(sandbox.init)
         self._thawing = False
+        seconds = sandbox.limits.seconds if sandbox.limits is not None else 0
         self._expiry = time.monotonic() + seconds if seconds else 0.0  # when the time is up; 0: never
         self._deadline = 0.0  # when a polite end becomes a forced one; 0: nobody asked for the end
         self._alarmed = time.monotonic()  # when something last happened that may cost us the terminal

@@ -10,9 +10,11 @@ import time
 from typing import TYPE_CHECKING
 
 from claudebox import cli, console
+from claudebox.commands.agents.notify import ENDED, Notifier
 from claudebox.commands.agents.records import Records, boot_id, mark_begun, process_start
 from claudebox.commands.agents.tmux import Tmux
 from claudebox.errors import ClaudeboxError
+from claudebox.state import Instance
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -40,9 +42,7 @@ def main() -> NoReturn:
     agent = dataclasses.replace(known, pid=process, start=process_start(process), boot=boot_id())
     records.save(agent)
 
-    def begun() -> None:
-        nonlocal agent
-        agent = mark_begun(records, agent)
+    notifier: list[Notifier] = []
 
     def play() -> int:
         from claudebox import session  # noqa: PLC0415
@@ -52,9 +52,17 @@ def main() -> NoReturn:
         status = os.stat(".")
         if [status.st_dev, status.st_ino] != handed["identity"]:
             raise ClaudeboxError(f"`{handed['cwd']}` was replaced by something else since it was shown")
-        return session.run(table.parse_arguments(handed["argv"]).replace(start=handed["start"]), environ, begun)
+        flags = table.parse_arguments(handed["argv"]).replace(start=handed["start"])
+        settings, _ = session.read_settings(flags, environ)
+        words = tuple(settings.one("notify").fields.values()) if settings.all("notify") else ()
+        claude = Instance(agent.project, state, agent.instance).claude
+        notifier.append(Notifier(agent.name, words, environ, claude, lambda: mark_begun(records, agent)))
+        return session.run(flags, environ, notifier[0])
 
     status = cli.guarded(play)
+    for told in notifier:
+        told.tell(ENDED.format(status))
+    agent = records.get(identifier) or agent
     try:
         records.save(dataclasses.replace(agent, ended=time.time(), status=status))
     except OSError as error:  # a full disk: what tmux remembers of us has to do

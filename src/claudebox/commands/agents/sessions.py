@@ -53,6 +53,7 @@ def _current_directory() -> str:
 
 
 def _list(records: Records, tmux: Tmux, *, as_json: bool, watch: bool) -> int:
+    before: dict[str, str] = {}
     while True:
         rows = listing.look(records, tmux)
         if as_json:
@@ -62,6 +63,10 @@ def _list(records: Records, tmux: Tmux, *, as_json: bool, watch: bool) -> int:
             console.write(["\x1b[H\x1b[2J" + lines[0], *lines[1:]] if watch and os.isatty(1) else lines, descriptor=1)
         if not watch:
             return 0
+        states = {row.name: row.state for row in rows if row.agent}
+        if os.isatty(1) and not as_json:
+            console.write(listing.rings(before, states), descriptor=1)
+        before = states
         time.sleep(_REFRESH)
 
 

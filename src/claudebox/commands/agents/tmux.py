@@ -147,7 +147,7 @@ class Tmux:
         try:
             return subprocess.run(
                 [*self._words(), "-u", *words], env=self._variables(), capture_output=True, encoding="utf-8",
-                errors="replace", stdin=subprocess.DEVNULL, timeout=_SECONDS, check=False,
+                errors="replace", stdin=subprocess.DEVNULL, timeout=_SECONDS, check=False, cwd="/",
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as error:
             raise ClaudeboxError(f"tmux does not answer: {type(error).__name__}") from None
