@@ -167,3 +167,14 @@ def test_withheld_names_come_with_those_that_look_secret_first():
     entering = plan_variables(Policy("client"), host, ())
 
     assert withheld(host, entering) == ("B_URL", "Z_TOKEN", "ALPHA", "ZED")
+
+
+def test_go_is_told_where_there_is_no_repository():
+    # proves TOOL-11
+    bare = hosts.debian(repository=None, empty_git="x")
+
+    def names(host):
+        return {row.name for row in plan_variables(Policy("exec"), host, ())}
+
+    assert "GOFLAGS" in names(bare)
+    assert "GOFLAGS" not in names(bare.replace(empty_git=""))

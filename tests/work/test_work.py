@@ -36,7 +36,7 @@ def test_a_piece_of_work_is_the_same_inside(user_box, name):
     # proves TOOL-11
     piece = PIECES[name]
     for program in piece.needs:
-        need(shutil.which(program), program)
+        need(shutil.which(program, path=user_box.variables()["PATH"]), program)
     prepare(user_box, piece)
     started = time.monotonic()
     outside = user_box.host("bash", "-c", piece.script, timeout=300)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
-    own = (*_made(host), *_certificates(host), *storage.plan_variables(policy, host))
+    own = (*_made(host), *_certificates(host), *storage.plan_variables(policy, host), *_without_repository(host))
     rows = {row.name: row for row in (*own, *network.plan_variables(policy, host), *made)}
     for name, reason, rule in inside.PASSED:
         if name in host.environ and name not in rows and _is_harmless(name, rule, host):
@@ -31,7 +31,7 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
         fixed = request.name in rows and rows[request.name].origin == "claudebox"
         if fixed and request.name in fulfilled:  # what the user wants by that is there already
             continue
-        if fixed and request.name not in inside.CACHE_NAMES:
+        if fixed and request.name not in inside.YIELDING:
             raise ClaudeboxError(
                 f"`{request.origin}`: `{request.name}` is made by claudebox and never read from the host"
             )
@@ -128,6 +128,12 @@ def _made(host: Host) -> Iterable[Variable]:
         ("CLAUDEBOX", __version__, "tells programs that they are in this sandbox"),
     ):
         yield Variable(name, value, "claudebox", reason)
+
+
+def _without_repository(host: Host) -> Iterable[Variable]:
+    """Tell go that there is no repository: inside there is an empty place for one, which it takes for a broken one."""
+    if host.repository is None and host.empty_git:
+        yield Variable("GOFLAGS", "-buildvcs=false", "claudebox", "the project is no repository")
 
 
 def search_path(host: Host, more: tuple[str, ...] = ()) -> str:

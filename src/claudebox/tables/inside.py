@@ -82,7 +82,8 @@ CACHES_BY_DEFAULT: tuple[tuple[str, str], ...] = (
     ("YARN_CACHE_FOLDER", "~/yarn"),
     ("PLAYWRIGHT_BROWSERS_PATH", "~/ms-playwright"),
 )
-CACHE_NAMES = frozenset(name for name, _ in (*CACHES, *CACHES_BY_DEFAULT))
+# Made here, but a user may let in their own.
+YIELDING = frozenset(("GOFLAGS", *(name for name, _ in (*CACHES, *CACHES_BY_DEFAULT))))
 
 # Where programs look for certificate authorities, besides the two above; set where a broker answers for hosts.
 AUTHORITIES = (
