@@ -31,6 +31,7 @@ LAUNCH = ("/usr/bin/python3", "-IS", f"{TOP}/bin/claudebox", "-y", "--git-import
 # later ones.
 LIMITS = {2000: (10.0, 100.0, 50.0, 50.0), 20000: (20.0, 100.0, 100.0, 100.0), 200000: (80.0, 400.0, 3000.0, 700.0)}
 UNLIMITED = (float("inf"),) * 4
+_STATUS = 1.1  # times what `git status` takes outside
 STATUS = "s=$(date +%s%N); git status --porcelain; e=$(date +%s%N); echo $(((e - s) / 10000))"
 
 
@@ -59,6 +60,7 @@ def main() -> int:
         print(f"             {median['later']:7.1f} ms until the agent may run, later, {later:.0f} are allowed")
         print(f"  undo       {median['undo']:7.1f} ms for 200 deleted files")
         missed += median["import"] > limit or median["launch"] - median["bare"] > more
+        missed += median["inside"] > _STATUS * median["outside"]
         missed += median["first"] > first or median["later"] > later
     return 1 if missed else 0
 

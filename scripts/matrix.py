@@ -38,7 +38,7 @@ GATE_PACKAGES = (
     "python3-venv", "strace", "tmux",
 )  # fmt: skip
 GATE_TESTS = (
-    "tests/unit", "tests/golden", "tests/cli/test_words.py",
+    "tests/unit", "tests/golden", "tests/cli/test_words.py", "tests/git/test_formats.py::test_refs_in_tables_come_back",
     *(f"tests/sandbox/test_{name}.py" for name in (
         "smoke", "descriptors", "git", "guard", "home", "odd_hosts", "terminal",
     )),
