@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +17,7 @@ from tests.network.topology import INTERNET4, World
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PYTHON = "/usr/bin/python3"
+PROGRAMS = ("bwrap", "ip", "socat")
 PORT, RELAYED = 9000, 9100
 SIZE, CONNECTS = 256 << 20, 300
 
@@ -23,6 +26,10 @@ class Ground:
     """The world, and a project in it with both ends of the traffic."""
 
     def __init__(self, name: str) -> None:
+        missing = [program for program in PROGRAMS if shutil.which(program) is None]
+        if missing:
+            sys.exit(f"this benchmark needs {', '.join(missing)}: bench/setup installs what it compares with")
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that its namespaces go as well
         self.world = World(prefix=f"{name}{os.getpid() % 10000}")
         self.base = tempfile.mkdtemp(prefix="claudebox-bench-")
         self.home, self.project = f"{self.base}/home", f"{self.base}/project"
@@ -68,7 +75,11 @@ class Ground:
         """Measure what a sandbox gets whose only way out is socat, a socket file, and socat again."""
         sock = f"{self.project}/relay"
         outside = self.begin("socat", f"UNIX-LISTEN:{sock},fork", f"TCP:{INTERNET4}:{PORT}")
+        limit = time.monotonic() + 10
         while not os.path.exists(sock):
+            if outside.poll() is not None or time.monotonic() > limit:
+                outside.kill()
+                raise RuntimeError(f"socat did not start: {outside.communicate()[1][-500:]}")
             time.sleep(0.01)
         script = (f"socat TCP-LISTEN:{RELAYED},bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:{sock} & sleep 0.3; "
                   f"{' '.join(self.client('127.0.0.1', RELAYED, SIZE, CONNECTS))}; kill $!")  # fmt: skip

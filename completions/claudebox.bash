@@ -38,6 +38,8 @@ _claudebox() {
     --allow-host-port) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --publish) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --uplink) mapfile -t COMPREPLY < <(compgen -W "auto pasta slirp4netns" -- "$word"); return ;;
+    --budget) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --tokens) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --nix) mapfile -t COMPREPLY < <(compgen -W "auto daemon relay off" -- "$word"); return ;;
     --auth) mapfile -t COMPREPLY < <(compgen -W "passthrough broker" -- "$word"); return ;;
     --allow) mapfile -t COMPREPLY < <(compgen -W "git-config .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml" -- "$word"); return ;;
@@ -56,6 +58,6 @@ _claudebox() {
     --jobs) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --results) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --copy-size --finish --drop --attach --sessions --watch --stop --time-limit --pids --scratch-size --memory --cpus --disk --dry-run --explain --check --verify --log --follow --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --show --inherit --claude-home --network --allow-domain --allow-address --allow-host-port --publish --uplink --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --copy-size --finish --drop --attach --sessions --watch --stop --time-limit --pids --scratch-size --memory --cpus --disk --dry-run --explain --check --verify --log --follow --usage --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --show --inherit --claude-home --network --allow-domain --now --allow-address --allow-host-port --publish --uplink --budget --tokens --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

@@ -24,6 +24,7 @@ MODULES = tuple(
     config
     config.agent_options
     config.model
+    config.network_options
     config.options
     config.parsers
     config.policy

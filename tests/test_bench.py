@@ -39,3 +39,13 @@ def test_many_mounts_cost_little_more_than_bwrap_takes_for_them(measured):
     row = next(row for row in measured["targets"] if "200 extra mounts" in row["name"])
 
     assert row["value"] <= 5 * row["limit"]
+
+
+def test_a_benchmark_of_the_network_says_what_it_lacks():
+    result = subprocess.run(
+        ["/usr/bin/env", "-i", "PATH=/nonexistent", sys.executable, REPOSITORY / "bench/proxy.py"],
+        capture_output=True, encoding="utf-8", check=False, timeout=60,
+    )  # fmt: skip
+
+    assert result.returncode == 1
+    assert result.stderr == "this benchmark needs bwrap, ip, socat: bench/setup installs what it compares with\n"

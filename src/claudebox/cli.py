@@ -78,10 +78,11 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
         from claudebox.commands.verify import verify  # noqa: PLC0415
 
         return verify.run(flags, environ)
-    if flags.on("log"):
-        from claudebox.commands import log  # noqa: PLC0415
+    if flags.on("log") or flags.on("usage") or flags.on("now"):
+        from claudebox.commands import admit, log, spending  # noqa: PLC0415
 
-        return log.run(environ, flags)
+        command = admit.run if flags.on("now") else spending.run if flags.on("usage") else log.run
+        return command(environ, flags)
     if flags.on("import"):
         from claudebox.commands import git_import  # noqa: PLC0415
 

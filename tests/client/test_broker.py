@@ -380,3 +380,36 @@ def listener():
         yield SimpleNamespace(port=server.server_address[1], received=received)
         server.shutdown()
         thread.join()
+
+
+def test_headers_of_the_user_alone_reach_a_gateway(user_box, real_client, model):
+    # proves AUTH-03
+    served = model(conversation("hello", {"tools": [bash("env")]}, {"say": "THROUGH THE GATEWAY"}), key=KEY)
+    equip(user_box, real_client)
+    env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_CUSTOM_HEADERS": f"x-api-key: {KEY}"}
+
+    result = user_box.claudebox("-y", "-p", "hello", env=env, timeout=120)
+
+    assert "THROUGH THE GATEWAY" in result.stdout, result.stdout + result.stderr
+    assert KEY not in served.results
+
+
+def test_the_client_stops_at_once_when_the_budget_is_spent(user_box, real_client, model):
+    # proves COST-01, COST-02
+    steps = ({"tools": [bash("touch made")]}, {"say": "NEVER SAID"})
+    served = model(conversation("hello", *steps), key=KEY)
+    equip(user_box, real_client)
+    env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY}
+    started = time.monotonic()
+
+    result = user_box.claudebox("-y", "--tokens", "1000", "--receipt", "always", "-p", "hello", env=env, timeout=120)
+    told = user_box.claudebox("--usage", env=env).stdout
+
+    assert "the budget of this session, 1000 tokens, is spent" in result.stdout, result.stdout + result.stderr
+    assert "NEVER SAID" not in result.stdout
+    assert Path(user_box.project, "made").exists()  # the first answer did pass
+    assert time.monotonic() - started < 60  # and the refusal was not tried again and again
+    receipt = next(line for line in result.stderr.splitlines() if line.strip().startswith("model "))
+    assert "tokens in" in receipt
+    assert "of 1000 tokens" in receipt
+    assert os.path.basename(user_box.project) in told.splitlines()[1]

@@ -524,3 +524,40 @@ def test_rude_callers_leave_nothing_behind(plain_netbox):
         process.stdin.close()
         assert process.wait(15) == 0
         assert "broker" not in process.stderr.read()
+
+
+def test_the_user_can_let_a_domain_into_the_session_that_runs(plain_netbox):
+    # proves NET-07
+    box = plain_netbox
+    probe = box.write("probe.py", Path(__file__).with_name("probe.py").read_text())
+
+    def admit(*words: str) -> subprocess.CompletedProcess[str]:
+        done: subprocess.CompletedProcess[str] = box.host(box.program, "-y", "--now", *words)
+        return done
+
+    nobody = admit("--allow-domain", f"other.example:{PORT}")
+    assert (nobody.returncode, "no session of tier `allow` runs" in nobody.stderr) == (125, True)
+    flags = (*allow("public.example"),)
+    with box.start(PYTHON, probe, "--follow", flags=flags, stdin=subprocess.PIPE) as process:
+
+        def ask(way: str, name: str) -> str:
+            process.stdin.write(json.dumps([way, name, PORT]) + "\n")
+            process.stdin.flush()
+            return str(json.loads(process.stdout.readline())[0])
+
+        assert [ask("connect", "public.example"), ask("connect", "other.example")] == ["internet", "403"]
+        refused = admit("--allow-domain", "127.0.0.1")
+        assert refused.returncode == 125
+        assert ask("connect", "other.example") == "403"
+
+        opened = admit("--allow-domain", f"other.example:{PORT}", "--allow-domain", f"rebound.example:{PORT}")
+
+        assert opened.returncode == 0, opened.stderr
+        assert [ask(way, "other.example") for way in ("connect", "tcp", "socks")] == ["internet"] * 3
+        assert ask("connect", "rebound.example") == "403"  # what is near stays closed
+        assert ask("connect", "four.example") == "403"
+        visible = box.run("sh", "-c", "ls -d /run/user/*/claudebox* /tmp/claudebox*", flags=flags)
+        assert "control" not in visible.stdout  # nothing inside can do the same
+        process.stdin.close()
+        assert process.wait(10) == 0
+    assert "let in by the user: other.example" in box.host(box.program, "--log", "all").stdout

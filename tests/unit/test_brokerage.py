@@ -178,7 +178,12 @@ def test_no_rendering_shows_what_the_broker_holds():
     )  # it can be pasted all the same
     assert json.loads(texts[3])["broker"] == {
         "services": ["model_api", "proxy"],
-        "model_api": {"endpoint": "https://api.anthropic.com", "holds": "ANTHROPIC_API_KEY", "through": "proxy:80"},
+        "model_api": {
+            "endpoint": "https://api.anthropic.com",
+            "holds": "ANTHROPIC_API_KEY",
+            "through": "proxy:80",
+            "budget": "",
+        },
         "secrets": [],
     }
 

@@ -7,6 +7,7 @@ import pytest
 from claudebox.config import domains, policy, settings
 from claudebox.config.domains import Permission, canonical, expand, parse_domain
 from claudebox.errors import ClaudeboxError
+from claudebox.tables.domain_groups import GROUPS
 
 
 def permission(*texts):
@@ -112,13 +113,13 @@ def test_an_unknown_group_is_told_with_those_that_there_are():
     with pytest.raises(ClaudeboxError, match="there is no group of domains `gihub`") as caught:
         list(expand([("gihub", "--allow-domain")], {"work": ("a.example",)}))
 
-    assert "`anthropic`, `github`, `work`" in caught.value.hint
+    assert "`pypi`, `work`" in caught.value.hint
     assert "[domains.gihub]" in caught.value.hint
 
 
-@pytest.mark.parametrize("group", sorted(domains.GROUPS))
+@pytest.mark.parametrize("group", sorted(GROUPS))
 def test_groups_that_are_brought_are_sound(group):
-    assert all(str(parse_domain(text, group)) == text for text in domains.GROUPS[group])
+    assert all(str(parse_domain(text, group)) == text for text in GROUPS[group])
 
 
 def decide(*argv, layers=()):
@@ -149,3 +150,25 @@ def test_ports_that_lead_out_are_not_given_away(flag, port):
     assert decide("--network", "none", flag, port)
     with pytest.raises(ClaudeboxError, match="claudebox's own in tier `allow`"):
         decide("--network", "allow", flag, port)
+
+
+def test_groups_that_are_brought_are_names_of_the_public_internet():
+    # proves NET-03
+    for group, members in GROUPS.items():
+        rows = list(domains.expand([(f"@{group}", "x")], {}))
+        assert [str(domain) for domain, _ in rows] == list(members)
+        assert {origin for _, origin in rows} == {f"x, group {group}"}
+        assert all("." in domain.name for domain, _ in rows)
+        # Everything beneath one registrable name of its owner, and nothing wider.
+        assert all(domain.name.count(".") >= 1 for domain, _ in rows if domain.beneath)
+        assert [str(domain) for domain, _ in domains.expand([(group, "x")], {})] == list(members)
+    assert set(GROUPS) == {"anthropic", "github", "pypi", "npm", "crates", "go", "debian", "nix", "huggingface"}
+
+
+def test_a_group_of_the_user_is_meant_with_the_sign_too():
+    assert [str(row) for row, _ in domains.expand([("@pypi", "x")], {"pypi": ("mirror.example",)})] == [
+        "mirror.example"
+    ]
+    for text in ("@", "@@pypi", "@pypi.org", "@1", "pypi@"):
+        with pytest.raises(ClaudeboxError):
+            domains.check(text, "x")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Literal
 
+    from claudebox.broker.model_api.metering import TokenUsage
+
     Verdict = Literal["allowed", "denied", "failed"]
     Service = Literal["api", "proxy", "names", "secrets"]
 
@@ -58,6 +60,18 @@ class Log:
         if names := sorted(set(secrets)):
             line["secrets"] = names
         self._write(line)
+
+    def record_usage(self, usage: TokenUsage) -> None:
+        """Write down what one answer of the model cost."""
+        self._write({
+            "time": round(time.time(), 3), "kind": "usage", "model": usage.model, "input": usage.input,
+            "output": usage.output, "cache_write": usage.cache_write, "cache_read": usage.cache_read,
+            "price": usage.price(),
+        })  # fmt: skip
+
+    def record_opened(self, names: Iterable[str]) -> None:
+        """Write down which domains the user let in while the session ran."""
+        self._write({"time": round(time.time(), 3), "kind": "opened", "names": [name[:_LONGEST] for name in names]})
 
     def _write(self, line: dict[str, object]) -> None:
         if self._descriptor < 0:

@@ -181,6 +181,10 @@ def _as_table(line: Line) -> None:
             _out(f"{moment}  end, status {_number(line.get('status'))}")
         case "changes":
             _out_changes(line)
+        case "opened":
+            names = line.get("names")
+            shown = ", ".join(map(str, names)) if isinstance(names, list) else ""
+            _out(f"{moment}  let in by the user: {console.shorten(shown, 200)}")
         case "full":
             _out(f"{moment}  the record is full: what came later is not in it")
         case "decision":

@@ -7,6 +7,7 @@ like an address, in any of the forms that resolvers understand (127.1, 0x7f00000
 from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
+from claudebox.tables.domain_groups import GROUPS
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -14,16 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 WEB = (443, 80)  # where no port is given
-GROUPS: dict[str, tuple[str, ...]] = {
-    "anthropic": (
-        "api.anthropic.com", "console.anthropic.com", "platform.claude.com", "claude.ai", "downloads.claude.ai",
-        "code.claude.com", "docs.claude.com",
-    ),
-    "github": (
-        "github.com", "github.com:22", "ssh.github.com", "api.github.com", "uploads.github.com", "codeload.github.com",
-        "gist.github.com", "*.githubusercontent.com", "*.pkg.github.com", "ghcr.io",
-    ),
-}  # fmt: skip
 _LONGEST_NAME, _LONGEST_LABEL = 253, 63
 _CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 _EXAMPLES = "`github.com`, `*.example.org`, `api.example.org:8443`, or the name of a group"
@@ -110,13 +101,14 @@ def _in_ascii(host: str) -> str:
 
 
 def is_group(text: str) -> bool:
-    """Return whether a request is the name of a group: one word, which no pattern is."""
+    """Return whether a request is the name of a group: one word, which no pattern is, with `@` in front or without."""
+    text = text.removeprefix("@")
     return text.isascii() and text.replace("-", "a").replace("_", "a").isalnum() and not text.startswith("-")
 
 
 def check(text: str, origin: str) -> None:
     """Raise if this can be neither a pattern nor the name of a group."""
-    if not is_group(text) or text.isdigit():
+    if not is_group(text) or text.removeprefix("@").isdigit():
         parse_domain(text, origin)
 
 
@@ -126,6 +118,7 @@ def expand(requests: Iterable[tuple[str, str]], groups: Mapping[str, tuple[str, 
         if not is_group(text):
             yield parse_domain(text, origin), origin
             continue
+        text = text.removeprefix("@")  # noqa: PLW2901 - the name itself
         members = groups.get(text) or GROUPS.get(text)
         if members is None:
             known = ", ".join(f"`{name}`" for name in sorted({*groups, *GROUPS}))
@@ -143,6 +136,10 @@ class Permission:
     def __init__(self, domains: Iterable[Domain]) -> None:
         self._exact: dict[str, dict[int, Domain]] = {}
         self._beneath: dict[str, dict[int, Domain]] = {}
+        self.add(domains)
+
+    def add(self, domains: Iterable[Domain]) -> None:
+        """Permit more."""
         for domain in domains:
             table = self._beneath if domain.beneath else self._exact
             for port in domain.ports:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox.tables.agent import CREDENTIALS
+from claudebox.tables.agent import CLOUDS, CREDENTIALS
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -182,6 +182,7 @@ class Policy(Value):
     packages: tuple[NameRequest, ...] = ()
     credential: GitCredential | None = None
     secrets: tuple[SecretRequest, ...] = ()
+    budget: tuple[int, int] = (0, 0)  # what the model may cost: millionths of a dollar, tokens
     command: tuple[str, ...] = ()  # another agent
     kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
     refuse_secrets: bool = False
@@ -208,4 +209,11 @@ class Policy(Value):
         """Return whether a credential for the model stays outside: unless the user says otherwise, or names one."""
         named = {request.name for request in self.names if not request.untrusted}
         named |= {constant.name for constant in self.constants if not constant.untrusted}
-        return self.auth == "broker" and not self.command and not named.intersection(CREDENTIALS)
+        return self.auth == "broker" and not self.command and not named.intersection(CREDENTIALS) and not self.cloud
+
+    @property
+    def cloud(self) -> str:
+        """Return the variable by which the client inside is told to ask a cloud instead of Anthropic's API."""
+        told = {row.name for row in self.names}
+        told |= {row.name for row in self.constants if row.value.lower() not in ("", "0", "false", "no", "off")}
+        return next((name for name, *_ in CLOUDS if name in told), "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from claudebox.config.agent_options import AGENT_SETTINGS
 from claudebox.config.model import Field, Setting
+from claudebox.config.network_options import NETWORK
 from claudebox.config.task_options import TASKS
 from claudebox.config.tool_options import TOOLS
 
@@ -47,6 +48,10 @@ SETTINGS: tuple[Setting, ...] = (
         "follow", ("--follow",), "switch", "Showing",
         "with --log: go on showing, as it happens; `--follow NAME`: show the conversation of a session without a "
         "terminal, as it grows",
+    ),
+    Setting(
+        "usage", ("--usage",), "switch", "Showing",
+        "show what the model has cost, by project and day, as far as logs are kept", verb=True,
     ),
     Setting(
         "receipt", ("--receipt",), "choice", "Showing",
@@ -188,46 +193,7 @@ SETTINGS: tuple[Setting, ...] = (
         "except conversations and logins",
         metavar="HOME", choices=("own", "shared"), default="own", in_files="project", widest="last",
     ),
-    Setting(
-        "network", ("--network",), "choice", "Restrictions",
-        "`full`: the host's network with its loopback and LAN; `inet`: the internet, not the LAN nor this machine; "
-        "`allow`: only the domains that you name; `none`: loopback of the sandbox only",
-        metavar="TIER", choices=("full", "inet", "allow", "none"), default="full", in_files="project", widest="first",
-    ),
-    Setting(
-        "allow_domain", ("--allow-domain",), "list", "Restrictions",
-        "in tier `allow`: let programs inside reach this domain (`github.com`), all beneath one (`*.example.org`), "
-        "another port than 443 and 80 (`example.org:8443`), or a group: `anthropic`, `github`, or one of your own; "
-        "repeatable",
-        metavar="DOMAIN", in_files="project", name="allow_domains",
-    ),
-    Setting(
-        "allow_address", ("--allow-address",), "list", "Restrictions",
-        "in tier `inet`: let programs inside reach this address or network of the LAN or a VPN, on one port if you "
-        "name it: `10.1.2.3:443`, `10.1.0.0/16`, `[fd77::50]:22`; in tier `allow`: let domains that you name lead "
-        "there; never metadata services nor this machine; repeatable",
-        metavar="ADDRESS", in_files="project", name="allow_addresses",
-    ),
-    Setting(
-        "domains", (), "groups", "Restrictions",
-        "groups of domains of your own, to be used by name in `allow_domains`", in_files="user",
-        fields=(Field("hosts", "the domains of the group, written as in `allow_domains`", example="git.example.org"),),
-    ),
-    Setting(
-        "allow_host_port", ("--allow-host-port",), "list", "Restrictions",
-        "in all tiers but `full`: let programs inside reach this TCP port of the host's loopback; repeatable",
-        metavar="PORT", in_files="project",
-    ),
-    Setting(
-        "publish", ("--publish",), "list", "Restrictions",
-        "in all tiers but `full`: make this TCP port of the sandbox reachable at localhost of the host; repeatable",
-        metavar="PORT", in_files="project",
-    ),
-    Setting(
-        "uplink", ("--uplink",), "choice", "Restrictions",
-        "the program that connects tier `inet`: `pasta`, `slirp4netns`, or whichever works (`auto`)",
-        metavar="PROGRAM", choices=("auto", "pasta", "slirp4netns"), default="auto", in_files="user",
-    ),
+    *NETWORK,
     Setting(
         "nix", ("--nix",), "choice", "Restrictions",
         "the Nix daemon inside: `auto` where that gives nothing away, through a relay if the daemon trusts you; "

@@ -218,10 +218,32 @@ def split(value: str) -> tuple[str, str | None]:
     return parts[0], parts[1] if len(parts) > 1 else None
 
 
+def dollars(given: Given) -> int:
+    """Read an amount of US dollars, in millionths."""
+    whole, dot, cents = given.value.removeprefix("$").partition(".")
+    plain = (whole + cents).isascii() and (whole + cents).isdigit() and len(whole) <= 6 and len(cents) <= 2
+    if not plain or not whole or (dot and not cents) or not int(whole + cents):
+        raise ClaudeboxError(f"`{given.origin}` is an amount of US dollars, not `{given.value}`", hint="`5` or `0.50`")
+    return int(whole) * 1_000_000 + int(cents.ljust(2, "0")) * 10_000
+
+
+def tokens(given: Given) -> int:
+    """Read a number of tokens."""
+    factor = {"k": 1000, "m": 1_000_000}.get(given.value[-1:].lower(), 1)
+    digits = given.value[:-1] if factor > 1 else given.value
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 12 and int(digits)):
+        raise ClaudeboxError(
+            f"`{given.origin}` is a number of tokens, not `{given.value}`", hint="`200000`, `200k` or `2M`"
+        )
+    return int(digits) * factor
+
+
 # What a value must be like, for those who read files.
 RULES: dict[str, Callable[[Given], object]] = {
     "allow_address": address,
     "allow_domain": domain,
+    "budget": dollars,
+    "tokens": tokens,
     "domains": group,
     "env": name,
     "set_env": constant,

@@ -75,6 +75,10 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         packages=_names(settings, "package", parsers.package),
         credential=parsers.credential(settings.one("git_credential")) if settings.all("git_credential") else None,
         secrets=_secrets(settings, names, constants) if settings.all("secrets") else (),
+        budget=(
+            parsers.dollars(settings.one("budget")) if settings.all("budget") else 0,
+            parsers.tokens(settings.one("tokens")) if settings.all("tokens") else 0,
+        ),
         command=tuple(settings.one("command").fields.values()) if settings.all("command") else (),
         kept_names=_kept_names(settings),
         refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",

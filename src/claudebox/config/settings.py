@@ -139,13 +139,16 @@ def _check_verbs(given: Mapping[str, tuple[Given, ...]]) -> None:
         return
     if len(verbs) > 1 and not (len(verbs) == 2 and set(verbs) & running and set(verbs) & showing):
         raise ClaudeboxError(f"`{verbs[0]}` and `{verbs[1]}` exclude each other", hint="give one of them")
-    if "json" in given and not {"--check", "--explain", "--instances", "--log", "--sessions", "--verify"} & set(verbs):
+    showable = {"--check", "--explain", "--instances", "--log", "--sessions", "--usage", "--verify"}
+    if "json" in given and not showable & set(verbs):
         raise ClaudeboxError(
-            "`--json` goes with `--check`, `--verify`, `--explain`, `--instances`, `--log` or `--sessions`"
+            "`--json` goes with `--check`, `--verify`, `--explain`, `--instances`, `--log`, `--sessions` or `--usage`"
         )
     if "follow" in given and verbs not in ([], ["--log"]):
         raise ClaudeboxError("`--follow` goes with `--log`, or with the name of a session alone")
     if "watch" in given and "--sessions" not in verbs:
         raise ClaudeboxError("`--watch` goes with `--sessions`")
+    if "now" in given and "allow_domain" not in given:
+        raise ClaudeboxError("`--now` goes with `--allow-domain`")
     if "patch" in given and "--changes" not in verbs:
         raise ClaudeboxError("`--patch` goes with `--changes`")

@@ -62,9 +62,14 @@ def read_login(login: Login) -> Login:
 
 
 def find_credential(environ: dict[str, str], login: Login) -> str:
-    """Return the credential that the client would use: the name of a variable, or `login`, or nothing."""
-    named = (name for name in agent.CREDENTIALS if environ.get(name))
-    return next(named, "login" if login.usable else "")
+    """Return the credential that the client would use: the name of a variable, or `login`, or nothing.
+
+    Towards a gateway a certificate or headers of the user's own are one, too.
+    """
+    named = [name for name in agent.CREDENTIALS if environ.get(name)]
+    if not named and not login.usable and environ.get(agent.BASE_URL):
+        named = [name for name in (agent.CLIENT_CERTIFICATE, agent.CUSTOM_HEADERS) if environ.get(name)]
+    return next(iter(named), "login" if login.usable else "")
 
 
 def for_broker(

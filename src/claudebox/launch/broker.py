@@ -63,6 +63,14 @@ def _clear(place: str) -> None:
             continue
 
 
+def control_directory(launcher: int) -> str:
+    """Return where the socket is by which a user changes a session that runs, of the launcher with this number.
+
+    Nothing of it is visible inside: runtime directory and /tmp are the sandbox's own there.
+    """
+    return f"{_place()}/{_PREFIX}{launcher}-{wire.CONTROL}"
+
+
 class BrokerSidecar:
     """The broker of one sandbox, seen from the launcher."""
 
@@ -77,7 +85,7 @@ class BrokerSidecar:
         self._made = self._lost = self._ready = False
         self._notes: list[str] = []
         self._failure = ""
-        self._password = ""
+        self._password = self._controlled = ""
         self.texts: dict[str, str] = {}  # what programs inside are told that is only known by now
         if broker.proxy is not None and broker.proxy.reach == "full":
             self._open_entrance()
@@ -98,6 +106,8 @@ class BrokerSidecar:
         """Make the sockets, in a directory that nobody else can enter."""
         for listener in self._listeners.values():
             listener.listen(_BACKLOG)
+        if self.broker.proxy is not None and self.broker.proxy.reach == "listed":
+            self._open_control()
         if not self.broker.sockets:
             return
         _clear(os.path.dirname(self._directory))
@@ -109,6 +119,20 @@ class BrokerSidecar:
             os.chmod(path, 0o600)
             listener.listen(_BACKLOG)
             self._listeners[name] = listener
+
+    def _open_control(self) -> None:
+        """Listen for the user, in a directory that nobody else can enter; its name lasts as long as the session."""
+        directory = control_directory(os.getpid())
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        try:
+            os.mkdir(directory, 0o700)
+            listener.bind(f"{directory}/{wire.CONTROL}")
+        except OSError:  # comfort: the session goes on without
+            listener.close()
+            return
+        listener.listen(_BACKLOG)
+        self._listeners[wire.CONTROL] = listener
+        self._controlled = directory
 
     def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start the process; it imports its libraries while bwrap and the client start."""
@@ -161,6 +185,13 @@ class BrokerSidecar:
     def finish(self) -> tuple[str, ...]:
         """End it, and return what the user should know."""
         self._cleanup()
+        if self._controlled:
+            for remove, path in ((os.unlink, f"{self._controlled}/{wire.CONTROL}"), (os.rmdir, self._controlled)):
+                try:
+                    remove(path)
+                except FileNotFoundError:
+                    pass
+            self._controlled = ""
         if not self._process or self._control is None:
             return ()
         self.tend()

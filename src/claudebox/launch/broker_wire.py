@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 READY, FAILED, NOTE, LISTENERS = b"ready", b"failed ", b"note ", b"listeners "
+CONTROL = "control"  # the name of the socket by which the user, outside, lets domains in
 _TYPES: dict[str, type[Value]] = {
     kind.__name__: kind
     for kind in (
-        model.ApiConfig, model.Barred, model.AllowedDomain, model.Endpoint, model.InjectConfig, model.InjectedSecret,
-        model.OpenedAddress, model.ProxyConfig, model.Ranges, model.Trust, HostProxy,
+        model.AllowedDomain, model.ApiConfig, model.Barred, model.Budget, model.Endpoint, model.InjectConfig,
+        model.InjectedSecret, model.OpenedAddress, model.ProxyConfig, model.Ranges, model.Trust, HostProxy,
     )
 }  # fmt: skip
 

@@ -23,5 +23,5 @@ def make_context(trust: Trust) -> ssl.SSLContext:
     if trust.extra:
         made.load_verify_locations(trust.extra)
     if trust.certificate:
-        made.load_cert_chain(trust.certificate, trust.key or None)
+        made.load_cert_chain(trust.certificate, trust.key or None, trust.passphrase or None)
     return made

@@ -10,7 +10,7 @@ from claudebox.errors import ClaudeboxError
 from claudebox.host_proxy import find_proxy
 from claudebox.plan import network
 from claudebox.plan.model import Mount, Provision, Variable
-from claudebox.plan.network_model import ApiConfig, Broker, Endpoint, Trust
+from claudebox.plan.network_model import ApiConfig, Broker, Budget, Endpoint, Trust
 from claudebox.tables import agent
 
 TYPE_CHECKING = False
@@ -34,6 +34,12 @@ _REASON = "stands in for the real one, which stays outside"
 
 def plan(policy: Policy, host: Host, held: str) -> Broker | None:
     """Return the broker of this sandbox, if it needs one; `held` is the credential that stays outside."""
+    check_cloud(policy, host)
+    if any(policy.budget) and not held:
+        raise ClaudeboxError(
+            "`--budget` and `--tokens` need the broker to hold the credential: nobody else counts what the model costs",
+            hint="set ANTHROPIC_API_KEY or log in on the host, without `--auth passthrough` and `--env` of the key",
+        )
     model_api = _model_api(held, policy, host) if held else None
     proxy = network.plan_proxy(policy, host)
     inject = None
@@ -59,7 +65,7 @@ def _endpoint_of(policy: Policy, host: Host) -> Endpoint:
 def _model_api(held: str, policy: Policy, host: Host) -> ApiConfig:
     environ = host.environ
     endpoint = _endpoint_of(policy, host)
-    names = [held] if held != "login" else []
+    names = [held] if held in agent.CREDENTIALS else []
     if held == "ANTHROPIC_AUTH_TOKEN" and environ.get("ANTHROPIC_API_KEY"):
         names.append("ANTHROPIC_API_KEY")  # the client sends both
     renewing = read_endpoint(agent.OAUTH_TOKEN_URL)
@@ -67,18 +73,58 @@ def _model_api(held: str, policy: Policy, host: Host) -> ApiConfig:
         endpoint=endpoint,
         placeholder=agent.PLACEHOLDER,
         credentials=tuple((name, environ[name]) for name in names),
+        headers=read_headers(environ.get(agent.CUSTOM_HEADERS, "")),
         login=host.login.path if held == "login" else "",
         login_owner=host.login.source if held == "login" else "",
         trust=Trust(
             environ.get("SSL_CERT_FILE") or (host.ca_bundle.real if host.ca_bundle is not None else ""),
             environ.get("SSL_CERT_DIR", ""),
             environ.get("NODE_EXTRA_CA_CERTS", ""),
-            environ.get("CLAUDE_CODE_CLIENT_CERT", ""),
+            environ.get(agent.CLIENT_CERTIFICATE, ""),
             environ.get("CLAUDE_CODE_CLIENT_KEY", ""),
+            environ.get("CLAUDE_CODE_CLIENT_KEY_PASSPHRASE", ""),
         ),
         proxy=_proxy_towards(endpoint, environ),
+        budget=Budget(*policy.budget) if any(policy.budget) else None,
         login_proxy=_proxy_towards(renewing, environ) if held == "login" else None,
     )
+
+
+def read_headers(text: str) -> tuple[tuple[str, str], ...]:
+    """Read ANTHROPIC_CUSTOM_HEADERS: `Name: value`, one per line; an error never repeats a value."""
+    found = []
+    for line in filter(str.strip, text.split("\n")):
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        plain = name.replace("-", "a").replace("_", "a")
+        if not colon or not plain.isascii() or not plain.isalnum() or not (value.isascii() and value.isprintable()):
+            raise ClaudeboxError(
+                f"`{agent.CUSTOM_HEADERS}` has a line that is not `Name: value`", hint="write one header per line"
+            )
+        if name.lower() in _FRAMING:
+            raise ClaudeboxError(f"`{agent.CUSTOM_HEADERS}`: `{name}` is not for users to set")
+        found.append((name.lower(), value))
+    return tuple(found)
+
+
+_FRAMING = frozenset((
+    "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization",
+    "te", "trailer", "transfer-encoding", "upgrade",
+))  # fmt: skip
+
+
+def check_cloud(policy: Policy, host: Host) -> None:
+    """Refuse to ask somebody else than the client on the host would ask, or nobody: that is for the user to say."""
+    if policy.program != "client" or policy.command or policy.cloud:
+        return
+    denied = {row.name for row in policy.constants}
+    for name, cloud, needed in agent.CLOUDS:
+        if host.environ.get(name, "").lower() not in ("", "0", "false", "no", "off") and name not in denied:
+            raise ClaudeboxError(
+                f"on the host the client asks {cloud} (`{name}`), and inside it would not: the broker cannot sign "
+                "requests to it",
+                hint=f"let it in with `--env {name}`, and {needed} the same way or as `[[secrets]]` (docs/gateways.md);"
+                f" or `--set-env {name}=0` to ask Anthropic's API",
+            )
 
 
 def _proxy_towards(endpoint: Endpoint, environ: dict[str, str]) -> HostProxy | None:
@@ -125,7 +171,17 @@ def provide(policy: Policy, host: Host, held: str) -> Provision:
         return Provision()
     reason = "the way to the model; the key is added outside"
     socket = Mount(agent.API_SOCKET, "socket", reason, MODEL_API, role="client")
-    return Provision(mounts=(socket,), variables=tuple(_variables(policy, host, held)), advice=(_ADVICE,))
+    advice = (_ADVICE, *_budget_advice(policy))
+    return Provision(mounts=(socket,), variables=tuple(_variables(policy, host, held)), advice=advice)
+
+
+def _budget_advice(policy: Policy) -> Iterator[str]:
+    if any(policy.budget):
+        yield (
+            f"The model may cost {Budget(*policy.budget)} in this session, subagents included; after "
+            "that every request ends with a billing error. Commit what is finished as you go, and start no more than "
+            "fits."
+        )
 
 
 def _variables(policy: Policy, host: Host, held: str) -> Iterator[Variable]:
@@ -135,7 +191,7 @@ def _variables(policy: Policy, host: Host, held: str) -> Iterator[Variable]:
     yield Variable(agent.BASE_URL, agent.NOWHERE, "claudebox", f"the broker asks {endpoint} instead")
     if str(endpoint) == agent.OFFICIAL:
         yield Variable(agent.FIRST_PARTY, "1", "claudebox", "behind the broker is Anthropic's own API")
-    name = "CLAUDE_CODE_OAUTH_TOKEN" if held == "login" else held
+    name = "CLAUDE_CODE_OAUTH_TOKEN" if held == "login" else held if held in agent.CREDENTIALS else agent.CREDENTIALS[0]
     yield Variable(name, agent.PLACEHOLDER, "claudebox", _REASON)
     if held == "login":
         for trait, value in host.login.traits:
@@ -148,11 +204,16 @@ def described(plan: Plan) -> Iterator[str]:
     if config is not None:
         through = f", through the proxy of this machine, {config.proxy}" if config.proxy is not None else ""
         yield f"{_what(config)} stays outside; a broker adds it to requests to {config.endpoint}{through}"
+        if config.budget is not None:
+            yield f"the model may cost {config.budget} in this session"
 
 
 def _what(config: ApiConfig) -> str:
-    if config.credentials:
-        return " and ".join(name for name, _ in config.credentials)
+    names = [name for name, _ in config.credentials]
+    names += [agent.CUSTOM_HEADERS] if config.headers else []
+    names += [agent.CLIENT_CERTIFICATE] if config.trust.certificate and not config.credentials else []
+    if config.credentials or (names and not config.login):
+        return " and ".join(names)
     return "the login of the host" if config.login_owner == "host" else "the login"
 
 
@@ -168,6 +229,7 @@ def as_document(plan: Plan) -> dict[str, object] | None:
             "endpoint": str(model_api.endpoint),
             "holds": _what(model_api),
             "through": str(model_api.proxy) if model_api.proxy is not None else "",
+            "budget": str(model_api.budget) if model_api.budget is not None else "",
         },
         "secrets": [
             {"env": row.env, "hosts": [f"{host}:{port}" for host, port in row.hosts]}

@@ -30,13 +30,7 @@ if TYPE_CHECKING:
     from claudebox.plan.model import GroupLimits
     from claudebox.plan.network_model import Broker, Link
 
-_RANK = {
-    "mask": 2,
-    "empty": 2,
-    "copy": 2,
-    "bind": 1,
-    "tmpfs": 1,
-}  # hide > write > read, where two rows want the same place
+_RANK = {"mask": 2, "empty": 2, "copy": 2, "bind": 1, "tmpfs": 1}  # hide > write > read, for the same place
 
 
 def make_plan(policy: Policy, host: Host) -> Plan:
@@ -152,7 +146,9 @@ def _link(policy: Policy, host: Host) -> Link | None:
 
 
 def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Provision]:
-    if not held and policy.network != "allow" and not host.held_secrets and not network.has_proxy(host.environ):
+    cloud = any(name in host.environ for name, *_ in agent.CLOUDS)
+    needed = (held, policy.network == "allow", host.held_secrets, any(policy.budget), network.has_proxy(host.environ))
+    if not any(needed) and not cloud:
         return None, Provision()
     from claudebox.plan import broker as brokerage  # noqa: PLC0415 - only where there is something to keep outside
 

@@ -206,3 +206,9 @@ class Plan(Value):
     def holds_credential(self) -> bool:
         """Return whether the credential for the model stays outside, with the broker."""
         return self.broker is not None and self.broker.model_api is not None
+
+    @property
+    def budget(self) -> str:
+        """Return what the model may cost, for people."""
+        held = self.broker.model_api if self.broker is not None else None
+        return str(held.budget) if held is not None and held.budget is not None else ""

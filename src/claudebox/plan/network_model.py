@@ -80,21 +80,37 @@ class Trust(Value):
     bundle: str = ""
     directory: str = ""
     extra: str = ""
+    _unprinted = ("passphrase",)
     certificate: str = ""  # of our own, for servers that ask for one
     key: str = ""
+    passphrase: str = ""  # of that key
+
+
+class Budget(Value):
+    """What a session may spend on the model; 0: as much as it wants."""
+
+    dollars: int = 0  # in millionths
+    tokens: int = 0
+
+    def __str__(self) -> str:
+        cents = f"{self.dollars // 1_000_000}.{self.dollars % 1_000_000 // 10_000:02d}"
+        parts = ([f"${cents}"] if self.dollars else []) + ([f"{self.tokens} tokens"] if self.tokens else [])
+        return " and ".join(parts)
 
 
 class ApiConfig(Value):
     """What the broker does for the model API: the credential that it holds, and where it is sent."""
 
-    _unprinted = ("credentials",)
+    _unprinted = ("credentials", "headers")
     endpoint: Endpoint
     placeholder: str
     credentials: tuple[tuple[str, str], ...] = ()  # variable and value; never printed
+    headers: tuple[tuple[str, str], ...] = ()  # that the user wants on every request; never printed
     login: str = ""  # or the file of a login
     login_owner: str = ""
     trust: Trust = Trust()
     proxy: HostProxy | None = None  # of this machine, towards the endpoint
+    budget: Budget | None = None
     login_proxy: HostProxy | None = None  # of this machine, towards those who renew the login
 
 

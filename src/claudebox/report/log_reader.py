@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from claudebox.report import session_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 Line = dict[str, Any]
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -54,3 +54,22 @@ def human(size: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} {_UNITS[-1]}"
+
+
+def sum_usage(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return what the answers of a model took and cost together."""
+    total = dict.fromkeys(("answers", "input", "output", "cached", "price", "unpriced"), 0)
+    for line in lines:
+        if line.get("kind") == "usage":
+            numbers = {name: value for name, value in line.items() if isinstance(value, int) and 0 <= value < 1 << 50}
+            cached = numbers.get("cache_write", 0) + numbers.get("cache_read", 0)
+            price = numbers.get("price", 0)
+            row = (1, numbers.get("input", 0), numbers.get("output", 0), cached, price, not price)
+            total = {name: amount + more for (name, amount), more in zip(total.items(), row, strict=True)}
+    return total
+
+
+def as_dollars(millionths: int) -> str:
+    """Return an amount for people."""
+    cents = (millionths + 5_000) // 10_000
+    return f"{cents // 100}.{cents % 100:02d}"

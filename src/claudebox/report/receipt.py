@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from claudebox.console import paint, shorten
-from claudebox.report.log_reader import LogReader, human
+from claudebox.report.log_reader import LogReader, as_dollars, human, sum_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,6 +37,8 @@ def lines(written: Iterable[Line], where: str = "") -> Iterator[str]:
     yield f"  {'withheld':<9} {_withheld(start)}"
     yield from _hosts("reached", [row for row in decisions if row.get("verdict") == "allowed"], start)
     yield from _hosts("denied", [row for row in decisions if row.get("verdict") == "denied"], start)
+    if (usage := sum_usage(rows))["answers"]:
+        yield f"  {'model':<9} {_used(usage, start)}"
     yield f"  {'changed':<9} {_changed(end)}"
     found = end.get("found", ())
     if end.get("searched"):
@@ -98,6 +100,16 @@ def _hosts(label: str, rows: list[Line], start: Line) -> Iterator[str]:
         yield f"  {'':<9} and {len(ordered) - _HOSTS} more"
     if unseen:
         yield f"  {'':<9} {unseen}"
+
+
+def _used(usage: Mapping[str, int], start: Line) -> str:
+    """Return what the model took and cost, and of which budget."""
+    cached = f", {usage['cached']} of caches" if usage["cached"] else ""
+    taken = f"{usage['answers']} answers, {usage['input']} tokens in, {usage['output']} out{cached}"
+    price = f"${as_dollars(usage['price'])}" if usage["price"] else "no known price"
+    more = " and what has no known price" if usage["price"] and usage["unpriced"] else ""
+    budget = shorten(start.get("budget", ""), 60)
+    return f"{taken}: {price}{more}{f' of {budget}' if budget else ''}"
 
 
 def _changed(end: Line) -> str:

@@ -54,6 +54,7 @@ class SessionReport:
             "variables": tuple(
                 {"name": row.name[:_LONGEST], "origin": row.origin[:_LONGEST]} for row in plan.variables[:_MOST_NAMES]
             ),
+            "budget": plan.budget,
             "withheld": len(plan.withheld),
             "withheld_names": tuple(name[:_LONGEST] for name in plan.withheld[:_MOST_NAMES]),
             "secrets": tuple(

@@ -36,6 +36,23 @@ OAUTH_CLIENT = "9d1c250a-e61b-44d9-88ed-5944d1962f5e"  # the client's public nam
 # Credentials in the environment, in the order in which the client prefers them; a login comes after them.
 CREDENTIALS = ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")
 BASE_URL = "ANTHROPIC_BASE_URL"
+# What else identifies the user to a gateway: a certificate of their own, and headers, one per line.
+CLIENT_CERTIFICATE = "CLAUDE_CODE_CLIENT_CERT"
+CUSTOM_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
+# Where the client asks somebody else than Anthropic's API, by requests that it signs itself or with keys of its own:
+# the variable that says so, who it is, and what else must enter.
+CLOUDS: tuple[tuple[str, str, str], ...] = (
+    ("CLAUDE_CODE_USE_BEDROCK", "Amazon Bedrock", "AWS_REGION and AWS_BEARER_TOKEN_BEDROCK"),
+    ("CLAUDE_CODE_USE_MANTLE", "Amazon Bedrock", "AWS_REGION and AWS_BEARER_TOKEN_BEDROCK"),
+    ("CLAUDE_CODE_USE_ANTHROPIC_AWS", "Claude Platform on AWS", "AWS_REGION and ANTHROPIC_AWS_API_KEY"),
+    ("CLAUDE_CODE_USE_VERTEX", "Google Vertex AI", "CLOUD_ML_REGION, ANTHROPIC_VERTEX_PROJECT_ID and a credential"),
+    (
+        "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD",
+        "Claude Platform on Google Cloud",
+        "a region, a project and a credential",
+    ),
+    ("CLAUDE_CODE_USE_FOUNDRY", "Microsoft Foundry", "ANTHROPIC_FOUNDRY_RESOURCE and ANTHROPIC_FOUNDRY_API_KEY"),
+)
 OFFICIAL = "https://api.anthropic.com"
 API_HOST = "api.anthropic.com"
 FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"  # or it leaves features out, as for anybody's gateway

@@ -15,6 +15,7 @@ from claudebox.broker.http.chunks import Chunks
 from claudebox.broker.http.handler import LocalAnswer, UpstreamFailure
 from claudebox.broker.http.messages import MalformedHttp, Request, Response
 from claudebox.broker.http.repetition import Kept
+from claudebox.broker.http.stream import counter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
     from claudebox.broker.http.bodies import BodyFilter
     from claudebox.broker.http.handler import Rules
     from claudebox.broker.http.messages import Framing
-    from claudebox.broker.http.stream import Guide, Pool, Stream
+    from claudebox.broker.http.stream import Pool, Stream
 
 _DISCARD_TIME = 30.0  # seconds for a body that nobody wants
 _LINGER = 1 << 20  # bytes of a refused body that are taken so that the answer can be read
+_REWRITTEN = 32 << 20  # bytes of a body that is held because something is added to it
 _BUSY = frozenset((b"POST", b"PUT", b"PATCH", b"DELETE"))
 
 
@@ -83,7 +85,11 @@ class _Exchange:
         if framing != "none" and (request.header(b"expect") or b"").lower() == b"100-continue":
             self._client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._sent = framing == "none"
-        upstream, response, sender = await self._ask(outgoing, framing, length)
+        rewrite = self._rules.rewriting(outgoing) if framing == "length" and length <= _REWRITTEN else None
+        if rewrite is not None:
+            body = rewrite(b"".join([piece async for piece in _body(self._client, framing, length, strict=True)]))
+            self._kept.pieces, length, self._sent = [body], len(body), True
+        upstream, response, sender = await self._ask(outgoing, framing, length, replay=rewrite is not None)
         try:
             second = await self._rules.again(outgoing, response)
             if second is not None:
@@ -193,7 +199,7 @@ class _Exchange:
             if framing == "close":
                 await upstream.pour(self._client, lambda _buffer, size: (size, False))
             elif framing == "length" and length:
-                if not await upstream.pour(self._client, _counter(length)):
+                if not await upstream.pour(self._client, counter(length)):
                     raise EOFError
             elif framing == "chunked":
                 chunks = Chunks(strict=False)
@@ -262,19 +268,6 @@ def _framed(request: Request, framing: Framing, length: int) -> Request:
     elif framing == "length" or request.method in _BUSY:
         headers = (*headers, (b"content-length", b"%d" % length))
     return request.with_headers(headers)
-
-
-def _counter(length: int) -> Guide:
-    """Return a guide to a body of this length."""
-    left = length
-
-    def guide(_buffer: bytearray, size: int) -> tuple[int, bool]:
-        nonlocal left
-        passed = min(size, left)
-        left -= passed
-        return passed, not left
-
-    return guide
 
 
 def _unsupported(request: Request) -> LocalAnswer | None:

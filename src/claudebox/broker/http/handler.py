@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from claudebox.broker.http.bodies import BodyFilter
     from claudebox.broker.http.messages import Headers, Request, Response
 
@@ -32,6 +34,10 @@ class Rules:
     async def request(self, request: Request) -> Request | LocalAnswer:
         """Return the request as it goes out, without changing how its body is framed, or an answer of ours."""
         return request
+
+    def rewriting(self, _request: Request) -> Callable[[bytes], bytes] | None:
+        """Return what makes another body of the whole of this request's, if anything; most pass as they come."""
+        return None
 
     async def again(self, _request: Request, _response: Response) -> Request | LocalAnswer | None:
         """Return what to ask instead, once, if this answer should not reach the program; None lets it pass."""

@@ -44,6 +44,10 @@ class Recording(Rules):
         self._noted(answer)
         return answer
 
+    def rewriting(self, request: Request) -> Callable[[bytes], bytes] | None:
+        """Ask the rules."""
+        return self._rules.rewriting(request)
+
     async def again(self, request: Request, response: Response) -> Request | LocalAnswer | None:
         """Ask the rules."""
         answer = await self._rules.again(request, response)

@@ -10,6 +10,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
+from claudebox.broker.http.bodies import COMPRESSED, Decompressed
 from claudebox.broker.http.cleaning import clean_body, clean_head, readable
 from claudebox.broker.http.forward import forward
 from claudebox.broker.http.handler import LocalAnswer, Rules
@@ -18,6 +19,7 @@ from claudebox.broker.http.recording import Recording
 from claudebox.broker.http.stream import Pool, Stream
 from claudebox.broker.http.upstream import Egress
 from claudebox.broker.model_api.credentials import FixedCredential, NoCredential, SharedLogin
+from claudebox.broker.model_api.metering import Meter, UsageFilter, add_reminder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -46,6 +48,8 @@ _FIELDS = frozenset((
 ))  # fmt: skip
 _FIELD_PREFIXES = (b"anthropic-", b"x-anthropic-", b"x-claude-", b"x-stainless-")
 _QUERY = frozenset((b"after_id", b"before_id", b"beta", b"limit"))
+_METERED = b"/v1/messages"
+_SECRET = 8  # characters from which on the value of a header is one that must not come back
 _MOST = 256  # connections at a time
 _NAMES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:@")
 
@@ -53,7 +57,11 @@ _NAMES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456
 class ApiRules(Rules):
     """Only to the upstream, only with the credential of the broker."""
 
-    def __init__(self, egress: Egress, prefix: str, holder: FixedCredential | SharedLogin, placeholder: str) -> None:
+    def __init__(
+        self, egress: Egress, prefix: str, holder: FixedCredential | SharedLogin, placeholder: str,
+        custom: tuple[tuple[str, str], ...] = (), meter: Meter | None = None,
+    ) -> None:  # fmt: skip
+        self._meter = meter or Meter(None, lambda _usage: None)
         self._egress = egress
         self._prefix = prefix.encode()
         self._holder = holder
@@ -62,12 +70,14 @@ class ApiRules(Rules):
         port = "" if egress.port == {"http": 80, "https": 443}[egress.scheme] else f":{egress.port}"
         name = f"[{egress.host}]" if ":" in egress.host else egress.host
         self._authority = f"{name}{port}".encode()
+        self._custom = tuple((name.encode(), value.encode()) for name, value in custom)
         self._recognizers: dict[tuple[bytes, ...], Recognizer] = {}
 
     @property
     def _recognizer(self) -> Recognizer:
         """Return what finds the credentials that were used up to now."""
-        secrets = self._holder.secrets()
+        longer = (value.removeprefix(b"Bearer ") for _, value in self._custom if len(value) >= _SECRET)
+        secrets = (*self._holder.secrets(), *longer)
         if secrets not in self._recognizers:
             self._recognizers = {secrets: Recognizer((secret, b"") for secret in secrets)}
         return self._recognizers[secrets]
@@ -77,6 +87,8 @@ class ApiRules(Rules):
         refusal = _refused(request)
         if refusal is not None:
             return refusal
+        if spent := self._meter.refusal() if request.target.partition(b"?")[0] == _METERED else "":
+            return _denied(402, f"{spent}. Only the user can raise it: `claudebox --budget` or `--tokens`")
         asked = False
         for name, value in request.headers:
             if name in _AUTH:
@@ -93,13 +105,23 @@ class ApiRules(Rules):
 
     def _addressed(self, request: Request, held: list[tuple[bytes, bytes]]) -> Request:
         rest = tuple(pair for pair in request.headers if pair[0] in _FIELDS or pair[0].startswith(_FIELD_PREFIXES))
-        if b"gzip" in (request.header(b"accept-encoding") or b""):  # what can be looked into if it is an error
+        if request.target.partition(b"?")[0] == _METERED:  # what it costs is read as it passes
+            rest = (*rest, (b"accept-encoding", b"identity"))
+        elif b"gzip" in (request.header(b"accept-encoding") or b""):  # what can be looked into if it is an error
             rest = (*rest, (b"accept-encoding", b"gzip, deflate"))
         target = self._prefix + request.target
         if self._egress.absolute:
             target = b"http://" + self._authority + target
-        headers = ((b"host", self._authority), *rest, *held)
+        own = {name for name, _ in self._custom}  # what the user wants wins, as in the client itself
+        kept = tuple(pair for pair in (*rest, *held) if pair[0] not in own)
+        headers = ((b"host", self._authority), *kept, *self._custom)
         return type(request)(request.method, target, headers, request.version)
+
+    def rewriting(self, request: Request) -> Callable[[bytes], bytes] | None:
+        """Warn the agent, once, in the next request of its own."""
+        asked = request.method == b"POST" and request.target.partition(b"?")[0].endswith(_METERED)
+        warning = self._meter.warning() if asked else ""
+        return (lambda body: add_reminder(body, warning)) if warning else None
 
     async def again(self, request: Request, response: Response) -> Request | LocalAnswer | None:
         """Renew a login that was not taken, and ask once more; keep an error back that cannot be looked into."""
@@ -125,8 +147,15 @@ class ApiRules(Rules):
         )
 
     def filter(self, response: Response) -> BodyFilter | None:
-        """Take the credential out of the body of an error; what a model says passes as it comes."""
-        return clean_body(response, self._recognizer) if response.status >= 400 else None
+        """Take the credential out of the body of an error; what a model says passes as it comes, and is counted."""
+        if response.status >= 400:
+            return clean_body(response, self._recognizer)
+        kind = (response.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+        if kind not in (b"text/event-stream", b"application/json"):
+            return None
+        counted: BodyFilter = UsageFilter(self._meter, events=kind == b"text/event-stream")
+        coding = (response.header(b"content-encoding") or b"identity").strip().lower()
+        return Decompressed(counted) if coding in COMPRESSED else counted
 
     def render(self, refusal: LocalAnswer) -> tuple[bytes, bytes]:
         """Answer in the shape in which the API tells of errors."""
@@ -135,7 +164,7 @@ class ApiRules(Rules):
 
 
 def _denied(status: int, text: str) -> LocalAnswer:
-    kinds = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
+    kinds = {402: "billing_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
     return LocalAnswer(status, kinds.get(status, "invalid_request_error"), f"claudebox: {text}")
 
 
@@ -176,7 +205,8 @@ async def open(config: ApiConfig, shared: Context) -> Callable[[], Awaitable[Non
     holder = (
         SharedLogin(config.login, _refresher(config)) if config.login else FixedCredential(dict(config.credentials))
     )
-    rules = ApiRules(egress, endpoint.prefix, holder, config.placeholder)
+    meter = Meter(config.budget, shared.log.record_usage)
+    rules = ApiRules(egress, endpoint.prefix, holder, config.placeholder, config.headers, meter)
     pool = Pool(egress.connect)
 
     room = asyncio.Semaphore(_MOST)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from claudebox.config.domains import Permission, canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _LISTED = 30  # names in a refusal
 _ADDRESS = frozenset("0123456789abcdefABCDEF:.[]")
@@ -49,7 +49,7 @@ class AccessList:
     looks = True  # what is said first must be meant for the name
 
     def __init__(
-        self, permission: Permission, record: Record = unrecorded, *, listed: tuple[str, ...] = (),
+        self, permission: Permission, record: Record = unrecorded, *, listed: Sequence[str] = (),
         meaning: Callable[[str], str] = lambda _: "",
     ) -> None:  # fmt: skip
         self._permission, self._record, self._listed = permission, record, listed

@@ -6,6 +6,10 @@ Its listeners were opened inside the sandbox's network by the netns holder, and 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import socket
+import sys
 from typing import TYPE_CHECKING
 
 from claudebox.broker.proxy.acl import AccessList, EveryName, unrecorded
@@ -15,6 +19,8 @@ from claudebox.broker.proxy.gateway import Gateway
 from claudebox.broker.proxy.private_ranges import NothingBarred, RangeWatch
 from claudebox.broker.proxy.tunnel import Pump
 from claudebox.config.domains import Permission, parse_domain
+from claudebox.errors import ClaudeboxError
+from claudebox.launch.broker_wire import CONTROL, READY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     from claudebox.broker.proxy.gateway import Interceptor
     from claudebox.plan.network_model import ProxyConfig
 
+_LONGEST, _PATIENCE = 1 << 16, 5.0
 PROXY, REDIRECTED, NAMES, NAMES_STREAM = "proxy", "redirected", "names", "names-stream"
 
 
@@ -36,16 +43,43 @@ class Outbound:
     ) -> None:  # fmt: skip
         self.watch = RangeWatch(config.ranges)
         self.pump = Pump()
-        permission = Permission(parse_domain(row.name, row.origin) for row in config.domains)
+        self.permission = permission = Permission(parse_domain(row.name, row.origin) for row in config.domains)
         self.dialer = Dialer(self.watch.ranges if config.reach != "full" else NothingBarred(), config.proxy)
         self.names = Names(permission, record)
-        listed = tuple(row.name for row in config.domains)
-        door = AccessList(permission, record, listed=listed, meaning=self.names.meaning)
+        self.listed = [row.name for row in config.domains]
+        door = AccessList(permission, record, listed=self.listed, meaning=self.names.meaning)
         if config.reach != "listed":
             door = EveryName(record, addresses=config.reach == "full")
         self.gateway = Gateway(
             door, self.dialer, self.pump, record=record, intercept=intercept, password=config.password
         )
+
+    def admit(self, text: str) -> tuple[str, ...]:
+        """Let more names in; all of them, or none where one is not a pattern."""
+        names = tuple(text.split())
+        rows = [parse_domain(name, "--now") for name in names]
+        self.permission.add(rows)
+        self.listed += names
+        return names
+
+
+async def _obey(outbound: Outbound, listener: socket.socket, context: Context) -> None:
+    """Take up what the user, outside, lets in; the directory is theirs alone, and so must be the caller."""
+    loop = asyncio.get_running_loop()
+    while True:
+        caller, _ = await loop.sock_accept(listener)
+        with caller, contextlib.suppress(OSError, TimeoutError):
+            owner = int.from_bytes(caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], sys.byteorder)
+            text = await asyncio.wait_for(loop.sock_recv(caller, _LONGEST), _PATIENCE)
+            if owner != os.getuid():
+                continue
+            try:
+                names = outbound.admit(text.decode("ascii"))
+            except (ClaudeboxError, UnicodeError) as problem:
+                await loop.sock_sendall(caller, str(problem).encode("utf-8", "replace")[:1000])
+                continue
+            context.log.record_opened(names)
+            await loop.sock_sendall(caller, READY)
 
 
 async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it
@@ -66,7 +100,10 @@ async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[
     async def names_stream() -> None:
         await serve_streams(outbound.names, await context.wait_listener(NAMES_STREAM))
 
-    tasks = [loop.create_task(serving()) for serving in (proxy, redirected, names, names_stream)]
+    async def control() -> None:
+        await _obey(outbound, await context.wait_listener(CONTROL), context)
+
+    tasks = [loop.create_task(serving()) for serving in (proxy, redirected, names, names_stream, control)]
 
     async def close() -> None:
         loop.remove_reader(outbound.watch.channel.fileno())

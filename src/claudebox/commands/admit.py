@@ -1,0 +1,71 @@
+"""`--allow-domain NAME --now`: let domains into the session of tier `allow` that runs in this project."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from claudebox import console, session
+from claudebox.config import domains
+from claudebox.errors import DECLINED, ClaudeboxError
+from claudebox.facts.host import current_directory, current_home
+from claudebox.launch import broker_wire
+from claudebox.launch.broker import control_directory
+from claudebox.launch.live_sessions import Presence
+
+if TYPE_CHECKING:
+    from claudebox.config.settings import Settings
+
+_PATIENCE = 5.0
+
+
+def run(environ: dict[str, str], flags: Settings) -> int:
+    """Ask, and tell the broker of every such session."""
+    settings, _ = session.read_settings(flags, environ)
+    groups: dict[str, tuple[str, ...]] = {}
+    for given in settings.all("domains"):
+        group, _, host = given.value.partition("=")
+        groups[group] = (*groups.get(group, ()), host)
+    requests = [(given.value, given.origin) for given in flags.all("allow_domain")]
+    names = tuple(dict.fromkeys(str(domain) for domain, _ in domains.expand(requests, groups)))
+    workdir = current_directory()
+    found = [process for process in _sessions(environ, workdir) if os.path.isdir(control_directory(process))]
+    if not found:
+        raise ClaudeboxError(
+            f"no session of tier `allow` runs in `{workdir}`",
+            hint=f"start one: `claudebox --network allow {' '.join(f'--allow-domain {text}' for text, _ in requests)}`",
+        )
+    question = f"Let {', '.join(names)} into the session that runs in {console.clean(workdir)}? [y/N] "
+    if not flags.on("yes") and not console.confirm(question, default=False):
+        return DECLINED
+    for process in found:
+        _tell(process, names)
+    console.note(f"reachable from now on: {', '.join(names)}")
+    return 0
+
+
+def _sessions(environ: dict[str, str], workdir: str) -> list[int]:
+    presence = Presence(f"{current_home(environ)}/.claudebox")
+    try:
+        return [process for process, project, _ in presence.list_sessions() if project == workdir]
+    finally:
+        presence.leave()
+
+
+def _tell(process: int, names: tuple[str, ...]) -> None:
+    """Hand the names to one broker, and wait for its word."""
+    directory = control_directory(process)
+    status = os.lstat(directory)
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise ClaudeboxError(f"`{directory}` is not yours alone")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
+        channel.settimeout(_PATIENCE)
+        try:
+            channel.connect(f"{directory}/{broker_wire.CONTROL}")
+            channel.sendall(" ".join(names).encode("ascii"))
+            answer = channel.recv(4096)
+        except OSError as error:
+            raise ClaudeboxError(f"the session does not answer: {error.strerror or error}") from None
+    if answer != broker_wire.READY:
+        raise ClaudeboxError(f"the session refused: {console.clean(answer.decode('utf-8', 'replace'))}")

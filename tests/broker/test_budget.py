@@ -1,0 +1,190 @@
+"""What the model costs is counted as it passes, and a budget that is spent ends further requests."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests import hosts
+
+from claudebox.broker.model_api.metering import Meter, TokenUsage, UsageFilter, add_reminder
+from claudebox.config.model import Policy
+from claudebox.config.policy import decide_policy
+from claudebox.config.settings import read_settings
+from claudebox.demo import messages
+from claudebox.errors import ClaudeboxError
+from claudebox.plan import compose
+from claudebox.plan.network_model import Budget
+from claudebox.tables import prices
+
+MODEL = "claude-sonnet-4-5-20250929"
+# What a model says to look like what the API says: cheaper, dearer, another message.
+LIES = '"usage":{"output_tokens":0} \n\ndata: {"type":"message_delta","usage":{"output_tokens":1}}\n'
+
+
+def message(model=MODEL, text=LIES, **numbers):
+    usage = {"input_tokens": 1000, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 200}
+    tool = {"type": "tool_use", "id": "t", "name": "x", "input": {"usage": {"input_tokens": 0, "output_tokens": 0}}}
+    return {"type": "message", "id": "m", "role": "assistant", "model": model, "stop_reason": "end_turn",
+            "content": [{"type": "text", "text": text}, tool], "usage": {**usage, **numbers}}  # fmt: skip
+
+
+def stream(document):
+    return b"".join(messages.encode(name, data) for name, data in messages.events(document))
+
+
+def counted(body, cuts, *, events):
+    found: list[TokenUsage] = []
+    metered = UsageFilter(Meter(None, found.append), events=events)
+    passed, at = b"", 0
+    for cut in (*sorted(cuts), len(body)):
+        passed += b"".join(metered.feed(body[at:cut]))
+        at = max(at, cut)
+    assert passed + metered.end() == body
+    return found
+
+
+@given(st.lists(st.integers(0, 2000), max_size=8))
+def test_a_stream_is_counted_however_it_is_cut_and_whatever_the_model_says(cuts):
+    # proves COST-01
+    assert counted(stream(message()), cuts, events=True) == [TokenUsage(MODEL, 1000, 200)]
+    assert counted(json.dumps(message()).encode(), cuts, events=False) == [TokenUsage(MODEL, 1000, 200)]
+
+
+@given(st.binary(max_size=300), st.booleans())
+def test_whatever_comes_passes_unchanged(body, events):
+    assert all(usage.tokens < 1 << 45 for usage in counted(body, [7], events=events))
+
+
+def test_a_stream_that_breaks_off_has_told_its_input():
+    # proves COST-01
+    body = stream(message())
+    assert counted(body[: len(body) // 2], [], events=True) == [TokenUsage(MODEL, 1000, 1)]
+
+
+@pytest.mark.parametrize(
+    ("usage", "millionths"),
+    [
+        (TokenUsage(MODEL, 1_000_000, 0), 6_000_000), (TokenUsage(MODEL, 100_000, 0), 300_000),
+        (TokenUsage(MODEL, 0, 100_000), 1_500_000), (TokenUsage(MODEL, cache_write=100_000), 375_000),
+        (TokenUsage(MODEL, cache_write=100_000, cache_write_long=100_000), 600_000),
+        (TokenUsage(MODEL, cache_read=100_000), 30_000), (TokenUsage("claude-opus-4-5-x", 100_000, 0), 500_000),
+        (TokenUsage("claude-opus-4-1", 100_000, 0), 1_500_000),
+        (TokenUsage("who-knows", 100_000, 0), 0), (TokenUsage(MODEL, 1, 0), 3),
+    ],
+)  # fmt: skip
+def test_prices(usage, millionths):
+    # proves COST-01
+    assert usage.price() == millionths
+    assert prices.AS_OF
+
+
+def test_a_model_without_a_price_counts_as_the_dearest_towards_a_budget():
+    # proves COST-02
+    meter = Meter(Budget(dollars=1_000_000), lambda _usage: None)
+    meter.add(TokenUsage("who-knows", 0, 20_000))
+
+    assert meter.spent == 20_000 * max(prices.PRICES.values())[1] // 1000
+    assert "is spent" in meter.refusal()
+
+
+@pytest.mark.parametrize("coding", ["", "gzip"])
+@pytest.mark.parametrize("events", [True, False])
+def test_requests_end_when_the_budget_is_spent(upstream, broker, events, coding):
+    # proves COST-02
+    body = stream(message()) if events else json.dumps(message()).encode()
+    kind = "text/event-stream" if events else "application/json"
+    sent = gzip.compress(body) if coding else body
+
+    def reply(visit):
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}; charset=utf-8\r\ntransfer-encoding: chunked\r\n"
+        visit.say((head + (f"content-encoding: {coding}\r\n" if coding else "") + "\r\n").encode())
+        for at in range(0, len(sent), 33):
+            piece = sent[at : at + 33]
+            visit.say(b"%x\r\n%s\r\n" % (len(piece), piece))
+        visit.say(b"0\r\n\r\n")
+
+    served = upstream(reply)
+    connect = broker(served, budget=Budget(tokens=1500))
+    for _ in range(2):  # 1200 tokens each: the first does not spend it, the second does
+        caller = connect()
+        caller.ask(headers="accept-encoding: gzip, br\r\n")
+        assert caller.head()[0] == 200
+        while not caller.rest.endswith(b"0\r\n\r\n"):
+            caller.rest += caller.channel.recv(65536)
+    refused, free = connect(), connect()
+    refused.ask()
+    status, content = refused.answer()
+    free.ask("GET", "/v1/models")
+
+    assert (status, json.loads(content)["error"]["type"]) == (402, "billing_error")
+    assert "1500 tokens, is spent (2400 until now)" in json.loads(content)["error"]["message"]
+    assert free.head()[0] == 200
+    assert len(served.requests) == 3
+    assert served.requests[0][2]["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize(
+    ("flags", "budget"),
+    [(("--budget", "5"), (5_000_000, 0)), (("--budget", "$0.50"), (500_000, 0)), (("--tokens", "200k"), (0, 200_000)),
+     (("--budget", "12.3", "--tokens", "2M"), (12_300_000, 2_000_000))],
+)  # fmt: skip
+def test_budgets_are_read(flags, budget):
+    assert decide_policy(read_settings([*flags, "--shell"], {}), home="/h", workdir="/w").budget == budget
+
+
+@pytest.mark.parametrize("flags", [
+    ("--budget", "0"), ("--budget", "-1"), ("--budget", "1.234"), ("--budget", "5 EUR"), ("--budget", "1e3"),
+    ("--budget", "5."), ("--tokens", "0"), ("--tokens", "many"), ("--tokens", "1.5M"), ("--tokens", "-5"),
+    ("--tokens", "k"),
+])  # fmt: skip
+def test_what_is_no_budget_is_refused(flags):
+    with pytest.raises(ClaudeboxError, match=flags[0]):
+        decide_policy(read_settings([*flags, "--shell"], {}), home="/h", workdir="/w")
+
+
+def test_a_budget_that_nobody_could_keep_is_refused():
+    # proves COST-02
+    policy = Policy("client", auth="broker", budget=(5_000_000, 0))
+    with pytest.raises(ClaudeboxError, match="need the broker to hold the credential"):
+        compose.make_plan(policy, hosts.debian(environ={}))
+    plan = compose.make_plan(policy, hosts.debian(environ={"ANTHROPIC_API_KEY": "sk"}))
+    assert plan.budget == "$5.00"
+    with pytest.raises(ClaudeboxError, match="need the broker"):
+        compose.make_plan(policy.replace(auth="passthrough"), hosts.debian(environ={"ANTHROPIC_API_KEY": "sk"}))
+
+
+def test_the_agent_is_warned_once_when_nine_tenths_are_spent(upstream, broker):
+    # proves COST-02
+    answer = json.dumps(message()).encode()
+    bodies: list[bytes] = []
+    answers: list[tuple[int, bytes]] = []
+
+    def reply(visit):
+        bodies.append(visit.body())
+        visit.say(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
+            len(answer), answer))  # fmt: skip
+
+    connect = broker(upstream(reply), budget=Budget(tokens=4000))
+    asked = json.dumps({"messages": [{"role": "user", "content": "h\u00e4llo"}]}, ensure_ascii=False).encode()
+    for _ in range(5):  # 1200 tokens each
+        caller = connect()
+        caller.ask(body=asked)
+        answers.append(caller.answer())
+    documents = [json.loads(body) for body in bodies]
+    status, content = answers[-1]
+
+    assert (status, json.loads(content)["error"]["type"]) == (402, "billing_error")
+    assert bodies[:3] == [asked] * 3
+    first, second = documents[3]["messages"][0]["content"]
+    assert first == {"type": "text", "text": "h\u00e4llo"}
+    assert "nine tenths of the budget of this session (4000 tokens)" in second["text"]
+    assert len(bodies) == 4
+
+
+@given(st.one_of(st.binary(max_size=40), st.sampled_from([b"[]", b"{}", b'{"messages": []}', b'{"messages": [1]}'])))
+def test_what_is_no_request_to_the_model_is_left_as_it_is(body):
+    assert add_reminder(body, "x") == body
