@@ -48,7 +48,7 @@ def test_the_shell_of_the_project_is_entered_inside(nix_box):
     dropped, path, remote, here = lines[6:]
     assert (dropped, remote, here) == ("", "daemon", nix_box.project)
     assert "path-not-set" not in path
-    assert path.endswith("/run/claudebox/bin:/usr/local/bin:/usr/bin:/bin:" + f"{nix_box.home}/.local/bin")
+    assert path.endswith("/run/claudebox/bin:/usr/local/bin:/usr/bin:/bin")
     assert "of the home" not in result.stdout
     assert os.path.exists(f"{nix_box.project}/hook-ran")
 

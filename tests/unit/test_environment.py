@@ -87,7 +87,7 @@ def test_what_claudebox_makes_is_never_read_from_the_host():
 
     assert "lie" not in {row.value for row in rows.values()}
     assert rows["HOME"].value == hosts.HOME
-    assert rows["PATH"].value == f"/run/claudebox/bin:/usr/local/bin:/usr/bin:/bin:{hosts.HOME}/.local/bin"
+    assert rows["PATH"].value == "/run/claudebox/bin:/usr/local/bin:/usr/bin:/bin"
     assert rows["XDG_RUNTIME_DIR"].value == "/run/user/1000"
 
 
@@ -140,8 +140,8 @@ def test_a_store_gives_a_path_of_store_directories_only():
     host = hosts.nixos()
     rows = {row.name: row.value for row in plan_variables(Policy("client"), host, ())}
 
-    assert rows["PATH"] == ":".join((agent.CLIENT_DIRECTORY, *host.store_path, f"{hosts.HOME}/.local/bin"))
-    assert all(entry.startswith(("/nix/store/", "/run/claudebox/")) for entry in rows["PATH"].split(":")[:-1])
+    assert rows["PATH"] == ":".join((agent.CLIENT_DIRECTORY, *host.store_path))
+    assert all(entry.startswith(("/nix/store/", "/run/claudebox/")) for entry in rows["PATH"].split(":"))
 
 
 def test_without_certificates_on_the_host_nothing_points_at_them():

@@ -7,6 +7,7 @@ changed when a new version breaks one of these.
 from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
+from claudebox.plan import environment
 from claudebox.plan.model import Mount, Variable
 from claudebox.tables import agent
 from claudebox.tables.secret_patterns import looks_secret
@@ -89,8 +90,11 @@ def _inherited(policy: Policy, host: Host) -> Iterable[tuple[str, str]]:
         yield request.name, present[request.name]
 
 
-def plan_variables(host: Host, held: str) -> Iterable[Variable]:
+def plan_variables(host: Host, held: str, words: tuple[str, ...] = ()) -> Iterable[Variable]:
     """Return the variables that make the client feel at home."""
+    if words[:1] == ("doctor",):  # or it advises to edit ~/.bashrc; no agent runs then (SAND-10)
+        path = f"{environment.search_path(host)}:{host.home}/.local/bin"
+        yield Variable("PATH", path, "claudebox", "programs, and where the client looks for its own")
     rows = [
         ("CLAUDE_CONFIG_DIR", f"{host.home}/.claude", "keeps all of the client's state in one directory"),
         ("CLAUDE_SECURESTORAGE_CONFIG_DIR", f"{agent.LOGIN_INSIDE}/store", "keeps the login apart from the state"),

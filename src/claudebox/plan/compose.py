@@ -41,7 +41,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     extra = _provision(policy, host)
     held = host.credential if policy.brokered else ""  # decided here and nowhere else; the plan carries it
     broker, brokered = _broker(policy, host, held)
-    made = () if policy.command else tuple(claude_code.plan_variables(host, held))
+    made = () if policy.command else tuple(claude_code.plan_variables(host, held, policy.words))
     variables = environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
     rows = _rows(policy, host, held, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
     scoped = host.landlock >= 6
@@ -79,7 +79,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         warnings=(*_warnings(policy, host, held), *extra.warnings),
         notes=(*_notes(policy, host), *limited),
         withheld=environment.withheld(host, variables),
-        path_outside=environment.path_outside(host, variables, (row.dest for row in rows)),
+        path_outside=environment.path_outside(host, variables),
         exposed=masking.find_exposed(host),
         exposed_masked=policy.project_secrets == "mask",
         inherited=host.inherited,
@@ -179,8 +179,7 @@ def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advic
                 f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
             )
     rows = arrange((*own, *asked))
-    if host.linked:
-        rows = arrange((*rows, *mounts.plan_spelling(host, rows)))
+    rows = arrange((*rows, *mounts.plan_spelling(host, rows))) if host.linked else rows
     text = sandbox_md.describe(policy, rows, advice)
     memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)
     return arrange(

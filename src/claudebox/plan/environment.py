@@ -119,7 +119,7 @@ def _made(host: Host) -> Iterable[Variable]:
     shell = "/bin/bash" if host.bash else "/bin/sh"
     for name, value, reason in (
         ("HOME", host.home, "the sandbox's own, empty home"),
-        ("PATH", search_path(host), "programs; nobody on the host but root can write them"),
+        ("PATH", search_path(host), "programs, none in a directory that the host's user can write"),
         ("USER", host.user, "who you are"),
         ("LOGNAME", host.user, "who you are"),
         ("SHELL", shell, "the shell"),
@@ -139,19 +139,12 @@ def _without_repository(host: Host) -> Iterable[Variable]:
 def search_path(host: Host, more: tuple[str, ...] = ()) -> str:
     """Return PATH of the sandbox."""
     system = ("/usr/local/bin", "/usr/bin", "/bin") if host.usr else ()
-    # The last one is the sandbox's own: what an agent installs for the user is found, and the client expects it.
-    return ":".join(dict.fromkeys((agent.CLIENT_DIRECTORY, *more, *host.store_path, *system, _own_programs(host))))
+    return ":".join(dict.fromkeys((agent.CLIENT_DIRECTORY, *more, *host.store_path, *system)))
 
 
-def _own_programs(host: Host) -> str:
-    return f"{host.home}/.local/bin"
-
-
-def path_outside(host: Host, inside: Iterable[Variable], shown: Iterable[str]) -> tuple[str, ...]:
-    """Return the directories of the host's PATH whose programs are not on that of the sandbox, or not `shown`."""
+def path_outside(host: Host, inside: Iterable[Variable]) -> tuple[str, ...]:
+    """Return the directories of the host's PATH that are not on that of the sandbox."""
     present = next((row.value for row in inside if row.name == "PATH"), "").split(":")
-    if not any(f"{dest}/".startswith(f"{_own_programs(host)}/") for dest in shown):
-        present = [entry for entry in present if entry != _own_programs(host)]
     project = host.workdir.real.rstrip("/")
     entries = dict.fromkeys(entry.rstrip("/") for entry in host.environ.get("PATH", "").split(":"))
     skipped = (f"{project}/", "/usr/", "/run/claudebox/")
