@@ -13,7 +13,9 @@ from tests.conftest import Box, need
 if TYPE_CHECKING:
     import subprocess
 
+# Newer gits keep house behind a commit, in a process of their own that would be seen here.
 GITCONFIG = (
+    "[maintenance]\n\tauto = false\n"
     '[user]\n\tname = n\n\temail = n@example.org\n[init]\n\tdefaultBranch = main\n[protocol "file"]\n\tallow = always\n'
 )
 

@@ -315,7 +315,7 @@ HOSTILE = {
     "sparse": (sparse, "is larger than 256 KiB"),
     "deep array": (fill(b"a = " + b"[" * 100_000), "nested too deeply"),
     "deep table": (fill(b"a = " + b"{b=" * 50_000), "nested too deeply"),
-    "deep key": (fill(b"a" + b".a" * 120_000 + b" = 1"), "takes too long|is not a setting"),
+    "deep key": (fill(b"a" + b".a" * 120_000 + b" = 1"), "takes too long|is not a setting|nested too deeply"),
     "many keys": (fill(b"".join(b"%s = 1\n" % (b".".join([b"a%d" % n] + [b"b"] * 200)) for n in range(600))), "."),
     "long number": (fill(b"a = " + b"1" * 200_000), "."),
     "not UTF-8": (fill(b"yes = true\n# \xff"), ":2: byte 0xff is not UTF-8"),
