@@ -195,7 +195,7 @@ def test_strict_sees_a_secret_by_its_value_too(user_box, open_tunnel, value):
     assert (preference.returncode, preference.stdout) == (0, "[]\n")
 
 
-@pytest.mark.parametrize("name", ["NIX_CONFIG", "HTTPS_PROXY", "npm_config__authToken", "PIP_INDEX_URL",
+@pytest.mark.parametrize("name", ["NIX_CONFIG", "npm_config__authToken", "PIP_INDEX_URL",
                                   "GIT_CONFIG_VALUE_0", "LC_SECRET"])  # fmt: skip
 def test_names_beside_those_that_are_let_in_stay_out(user_box, name):
     # proves A13
@@ -238,7 +238,7 @@ def test_profiles_lists_ours_and_the_persons_and_those_that_are_broken(user_box)
     result = user_box.claudebox("--profiles")
 
     lines = {line.split()[0]: line for line in result.stdout.splitlines()}
-    assert set(lines) == {"default", "strict", "offline", "mine", "broken"}
+    assert set(lines) == {"batch", "default", "strict", "offline", "mine", "broken"}
     assert "my own" in lines["mine"]
     assert "cannot be used" in lines["broken"]
 
@@ -294,7 +294,7 @@ def test_the_completion_knows_the_names_of_profiles(user_box):
     path = f"{os.path.dirname(user_box.program)}:/usr/bin:/bin"
     result = user_box.host("bash", "-c", script, env={"PATH": path})
 
-    assert sorted(result.stdout.split()) == ["default", "mine", "offline", "strict"], result.stderr
+    assert sorted(result.stdout.split()) == ["batch", "default", "mine", "offline", "strict"], result.stderr
 
 
 def test_files_cost_a_launch_little():

@@ -54,7 +54,7 @@ def test_what_the_agent_should_know_reaches_the_model(user_box, model, claude):
     user_box.write(f"{user_box.home}/.claudebox/CLAUDE.md", "Always whistle while you work.\n", mode=0o600)
     expected = {
         "sandbox": "You run in a claudebox sandbox",
-        "writable": f"Writable and kept: {user_box.home}/.claude, {user_box.project}",
+        "writable": f"{user_box.home}/.claude, {user_box.project}",
         "person": "Always whistle while you work",
     }
     served = model(canaries=expected)

@@ -12,6 +12,7 @@ from tests.property.strategies import SOURCE_FACTS, environs, names, requests
 from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import compose
+from claudebox.plan.host_proxies import PROXIES
 from claudebox.plan.model import Mount, Plan
 from claudebox.tables.inside import PASSED
 
@@ -139,7 +140,7 @@ def test_nothing_enters_the_environment_unless_it_is_named(environ, asked):
         return
     entering = {row.name: row for row in compose.make_plan(policy, hosts.debian(environ=environ)).variables}
 
-    passed = {"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", *(name for name, _, _ in PASSED)}
+    passed = {"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", *(name for name, _, _ in PASSED), *PROXIES}
     assert set(entering) <= set(bare) | ((passed | set(asked)) & set(environ))
     for name, row in entering.items():
         assert row.reason

@@ -15,7 +15,7 @@ CANARY = "canary-7f3a"
 # Names that carry tokens, among them relatives of those that do enter (A13).
 TREACHEROUS = (
     "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "GH_TOKEN", "NPM_TOKEN", "npm_config__authToken", "PIP_INDEX_URL",
-    "NIX_CONFIG", "HTTP_PROXY", "HTTPS_PROXY", "https_proxy", "GIT_CONFIG_COUNT", "GIT_CONFIG_VALUE_0",
+    "NIX_CONFIG", "GIT_CONFIG_COUNT", "GIT_CONFIG_VALUE_0",
     "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS",
     "LC_TOKEN", "LC_X", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY",
     "XAUTHORITY", "OLDPWD", "DATABASE_URL", "VAULT_TOKEN", "TERM_PROGRAM_X", "TERMCAP", "EDITOR_TOKEN",
@@ -33,6 +33,7 @@ def variables(output: str) -> dict[str, str]:
 def test_host_variables_do_not_enter_however_they_are_called(box):
     # proves SAND-02, SAND-03, A01, A13
     canaries = {name: f"{CANARY}-{name}" for name in TREACHEROUS}
+    canaries["ANTHROPIC_CUSTOM_HEADERS"] = f"X-Header: {CANARY}"  # its form is looked at
 
     inside = box.sh("env; cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n'", env=canaries)
     control = box.host("env", env=canaries)
