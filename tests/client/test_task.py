@@ -205,3 +205,13 @@ def test_many_tasks_go_through_parallel_and_a_second_run_does_only_what_is_left(
     shown = fleet.claudebox("--results", f"{fleet.base}/fleet/results")
     assert shown.stdout.splitlines()[0].split() == ["task", "status", "cost", "time", "why"]
     assert shown.returncode == 0
+
+
+def test_a_task_over_its_budget_ends_with_122(fleet, model):
+    # proves FLEET-02, COST-01
+    costly = conversation(PROMPT, *[{"tools": [bash("true")]}] * 40, {"say": "never"})
+    done = _run(fleet, model(costly), _task(fleet, budget_usd=0.01))
+
+    assert done.returncode == 122, done.stderr + json.dumps(_result(fleet))
+    assert _result(fleet)["status"] == "over budget"
+    assert _result(fleet)["retry"] is False

@@ -148,7 +148,7 @@ class _Runner:
             left = task.budget_usd - (self._result.cost_usd or 0)
             if left <= 0:
                 return OVER_BUDGET
-            words += ["--budget", f"{left:.6f}"]
+            words += ["--budget", f"{max(int(left * 100), 1) / 100:.2f}"]
         with open(f"{self._scratch}/prompt", "w", encoding="utf-8") as file:
             file.write(task.prompt)
         return self._play(
@@ -280,7 +280,7 @@ def _verdict(status: int, answer: dict[str, Any]) -> tuple[int, str]:
     if status in (OVER_TIME, OVER_BUDGET):
         return status, "the time of the task is over" if status == OVER_TIME else "the budget of the task is spent"
     if status in (125, 126, 127):
-        return status, "claudebox did not start the agent: see receipt.txt"
+        return status, "claudebox did not start the agent; receipt.txt says why"
     upstream = answer.get("api_error_status")
     said = str(answer.get("result"))
     if answer and not answer.get("is_error") and status == 0:
