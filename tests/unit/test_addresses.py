@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,10 +73,9 @@ def test_bits_behind_a_network_are_an_error_that_names_it():
 @given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
 def test_an_address_is_what_everybody_takes_it_for(address):
     # proves NET-04
-    text = str(address)
-    if ":" not in text or "." not in text:  # as Python 3.13 and newer write addresses of IPv4 in IPv6: not ours
-        assert _packed(text) == address.packed
-    assert _packed(address.exploded) == ipaddress.ip_address(address.exploded).packed
+    for text in (str(address), address.exploded):
+        if ":" not in text or "." not in text:  # Python 3.13 and newer write addresses of IPv4 in IPv6 so: not ours
+            assert _packed(text) == address.packed
 
 
 @pytest.mark.parametrize("tier", ["full", "none"])
