@@ -51,7 +51,7 @@ class Case:
             with open(f"{directory}/{number % 100}.txt", "w", encoding="ascii") as file:
                 file.write(f"{number}\n" * 20)
         for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "all"), ("gc", "-q")):
-            self._run("git", "-c", "user.name=b", "-c", "user.email=b@b", *words)
+            self._run("git", "-c", "user.name=b", "-c", "user.email=b@b", "-c", "gc.auto=0", *words)
         self._claudebox("--exec", "--", "true")
 
     def measure(self, number: int) -> tuple[float, float]:
