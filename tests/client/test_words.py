@@ -8,6 +8,7 @@ import os
 import pytest
 from tests.client.conftest import conversation, equip, flags, variables
 from tests.client.test_session import _SERVER
+from tests.sandbox import repositories
 
 from claudebox.commands import near_misses
 
@@ -27,6 +28,32 @@ def test_subcommands_of_the_client_take_flags_that_are_also_ours(user_box, real_
     assert added.returncode == 0, added.stderr
     assert "Added stdio MCP server tickets with command: no-such-server --json" in added.stdout
     assert "A=b" in shown.stdout
+
+
+@pytest.mark.parametrize("repository", [True, False])
+def test_servers_are_listed_and_removed_where_the_project_names_none(user_box, real_client, repository):
+    # proves C21, SEC-04
+    equip(user_box, real_client)
+    if repository:
+        repositories.make(user_box)
+    script = "echo x >.mcp.json; mkdir .claude; echo x >new; echo ran >~/.claude/ran"
+    unknown = user_box.claudebox("-y", "mcp", "remove", "tickets")
+    none = user_box.claudebox("-y", "mcp", "list")
+    added = user_box.claudebox("-y", "mcp", "add", "tickets", "--", "sh", "-c", script)
+    listed = user_box.claudebox("-y", "mcp", "list")
+    ran = user_box.sh("cat ~/.claude/ran")
+    names = os.listdir(user_box.project)
+    removed = user_box.claudebox("-y", "mcp", "remove", "tickets")
+
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert 'No MCP server named "tickets"' in unknown.stderr
+    assert none.stdout.strip() == "No MCP servers configured. Use `claude mcp add` to add a server."
+    assert [result.returncode for result in (none, added, listed, removed)] == [0] * 4, removed.stderr
+    assert "tickets: sh -c" in listed.stdout
+    assert "Failed to parse" not in listed.stdout + listed.stderr
+    assert 'Removed MCP server "tickets"' in removed.stdout
+    assert ran.stdout == "ran\n"  # a server was started, and could create nothing that the host obeys
+    assert not {".mcp.json", ".claude", "new"}.intersection(names)
 
 
 @pytest.mark.parametrize("words", [("update",), ("install", "stable"), ("remote-control",), ("-p", "x", "--rc=me")])

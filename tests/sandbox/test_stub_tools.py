@@ -98,3 +98,4 @@ def test_the_client_lists_servers_inside_and_on_the_host(user_box, background):
     for result in (inside, outside):
         assert result.returncode == 0, result.stderr
         assert "No MCP servers configured" in result.stdout
+    assert "Failed to parse" not in inside.stdout

@@ -7,7 +7,7 @@ from tests.hosts import PROJECT
 from claudebox.config import policy, settings
 from claudebox.config.model import NameRequest, Policy
 from claudebox.errors import ClaudeboxError
-from claudebox.plan import compose, project
+from claudebox.plan import audit, compose, project
 from claudebox.plan.model import Mount, Stub
 from claudebox.tables import project_paths
 
@@ -43,6 +43,36 @@ def test_what_is_missing_has_a_stand_in_that_cannot_change_either():
     assert not [stub for stub in stubs if stub.path == f"{PROJECT}/.vscode"]
     for stub in stubs:
         assert rows(machine)[stub.path].kind == "ro-bind"
+
+
+@pytest.mark.parametrize("words", [("mcp", "list"), ("mcp", "remove", "x")])
+def test_a_project_is_only_read_where_the_client_lists_servers_and_would_fail_on_a_stub(words):
+    # proves C21, SEC-04
+    plan = compose.make_plan(Policy("client", words), host(".vscode"))
+
+    assert plan.stubs == ()
+    beneath = {row.dest: row.kind for row in plan.mounts if f"{row.dest}/".startswith(f"{PROJECT}/")}
+    assert (beneath.pop(PROJECT), beneath.pop(f"{PROJECT}/.vscode")) == ("ro-bind", "ro-bind")
+    assert set(beneath) <= {f"{PROJECT}/.git"}  # the sandbox's own
+    assert "nothing in the project" in "".join(audit.lines(plan, None, asking=False))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "present"),
+    [
+        (Policy("client", ("mcp", "serve")), ()),
+        (Policy("client", ("mcp",)), ()),
+        (Policy("client", ("fix", "list")), ()),
+        (Policy("exec", ("mcp", "list")), ()),
+        (Policy("client", ("mcp", "list")), (".mcp.json",)),
+    ],
+)
+def test_a_project_is_written_by_everything_else(wishes, present):
+    # proves SAND-05
+    plan = compose.make_plan(wishes, host(*present))
+
+    assert next(row.kind for row in plan.mounts if row.dest == PROJECT) == "bind"
+    assert Stub(f"{PROJECT}/.claude", "directory") in plan.stubs
 
 
 def test_a_link_cannot_be_protected_and_is_mentioned():

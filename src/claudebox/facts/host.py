@@ -104,6 +104,7 @@ class Host(Value):
     sockets_elsewhere: tuple[str, ...] = ()  # those that were searched for and are not there
     submounts: tuple[Submount, ...] = ()  # of the host, below the project
     writable: bool = True  # the project, for this user
+    only_read: bool = False  # the project, in this launch, whoever the user is
     barrier: paths.Barrier = paths.Barrier()  # in the way of root
     guarded: tuple[Guarded, ...] = ()
     leaks: tuple[Leak, ...] = ()  # files of the project that hold secrets

@@ -41,7 +41,12 @@ class Presence:
 
     def enter(self, plan: Plan) -> None:
         """Write down what this session can write; refuse if another could interfere with its set-up."""
-        written = [mount for mount in plan.mounts if mount.kind == "bind" and mount.role != "pin"]
+        # A project that is only read is among them: others may write to it while this sandbox is built upon it.
+        written = [
+            mount
+            for mount in plan.mounts
+            if (mount.kind == "bind" and mount.role != "pin") or (mount.kind, mount.role) == ("ro-bind", "project")
+        ]
         lineages = {mount.dest: _lineage(mount.source) for mount in written}
         endangered = [lineages[mount.dest] for mount in written if _is_built_upon(mount, plan)]
         lock = self._turn()

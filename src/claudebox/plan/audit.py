@@ -118,7 +118,7 @@ def decided(plan: Plan) -> tuple[str, ...]:
 def _kept(plan: Plan) -> list[str]:
     """Return what is written and outlives the session, besides the state of claudebox."""
     rows = (row for row in plan.mounts if row.kind == "bind" and row.role in ("project", "asked"))
-    return [_at_home(row.dest, plan) for row in rows]
+    return [_at_home(row.dest, plan) for row in rows] or ["nothing in the project"]
 
 
 def _at_home(path: str, plan: Plan) -> str:

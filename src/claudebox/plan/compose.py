@@ -35,6 +35,7 @@ _RANK = {"mask": 2, "empty": 2, "copy": 2, "bind": 1, "tmpfs": 1}  # hide > writ
 
 def make_plan(policy: Policy, host: Host) -> Plan:
     """Return the plan, or say what stands in its way."""
+    host = project.settle(policy, host)
     _check_bwrap(host)
     mount_checks.check_workdir(host)
     _check_terminal(host)

@@ -160,7 +160,8 @@ def _home(policy: Policy, host: Host) -> Iterable[Mount]:
 
 def _project(host: Host) -> Iterable[Mount]:
     project = host.workdir
-    yield Mount(project.real, "bind", "the project", project.real, pinned=project.identity, role="project")
+    row = Mount(project.real, "bind", "the project", project.real, pinned=project.identity, role="project")
+    yield row.replace(kind="ro-bind") if host.only_read else row
     for path in host.sockets:
         if path.startswith(project.real + "/"):
             yield Mount(path, "mask", SOCKET, role="masked")

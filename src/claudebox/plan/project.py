@@ -9,7 +9,7 @@ in its place while a session runs, whether it would be a directory or a file.
 from __future__ import annotations
 
 from claudebox.plan.model import Mount, Stub
-from claudebox.tables import project_paths
+from claudebox.tables import agent, project_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,19 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
     from claudebox.facts.model import Guarded
+
+
+def settle(policy: Policy, host: Host) -> Host:
+    """Return the host, with a project that is only read if the client is to list servers and a stub would fail it.
+
+    Nothing can be created there then, so no stub is needed, nor a place for what an agent makes.
+    """
+    listing = policy.program == "client" and not policy.command and policy.words[:1] == (agent.MCP,)
+    missing = (row for row in _closed(policy, host) if (row.kind, row.name) == ("missing", project_paths.SERVERS))
+    if not listing or not agent.MCP_LISTING.intersection(policy.words[1:2]) or not any(missing):
+        return host
+    guarded = tuple(row.replace(parents=()) for row in host.guarded if row.kind != "missing")
+    return host.replace(only_read=True, guarded=guarded, held=(), worktrees=None, empty_submodules=(), empty_git="")
 
 
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:

@@ -27,6 +27,10 @@ NOT_INSIDE = {
     "update": _READ_ONLY, "upgrade": _READ_ONLY, "install": _READ_ONLY, "remote-control": _REMOTE,
     "--remote-control": _REMOTE, "--rc": _REMOTE,
 }  # fmt: skip
+# After `mcp`: what looks at the list of servers or changes it, and does no work in the project.
+MCP_LISTING = frozenset(
+    ("add", "add-from-claude-desktop", "add-json", "get", "list", "remove", "reset-project-choices")
+)
 MCP, MCP_FILE = "mcp", "/run/claudebox/mcp.json"  # `--inherit mcp`: servers of the user's own configuration
 
 LOGIN_INSIDE = "/run/claudebox/login"  # a directory around the store, because the client locks it from outside

@@ -8,12 +8,13 @@ if TYPE_CHECKING:
 
 GIT = "git-config"  # the name that opens what the configuration of git makes the host execute in the project
 OWN = "claudebox"  # settings of the user that lie in the project; nothing opens them
+SERVERS = ".mcp.json"  # the client fails on anything else than a file here, or nothing
 WORKTREES = ".claude/worktrees"  # where Claude Code makes worktrees
 
 # In the project: path, what stands in if it is missing, why. The name is also what `--allow` takes.
 PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
     (".claude", "directory", "the host's own claude runs hooks and commands from here"),
-    (".mcp.json", "directory", "the host's own claude starts these servers"),
+    (SERVERS, "directory", "the host's own claude starts these servers"),
     (".vscode", "directory", "the editor runs tasks and programs named here"),
     (".idea", "directory", "the editor runs programs named here"),
     (".devcontainer", "directory", "the editor runs commands named here"),
