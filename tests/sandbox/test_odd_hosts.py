@@ -33,6 +33,14 @@ done
 exec /usr/sbin/chroot "$1/tree" sh -c 'cd "$0" && exec "$@"' "$PWD" "${@:2}"
 """
 
+# As in a container that was put together by hand.
+FEW_DEVICES = """
+mkdir "$1/dev"
+for name in null zero full random urandom tty; do touch "$1/dev/$name"; mount --bind "/dev/$name" "$1/dev/$name"; done
+mount --rbind "$1/dev" /dev
+"""
+NO_LOOPBACK = 'exec unshare --net -- "${@:2}"'
+
 
 def run_there(box, script, *argv):
     """Run a program as the account of a box, on a host that a script makes of this one."""
@@ -91,3 +99,26 @@ def test_a_user_whose_number_bwrap_cannot_map_is_named(checkout):
         return
     said = "error: bwrap cannot map the user 4000000000, group 4000000000: it knows numbers up to 2147483647"
     assert (result.returncode, [line for line in result.stderr.splitlines() if "error" in line]) == (125, [said])
+
+
+def test_verify_says_what_it_cannot_try_without_terminals(user_box):
+    # proves SEC-05
+    result = run_there(user_box, FEW_DEVICES, user_box.program, "--verify")
+
+    assert result.returncode == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if "no terminal can be made for it here" in line]
+    assert [line.split("  ")[0] for line in lines] == ["not testable"]
+    assert ", 0 broken, " in result.stdout
+
+
+def test_verify_says_that_the_loopback_network_is_down_and_leaves_nothing(user_box):
+    # proves SEC-05
+    before = os.listdir(user_box.project)
+    result = run_there(user_box, NO_LOOPBACK, user_box.program, "--verify")
+
+    assert (result.returncode, result.stdout) == (125, "")
+    text = " ".join(result.stderr.split())
+    assert "listens at 127.0.0.1, and cannot be reached there: Network is unreachable" in text
+    assert "ip link set lo up" in text
+    assert "Traceback" not in text
+    assert os.listdir(user_box.project) == before

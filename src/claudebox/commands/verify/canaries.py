@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from claudebox import syscalls
 from claudebox.commands.verify import upstream
+from claudebox.errors import ClaudeboxError
 from claudebox.plan.network_model import Endpoint
 from claudebox.tables import agent
 
@@ -126,12 +127,17 @@ class Canaries:
             self._open.append(listener)
             try:
                 listener.bind((address, 0))
-            except OSError:
+                listener.listen()
+                port = listener.getsockname()[1]
+                socket.create_connection((address, port), timeout=5).close()  # it does answer here
+            except OSError as error:
+                if address == "127.0.0.1":  # what stands in for the model is there, too
+                    raise ClaudeboxError(
+                        f"`--verify` listens at {address}, and cannot be reached there: {error.strerror or error}",
+                        hint="`lo` may be down: `ip link set lo up`",
+                    ) from None
                 continue
-            listener.listen()
-            port = listener.getsockname()[1]
-            with socket.create_connection((address, port), timeout=5):  # it does answer here
-                self.listeners.append((address, port))
+            self.listeners.append((address, port))
 
     def _plant_nest(self) -> None:
         """Make a directory in the project, with a file that holds a secret."""

@@ -25,7 +25,11 @@ _PATIENCE, _TYPING = 20.0, 0.4  # seconds to start, and for a spy to read what i
 
 def examine(launch: Callable[[], object]) -> dict[str, str]:
     """Launch with `SPY` as the program inside; return what became of the promise, as the probe does."""
-    master, slave = os.openpty()
+    try:
+        master, slave = os.openpty()
+    except OSError as error:
+        detail = f"no terminal can be made for it here (/dev/ptmx, /dev/pts): {error.strerror}"
+        return {"promise": "suspension", "status": "untestable", "detail": detail}
     heard, said = os.pipe()
     shell = os.fork()
     if shell == 0:
