@@ -177,6 +177,14 @@ def test_a_home_that_is_none_falls_back_to_the_accounts(user_box, home):
     assert variables["HOME"] == pwd.getpwuid(user_box.account.uid).pw_dir
 
 
+@pytest.mark.parametrize("home", ["/tmp", "/usr", "/run"])
+def test_a_home_where_the_system_is_inside_is_refused(user_box, home):
+    result = user_box.run("true", env={"HOME": home})
+
+    failed(result, f"`{home}` cannot be the home: inside, a directory of the system is there")
+    assert "hint: set HOME to a directory of yours" in result.stderr
+
+
 @pytest.mark.parametrize("name", ["ho:me", "ho me", "ho\nme", "\udcff", "$(x)", "-home", "'", "//double"])
 def test_an_odd_home_works(user_box, name):
     # proves C11

@@ -37,6 +37,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     """Return the plan, or say what stands in its way."""
     host = project.settle(policy, host)
     _check_bwrap(host)
+    mount_checks.check_home(host)
     mount_checks.check_workdir(host)
     _check_terminal(host)
     extra = _provision(policy, host)

@@ -43,6 +43,15 @@ def _is_copy(fact: PathFact, hidden: Hidden) -> bool:
     return place == [COPIES] and hidden.fact.path.endswith(f"/{STATE}") and fact.lineage[3:4] == hidden.fact.lineage[:1]
 
 
+def check_home(host: Host) -> None:
+    """Refuse a home that would take the place of a directory of the system inside."""
+    if host.home in ("/etc", "/tmp", *_RESERVED):
+        raise ClaudeboxError(
+            f"`{host.home}` cannot be the home: inside, a directory of the system is there",
+            hint="set HOME to a directory of yours",
+        )
+
+
 def check_workdir(host: Host) -> None:
     """Refuse a working directory that would expose the home or the system."""
     problem = why_no_project(host.workdir, host)
