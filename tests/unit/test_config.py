@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import time
+import tomllib
 from hashlib import sha256
 
 import pytest
@@ -278,10 +279,10 @@ def hostile(person, make, path):
     if os.path.lexists(path):
         os.unlink(path)
     make(path)
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(ClaudeboxError) as caught:
         person.read_file() if path.startswith(person.project) else person.read()
-    assert time.monotonic() - begin < 10  # a second, and the patience that a busy machine needs
+    assert time.process_time() - begin < 2  # of this process: other work of the machine does not count
     assert "\n" not in caught.value.message
     return caught.value.message
 
@@ -344,6 +345,45 @@ def test_a_hostile_file_is_refused_within_a_second(person, where, kind):
 
     assert re.search(message, found), found
     assert os.path.basename(path) in found
+
+
+def test_a_busy_machine_makes_no_file_hostile(person, monkeypatch):
+    # proves C18
+    real = tomllib.loads
+
+    def loads(text):
+        time.sleep(1)  # somebody else has the processor
+        return real(text)
+
+    monkeypatch.setattr(tomllib, "loads", loads)
+    person.defaults("yes = true\n")
+
+    assert person.read().on("yes")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_limit_strikes_again_where_it_was_ignored(person, monkeypatch):
+    # proves C18
+    ignored = []
+
+    class Callback:
+        def __del__(self):
+            try:
+                while True:
+                    pass
+            except TimeoutError as error:
+                ignored.append(error)
+
+    def loads(_text):
+        Callback()
+        while True:
+            pass
+
+    monkeypatch.setattr(tomllib, "loads", loads)
+    person.defaults("yes = true\n")
+
+    assert "takes too long" in person.refusal()[0]
+    assert len(ignored) == 1
 
 
 def test_an_empty_directory_is_the_stub_of_another_session(person, capfd):
