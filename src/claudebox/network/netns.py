@@ -87,7 +87,9 @@ def watch_over(link: Link, control: socket.socket, published: list[tuple[int, in
     try:
         if link.program:
             _see_refusal()
-    except SetupFailed as error:
+        if watch is not None:
+            watch.begin()
+    except (OSError, SetupFailed) as error:
         control.send(FAILED + f" {error}".encode())
         return
     control.send(BARRED)
@@ -132,6 +134,7 @@ class _Watch:
         ]
         self._chains = nftables.chains(self._families)
         self._counting = True
+        self._tried: dict[tuple[bytes, int], int] = {}
         self._filter: socket.socket | None = None
 
     def _appeared(self, messages: list[tuple[int, bytes]]) -> list[nftables.Rule]:
@@ -193,18 +196,27 @@ class _Watch:
             assert self._filter is not None  # noqa: S101
             netlink.transact(self._filter, *nftables.batch((), (), new))
 
+    def begin(self) -> None:
+        """Leave out of the count what was refused until now: nothing inside has run yet, those were our own trials."""
+        self._tried = {(packed, port): count for packed, port, count in self._counted()}
+
+    def _counted(self) -> Iterator[tuple[bytes, int, int]]:
+        if self._filter is not None and self._counting:
+            for family in self._families:
+                yield from nftables.counted(netlink.elements(self._filter, family))
+
     def refused(self) -> Iterator[str]:
-        """Yield what was refused: address, port, how often, and whether a user could open it."""
-        if self._filter is None or not self._counting:
-            return
+        """Yield what the sandbox was refused: address, port, how often, and whether a user could open it."""
         always = [prefixes.parse_prefix(row.prefix) for row in self._ranges.barred if row.always]
-        for family in self._families:
-            for packed, port, count in nftables.counted(netlink.elements(self._filter, family)):
-                whole = packed, len(packed) * 8
-                own = any(prefixes.covers(one, whole) for one in self._known[nftables.MACHINE])
-                never = any(prefixes.covers(one, whole) for one in always)
-                kind = "never" if never else "machine" if own else "lan"
-                yield f"{prefixes.show(whole).partition('/')[0]} {port} {count} {kind}"
+        for packed, port, total in self._counted():
+            count = total - self._tried.get((packed, port), 0)
+            if count <= 0:
+                continue
+            whole = packed, len(packed) * 8
+            own = any(prefixes.covers(one, whole) for one in self._known[nftables.MACHINE])
+            never = any(prefixes.covers(one, whole) for one in always)
+            kind = "never" if never else "machine" if own else "lan"
+            yield f"{prefixes.show(whole).partition('/')[0]} {port} {count} {kind}"
 
 
 def _set(name: str, value: str) -> None:
