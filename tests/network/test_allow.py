@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 from tests.baking import bake
 from tests.network import processes, topology
-from tests.network.conftest import PYTHON
+from tests.network.conftest import PYTHON, NetBox
 from tests.network.test_ports import ECHO, SEND, SENT, echo, end
 from tests.network.test_reach import DATAGRAMS, PLACES
 from tests.network.topology import PORT, wait_until
@@ -380,8 +380,14 @@ def test_a_kernel_that_cannot_redirect_leaves_the_proxy_and_says_so(plain_netbox
     assert not {answer for answer, _ in answers[1::2]} & PLACES
     assert max(float(seconds) for _, seconds in answers) < 1
     assert "only programs that honour HTTPS_PROXY reach the domains that are listed" in result.stderr
-    found = json.loads(plain_netbox.claudebox("--check", "--json").stdout)["findings"]
-    assert next(row for row in found if row["name"] == "network allow")["status"] == "warning"
+    assert examined(plain_netbox)["network allow"]["status"] == "warning"
+
+
+def examined(box: NetBox) -> dict[str, dict[str, str]]:
+    """Return what `--check` finds where a client is installed: tiers are tried only where a launch works."""
+    client = box.write(f"{box.base}/bin/claude", "#!/bin/sh\nexit 0\n", mode=0o755)
+    result = box.claudebox("--check", "--json", env={"PATH": f"{os.path.dirname(client)}:/usr/bin:/bin"})
+    return {row["name"]: row for row in json.loads(result.stdout)["findings"]}
 
 
 SPEAKER = """
@@ -431,10 +437,12 @@ def test_what_is_shown_and_told_is_what_is_listed(plain_netbox):
 
 
 def test_the_variables_of_the_way_out_cannot_be_replaced(plain_netbox):
-    for flag in (("--set-env", "HTTPS_PROXY=http://192.168.77.1:1"), ("--env", "https_proxy")):
-        result = plain_netbox.run("true", flags=(*allow("public.example"), *flag))
-        assert result.returncode == 125, flag
-    inside = plain_netbox.run("env", flags=allow("public.example")).stdout
+    elsewhere = "http://192.168.77.1:1"
+    result = plain_netbox.run("true", flags=(*allow("public.example"), "--set-env", f"HTTPS_PROXY={elsewhere}"))
+    assert result.returncode == 125, result.stderr
+    flags = (*allow("public.example"), "--env", "https_proxy")  # what is wanted by that is there, and stays as it is
+    inside = plain_netbox.run("env", flags=flags, env={"https_proxy": elsewhere}).stdout
+    assert elsewhere not in inside
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         assert f"\n{name}=http://127.0.0.1:3128\n" in f"\n{inside}"
         assert f"\n{name.lower()}=http://127.0.0.1:3128\n" in f"\n{inside}"
@@ -470,10 +478,7 @@ def test_verify_holds_in_this_tier_and_says_what_it_tried(plain_netbox):
 
 
 def test_check_tells_whether_programs_need_a_proxy(plain_netbox):
-    result = plain_netbox.claudebox("--check", "--json")
-
-    findings = {row["name"]: row for row in json.loads(result.stdout)["findings"]}
-    assert findings["network allow"]["status"] == "ok"
+    assert examined(plain_netbox)["network allow"]["status"] == "ok"
 
 
 RUDE = """
