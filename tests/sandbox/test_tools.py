@@ -9,6 +9,7 @@ import shutil
 import ssl
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 from tests.conftest import need
@@ -189,12 +190,13 @@ def test_an_authority_named_by_a_variable_is_trusted_by_every_tool(box, certific
     authority = f"{box.base}/authority.pem"
     shutil.copy(f"{certificates}/ca.pem", authority)
     os.chmod(authority, 0o644)
+    line = Path(authority).read_text(encoding="ascii").splitlines()[1]
     fetch = "import urllib.request; print(urllib.request.urlopen('{url}').read().decode())"
     with server(certificates) as port:
         url = f"https://localhost:{port}/"
         script = (
             f'curl -sS --max-time 10 {url}; echo; {PYTHON} -c "{fetch.format(url=url)}"; echo $SSL_CERT_FILE;'
-            "cmp $SSL_CERT_FILE $NIX_SSL_CERT_FILE && grep -c BEGIN $SSL_CERT_FILE"
+            f"cmp $SSL_CERT_FILE $NIX_SSL_CERT_FILE && grep -cxF '{line}' $SSL_CERT_FILE"
         )
         trusted = box.sh(script, env={"SSL_CERT_FILE": authority})
         nix = box.sh(f"curl -sS --max-time 10 {url}", env={"NIX_SSL_CERT_FILE": authority})

@@ -25,7 +25,7 @@ def home(tmp_path):
 
 
 def read(home, environ, rows=()):
-    return read_company(environ, str(home), rows, str(home / "bundle.crt"))
+    return read_company(environ, str(home), rows, str(home / "bundle.crt"), (str(home / ".npmrc"),))
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, "git", "npm"])
@@ -45,10 +45,31 @@ def test_whoever_names_an_authority_makes_it_trusted(home, name):
     assert "secret" not in repr(found)
 
 
-def test_where_nothing_is_named_nothing_is_read(home):
-    assert on_demand.read_company({}, str(home), (("user", "", "name", "x"),), None) is None
+def test_settings_of_the_whole_machine_count_as_npm_reads_them(home, monkeypatch):
+    # proves NET-06
+    monkeypatch.setattr(on_demand, "NPM_GLOBAL", (str(home / "npmrc"),))
+    for place in ("first/bin", "second/bin", "second/etc", "third/bin", "third/etc"):
+        (home / place).mkdir(parents=True)
+    for prefix in ("second", "third"):  # the first node decides
+        (home / prefix / "bin/node").touch(mode=0o755)
+        (home / prefix / "etc/npmrc").write_text(f"cafile={home}/{prefix}.pem\nproxy=http://{prefix}:1\n")
+    (home / "second.pem").write_bytes(OTHER)
+    path = tuple(str(home / name / "bin") for name in ("first", "second", "third"))
+
+    found = on_demand.read_company({}, str(home), (), None, path)
+    assert found == CompanyNetwork(OTHER, ("npm's cafile",), npm_proxy="http://second:1")
+
+    (home / "npmrc").write_text(f"cafile={home}/bundle.crt\nproxy=http://distribution:1\n")
+    (home / ".npmrc").write_text("proxy=http://user:1\n")
+    found = on_demand.read_company({}, str(home), (), None, path)
+    assert found == CompanyNetwork(ONE + OTHER, ("npm's cafile",), npm_proxy="http://user:1")
+
+
+def test_where_nothing_is_named_nothing_is_read(home, monkeypatch):
+    monkeypatch.setattr(on_demand, "NPM_GLOBAL", ())
+    assert on_demand.read_company({}, str(home), (("user", "", "name", "x"),), None, ()) is None
     (home / ".npmrc").write_text("registry=https://r/\n")
-    assert on_demand.read_company({}, str(home), (), None) is None
+    assert on_demand.read_company({}, str(home), (), None, ()) is None
 
 
 def test_a_file_without_certificates_is_named(home):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from claudebox.facts.git_config import expand
-from claudebox.files import read_small
+from claudebox.files import read_small, real_path
 from claudebox.tables.inside import AUTHORITIES
 from claudebox.values import Value
 
@@ -35,23 +35,32 @@ class CompanyNetwork(Value):
     git_proxy: str = ""
     npm_proxy: str = ""
 
+    @property
+    def is_silent(self) -> bool:
+        """Return whether there is nothing of it but certificates."""
+        return not (self.problems or self.git_proxy or self.npm_proxy)
 
-def read_company(environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: str) -> CompanyNetwork | None:
-    """Read everything that is named; `bundle` is the file of authorities that the host uses."""
-    npm = dict(_npm_settings(home, environ))
+
+def read_company(
+    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: str, npmrc: tuple[str, ...]
+) -> CompanyNetwork | None:
+    """Read everything that is named; `bundle` is the file of authorities that the host uses, `npmrc` npm's settings."""
+    settings = [row for path in npmrc for row in _npm_settings(path, environ)]
+    npm = dict(settings)
+    files = dict.fromkeys(expand(value, home, home) for key, value in settings if key == "cafile" and value)
     git = {(name, key): value for section, name, key, value in rows if section == "http"}
     git_proxy = git.get(("", "proxy"), "")
     npm_proxy = next((npm[key] for key in _NPM_PROXIES if npm.get(key)), "")
-    known = list(dict.fromkeys(_certificates(_read(bundle)))) if bundle else []
+    known = dict.fromkeys(_certificates(_read(bundle))) if bundle else {}
     sources, problems = [], []
-    for source, path in _named(environ, home, npm, git):
-        content = _read(path)
-        found = list(_certificates(content))
+    for source, path in (*_named(environ, home, git), *(("npm's cafile", path) for path in files)):
+        same = bool(known) and real_path(path) == bundle
+        found = known if same else dict.fromkeys(_certificates(_read(path)))
         if not found:
             problems.append(f"{source} names {path}, in which there is no certificate that can be read")
             continue
         sources.append(source)
-        known += [certificate for certificate in dict.fromkeys(found) if certificate not in known]
+        known |= found
     if not sources and not problems and not git_proxy and not npm_proxy:
         return None
     return CompanyNetwork(
@@ -59,9 +68,7 @@ def read_company(environ: dict[str, str], home: str, rows: tuple[Row, ...], bund
     )
 
 
-def _named(
-    environ: dict[str, str], home: str, npm: dict[str, str], git: dict[tuple[str, str], str]
-) -> Iterator[tuple[str, str]]:
+def _named(environ: dict[str, str], home: str, git: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
     """Yield who names which file."""
     for name in ("SSL_CERT_FILE", *AUTHORITIES):
         if environ.get(name):
@@ -72,13 +79,11 @@ def _named(
     for (name, key), value in git.items():
         if key in ("sslcainfo", "sslcapath") and value:
             yield f"git's http.{name + '.' if name else ''}{key}", expand(value, home, home)
-    if npm.get("cafile"):
-        yield "npm's cafile", expand(npm["cafile"], home, home)
 
 
-def _npm_settings(home: str, environ: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the settings of the user's .npmrc that are about proxies and authorities."""
-    content = read_small(f"{home}/.npmrc", follow=True) or b""
+def _npm_settings(path: str, environ: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a file of npm's that are about proxies and authorities."""
+    content = read_small(path, follow=True) or b""
     for line in content.decode("utf-8", "surrogateescape").split("\n"):
         key, assigned, value = line.partition("=")
         if assigned and key.strip() in ("cafile", *_NPM_PROXIES):

@@ -202,7 +202,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
         store_path=distro.store_path(path, usr=usr) if store else (),
         store_links=distro.store_links(path) if store and not usr else (),
         ca_bundle=ca_bundle,
-        company=on_demand.read_company(environ, home, git_user.rows, ca_bundle),
+        company=on_demand.read_company(environ, home, git_user.rows, ca_bundle, path),
         resolv_conf=read_small("/etc/resolv.conf", follow=True) or b"",
         etc_hosts=(read_small("/etc/hosts", limit=4 << 20, follow=True) or b"") if policy.network == "full" else b"",
         pager="PAGER" in environ and programs.is_of_system(environ["PAGER"]),

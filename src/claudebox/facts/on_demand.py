@@ -11,6 +11,8 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from claudebox.config.model import Policy
     from claudebox.facts.browsers import Browsers
     from claudebox.facts.cgroup import ControlGroup
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from claudebox.facts.paths import Examiner
     from claudebox.facts.toolchains import Found, ProgramDirectory
     from claudebox.facts.uplink import Candidate
+
+NPM_GLOBAL = ("/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc")  # npm's settings for the whole machine
 
 
 class ToolFacts(Value):
@@ -118,16 +122,30 @@ def find_inherited(policy: Policy, home: str) -> tuple[tuple[tuple[str, str], ..
 
 
 def read_company(
-    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: PathFact | None
+    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: PathFact | None, path: tuple[str, ...]
 ) -> CompanyNetwork | None:
     """Return what a company's network asks of programs."""
+    npmrc = tuple(filter(os.path.exists, _npm_files(home, path)))
     names = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES)
     named = any(environ.get(name) for name in names) or any(section == "http" for section, *_ in rows)
-    if not named and not os.path.exists(f"{home}/.npmrc"):
+    if not named and not npmrc:
         return None
     from claudebox.facts import company  # noqa: PLC0415 - most users have nothing of it
 
-    return company.read_company(environ, home, rows, bundle.real if bundle is not None else "")
+    return company.read_company(environ, home, rows, bundle.real if bundle is not None else "", npmrc)
+
+
+def _npm_files(home: str, path: tuple[str, ...]) -> Iterator[str]:
+    """Yield where npm looks for its settings, the strongest last: distributions, the first node on the PATH, the user.
+
+    Whoever can write to the prefix of that node decides what it runs on the host anyway.
+    """
+    yield from NPM_GLOBAL
+    node = next((entry for entry in path if os.access(f"{entry}/node", os.X_OK)), "")
+    if node:
+        prefix = os.path.dirname(node).rstrip("/")
+        yield from (f"{prefix}/lib/node_modules/npm/npmrc", f"{prefix}/etc/npmrc")
+    yield f"{home}/.npmrc"
 
 
 def find_control_group(policy: Policy, path: tuple[str, ...]) -> ControlGroup | None:

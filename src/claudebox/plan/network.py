@@ -129,12 +129,16 @@ def has_proxy(environ: dict[str, str]) -> bool:
     return any(environ.get(name, "").strip() for name in PROXY_VARIABLES if name.upper() != "NO_PROXY")
 
 
+def _speaks_of_proxies(host: Host) -> bool:
+    return has_proxy(host.environ) or (host.company is not None and not host.company.is_silent)
+
+
 def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
     """Yield the variables that lead programs to the proxy."""
     if policy.network == "allow":
         for name, value in PROXY_VARIABLES.items():
             yield Variable(name, value, "claudebox", "the way out, to the domains that are listed")
-    elif policy.network != "none" and (has_proxy(host.environ) or host.company is not None):
+    elif policy.network != "none" and _speaks_of_proxies(host):
         from claudebox.plan import host_proxies  # noqa: PLC0415 - most machines have none
 
         yield from host_proxies.plan_variables(policy, host)
@@ -175,7 +179,7 @@ def tunnel_proxy(environ: dict[str, str]) -> HostProxy | None:
 
 def warnings(policy: Policy, host: Host, *, needed: str = "") -> Iterator[str]:
     """Yield what is unusual about the network; `needed` is the host without which the client is lost."""
-    if has_proxy(host.environ) or host.company is not None:
+    if _speaks_of_proxies(host):
         from claudebox.plan import host_proxies  # noqa: PLC0415 - most machines have none
 
         yield from host_proxies.warnings(policy, host)
