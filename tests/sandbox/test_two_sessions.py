@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.client.conftest import equip, installed, reachable
 from tests.sandbox import repositories
 from tests.sandbox.test_stand_ins import entries, journal, wait_for
 
@@ -57,6 +58,23 @@ def test_an_old_bwrap_builds_nothing_beside_a_session_of_the_same_tree(box, back
     assert "Traceback" not in refused.stderr
     assert [unrelated.stdout, afterwards.stdout] == ["started\n"] * 2
     assert journal(box) == []
+
+
+def test_a_project_that_is_only_read_counts_as_well(user_box, background, old):
+    # proves C30
+    repositories.make(user_box)
+    with reachable(installed("client"), user_box.account) as client:
+        equip(user_box, client)
+        session = background(user_box, user_box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
+        wait_for(f"{user_box.project}/up")
+        beside = user_box.claudebox("-y", "mcp", "list")
+        os.unlink(f"{user_box.project}/up")
+        session.communicate(timeout=20)
+        afterwards = user_box.claudebox("-y", "mcp", "list")
+
+    assert (beside.returncode, beside.stdout) == (125, "")
+    assert "another session is at work" in beside.stderr
+    assert afterwards.returncode == 0, afterwards.stderr
 
 
 def test_a_new_bwrap_builds_beside_any_session(box, background, altered, new_bwrap):
