@@ -144,16 +144,32 @@ def test_git_on_the_host_is_safe_while_a_session_runs(box, background):
     assert seen.replace("?? e\n", "") == ""
 
 
-def test_a_directory_that_nobody_can_write_needs_no_stand_in(user_box):
-    # proves C20
+def test_a_project_that_its_owner_has_closed_is_not_opened_from_inside(user_box):
+    # proves C20, SEC-04, UX-10
     checkout = repositories.make(user_box)
     checkout.sh("chmod a-w .")
     try:
-        result = user_box.sh("mkdir .claude; ls -A")
+        result = user_box.sh("chmod 755 .; mkdir .claude .vscode; echo >.mcp.json; echo >>evil.sh; ls -A")
+        mode = os.stat(user_box.project).st_mode
     finally:
         checkout.sh("chmod u+w .")
-    assert "Permission denied" in result.stderr
-    assert ".claude" not in result.stdout
+    assert result.stderr.count("Read-only file system") >= 5, result.stderr
+    assert "`chmod u+w .` makes it writable" in result.stderr
+    assert not {".claude", ".vscode", ".mcp.json"}.intersection((*result.stdout.split(), *os.listdir(user_box.project)))
+    assert mode & 0o777 == 0o555
+    assert user_box.sh("touch made").returncode == 0
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o600, 0])
+def test_a_directory_that_hooks_would_be_made_in_is_not_opened_from_inside(user_box, mode):
+    # proves C20, D08
+    checkout = repositories.make(user_box)
+    checkout.sh(f"mkdir tools; git config core.hooksPath tools/hooks; chmod {mode:o} tools")
+    user_box.sh("chmod 755 tools; mkdir -p tools/hooks; cp evil.sh tools/hooks/pre-commit; mv tools t; cp -r t tools")
+    checkout.sh("chmod 755 tools")
+
+    assert os.listdir(f"{user_box.project}/tools") == []
+    assert not checkout.use_git()
 
 
 def test_a_filesystem_without_sockets_and_links(root_box, tmp_path):

@@ -104,6 +104,7 @@ class Host(Value):
     sockets_elsewhere: tuple[str, ...] = ()  # those that were searched for and are not there
     submounts: tuple[Submount, ...] = ()  # of the host, below the project
     writable: bool = True  # the project, for this user
+    owned: bool = True  # the project, by this user
     only_read: bool = False  # the project, in this launch, whoever the user is
     barrier: paths.Barrier = paths.Barrier()  # in the way of root
     guarded: tuple[Guarded, ...] = ()
@@ -226,6 +227,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
         sockets_elsewhere=bound.elsewhere,
         submounts=mount_table.find_submounts(mounts, workdir.real),
         writable=os.access(workdir.real, os.W_OK),
+        owned=os.stat(workdir.real).st_uid == uid,
         barrier=paths.find_barrier(workdir.real) if uid == 0 else paths.Barrier(),
         guarded=(*protected.look(workdir.real, repository, instance), *own_files),
         held=(

@@ -81,7 +81,7 @@ def find_empty_submodules(workdir: str, repository: Repository | None, instance:
     for path in _checkouts(workdir, repository):
         row = _look("", workdir, os.path.relpath(path, workdir), "directory", "")
         missing = row.kind == "missing" and row.stub == "directory"
-        if missing or (row.kind == "present" and os.path.isdir(path) and not os.listdir(path)):
+        if missing or (row.kind == "present" and row.path == path and os.path.isdir(path) and not os.listdir(path)):
             name = syscalls.sha256(os.fsencode(path))[:16]
             yield EmptySubmodule(path, name, missing or path in made)
 
@@ -106,10 +106,11 @@ def worktrees(workdir: str, repository: Repository | None, instance: Instance) -
     """
     if repository is None or repository.directory is None or repository.root != workdir:
         return None
-    row = _look("", workdir, project_paths.WORKTREES, "directory", "")
-    if row.kind == "link" or (row.stub == "none" and row.kind == "missing"):
-        return None
     path = f"{workdir.rstrip('/')}/{project_paths.WORKTREES}"
+    row = _look("", workdir, project_paths.WORKTREES, "directory", "")
+    closed = row.kind == "present" and row.path != path
+    if row.kind == "link" or closed or (row.stub == "none" and row.kind == "missing"):
+        return None
     if row.kind == "missing" or ("directory", path) in state.recorded_stubs(instance):
         return PathFact(path, path)
     return PathFact(path, path, "directory", (row.identity,) if row.identity else ())
@@ -127,7 +128,12 @@ def _look(name: str, base: str, relative: str, stub: StubKind, reason: str) -> G
         except OSError:
             if path != whole and stub != "none":
                 stub = "directory"
-            if not os.access(parent or "/", os.W_OK):  # nor can anybody inside create it
+            if stub != "none" and not os.access(parent or "/", os.W_OK | os.X_OK):
+                # No stub can be made, but whoever owns the directory can open it: it is protected as a whole. Where
+                # that is the project, it is read-only inside.
+                if above:
+                    _, identity = above.pop()
+                    return Guarded(name, parent, reason, stub, "present", identity, tuple(above))
                 stub = "none"
             return Guarded(name, whole if stub == "none" else path, reason, stub, parents=tuple(above))
         if stat.S_ISLNK(status.st_mode):

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 
 def settle(policy: Policy, host: Host) -> Host:
-    """Return the host, with a project that is only read if the client is to list servers and a stub would fail it.
+    """Return the host, with a project that is only read if no stub can be made in it, or a stub would fail the client.
 
-    Nothing can be created there then, so no stub is needed, nor a place for what an agent makes.
+    Who owns a directory that denies writing can open it, inside too: what no stub can protect must not be written at
+    all. Nothing can be created there then, so no stub is needed, nor a place for what an agent makes.
     """
     listing = policy.program == "client" and not policy.command and policy.words[:1] == (agent.MCP,)
     missing = (row for row in _closed(policy, host) if (row.kind, row.name) == ("missing", project_paths.SERVERS))
-    if not listing or not agent.MCP_LISTING.intersection(policy.words[1:2]) or not any(missing):
+    would_fail = listing and agent.MCP_LISTING.intersection(policy.words[1:2]) and any(missing)
+    if host.writable and not would_fail:
         return host
     guarded = tuple(row.replace(parents=()) for row in host.guarded if row.kind != "missing")
     return host.replace(only_read=True, guarded=guarded, held=(), worktrees=None, empty_submodules=(), empty_git="")
@@ -83,7 +85,8 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
         owner = host.barrier.owner
         yield f"the project belongs to {owner}, and root can only read it inside; start claudebox as {owner} instead"
     elif not host.writable:
-        yield f"{host.workdir.real} cannot be written by you: the agent can read the project and not change it"
+        hint = "; `chmod u+w .` makes it writable" if host.owned else ""
+        yield f"{host.workdir.real} cannot be written by you: the agent can read the project and not change it{hint}"
     for request in policy.allow:
         yield f"{request.origin} {request.name}: the agent can change it, and the host's tools obey it"
     for guarded in host.guarded:
