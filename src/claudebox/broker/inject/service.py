@@ -78,7 +78,10 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
 
 def _bundle(path: str) -> bytes:
     """Return the authorities that this machine trusts."""
-    return Path(path).read_bytes().rstrip(b"\n") + b"\n" if path else b""
+    try:
+        return Path(path).read_bytes().rstrip(b"\n") + b"\n" if path else b""
+    except OSError:
+        raise OSError(f"the certificate authorities of this machine, in {path}, cannot be read") from None
 
 
 def _write(descriptor: int, text: bytes) -> None:

@@ -94,4 +94,4 @@ def upstream_context(bundle: str) -> ssl.SSLContext:
     try:
         return make_context(Trust(bundle))
     except (OSError, ssl.SSLError):
-        raise OSError(f"the certificate authorities of this machine, in {bundle}, cannot be read") from None
+        raise OSError("the certificate authorities of this machine cannot be read") from None
