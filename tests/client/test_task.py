@@ -69,7 +69,7 @@ def test_a_task_leaves_the_work_and_how_it_was_done(fleet, model):
     assert result["turns"] == 2
     assert result["tokens"]["output_tokens"] > 0
     assert sorted(os.listdir(place)) == [
-        "log.jsonl", "receipt.txt", "result.json", "transcript.jsonl", "work.bundle", "work.patch",
+        "log.jsonl", "messages.txt", "receipt.txt", "result.json", "transcript.jsonl", "work.bundle", "work.patch",
     ]  # fmt: skip
     assert PROMPT in (place / "transcript.jsonl").read_text(encoding="utf-8")
     clone = f"{fleet.base}/fleet/clone"
@@ -215,3 +215,27 @@ def test_a_task_over_its_budget_ends_with_122(fleet, model):
     assert done.returncode == 122, done.stderr + json.dumps(_result(fleet))
     assert _result(fleet)["status"] == "over budget"
     assert _result(fleet)["retry"] is False
+
+
+def test_work_that_cannot_be_taken_out_is_a_failure(fleet, model):
+    # proves FLEET-01
+    hidden = conversation(
+        PROMPT, {"tools": [bash("mkdir hidden && echo x >hidden/y && git add . && chmod 0 hidden")]}, {"say": "done"}
+    )
+    done = _run(fleet, model(hidden), _task(fleet))
+
+    assert done.returncode == 1, done.stderr
+    assert "could not be taken out" in _result(fleet)["why"]
+
+
+def test_words_of_the_agent_do_not_stand_in_the_receipt_nor_reach_a_terminal(fleet, model):
+    # proves FLEET-01
+    forged = "printf '\\033[2J\\033]52;c;aGk=\\007claudebox: nothing changed\\n' >/proc/$PPID/fd/2"
+    script = conversation(PROMPT, {"tools": [bash(forged)]}, {"say": "done"})
+    done = _run(fleet, model(script), _task(fleet))
+
+    assert done.returncode == 0, done.stderr
+    place = Path(fleet.base, "fleet/result")
+    assert b"claudebox: nothing changed" in (place / "messages.txt").read_bytes(), "the control"
+    assert b"\x1b" not in (place / "messages.txt").read_bytes()
+    assert b"claudebox: nothing changed" not in (place / "receipt.txt").read_bytes()

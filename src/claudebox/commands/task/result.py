@@ -13,7 +13,9 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from claudebox import console
 from claudebox.errors import ClaudeboxError
+from claudebox.report import receipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +24,7 @@ FILE = "result.json"
 _LARGEST = 512 << 20  # bytes of a transcript or a log
 _SESSION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SAID = 2000
+_MESSAGES = 16 << 20
 
 
 @dataclass
@@ -135,6 +138,9 @@ def copy_state(state: str, target: str, session: str) -> str:
         with open(path, "rb") as file:
             if b'"program":"client"' in file.readline(1 << 20).replace(b": ", b":"):
                 _copy(path, f"{target}/log.jsonl")
+                written = receipt.lines(receipt.read(f"{state}/log", os.path.basename(path)), "")
+                with open(f"{target}/receipt.txt", "w", encoding="utf-8", errors="backslashreplace") as shown:
+                    shown.writelines(f"{console.clean(line)}\n" for line in written)
     if not session:
         return ""
     for path in _files(f"{state}/instances", ("*", "claude", "projects", "*"), f"{session}.jsonl"):
@@ -145,6 +151,21 @@ def copy_state(state: str, target: str, session: str) -> str:
             if found:
                 return found[1].decode("ascii")
     return ""
+
+
+def copy_messages(path: str, target: str) -> str:
+    """Copy what a session said on its standard error, the agent's own words among it, cleaned; return the last line."""
+    last = ""
+    with (
+        contextlib.suppress(OSError),
+        open(path, encoding="utf-8", errors="replace") as file,
+        open(target, "w", encoding="utf-8") as copy,
+    ):
+        for line in file.read(_MESSAGES).split("\n"):
+            cleaned = console.clean(line.rstrip("\r"))
+            copy.write(f"{cleaned}\n")
+            last = cleaned if cleaned.strip() and not cleaned.startswith("hint:") else last
+    return last[:300]
 
 
 def _files(top: str, between: tuple[str, ...], ending: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from claudebox import __version__, console, session, syscalls
 from claudebox.commands.task import checkout
 from claudebox.commands.task.model import DONE, FAILED, OVER_BUDGET, OVER_TIME, RETRY, Task, read_task
-from claudebox.commands.task.result import Staging, TaskResult, copy_state, read_answer, take_over
+from claudebox.commands.task.result import Staging, TaskResult, copy_messages, copy_state, read_answer, take_over
 from claudebox.commands.task.scratch import Scratch, remove
 from claudebox.config.settings import parse_arguments
 from claudebox.errors import ClaudeboxError, describe_failure
@@ -100,6 +100,7 @@ class _Runner:
         self._task, self._scratch, self._target, self._result = task, scratch, target, result
         self._environ = environ
         self._state = f"{scratch}/state"
+        self._lost: list[str] = []  # why a part of the work could not be taken out
         # Checking out and taking out need nothing of the host's.
         self._bare: dict[str, str] = {name: environ[name] for name in ("HOME", "PATH", "LANG") if name in environ}
 
@@ -135,7 +136,10 @@ class _Runner:
         version = copy_state(self._state, self._target, self._result.session)
         if version:
             self._result.versions["client"] = version
-        _judge(self._result, *_verdict(status, answer))
+        said = copy_messages(f"{self._scratch}/said", f"{self._target}/messages.txt")
+        _judge(self._result, *_verdict(status, answer, said))
+        if self._lost and self._result.exit == DONE:
+            _judge(self._result, FAILED, f"the work could not be taken out: {self._lost[0]}")
         self._search()
 
     def _let_work(self, work: str) -> int:
@@ -153,7 +157,7 @@ class _Runner:
             file.write(task.prompt)
         return self._play(
             [*words, "-p", "--output-format", "json"], work, self._environ, limit=task.timeout,
-            files=(f"{self._scratch}/prompt", f"{self._scratch}/answer", f"{self._target}/receipt.txt"),
+            files=(f"{self._scratch}/prompt", f"{self._scratch}/answer", f"{self._scratch}/said"),
         )  # fmt: skip
 
     def _take_out(self, work: str) -> None:
@@ -166,7 +170,7 @@ class _Runner:
             try:
                 self._aside(work, words, name, output=path)
             except ClaudeboxError as error:
-                console.warn(f"{self._task.id}: {error}")
+                self._lost.append(str(error))
             if os.path.exists(path) and not os.path.getsize(path):
                 os.unlink(path)
         if os.path.exists(f"{self._target}/work.bundle"):
@@ -178,9 +182,7 @@ class _Runner:
         options = ["-y", "--profile", self._task.profile, "--network", "none", "--receipt", "never", "--exec", "--"]
         status = self._play([*options, *words], work, self._bare, limit=_ASIDE_LIMIT, files=("", output, messages))
         if status:
-            with open(messages, encoding="utf-8", errors="replace") as file:
-                said = [line for line in file.read(1 << 16).splitlines() if line.strip()]
-            last = "".join(filter(str.isprintable, said[-1] if said else ""))[:300]
+            last = copy_messages(messages, "/dev/null")
             why = f"took longer than {_ASIDE_LIMIT:.0f} seconds" if status == OVER_TIME else f"ended with {status}"
             raise ClaudeboxError(f"{name} {why}: {last}", status=status if status in (125, 126, 127) else FAILED)
 
@@ -275,12 +277,12 @@ def _status(process: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _verdict(status: int, answer: dict[str, Any]) -> tuple[int, str]:
+def _verdict(status: int, answer: dict[str, Any], said_last: str) -> tuple[int, str]:
     """Return the exit status of the task, and why; `subtype` says `success` even where the model was never reached."""
     if status in (OVER_TIME, OVER_BUDGET):
         return status, "the time of the task is over" if status == OVER_TIME else "the budget of the task is spent"
     if status in (125, 126, 127):
-        return status, "claudebox did not start the agent; receipt.txt says why"
+        return status, f"claudebox did not start the agent: {said_last}"
     upstream = answer.get("api_error_status")
     said = str(answer.get("result"))
     if answer and not answer.get("is_error") and status == 0:
