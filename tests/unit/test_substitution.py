@@ -164,5 +164,5 @@ def test_the_real_host_is_always_verified(tmp_path):
     assert context.check_hostname
     assert len(context.get_ca_certs()) == 1
     bundle.write_bytes(b"nothing of the kind")
-    with pytest.raises(OSError, match=r"in .*bundle.pem, cannot be read"):
+    with pytest.raises(OSError, match=r"cannot be read"):
         tls.upstream_context(str(bundle))
