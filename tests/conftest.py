@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests import baking
 
 if TYPE_CHECKING:
@@ -27,6 +28,16 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parent.parent
 ORDINARY_USER = "claudebox-test"
 IN_CI = os.environ.get("CI") == "true"
+
+settings.register_profile(
+    "claudebox",
+    deadline=None,  # two workers share the machine
+    max_examples=100,  # of the suite, which runs all of them every time
+    database=None,
+    derandomize=IN_CI,  # a failure there must be one that everybody can repeat
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("claudebox")
 
 
 def need(condition: object, what: str) -> None:
