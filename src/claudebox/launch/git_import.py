@@ -213,9 +213,7 @@ class _Import:
         if merged.into:
             self._follow(agent, merged.into, base)
         links = frozenset(checkout.gitlinks())
-        if self._final:
-            self._notes += git_submodules.put_aside(self._layout, links)
-        settled = checkout.sync(base, frozenset() if self._final else links)
+        settled = checkout.sync(base, self._disarm(links) if self._final else links)
         if self._outward:
             moved = frozenset(move.name for move in out)
             self._notes += git_worktrees.adopt(self._private.path, self._layout, real, elsewhere, moved)
@@ -274,12 +272,19 @@ class _Import:
         known = set(real.refs.values())
         new = [move for move in moves if move.new not in known]
         links = git_submodules.gitlinks(agent, new, real.head()[1]) if new else {}
+        reason = "it changes a submodule, which comes back at the end of the session"
         if self._final:
-            self._notes += git_submodules.put_aside(self._layout, {path for paths in links.values() for path in paths})
-            return moves
-        waiting = "it changes a submodule, which comes back at the end of the session"
-        self._refused.update(dict.fromkeys(links, waiting))
+            closed = self._disarm({path for paths in links.values() for path in paths or ()})
+            links = {name: paths for name, paths in links.items() if paths is None or not closed.isdisjoint(paths)}
+            reason = "it changes a submodule whose directory cannot be examined"
+        self._refused.update(dict.fromkeys(links, reason))
         return [move for move in moves if move.name not in links]
+
+    def _disarm(self, links: Iterable[bytes]) -> frozenset[bytes]:
+        """Rename what stands at gitlinks that are to come back; return those that must not."""
+        done = git_submodules.put_aside(self._layout, links)
+        self._notes += done.notes
+        return done.closed
 
     def _under_other_names(self, parted: list[Move], theirs: dict[str, str]) -> list[Move]:
         """Return how branches arrive that parted from the real ones; nothing to do for those that are there already."""

@@ -2,16 +2,19 @@
 
 On the host `git status` enters the repository at a gitlink and does what its configuration says. So a branch that adds
 one waits for the end of the session, when nobody can put a `.git` there any more, and then a strange `.git` in that
-place is renamed first.
+place is renamed first. What cannot be examined is not taken in.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
-from claudebox.files import open_beneath, read_at, real_path
+from claudebox.console import shorten
+from claudebox.files import read_at, real_path
 from claudebox.launch.git_sides import parse_rows
+from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,57 +26,107 @@ if TYPE_CHECKING:
 
 GITLINK = "160000"
 _ASIDE = ".git.claudebox"
+_NOT_IN_A_PATH = frozenset((b"", b".", b"..", b".git"))
 
 
-def gitlinks(agent: Side, moves: Iterable[Move], base: str) -> dict[str, set[bytes]]:
-    """Return the gitlinks that each branch adds or changes, compared with its old value or with a commit."""
-    found: dict[str, set[bytes]] = {}
+def gitlinks(agent: Side, moves: Iterable[Move], base: str) -> dict[str, set[bytes] | None]:
+    """Return the gitlinks that each branch adds or changes, compared with its old value or with a commit.
+
+    None where that cannot be said: such a branch does not come back.
+    """
+    found: dict[str, set[bytes] | None] = {}
     for move in moves:
         old = move.old or base
         if not move.new:
             continue
         words = ("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", old, move.new)
         raw = agent.box.ask(*(words if old else ("ls-tree", "-r", "-z", move.new)))
-        if not old:
-            rows = (raw or b"").split(b"\0")
-            links = {row.partition(b"\t")[2] for row in rows if row.startswith(GITLINK.encode())}
+        if raw is None:
+            found[move.name] = None
+        elif not old:
+            found[move.name] = links_of_tree(raw)
         else:
-            links = {path for path, row in (parse_rows(raw or b"") or {}).items() if row.mode == GITLINK}
-        if links:
-            found[move.name] = links
-    return found
+            rows = parse_rows(raw)
+            found[move.name] = None if rows is None else {path for path, row in rows.items() if row.mode == GITLINK}
+    return {name: links for name, links in found.items() if links is None or links}
 
 
-def put_aside(layout: Layout, paths: Iterable[bytes]) -> list[str]:
-    """Rename each strange `.git` at these paths of the work tree, where no agent runs any more; say which."""
-    notes = []
+def links_of_tree(raw: bytes) -> set[bytes]:
+    """Return the gitlinks in the answer of `ls-tree -r -z`."""
+    return {row.partition(b"\t")[2] for row in raw.split(b"\0") if row.startswith(GITLINK.encode())}
+
+
+class Disarmed(Value):
+    """What was done about the `.git` at some gitlinks."""
+
+    notes: tuple[str, ...] = ()
+    closed: frozenset[bytes] = frozenset()  # paths that could not be examined: git of the host must not enter them
+
+
+def put_aside(layout: Layout, paths: Iterable[bytes], work_tree: str = "") -> Disarmed:
+    """Rename each strange `.git` at these paths of a work tree, where no agent runs any more; say which.
+
+    The agent can take the rights of a directory away, its own and ours; git of the host needs only to search it. So
+    such a directory is opened up, and one that cannot be is never taken for empty.
+    """
+    notes, closed = [], set()
     for path in sorted(paths):
-        directory = _open(layout.work_tree, path)
-        if directory < 0:
-            continue
+        shown = shorten(os.fsdecode(path), 200)
         try:
-            if _is_strange(layout, directory):
-                name = _free_name(directory)
-                os.rename(".git", name, src_dir_fd=directory, dst_dir_fd=directory)
-                shown = os.fsdecode(path)
-                notes.append(f"`{shown}/.git` is not of a submodule that claudebox knows: renamed to `{name}`")
-        finally:
-            os.close(directory)
-    return notes
+            name = _put_aside(layout, work_tree or layout.work_tree, path)
+        except OSError as error:
+            closed.add(path)
+            notes.append(f"`{shown}` cannot be examined, so the submodule there does not come back: {error.strerror}")
+            continue
+        if name:
+            notes.append(f"`{shown}/.git` is not of a submodule that claudebox knows: renamed to `{name}`")
+    return Disarmed(tuple(notes), frozenset(closed))
 
 
-def _open(work_tree: str, path: bytes) -> int:
-    """Open a directory of the work tree without following a link; -1 if there is none."""
+def _put_aside(layout: Layout, work_tree: str, path: bytes) -> str:
+    """Rename the `.git` in one directory if it is strange; return its new name."""
+    if not _NOT_IN_A_PATH.isdisjoint(part.lower() for part in path.split(b"/")):  # no tree has been checked by now
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    directory = open_up(work_tree, os.fsdecode(path))
+    if directory < 0:
+        return ""
     try:
-        top = os.open(work_tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return -1
-    try:
-        return open_beneath(top, os.fsdecode(path), listed=True)
-    except OSError:
-        return -1
+        if not _is_strange(layout, directory):
+            return ""
+        _give_rights(directory, stat.S_IWUSR)
+        name = _free_name(directory)
+        os.rename(".git", name, src_dir_fd=directory, dst_dir_fd=directory)
+        return name
     finally:
-        os.close(top)
+        os.close(directory)
+
+
+def open_up(work_tree: str, path: str) -> int:
+    """Open a directory of the work tree so that it can be searched; -1 if there is none that git would enter.
+
+    Git enters none through a link. Raise OSError where there is no saying.
+    """
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    current = os.open(work_tree, flags & ~os.O_NOFOLLOW)
+    try:
+        for part in path.split("/"):
+            _give_rights(current, stat.S_IXUSR)
+            above, current = current, os.open(part, flags, dir_fd=current)
+            os.close(above)
+        _give_rights(current, stat.S_IXUSR)
+    except OSError as error:
+        os.close(current)
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return -1
+        raise
+    return current
+
+
+def _give_rights(directory: int, wanted: int) -> None:
+    """Give the owner rights to a directory that is ours; the descriptor leads to it and nowhere else."""
+    status = os.fstat(directory)
+    if status.st_mode & wanted != wanted and status.st_uid == os.geteuid():
+        os.chmod(f"/proc/self/fd/{directory}", stat.S_IMODE(status.st_mode) | wanted)
 
 
 def _is_strange(layout: Layout, directory: int) -> bool:
@@ -83,18 +136,24 @@ def _is_strange(layout: Layout, directory: int) -> bool:
     """
     try:
         mode = os.lstat(".git", dir_fd=directory).st_mode
-    except OSError:
+    except FileNotFoundError:
         return False
     if not stat.S_ISREG(mode):
         return True
     content = os.fsdecode(read_at(directory, ".git", limit=8192) or b"").rstrip("\r\n")
-    if not content.startswith("gitdir: "):
+    if not content.startswith("gitdir: ") or "\0" in content:
         return True
     here = os.readlink(f"/proc/self/fd/{directory}")
-    target = real_path(os.path.join(here, content[8:]))
-    return not target.startswith((f"{real_path(layout.common)}/modules/",))
+    target = os.path.join(here, content[8:])
+    places = {f"{real_path(place)}/modules/" for place in (layout.common, layout.git_dir)}
+    # Both ways of reading it: where a directory cannot be searched now, a link on the way is not seen.
+    return not all(way(target).startswith(tuple(places)) for way in (real_path, os.path.normpath))
 
 
 def _free_name(directory: int) -> str:
-    names = os.listdir(directory)
-    return next(name for name in (_ASIDE, *(f"{_ASIDE}.{number}" for number in range(2, 1 << 20))) if name not in names)
+    for name in (_ASIDE, *(f"{_ASIDE}.{number}" for number in range(2, 1000))):
+        try:
+            os.lstat(name, dir_fd=directory)
+        except FileNotFoundError:
+            return name
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))

@@ -1,0 +1,77 @@
+"""Gitlinks, whose directories git of the host enters: it never finds a `.git` there that the agent made."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from tests.git.test_hostile import MARK, marked
+
+USE = "git status; git diff; git reset -q; git status"
+NEST = "git init -q {place}; git -C {place} commit -q --allow-empty -m n; git -C {place} config core.fsmonitor {evil}; "
+# How the agent takes the rights away that a look needs and git of the host does not.
+SHAPES = (
+    "chmod 0111 {around}",
+    "chmod 0111 {place}",
+    "chmod 0311 {place} {around}",
+    "chmod 0555 {place}",
+    "chmod 0600 {place}",
+    "chmod 0 {around}",
+    "mv {place}/.git {place}/real; echo 'gitdir: real' >{place}/.git; chmod 0311 {place}",
+)
+
+
+@pytest.fixture
+def evil(pair):
+    """Return the attacker's program, which leaves a mark on the host."""
+    return pair.box.write(f"{pair.box.base}/evil.sh", f"#!/bin/sh\ntouch {pair.box.home}/{MARK}\n", mode=0o755)
+
+
+def test_a_directory_without_rights_hides_no_repository(pair, evil):
+    # proves GIT-03, D10, D11
+    places = {f"d{number}/n": shape.format(place=f"d{number}/n", around=f"d{number}")
+              for number, shape in enumerate(SHAPES)}  # fmt: skip
+    made = "".join(NEST.format(place=place, evil=evil) for place in places)
+    pair.agent(f"{made} git add .; git commit -qm gitlink; {'; '.join(places.values())}")
+
+    result = pair.bring_back(final=True)
+
+    assert [note.partition("/.git`")[0] for note in result.notes] == [f"`{place}" for place in places]
+    assert pair.host("git log -1 --format=%s") == "gitlink\n"
+    pair.host("chmod 755 d*; chmod 755 d*/n")
+    assert not marked(pair, USE)
+    for place in places:  # the positive control
+        pair.host(f"mv {place}/.git.claudebox {place}/.git")
+        assert marked(pair, USE)
+        pair.host(f"mv {place}/.git {place}/.git.claudebox")
+
+
+def test_what_cannot_be_examined_does_not_come_back(pair, evil):
+    # proves GIT-03, D10, D11
+    pair.agent(NEST.format(place="d/n", evil=evil) + "git add d; git commit -qm gitlink; git switch -qc other")
+    os.chown(f"{pair.project}/d/n", 0, 0)
+    os.chmod(f"{pair.project}/d/n", 0o711)
+
+    result = pair.bring_back(final=True)
+
+    closed = bool(pair.box.account.uid)  # nothing is closed to root
+    assert [row[0] for row in result.refused] == (["refs/heads/main", "refs/heads/other"] if closed else [])
+    assert ("cannot be examined" if closed else "renamed to") in result.notes[0]
+    assert pair.host("git log -1 --format=%s") == ("first\n" if closed else "gitlink\n")
+    assert not marked(pair, USE)
+
+
+def test_a_path_that_leads_out_of_the_work_tree_renames_nothing(pair):
+    # proves GIT-03, D10
+    pair.host("git init -q ../precious")
+    pair.agent(
+        "oid=$(git rev-parse HEAD); link() { python3 -c \"import sys,os; os.write(1, sys.argv[1].encode()+b'\\0'"
+        '+bytes.fromhex(sys.argv[2]))" "$1" $2 | git hash-object -t tree -w --literally --stdin; }; '
+        'inner=$(link "160000 precious" $oid); tree=$(link "40000 .." $inner); '
+        "git update-ref refs/heads/bad $(git commit-tree -m bad $tree)"
+    )
+
+    result = pair.bring_back(final=True)
+
+    assert [row[0] for row in result.refused] == ["refs/heads/bad"]
+    assert os.path.isdir(f"{pair.box.base}/precious/.git")
