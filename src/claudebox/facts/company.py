@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LIMIT = 4 << 20  # bytes of a file
 _MOST_FILES = 1024  # of a directory
 _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
-_BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _NPM_PROXIES = ("https-proxy", "proxy")
 
 
@@ -109,6 +109,6 @@ def _certificates(content: bytes) -> Iterator[bytes]:
     for part in content.split(_BEGIN)[1:]:
         body, end, _ = part.partition(_END)
         text = b"".join(body.split())
-        if end and text and _BASE64.issuperset(text):
+        if end and text and not text.translate(None, _BASE64):
             lines = b"".join(text[at : at + 64] + b"\n" for at in range(0, len(text), 64))
             yield b"%s\n%s%s\n" % (_BEGIN, lines, _END)
