@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
+from tests.git.conftest import until
 from tests.git.test_hostile import MARK, marked
+from tests.git.test_session import make_repository, sh, start
 
 USE = "git status; git diff; git reset -q; git status"
 NEST = "git init -q {place}; git -C {place} commit -q --allow-empty -m n; git -C {place} config core.fsmonitor {evil}; "
@@ -75,3 +77,36 @@ def test_a_path_that_leads_out_of_the_work_tree_renames_nothing(pair):
 
     assert [row[0] for row in result.refused] == ["refs/heads/bad"]
     assert os.path.isdir(f"{pair.box.base}/precious/.git")
+
+
+def test_no_repository_is_made_where_the_directory_of_a_submodule_is_missing(user_box):
+    """A gitlink of an index, with nothing around it, and a file in the place of another; while the session runs."""
+    # proves GIT-03, D10, D11
+    box = make_repository(user_box)
+    evil = box.write(f"{box.base}/evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
+    places = ("x/n", "x/y/n", "f/n", "g", ".vscode/n")
+    rows = "; ".join(f"git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),{place}" for place in places)
+    sh(box, f"{rows}; git commit -qm links; echo f >f; echo g >g")
+    plant = "".join(
+        f"rm -rf {place.split('/')[0]}; mv {place.split('/')[0]} moved{number}; mkdir -p {place}; "
+        + NEST.format(place=place, evil=evil)
+        for number, place in enumerate(places)
+    )
+    with start(box, f"set +e; {plant} echo work >x/work; touch planted; sleep 3"):
+        until(lambda: os.path.exists(f"{box.project}/planted"))
+        assert not has_mark(box, USE)
+    assert not has_mark(box, USE)
+    assert sh(box, "cat x/work f g; ls -a | grep -c vscode || true") == "work\nf\ng\n0\n"
+    assert not any(os.path.lexists(f"{box.project}/{place}") for place in ("x/n", "x/y"))
+    for place in places:  # the positive control
+        sh(box, f"rm -rf {place.split('/')[0]}; mkdir -p {place}; " + NEST.format(place=place, evil=evil))
+        assert has_mark(box, USE)
+        sh(box, f"rm -rf {place}")
+
+
+def has_mark(box, script):
+    path = f"{box.home}/{MARK}"
+    if os.path.exists(path):
+        os.unlink(path)
+    box.host("sh", "-c", script)
+    return os.path.exists(path)

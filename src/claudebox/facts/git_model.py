@@ -49,6 +49,7 @@ class EmptySubmodule(Value):
     path: str
     name: str  # of the directory that stands for it inside
     missing: bool = False
+    above: tuple[str, ...] = ()  # the directories around it that are missing, outermost first
 
 
 class Repository(Value):

@@ -12,7 +12,7 @@ from claudebox.tables import project_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from claudebox.facts.git_model import Repository
     from claudebox.facts.model import StubKind
@@ -46,7 +46,7 @@ def _rows(workdir: str, repository: Repository | None) -> Iterator[Guarded]:
             # Whatever is not a repository at `.git` stops git of the host. What is there stays as it is; where there
             # is nothing, a directory of the sandbox's own takes the place of the submodule (`find_empty_submodules`).
             relative = os.path.relpath(path, workdir)
-            below = relative if _has_other_files(path) else f"{relative}/.git"
+            below = _obstacle(workdir, relative) or (relative if _has_other_files(path) else f"{relative}/.git")
             yield _look(project_paths.GIT, workdir, below, "none", "git looks into submodules")
     for executed in repository.executed:
         if executed.path == workdir:
@@ -60,14 +60,30 @@ def _checkouts(workdir: str, repository: Repository) -> Iterator[str]:
     """Yield the directories of submodules in the project that exist, or could be made."""
     for checkout in repository.checkouts:
         path = f"{repository.root.rstrip('/')}/{checkout}"
-        if path.startswith(workdir.rstrip("/") + "/") and os.path.isdir(os.path.dirname(path)):
+        if path.startswith(workdir.rstrip("/") + "/"):
             yield path
 
 
+def _obstacle(workdir: str, relative: str) -> str:
+    """Return the file that stands in the place of a directory of a submodule, or of one around it."""
+    path = ""
+    for part in relative.split("/"):
+        path = f"{path}/{part}" if path else part
+        try:
+            mode = os.lstat(f"{workdir}/{path}").st_mode
+        except OSError:
+            return ""
+        if not stat.S_ISDIR(mode):
+            return "" if stat.S_ISLNK(mode) else path
+    return ""
+
+
 def _has_other_files(path: str) -> bool:
-    """Return whether a directory holds something and no `.git`."""
+    """Return whether a directory holds something and no `.git`; one that cannot be listed may hold anything."""
     try:
         names = os.listdir(path)
+    except PermissionError:
+        return not os.path.lexists(f"{path}/.git")
     except OSError:
         return False
     return bool(names) and ".git" not in names
@@ -79,24 +95,44 @@ def find_empty_submodules(workdir: str, repository: Repository | None, instance:
         return
     made = {path for _, path in state.recorded_stubs(instance)} if repository.checkouts else ()
     for path in _checkouts(workdir, repository):
+        if _obstacle(workdir, os.path.relpath(path, workdir)):
+            continue
         row = _look("", workdir, os.path.relpath(path, workdir), "directory", "")
         missing = row.kind == "missing" and row.stub == "directory"
-        if missing or (row.kind == "present" and row.path == path and os.path.isdir(path) and not os.listdir(path)):
+        if missing or (row.kind == "present" and row.path == path and _is_empty(path)):
             name = syscalls.sha256(os.fsencode(path))[:16]
-            yield EmptySubmodule(path, name, missing or path in made)
+            above = tuple(place for place in _above(workdir, path) if place in made or not os.path.lexists(place))
+            yield EmptySubmodule(path, name, missing or path in made, above)
 
 
-def held(workdir: str, repository: Repository | None, empty: Iterable[EmptySubmodule]) -> Iterator[Held]:
+def _is_empty(path: str) -> bool:
+    try:
+        return not os.listdir(path)
+    except OSError:
+        return False
+
+
+def _above(workdir: str, path: str) -> list[str]:
+    """Return the directories between the project and a path, outermost first."""
+    found: list[str] = []
+    path = os.path.dirname(path)
+    while path.startswith(workdir.rstrip("/") + "/"):
+        found.insert(0, path)
+        path = os.path.dirname(path)
+    return found
+
+
+def held(workdir: str, repository: Repository | None, empty: tuple[EmptySubmodule, ...]) -> Iterator[Held]:
     """Yield the directories in the project that a directory of the sandbox's own is mounted in."""
     if repository is None or repository.directory is None:
         return
     places = [repository.directory.path, *(nested.common_dir for nested in repository.nested)]
+    missing = {path for row in empty for path in row.above}
     for place in (*places, *(row.path for row in empty)):
-        path = os.path.dirname(place)
-        while path.startswith(workdir.rstrip("/") + "/"):
-            status = os.lstat(path)
-            yield Held(path, (status.st_dev, status.st_ino))
-            path = os.path.dirname(path)
+        for path in _above(workdir, place):
+            if path not in missing:
+                status = os.lstat(path)
+                yield Held(path, (status.st_dev, status.st_ino))
 
 
 def worktrees(workdir: str, repository: Repository | None, instance: Instance) -> PathFact | None:

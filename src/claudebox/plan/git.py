@@ -6,7 +6,7 @@ Nothing of a real git directory is writable inside: its objects are readable, ev
 
 from __future__ import annotations
 
-from claudebox.plan import git_settings, mount_checks
+from claudebox.plan import git_settings, mount_checks, project
 from claudebox.plan.model import Mount, OwnGit, Stub
 from claudebox.tables import project_paths
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from claudebox.config.model import Policy
     from claudebox.facts.git_config import Row
-    from claudebox.facts.git_model import GitDirectory, Repository
+    from claudebox.facts.git_model import EmptySubmodule, GitDirectory, Repository
     from claudebox.facts.host import Host
 
 STORES = "/run/claudebox/git"  # inside, the real objects
@@ -129,12 +129,26 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
         for directory in _directories(found):
             yield from _objects(directory)
     if host.repository is not None and not _why_not(host, host.repository):
-        for row in host.empty_submodules:
+        for path in _missing_directories(policy, host):  # a mount cannot be renamed, and take the submodule with it
+            yield Mount(path, "bind", "holds a submodule that is not initialised outside", path, role="pin")
+        for row in _empty_submodules(policy, host):
             source = f"{host.instance.directory}/{CHECKOUTS}/{row.name}"
             yield Mount(row.path, "bind", "a submodule that is not initialised outside", source, role="git")
     if host.worktrees is not None and not _is_open(policy):
         path, identity = host.worktrees.path, host.worktrees.identity
         yield Mount(path, "bind", "worktrees that the agent makes", path, pinned=identity, role="git")
+
+
+def _empty_submodules(policy: Policy, host: Host) -> Iterator[EmptySubmodule]:
+    """Yield the submodules that are not initialised; around them nothing is made where nothing may be."""
+    for row in host.empty_submodules:
+        if not row.above or not project.is_closed(policy, host, row.path):
+            yield row
+
+
+def _missing_directories(policy: Policy, host: Host) -> tuple[str, ...]:
+    """Return the directories around submodules that have to be made, outermost first."""
+    return tuple(dict.fromkeys(path for row in _empty_submodules(policy, host) for path in row.above))
 
 
 def _is_open(policy: Policy) -> bool:
@@ -177,7 +191,8 @@ def stubs(policy: Policy, host: Host) -> Iterator[Stub]:
     """Return what has to exist on the host so that something can be mounted there."""
     if host.repository is None and host.empty_git:
         yield Stub(f"{host.workdir.real}/.git", "directory")
-    yield from (Stub(row.path, "directory") for row in host.empty_submodules if row.missing)
+    yield from (Stub(path, "directory") for path in _missing_directories(policy, host))
+    yield from (Stub(row.path, "directory") for row in _empty_submodules(policy, host) if row.missing)
     if host.worktrees is not None and host.worktrees.kind == "missing" and not _is_open(policy):
         yield Stub(host.worktrees.path, "directory")
 

@@ -79,6 +79,11 @@ def stubs(policy: Policy, host: Host) -> tuple[Stub, ...]:
     return tuple(Stub(guarded.path, guarded.stub) for guarded in missing)
 
 
+def is_closed(policy: Policy, host: Host, path: str) -> bool:
+    """Return whether a path lies in something that is protected as a whole."""
+    return _beneath(path, {guarded.path for guarded in _closed(policy, host)})
+
+
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
     """Say what is open, and what cannot be closed."""
     if host.barrier.path:
