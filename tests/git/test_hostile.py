@@ -7,6 +7,11 @@ import os
 
 import pytest
 
+from claudebox.launch import git_report
+from claudebox.launch.git_merge import Move
+from claudebox.launch.git_names import HEADS
+from claudebox.launch.git_result import ImportResult
+
 MARK = "executed"
 # Everything that makes git on the host run a program, if it stands in the git directory.
 PLANTS = {
@@ -110,6 +115,53 @@ def test_names_that_could_be_something_else_stay_inside(pair, name):
 
     assert set(pair.refs()) == {"refs/heads/main", "refs/heads/good"}
     assert "\x7f" in name or [row[0] for row in result.refused] == [name]
+
+
+def test_new_refs_take_no_name_that_has_a_meaning(pair):
+    """`git log NAME` of the user means what it meant before the session."""
+    # proves GIT-03
+    pair.host("git branch other; git tag v1; git update-ref refs/remotes/up/main HEAD; git remote add far /nonexistent")
+    pair.set_up()
+    names = "other main up/main far/main origin/main 'a$(id)' 'b;c' $(git rev-parse --short HEAD) heads/main"
+    before = pair.host("git log -1 --format=%H other; git log -1 --format=%H up/main; git rev-parse --short=4 HEAD")
+    pair.agent(
+        f'git commit -q --allow-empty -m inside; for n in {names}; do git tag "$n"; done; '
+        "for n in v1 up/main 'a`id`' cafe good-1; do git update-ref refs/heads/\"$n\" HEAD; done; git tag good"
+    )
+
+    result = pair.bring_back(final=True)
+
+    assert set(pair.refs()) == {
+        "refs/heads/main", "refs/heads/other", "refs/tags/v1", "refs/remotes/up/main", "refs/tags/good",
+        "refs/heads/good-1",
+    }  # fmt: skip
+    assert len(result.refused) == 13
+    after = pair.host("git log -1 --format=%H other; git log -1 --format=%H up/main; git rev-parse --short=4 HEAD~1")
+    assert after == before
+
+
+def test_a_head_of_a_name_that_has_a_meaning_stays_inside(pair):
+    # proves GIT-03
+    pair.agent("git symbolic-ref HEAD 'refs/heads/$(id)'")
+
+    result = pair.bring_back(final=True)
+
+    assert pair.host("git symbolic-ref HEAD") == "refs/heads/main\n"
+    assert "yours stays" in result.notes[0]
+
+
+def test_the_report_hides_nothing_that_was_refused():
+    # proves GIT-03
+    moved = tuple(Move(f"{HEADS}a{number}", "", "1" * 40) for number in range(20))
+    refused = tuple((f"{HEADS}b{number};\x1b", "its name has characters") for number in range(100))
+
+    said = git_report.of_one("git", ImportResult(moved, refused=(*refused, (f"{HEADS}main", "because"))))
+
+    assert all(f"a{number}" in said[0] for number in range(20))
+    assert all(f"b{number};" in said[1] for number in range(100))
+    assert "\x1b" not in "".join(said)
+    assert said[2] == "git: main stays inside: because"
+    assert said[1].count("its name has characters") == 1
 
 
 def test_other_refs_and_moved_tags_stay_inside(pair):

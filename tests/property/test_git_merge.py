@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from claudebox.launch.git_merge import (
     APART,
-    HEADS,
     IndexRow,
     Merged,
     merge_refs,
     merge_rows,
-    objection,
     reconcile,
 )
+from claudebox.launch.git_names import HEADS, TAGS, objection, objection_to_new
 
 NAMES = ["refs/heads/a", "refs/heads/b", "refs/tags/t", "refs/remotes/o/a", "refs/heads/-x"]
 VALUES = ["1", "2", "3", "4"]
@@ -154,3 +157,41 @@ def test_a_name_that_is_taken_in_can_be_nothing_else(short):
         assert not any(char <= " " or char in "~^:?*[\\\x7f" for char in short)
         assert ".." not in short
         assert "//" not in short
+
+
+PIECES = st.sampled_from([*"abfgHEAD0179-_./+@#=,%$`;|&<>'\"!(){}*é日", "HEAD", "origin/", "feed", "-g", "heads/", "x"])
+NEW = st.one_of(st.text(min_size=1, max_size=30), st.lists(PIECES, min_size=1, max_size=8).map("".join))
+
+
+@given(st.sampled_from([HEADS, TAGS]), NEW)
+def test_a_name_that_is_new_is_only_what_it_seems(kind, short):
+    # proves GIT-03
+    if objection_to_new(kind + short, {"main", "v1"}, frozenset({"origin", "a/b"})):
+        return
+    assert not objection(kind + short)
+    assert shlex.join([short]) == short or not short.isascii() or not {"#", "="}.isdisjoint(short)
+    assert not set(short) & set("$`;|&<>'\"!(){}*?[]~^\\ \t\n\u202e\u200b")
+    assert not re.fullmatch("[0-9a-fA-F]{4,64}", short)
+    assert not re.search("-g[0-9a-fA-F]{4,64}$", short)
+    assert short not in ("main", "v1", "origin", "a/b", "HEAD", "head", "stash", "AUTO_MERGE")
+    assert not short.startswith(("origin/", "a/b/", "refs/", "heads/", "tags/", "remotes/", "#", "-"))
+
+
+@pytest.mark.parametrize(
+    "short", ["topic", "feature/x-1", "v1.2.3", "fix_#12", "größe", "日本語", "user@host", "WIP", "abc"]
+)
+def test_usual_names_are_taken(short):
+    # proves GIT-03
+    assert objection_to_new(HEADS + short, {"main"}, frozenset({"origin"})) == ""
+
+
+@given(st.sets(st.sampled_from(["a", "b", "origin/a", "feed", "c$"])), st.sets(st.sampled_from(["a", "b", "origin/a"])))
+def test_no_short_name_is_given_twice(branches, tags):
+    """Whatever the agent makes, `git log NAME` of the user means what it meant."""
+    # proves GIT-03
+    theirs = {"refs/heads/a": "1", "refs/tags/b": "1", "refs/remotes/origin/a": "1"}
+    mine = {**{HEADS + name: "2" for name in branches}, **{TAGS + name: "2" for name in tags}, **theirs}
+    merged = merge_refs(mine, theirs, theirs, contains, remotes=lambda: frozenset({"origin"}))
+
+    assert merged.out == ()
+    assert {name for name, _ in merged.refused} == mine.keys() - theirs.keys()

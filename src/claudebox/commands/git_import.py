@@ -9,7 +9,7 @@ from claudebox import console, state
 from claudebox.errors import FAILED, ClaudeboxError
 from claudebox.facts import bubblewrap, git, programs
 from claudebox.facts.host import current_directory, current_home
-from claudebox.launch import git_import, git_report, git_state
+from claudebox.launch import git_import, git_report, git_result, git_state
 from claudebox.launch.git_sandbox import Limits, Tools
 from claudebox.plan import seccomp
 
@@ -31,9 +31,9 @@ def run(environ: dict[str, str]) -> int:
     return FAILED if failed else 0
 
 
-def import_all(instance: state.Instance, tools: Tools) -> tuple[dict[str, git_import.ImportResult], bool]:
+def import_all(instance: state.Instance, tools: Tools) -> tuple[dict[str, git_result.ImportResult], bool]:
     """Import what waits in the state of a project; return what came, and whether something failed."""
-    done: dict[str, git_import.ImportResult] = {}
+    done: dict[str, git_result.ImportResult] = {}
     failed = False
     for path in git_import.private_directories(f"{instance.directory}/git"):
         if not git_state.is_known(path):

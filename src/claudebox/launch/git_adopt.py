@@ -12,7 +12,7 @@ import stat
 from claudebox import syscalls
 from claudebox.files import open_beneath, read_at, replace_file
 from claudebox.launch import git_cleanup, git_state
-from claudebox.launch.git_merge import objection
+from claudebox.launch.git_names import objection, objection_to_new
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _make(place: str, own: str, config: str) -> None:
     try:
         head = (_read_below(own, "HEAD") or b"").decode("utf-8", "surrogateescape").strip()
         branch = head.removeprefix("ref: ")
-        plain = head.startswith("ref: refs/heads/") and not objection(branch)
+        plain = head.startswith("ref: refs/heads/") and not objection_to_new(branch)
         replace_file(descriptor, "HEAD", f"ref: {branch if plain else 'refs/heads/main'}\n".encode())
         replace_file(descriptor, "config", config.encode("utf-8", "surrogateescape"))
         os.chmod("config", 0o644, dir_fd=descriptor)

@@ -11,7 +11,8 @@ import time
 
 from claudebox.files import read_small
 from claudebox.launch import git_locks, git_operations
-from claudebox.launch.git_merge import APART, HEADS, IndexRow, merge_rows, objection
+from claudebox.launch.git_merge import APART, IndexRow, merge_rows
+from claudebox.launch.git_names import HEADS, objection, objection_to_new, remote_names, shorten_ref
 from claudebox.launch.git_sandbox import GitError
 from claudebox.launch.git_submodules import GITLINK
 
@@ -141,10 +142,15 @@ class Checkout:
         if not head.startswith("ref: "):
             return bool(commit) and not self._real.lacks([commit])
         name = head[5:]
-        if not name.startswith(HEADS) or objection(name):
+        refs = self._real.refs
+        if name in refs:
+            reason = objection(name)
+        else:  # the next commit would make it
+            reason = objection_to_new(name, map(shorten_ref, refs), remote_names(self._layout.common, refs))
+        if reason or not name.startswith(HEADS):
             self.notes.append(f"HEAD inside is `{name}`: yours stays")
             return False
-        return self._real.refs.get(name, "") == commit
+        return refs.get(name, "") == commit
 
     def _write_head(self, before: str, commit_before: str, head: str, commit: str) -> None:
         path = f"{self._layout.git_dir}/HEAD"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
-    from claudebox.launch.git_import import ImportResult
+    from claudebox.launch.git_result import ImportResult
     from claudebox.launch.git_sandbox import Tools
 
     Import = Literal["auto", "ask", "manual"]
@@ -211,32 +211,32 @@ class _Following:
         return concerned
 
     def _import(self, path: str) -> None:
-        from claudebox.launch import git_import  # noqa: PLC0415
+        from claudebox.launch import git_import, git_result  # noqa: PLC0415
 
         if any(os.path.lexists(f"{path}/own/{name}") for name in _UNFINISHED):
             return  # HEAD moves to and fro; the end of it is an event
 
         def bring(path: str) -> None:
             result = git_import.bring_back(path, self._tools, self._session, outward=self._mode == "auto")
-            self._done[path] = git_import.join(self._done[path], result) if path in self._done else result
+            self._done[path] = git_result.join(self._done[path], result) if path in self._done else result
 
         self._attempt(path, bring)
 
     def _end(self, path: str) -> None:
-        from claudebox.launch import git_import  # noqa: PLC0415
+        from claudebox.launch import git_import, git_result  # noqa: PLC0415
 
         done = git_import.finish(path, self._tools, self._session, final=git_state.unused(path))
         for module, result in done.items():
-            self._done[module] = git_import.join(self._done[module], result) if module in self._done else result
+            self._done[module] = git_result.join(self._done[module], result) if module in self._done else result
 
     def _attempt(self, path: str, action: Callable[[str], None]) -> None:
-        from claudebox.launch import git_import  # noqa: PLC0415
+        from claudebox.launch import git_result  # noqa: PLC0415
 
         try:
             action(path)
         except (ClaudeboxError, OSError) as error:
             said = error.message if isinstance(error, ClaudeboxError) else f"{error.strerror}: {error.filename}"
-            before = self._done.get(path, git_import.ImportResult())
+            before = self._done.get(path, git_result.ImportResult())
             self._done[path] = before.replace(refused=(), notes=(said,))
 
     def _answer(self, word: bytes) -> bool:

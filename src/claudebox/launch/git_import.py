@@ -22,11 +22,12 @@ from claudebox.launch import (
     git_worktrees,
 )
 from claudebox.launch.git_checkout import Checkout
-from claudebox.launch.git_merge import HEADS, Move
+from claudebox.launch.git_merge import Move
+from claudebox.launch.git_names import HEADS, remote_names, shorten_ref
+from claudebox.launch.git_result import ImportResult, join
 from claudebox.launch.git_sandbox import GitError, Limits
 from claudebox.launch.git_sides import own_side, own_side_writable, real_side
 from claudebox.launch.git_state import Base, Private, read_layout, stamp
-from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,20 +39,7 @@ if TYPE_CHECKING:
 _MOMENT = 0.01  # seconds: more than the clock of a file system needs for the next time
 _GC_PATIENCE, _PAUSE = 60.0, 1.0  # seconds to wait for a `git gc`: at the end, and before
 _ATTEMPTS = 3  # after the host moved something in the midst of an import
-
-
 AT_THE_END = Limits(seconds=240.0)  # nobody waits for ever; `--import` goes on for longer
-
-
-class ImportResult(Value):
-    """What one import did."""
-
-    moved: tuple[Move, ...] = ()
-    renamed: tuple[tuple[str, str], ...] = ()  # branches that parted: name, and the name they arrived under
-    refused: tuple[tuple[str, str], ...] = ()  # refs that stay inside, and why
-    followed: tuple[Move, ...] = ()  # what the host did, written inside
-    head: str = ""  # the new HEAD of the real repository, if it changed
-    notes: tuple[str, ...] = ()
 
 
 def private_directories(directory: str) -> list[str]:
@@ -128,16 +116,6 @@ def remember(path: str, tools: Tools, session: str) -> None:
             Checkout(private, layout, real, real, lambda: real).remember()
 
 
-def join(first: ImportResult, then: ImportResult) -> ImportResult:
-    """Return what two imports did, one after the other."""
-    return then.replace(
-        moved=(*first.moved, *then.moved),
-        renamed=tuple(dict((*first.renamed, *then.renamed)).items()),
-        followed=(*first.followed, *then.followed),
-        head=then.head or first.head,
-    )
-
-
 class _Import:
     """One import, under its lock."""
 
@@ -186,14 +164,15 @@ class _Import:
         """Compare both sides and move what moved; return whether nothing of the agent's is left behind."""
         base = self._base(agent.refs, real.refs)
         elsewhere = git_locks.other_heads(self._layout)
-        merged = git_merge.merge_refs(agent.refs, real.refs, base.refs, agent.contains, elsewhere)
+        remotes = lambda: remote_names(self._layout.common, real.refs)  # noqa: E731 - only asked for if a ref is new
+        merged = git_merge.merge_refs(agent.refs, real.refs, base.refs, agent.contains, elsewhere, remotes)
         if not self._outward:
             merged = merged.replace(out=(), parted=(), refused=())
         self._refused.update(merged.refused)
         checkout.compare(base.commit(self._layout.checkout))
         base = base.replace(refs=merged.agreed)
         out, parted = self._admit(agent, real, merged.out), self._admit(agent, real, merged.parted)
-        renamed = self._under_other_names(parted, real.refs)
+        renamed = self._under_other_names(parted, real.refs, out)
         checkout.read_theirs()
         self._private.write("base", base.rows())
         self._private.intend({move.name: move.new for move in out}, {move.name: move.new for move in merged.into})
@@ -286,14 +265,18 @@ class _Import:
         self._notes += done.notes
         return done.closed
 
-    def _under_other_names(self, parted: list[Move], theirs: dict[str, str]) -> list[Move]:
+    def _under_other_names(self, parted: list[Move], theirs: dict[str, str], out: list[Move]) -> list[Move]:
         """Return how branches arrive that parted from the real ones; nothing to do for those that are there already."""
         moves = []
         for move in parted:
             known = next((name for name, value in theirs.items() if value == move.new and name.startswith(HEADS)), "")
             name = known or f"{HEADS}claudebox/{self._session}/{move.name.removeprefix(HEADS)}"
-            self._renamed.append((move.name, name))
-            if not known:
+            others = {*theirs, *(other.name for other in out)} - {name}
+            if not known and shorten_ref(name) in map(shorten_ref, others):
+                self._refused[move.name] = "yours has moved too, and the name that it would arrive under is taken"
+            else:
+                self._renamed.append((move.name, name))
+            if move.name not in self._refused and not known:
                 moves.append(Move(name, theirs.get(name, ""), move.new))
         return moves
 

@@ -5,17 +5,12 @@ Pure: values in, values out. The third state is the base, what both sides last h
 
 from __future__ import annotations
 
+from claudebox.launch.git_names import HEADS, REMOTES, TAGS, objection, objection_to_new, shorten_ref
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-HEADS, TAGS, REMOTES = "refs/heads/", "refs/tags/", "refs/remotes/"
-# Not in a name of git's own rules either, but those are checked by the git that would be led astray.
-_FORBIDDEN = frozenset(" ~^:?*[\\")
-_HEX = frozenset("0123456789abcdef")
-_LONGEST = 200
 
 
 class Move(Value):
@@ -36,40 +31,24 @@ class Merged(Value):
     agreed: dict[str, str]  # the base as far as both sides have the same
 
 
-def objection(name: str) -> str:
-    """Return why a ref of the agent cannot be taken in by its name, nothing if it can."""
-    if not name.startswith((HEADS, TAGS)):
-        return "only branches and tags come back"
-    short = name.split("/", 2)[2]
-    parts = short.split("/")
-    if len(name) > _LONGEST:
-        return "its name is too long"
-    if not name.isprintable() or not _FORBIDDEN.isdisjoint(name) or "@{" in name or ".." in name:
-        return "its name has characters that refs cannot have"
-    if any(not part or part[0] in ".-" or part.endswith((".", ".lock")) for part in parts) or short == "@":
-        return "its name could be taken for something else"
-    if short.endswith("HEAD") and short.replace("_", "").isupper():
-        return "its name could be taken for something else"
-    if len(short) in (40, 64) and _HEX.issuperset(short):
-        return "its name could be taken for a commit"
-    return ""
-
-
 def merge_refs(
     mine: dict[str, str],
     theirs: dict[str, str],
     base: dict[str, str],
     contains: Callable[[str, str], bool],
     elsewhere: frozenset[str] = frozenset(),
+    remotes: Callable[[], frozenset[str]] = frozenset,
 ) -> Merged:
     """Compare the agent's refs with the real ones.
 
     `contains(a, b)`: the history of `a` contains `b`. `elsewhere`: branches that are checked out in another worktree.
+    `remotes` are those of the real repository.
     """
     rows: dict[str, list[Move]] = {"out": [], "into": [], "parted": []}
     refused: list[tuple[str, str]] = []
     # Stashes and notes are compared by nobody: what they were stays written down.
     agreed = {name: value for name, value in base.items() if not name.startswith((HEADS, TAGS, REMOTES))}
+    strange = _objections(sorted(mine.keys() - theirs.keys() - base.keys()), theirs, remotes)
     for name in sorted({*mine, *theirs, *base}):
         inside, outside, before = mine.get(name, ""), theirs.get(name, ""), base.get(name, "")
         if inside == outside:
@@ -78,7 +57,7 @@ def merge_refs(
             continue
         if before:
             agreed[name] = before
-        reason = objection(name)
+        reason = strange.get(name) or objection(name)
         if inside == before:
             rows["into"].append(Move(name, inside, outside))
         elif name.startswith(REMOTES) or (name.startswith(TAGS) and not inside):
@@ -98,6 +77,18 @@ def merge_refs(
             rows["parted"].append(Move(name, before, inside))
     rows["out"].sort(key=lambda move: bool(move.new))  # deletions first: `a` may make room for `a/b`
     return Merged(tuple(rows["out"]), tuple(rows["into"]), tuple(rows["parted"]), tuple(refused), agreed)
+
+
+def _objections(new: list[str], theirs: dict[str, str], remotes: Callable[[], frozenset[str]]) -> dict[str, str]:
+    """Return why refs cannot be made, for those that cannot: of two with the same short name the first one can."""
+    known, reserved = {shorten_ref(name) for name in theirs}, remotes() if new else frozenset()
+    found = {}
+    for name in (name for name in new if name.startswith((HEADS, TAGS))):
+        reason = objection_to_new(name, known, reserved)
+        if reason:
+            found[name] = reason
+        known.add(shorten_ref(name))
+    return found
 
 
 def reconcile(base: dict[str, str], seen: dict[str, str], intended: dict[str, str]) -> None:

@@ -7,7 +7,8 @@ import os
 from claudebox.console import shorten
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import git_state
-from claudebox.launch.git_merge import HEADS, TAGS, Move, merge_refs
+from claudebox.launch.git_merge import Move, merge_refs
+from claudebox.launch.git_names import HEADS, TAGS, remote_names
 from claudebox.launch.git_sandbox import GitError, Limits
 from claudebox.launch.git_sides import own_side, real_side
 
@@ -15,11 +16,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from claudebox.launch.git_import import ImportResult
+    from claudebox.launch.git_result import ImportResult
     from claudebox.launch.git_sandbox import Tools
 
 _SHORT = 7  # digits of a commit
-_MOST = 6  # refs of a kind that are named
+_MOST = 50  # refs of a kind that are named, branches first
+_MOST_REFUSED = 500  # nobody can make them so many that one is overlooked: they come in lines of their own
 _MOST_COMMITS, _MOST_FILES = 20, 20
 
 
@@ -28,14 +30,23 @@ def lines(done: Mapping[str, ImportResult]) -> list[str]:
     found = []
     for path, result in done.items():
         layout = git_state.read_layout(path)
-        where = f"git ({layout.module})" if layout.depth else "git"
-        if moved := _moves(result.moved):
-            found.append(f"{where}: {moved}")
-        stayed = [f"{name_of(name)} arrived as {name_of(other)}: yours has moved too" for name, other in result.renamed]
-        stayed += [f"{name_of(name)} stays inside: {shorten(reason, 160)}" for name, reason in result.refused]
-        if stayed:
-            found.append(f"{where}: {_few(stayed)}")
-        found += [f"{where}: {shorten(note, 300)}" for note in dict.fromkeys(result.notes)]
+        found += of_one(f"git ({layout.module})" if layout.depth else "git", result)
+    return found
+
+
+def of_one(where: str, result: ImportResult) -> list[str]:
+    """Return what came back from one repository."""
+    found = []
+    if moved := _moves(result.moved):
+        found.append(f"{where}: {moved}")
+    if result.renamed:
+        rows = [f"{name_of(name)} arrived as {name_of(other)}: yours has moved too" for name, other in result.renamed]
+        found.append(f"{where}: {_few(rows)}")
+    for reason in dict.fromkeys(reason for _, reason in result.refused):  # said once for all that have it
+        names = [name_of(name) for name, why in result.refused if why == reason]
+        stay = "stays" if len(names) == 1 else "stay"
+        found.append(f"{where}: {_few(names, _MOST_REFUSED)} {stay} inside: {shorten(reason, 160)}")
+    found += [f"{where}: {shorten(note, 300)}" for note in dict.fromkeys(result.notes)]
     return found
 
 
@@ -46,7 +57,7 @@ def _moves(moves: Iterable[Move]) -> str:
     for move in moves:
         first.setdefault(move.name, move.old)
         last[move.name] = move.new
-    created = [name_of(name) for name, new in last.items() if new and not first[name]]
+    created = [name_of(name) for name in sorted(last) if last[name] and not first[name]]
     moved = [
         f"{name_of(name)} {first[name][:_SHORT]}..{new[:_SHORT]}"
         for name, new in last.items()
@@ -63,9 +74,9 @@ def name_of(ref: str) -> str:
     return shorten(f"tag {ref.removeprefix(TAGS)}" if ref.startswith(TAGS) else short, 80)
 
 
-def _few(rows: list[str]) -> str:
-    more = f" and {len(rows) - _MOST} more" if len(rows) > _MOST else ""
-    return ", ".join(rows[:_MOST]) + more
+def _few(rows: list[str], most: int = _MOST) -> str:
+    more = f" and {len(rows) - most} more" if len(rows) > most else ""
+    return ", ".join(rows[:most]) + more
 
 
 def left(paths: Iterable[str]) -> list[str]:
@@ -86,7 +97,8 @@ def preview(path: str, tools: Tools) -> list[str]:
             for side in (agent, real):
                 side.begin_refs()
                 side.read_refs()
-            merged = merge_refs(agent.refs, real.refs, base.refs, agent.contains)
+            theirs = remote_names(layout.common, real.refs)
+            merged = merge_refs(agent.refs, real.refs, base.refs, agent.contains, remotes=lambda: theirs)
             for move in (*merged.out, *merged.parted):
                 since = [f"^{value}" for value in sorted(set(real.refs.values()))]
                 rows.append(f"{name_of(move.name)}:" if move.new else f"{name_of(move.name)}: deleted")

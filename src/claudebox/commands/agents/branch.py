@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Self
 from claudebox.console import clean, shorten
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import git_lfs, git_locks, git_transfer
-from claudebox.launch.git_merge import HEADS, Move
+from claudebox.launch.git_merge import Move
+from claudebox.launch.git_names import HEADS
 from claudebox.launch.git_sandbox import GitError, GitSandbox, Limits
 from claudebox.launch.git_setup import describe_layout
 from claudebox.launch.git_sides import Side, parse_rows, real_side

@@ -1,0 +1,86 @@
+"""Names of branches and tags that the agent may give: none that git or a shell could take for something else."""
+
+from __future__ import annotations
+
+from claudebox.files import read_small
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HEADS, TAGS, REMOTES = "refs/heads/", "refs/tags/", "refs/remotes/"
+# Not in a name of git's own rules either, but those are checked by the git that would be led astray.
+_FORBIDDEN = frozenset(" ~^:?*[\\")
+_HEX = frozenset("0123456789abcdefABCDEF")
+_SHORTEST_ID, _LONGEST_ID = 4, 64
+_LONGEST = 200
+_CONFIG_LIMIT = 1 << 20
+_PUNCTUATION = frozenset("-./+@#=,%")  # which no shell interprets within a word; letters and digits besides
+_NOT_FIRST = frozenset("#=%+@,")
+_NAMESPACES = frozenset(("refs", "heads", "tags", "remotes", "notes", "stash", "bisect", "replace"))
+_SPECIAL = frozenset(("AUTO_MERGE", "BISECT_EXPECTED_REV", "MERGE_AUTOSTASH", "NOTES_MERGE_PARTIAL", "NOTES_MERGE_REF"))
+_ELSE = "its name could be taken for something else"
+
+
+def objection(name: str) -> str:
+    """Return why a ref that the real repository has cannot be moved by its name, nothing if it can."""
+    if not name.startswith((HEADS, TAGS)):
+        return "only branches and tags come back"
+    short = shorten_ref(name)
+    parts = short.split("/")
+    if len(name) > _LONGEST:
+        return "its name is too long"
+    if not name.isprintable() or not _FORBIDDEN.isdisjoint(name) or "@{" in name or ".." in name:
+        return "its name has characters that refs cannot have"
+    if any(not part or part[0] in ".-" or part.endswith((".", ".lock")) for part in parts) or short == "@":
+        return _ELSE
+    if short.endswith("HEAD") and short.replace("_", "").isupper():
+        return _ELSE
+    if len(short) in (40, 64) and _HEX.issuperset(short):
+        return "its name could be taken for a commit"
+    return ""
+
+
+def objection_to_new(name: str, known: Iterable[str] = (), remotes: frozenset[str] = frozenset()) -> str:
+    """Return why a ref cannot be made by this name, nothing if it can.
+
+    `known` are the short names of the refs that there are: git would take the one for the other.
+    """
+    reason = objection(name)
+    if reason:
+        return reason
+    short = shorten_ref(name)
+    if short[0] in _NOT_FIRST or not is_plain(short):
+        return "its name has characters that shells interpret"
+    if is_like_id(short):
+        return "its name could be taken for a commit"
+    if short.partition("/")[0] in _NAMESPACES or short in _SPECIAL or short.upper() == "HEAD":
+        return _ELSE
+    if any(f"{short}/".startswith(f"{remote}/") for remote in remotes):
+        return "its name could be taken for a branch of a remote"
+    return "another ref of yours has the same short name" if short in known else ""
+
+
+def shorten_ref(name: str) -> str:
+    """Return what users call a ref: `main` for `refs/heads/main`."""
+    return name.split("/", 2)[-1]
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a text has only letters, digits and what no shell interprets."""
+    return all(char in _PUNCTUATION or f"a{char}".isidentifier() for char in text)
+
+
+def is_like_id(short: str) -> bool:
+    """Return whether git could read a name as a commit: digits of one, or what `git describe` says."""
+    digits = short.rpartition("-g")[2]
+    return _SHORTEST_ID <= len(digits) <= _LONGEST_ID and _HEX.issuperset(digits)
+
+
+def remote_names(common: str, refs: Iterable[str]) -> frozenset[str]:
+    """Return the remotes of a repository: by its configuration, by what was fetched, and the one everybody adds."""
+    text = (read_small(f"{common}/config", limit=_CONFIG_LIMIT) or b"").decode("utf-8", "surrogateescape")
+    heads = (piece.partition("]")[0].strip() for piece in text.split("["))
+    configured = {head[6:].strip(' ."\t') for head in heads if head[:6].lower() == "remote"} - {""}
+    fetched = {shorten_ref(name).partition("/")[0] for name in refs if name.startswith(REMOTES)}
+    return frozenset(("origin", *configured, *fetched))

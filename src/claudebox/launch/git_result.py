@@ -1,0 +1,30 @@
+"""What an import of git did, as a value."""
+
+from __future__ import annotations
+
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.launch.git_merge import Move
+
+
+class ImportResult(Value):
+    """What one import did."""
+
+    moved: tuple[Move, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()  # branches that parted: name, and the name they arrived under
+    refused: tuple[tuple[str, str], ...] = ()  # refs that stay inside, and why
+    followed: tuple[Move, ...] = ()  # what the host did, written inside
+    head: str = ""  # the new HEAD of the real repository, if it changed
+    notes: tuple[str, ...] = ()
+
+
+def join(first: ImportResult, then: ImportResult) -> ImportResult:
+    """Return what two imports did, one after the other."""
+    return then.replace(
+        moved=(*first.moved, *then.moved),
+        renamed=tuple(dict((*first.renamed, *then.renamed)).items()),
+        followed=(*first.followed, *then.followed),
+        head=then.head or first.head,
+    )
