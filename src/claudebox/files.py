@@ -66,6 +66,25 @@ def open_beneath(directory: int, relative: str, *, listed: bool = False) -> int:
     return current
 
 
+def open_up(directory: int) -> int | None:
+    """Give the owner all rights in a directory, open as O_PATH, that denies them; return the mode that it had.
+
+    None if nothing was changed: it denies nothing, is not ours, or is no directory.
+    """
+    status = os.fstat(directory)
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & _OWNER == _OWNER or status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
+        return None
+    os.chmod(f"/proc/self/fd/{directory}", mode | _OWNER)
+    return mode
+
+
+def close_again(directory: int, mode: int | None) -> None:
+    """Put back the mode that `open_up` returned."""
+    if mode is not None:
+        os.chmod(f"/proc/self/fd/{directory}", mode)
+
+
 def _read(descriptor: int, limit: int) -> bytes | None:
     try:
         status = os.fstat(descriptor)

@@ -367,3 +367,58 @@ def test_a_clock_that_is_set_back_hides_nothing(tmp_path):
     assert [change.path for change in seen.changes] == [".envrc"]
     assert "the clock was set back by 10.0 s" in "\n".join(screen.lines(seen))
     assert not changes.look(changes.Places(str(tmp_path)), begun).clock_set_back
+
+
+CLOSED = "mkdir -p .github/workflows; echo x >.github/workflows/a.yml; echo x >Makefile; git init -q n;"
+
+
+def test_a_directory_that_was_closed_hides_nothing(box):
+    # proves D18, C17
+    repositories.make(box)
+    box.mkdir("deep/own")
+    box.write("deep/own/Rakefile", "x\n")
+    os.chmod(f"{box.project}/deep/own", 0o311)
+    result = box.sh(
+        f"mkdir deep/in; cd deep/in; {CLOSED} cd ..; echo y >>own/Rakefile; chmod 0 in/n; chmod 444 in/.github;"
+        f"chmod 0111 in; cd ..; {CLOSED} chmod 0311 ."
+    )
+    modes = {path: os.stat(f"{box.project}/{path}").st_mode & 0o777 for path in ("", "deep/own")}
+    again = box.sh("echo started")
+
+    for path in (".github/workflows/a.yml", "Makefile", "n/.git"):
+        assert path in result.stderr
+        assert f"deep/in/{path}" in result.stderr
+    assert "deep/own/Rakefile" in result.stderr
+    assert "not everything could be looked at" not in result.stderr
+    assert modes["deep/own"] == 0o311  # closed by the user, before
+    if box.account.uid:
+        assert "directories that denied you reading" in result.stderr
+        assert ".: had mode 0311" in result.stderr
+        assert "deep/in/n: had mode 0000" in result.stderr
+        assert modes[""] & 0o700 == 0o700
+        assert again.stdout == "started\n"
+        os.chmod(box.project, 0o311)
+        refused = box.sh("echo started")
+        assert (refused.returncode, refused.stdout) == (125, "")
+        assert "cannot be read" in refused.stderr
+        assert "`chmod u+rwx .`" in refused.stderr
+
+
+def test_a_closed_directory_that_a_link_took_the_place_of_is_not_opened(user_box):
+    # proves C31
+    user_box.write("victim/x")
+    for name in ("victim", "other"):
+        user_box.mkdir(name)
+    os.symlink("victim", f"{user_box.project}/link")
+    os.chmod(f"{user_box.project}/victim", 0o311)
+    script = (
+        "import os, sys; from claudebox.report import tree; closed = tree.Closed(0);"
+        "top = os.open('.', tree.DIRECTORY); row = os.lstat('victim'); other = os.lstat('other');"
+        "print(closed.open(top, 'link', (row.st_dev, row.st_ino)),"
+        "closed.open(top, 'victim', (other.st_dev, other.st_ino)),"
+        "os.lstat('victim').st_mode & 0o777 == 0o311, closed.open(top, 'victim', (row.st_dev, row.st_ino)))"
+    )
+    source = os.path.dirname(os.path.dirname(user_box.program)) + "/src"
+    result = user_box.host(sys.executable, "-c", script, env={"PYTHONPATH": source})
+
+    assert result.stdout == "False False True True\n", result.stderr

@@ -296,8 +296,9 @@ def current_directory() -> str:
 def _workdir(examiner: Examiner) -> PathFact:
     path = current_directory()
     fact = examiner.fact(path)
-    if fact.kind != "directory":
-        raise ClaudeboxError(f"the working directory `{path}` cannot be read", hint="change to a project directory")
+    if fact.kind != "directory" or not os.access(path, os.R_OK | os.X_OK):
+        hint = "change to a project directory, or, if it is yours, open it with `chmod u+rwx .`"
+        raise ClaudeboxError(f"the working directory `{path}` cannot be read", hint=hint)
     return fact
 
 

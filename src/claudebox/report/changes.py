@@ -185,9 +185,11 @@ class _Account:
                 self.harmless.setdefault(parent, []).append(path[len(parent) + 1 if parent else 0 :])
             else:
                 yield ChangedPath(kind, path, self._how(path, mode, own=own, moved=moved), beside=not moved)
+        for path, before in self._found.opened:
+            yield ChangedPath(_kind("closed", f"had mode {before:04o}"), path or ".", "changed in mode")
         for path, letter in self._found.gone:
             if path not in self._standing and path not in self._stubs:
-                yield ChangedPath(_deleted(), path + ("/" if letter == "d" else ""), "deleted")
+                yield ChangedPath(_kind("deleted"), path + ("/" if letter == "d" else ""), "deleted")
 
     def _how(self, path: str, mode: int, *, own: bool, moved: bool) -> str:
         was, now = self._was(path), sweep.coded("", mode)[1:] or "f"
@@ -281,7 +283,7 @@ class _Account:
         return kept
 
 
-def _deleted() -> Kind:
-    from claudebox.report import kinds  # noqa: PLC0415 - only where something was deleted
+def _kind(name: str, why: str = "") -> Kind:
+    from claudebox.report import kinds  # noqa: PLC0415 - only where something changed
 
-    return kinds.Kind("deleted")
+    return kinds.Kind(name, why=why)

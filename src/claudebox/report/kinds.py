@@ -21,6 +21,7 @@ HEADINGS = {
     "protected": "protected, and changed by something outside of the sandbox, or since it was opened",
     "repository": "repositories that are new or changed: git on the host runs what they name, even from above",
     "git": "left in the git directory",
+    "closed": "directories that denied you reading, and were opened to be looked at",
     "privilege": "files that run with the rights of their owner",
     "reported": "run or obeyed by tools of the host",
     "program": "programs and scripts",

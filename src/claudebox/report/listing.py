@@ -82,7 +82,7 @@ def _named_moment(workdir: str) -> float:
 
 
 def _top(workdir: str) -> Listing:
-    """Return the names at the top and the inodes of the directories there; nothing if they are too many."""
+    """Return the names at the top and the inodes of the directories there; none of them if they are too many."""
     top: Listing = {}
     names: list[str] = []
     try:
@@ -93,7 +93,7 @@ def _top(workdir: str) -> Listing:
                 if status.st_mode & tree.KIND == tree.IS_DIRECTORY:
                     top[entry.name] = (status.st_ino, None)
                 if len(names) > _MOST_AT_START:
-                    return {}
+                    return {"": (os.lstat(workdir).st_ino, None)}
         top[""] = (os.lstat(workdir).st_ino, tuple(names))
     except OSError:
         return {}

@@ -50,14 +50,19 @@ class Sweep:
         self._root, self._since, self._before, self._deadline = root, since, before, deadline
         self._top = -1
         self._entries = 0
+        self._closed = tree.Closed(since)
         self.changed: list[tuple[str, int, bool]] = []  # path, mode, whether its own time is new
         self.gone: list[tuple[str, str]] = []  # path and letter
         self.unlisted: list[str] = []  # directories that may have lost something, nobody knows what
         self.listing: Listing = {}
         self.unseen: list[tuple[str, str]] = []  # path, why
+        self.opened = self._closed.opened  # directories that denied us reading since: path, mode
 
     def run(self) -> Sweep:
         """Look at everything, or until the time is up."""
+        if not os.access(self._root, os.R_OK | os.X_OK):
+            self._closed.open(None, self._root, (None, self._before.get("", (0, None))[0]))
+            self.opened[:] = (("", mode) for _, mode in self.opened)
         try:
             self._top = os.open(self._root, tree.DIRECTORY)
         except OSError as error:
@@ -75,6 +80,7 @@ class Sweep:
                     return self
                 waiting = self._level(waiting, most=_ALONE if parts > 1 else 0)
         finally:
+            self._closed.close()
             os.close(self._top)
         return self
 
@@ -88,7 +94,7 @@ class Sweep:
                 return below
             if most and self._entries - first > most:
                 return waiting[number:] + below
-            rows, problem = tree.read_directory(self._top, path, self._deadline, (device, inode))
+            rows, problem = tree.read_directory(self._top, path, self._deadline, (device, inode), self._closed)
             if problem:
                 self.unseen.append((path, problem))
             self._entries += len(rows) + 1
@@ -163,9 +169,12 @@ class Sweep:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
                 signal.signal(number, signal.SIG_DFL)
             self.changed, self.gone, self.unlisted, self.listing, self.unseen = [], [], [], {}, []
+            self._closed = tree.Closed(self._since)
             while waiting:
                 waiting = self._level(waiting)
-            found = (self.changed, self.gone, self.unlisted, self.listing, self.unseen)
+            self._closed.close()
+            opened = self._closed.opened
+            found = (self.changed, self.gone, self.unlisted, self.listing, self.unseen, opened)
             view = memoryview(marshal.dumps(found))
             while view:
                 view = view[os.write(inlet, view) :]
@@ -191,9 +200,10 @@ class Sweep:
         if status:
             self.unseen += ((row[0], "the process that looked at it failed") for row in share)
             return
-        changed, gone, unlisted, listing, unseen = marshal.loads(b"".join(pieces))  # noqa: S302 - our own child
+        changed, gone, unlisted, listing, unseen, opened = marshal.loads(b"".join(pieces))  # noqa: S302 - our own child
         self.changed += changed
         self.gone += gone
         self.unlisted += unlisted
         self.listing.update(listing)
         self.unseen += unseen
+        self.opened += opened

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+from claudebox.files import close_again, open_up
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,23 +18,86 @@ KIND, IS_DIRECTORY, IS_LINK, IS_FILE = 0o170000, 0o040000, 0o120000, 0o100000
 LONGEST = 3800  # bytes of a path below the top: with what is above it, the kernel takes 4096
 OUT_OF_TIME = "out of time"
 _EVERY = 512  # entries between two looks at the clock
+_SEARCH = 0o100  # the right of the owner
+_MOST_OPENED = 64  # directories that are closed again after a look
+
+
+class Closed:
+    """Directories of ours that deny us reading: opened for a look, by descriptor and through no link.
+
+    One that was changed since a moment stays open, and is noted: somebody closed it, or made it so, in the meantime.
+    """
+
+    def __init__(self, since: float) -> None:
+        self._since = since
+        self._again: list[tuple[int, int]] = []  # descriptor and mode
+        self.opened: list[tuple[str, int]] = []  # path and mode of those that stay open
+
+    def open(self, top: int | None, path: str, identity: tuple[int | None, int]) -> bool:
+        """Open the directory that is known by its device and inode; return whether anything was changed."""
+        try:
+            found = os.open(path or ".", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+        except OSError:
+            return False
+        kept = False
+        try:
+            status = os.fstat(found)
+            changed = status.st_ctime >= self._since
+            if identity not in ((status.st_dev, status.st_ino), (None, status.st_ino)):
+                return False
+            if not changed and len(self._again) >= _MOST_OPENED:
+                return False
+            mode = open_up(found)
+            if mode is None:
+                return False
+            if changed:
+                self.opened.append((path, mode))
+            else:
+                self._again.append((found, mode))
+                kept = True
+            return True
+        except OSError:
+            return False
+        finally:
+            if not kept:
+                os.close(found)
+
+    def close(self) -> None:
+        """Put the other modes back."""
+        for descriptor, mode in reversed(self._again):
+            try:
+                close_again(descriptor, mode)
+            except OSError:  # it is gone, or no longer ours
+                pass
+            os.close(descriptor)
+        self._again = []
 
 
 def read_directory(
-    top: int, path: str, deadline: float, identity: tuple[int, int] | None = None
+    top: int, path: str, deadline: float, identity: tuple[int, int] | None = None, closed: Closed | None = None
 ) -> tuple[list[Row], str]:
-    """Return name and status of what stands in a directory below `top`, and why that is not all; empty if it is."""
+    """Return name and status of what stands in a directory below `top`, and why that is not all; empty if it is.
+
+    With `closed`, a directory that is known by its identity is opened if it denies us reading.
+    """
     if len(path) > LONGEST // 4 and len(os.fsencode(path)) > LONGEST:
         return [], "its path is too long"
     rows: list[Row] = []
     failed = 0
     problem = ""
     try:
-        descriptor = os.open(path or ".", DIRECTORY, dir_fd=top)
+        try:
+            descriptor = os.open(path or ".", DIRECTORY, dir_fd=top)
+        except PermissionError:
+            if closed is None or identity is None or not closed.open(top, path, identity):
+                raise
+            descriptor = os.open(path or ".", DIRECTORY, dir_fd=top)
     except OSError as error:
         return rows, error.strerror or str(error)
     try:
         status = os.fstat(descriptor)
+        if not status.st_mode & _SEARCH and closed is not None and identity is not None and os.getuid():
+            closed.open(top, path, identity)  # names can be read, and nothing else
         if identity is not None and (status.st_dev, status.st_ino) != identity:
             return rows, "it was replaced while it was looked at"
         with os.scandir(descriptor) as entries:
