@@ -110,3 +110,38 @@ def has_mark(box, script):
         os.unlink(path)
     box.host("sh", "-c", script)
     return os.path.exists(path)
+
+
+def test_a_worktree_comes_back_without_a_repository_of_the_agent(user_box):
+    # proves GIT-03, GIT-04, D10, D11
+    box = make_repository(user_box)
+    evil = box.write(f"{box.base}/evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
+    nest = NEST.format(place="w1/s", evil=evil)
+    use = f"cd w1; {USE}"
+    first = box.sh(f"git worktree add -qb w1 w1; {nest} cd w1; git add s; git commit -qm s; sleep 2; chmod 0111 s")
+    assert "renamed to `.git.claudebox`" in first.stderr
+    assert sh(box, "git -C w1 log -1 --format=%s") == "s\n"
+    assert not has_mark(box, use)
+    sh(box, "chmod 755 w1/s")
+    box.sh(f"{nest} rm -rf w1/s; {nest} mv w1 w2; {nest} true")
+    assert not has_mark(box, use)
+    sh(box, f"rm -rf w1/s; {nest}")
+    assert has_mark(box, use)  # the positive control
+
+
+def test_a_switch_to_a_branch_with_a_submodule_stages_nothing(pair):
+    # proves GIT-03
+    pair.host(
+        "git switch -qc feature; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),lib; "
+        "printf '[submodule \"lib\"]\\n\\tpath = lib\\n\\turl = ./lib\\n' >.gitmodules; git add .gitmodules; "
+        "git commit -qm lib; git switch -q main; rm -rf lib"
+    )
+    pair.set_up()
+    pair.agent("git checkout -q feature")
+
+    early = pair.bring_back()
+    assert pair.host("git branch --show-current; git diff --cached --name-status") == "main\n"
+    late = pair.bring_back(final=True)
+
+    assert pair.host("git branch --show-current; git status --porcelain") == "feature\n"
+    assert not [*early.refused, *late.refused, *late.notes]

@@ -66,6 +66,11 @@ def _find_named(found: Repository, submodules: Iterable[GitDirectory], digest: i
         if directory.worktree.startswith(found.root.rstrip("/") + "/"):
             yield os.path.relpath(directory.worktree, found.root)
             indexes.append((directory.worktree, f"{directory.path}/index"))
+    for name in list_directories(f"{found.common_dir}/worktrees"):
+        entry = f"{found.common_dir}/worktrees/{name}"
+        where = os.path.dirname(os.fsdecode(read_small(f"{entry}/gitdir", limit=8192) or b"").rstrip("\n"))
+        if where.startswith(found.root.rstrip("/") + "/") and os.path.normpath(where) == where and "\0" not in where:
+            indexes.append((where, f"{entry}/index"))
     for root, index in indexes:
         for name in git_index.find_submodules(index, digest):
             yield os.path.relpath(f"{root}/{name}", found.root)

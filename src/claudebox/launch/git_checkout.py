@@ -85,8 +85,9 @@ class Checkout:
         self._real.begin_rows(self._reference, _COPY)
 
     def gitlinks(self) -> list[bytes]:
-        """Return the paths at which the agent's index has a gitlink that the commit has not."""
-        return [path for path, row in (self._mine or {}).items() if row.mode == GITLINK]
+        """Return the paths at which the agent's index has a gitlink that neither the commit nor the real index has."""
+        rows = {path: row.now for path, row in (self._theirs or {}).items()}
+        return [path for path, row in (self._mine or {}).items() if row.mode == GITLINK and rows.get(path) != row.now]
 
     def staged_objects(self) -> set[str]:
         """Return the objects that the agent's index or its detached HEAD need."""
@@ -99,8 +100,11 @@ class Checkout:
     def sync(self, base: Base, refused: frozenset[bytes]) -> bool:
         """Bring HEAD and index in step; return whether the agent's have come back entirely.
 
-        `refused` are paths that the real index must not have.
+        `refused` are paths of the agent's index that the real one must not have. While there are any, both stay as
+        they are: a HEAD that has them, and an index that has not, would look as if the user had removed them.
         """
+        if refused:
+            return False
         inside = git_operations.under_way(f"{self._private.path}/own/{self._layout.checkout}")
         if inside:
             self.notes.append(
@@ -112,7 +116,7 @@ class Checkout:
             if not git_operations.put_aside(self._private, self._layout, self.notes) or not self._sync_head(base):
                 return False
             base.heads[self._layout.checkout], commit = self._real.head()
-            return self._sync_index(commit, refused)
+            return self._sync_index(commit)
         except GitError as error:  # the branches have come back all the same
             self.notes.append(f"HEAD and index stay as they are: {error}")
             return False
@@ -191,7 +195,7 @@ class Checkout:
             else:
                 side.box.ask("update-ref", "--no-deref", "-m", "claudebox: host", "HEAD", head)
 
-    def _sync_index(self, commit: str, refused: frozenset[bytes]) -> bool:
+    def _sync_index(self, commit: str) -> bool:
         for attempt in range(_ATTEMPTS):
             if attempt:
                 self._begin_theirs()
@@ -202,7 +206,7 @@ class Checkout:
                 return False
             out, into, parted = merge_rows(mine, theirs, self._saved)
             lacking = self._lacking(out) if self._outward else ()
-            strange = [path for path in out if path in refused or path in lacking or not _is_sane(path, *out[path])]
+            strange = [path for path in out if path in lacking or not _is_sane(path, *out[path])]
             for path in strange:
                 del out[path]
             if not out or not self._outward or self._write_index(out):

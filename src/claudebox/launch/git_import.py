@@ -195,7 +195,9 @@ class _Import:
         settled = checkout.sync(base, self._disarm(links) if self._final else links)
         if self._outward:
             moved = frozenset(move.name for move in out)
-            self._notes += git_worktrees.adopt(self._private.path, self._layout, real, elsewhere, moved)
+            self._notes += git_worktrees.adopt(
+                self._private.path, self._layout, real, elsewhere, moved, final=self._final
+            )
         self._private.write("base", base.rows())
         if self._final:
             self._notes += self._what_stays(agent, real, base)

@@ -11,6 +11,7 @@ import stat
 
 from claudebox.console import shorten
 from claudebox.files import read_small, real_path, replace_file
+from claudebox.launch import git_submodules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,10 +26,13 @@ _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 _BRANCH = "ref: refs/heads/"
 
 
-def adopt(path: str, layout: Layout, real: Side, taken: frozenset[str], moved: frozenset[str]) -> Iterator[str]:
+def adopt(
+    path: str, layout: Layout, real: Side, taken: frozenset[str], moved: frozenset[str], *, final: bool
+) -> Iterator[str]:
     """Take over the worktrees that the agent has in the project; yield what the user should know.
 
-    `taken` are branches that other checkouts of the host have, `moved` those that have just come back.
+    `taken` are branches that other checkouts of the host have, `moved` those that have just come back. One that has
+    gitlinks waits until no agent runs any more (`final`): git of the host enters them.
     """
     for name in _names(f"{path}/own/worktrees"):
         entry, target = f"{path}/own/worktrees/{name}", f"{layout.common}/worktrees/{name}"
@@ -41,6 +45,15 @@ def adopt(path: str, layout: Layout, real: Side, taken: frozenset[str], moved: f
         if problem and not known:
             yield f"the worktree {shorten(where or name, 200)} {problem}"
         if problem or (known and head == _line(f"{target}/HEAD") and head.removeprefix("ref: ") not in moved):
+            continue
+        raw = real.box.ask("ls-tree", "-r", "-z", real.refs.get(head.removeprefix("ref: "), head))
+        links = git_submodules.links_of_tree(raw or b"")
+        if links and not final:
+            continue
+        done = git_submodules.put_aside(layout.replace(git_dir=target), links, where)
+        yield from done.notes
+        if raw is None or done.closed:
+            yield f"the worktree {shorten(where, 200)} has a submodule that cannot be examined, and does not come back"
             continue
         _write(target, where, head)
         # An index as if just checked out: what was changed in the files shows as changed.
