@@ -84,11 +84,11 @@ def test_no_repository_is_made_where_the_directory_of_a_submodule_is_missing(use
     # proves GIT-03, D10, D11
     box = make_repository(user_box)
     evil = box.write(f"{box.base}/evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
-    places = ("x/n", "x/y/n", "f/n", "g", ".vscode/n")
+    places = ("x/n", "x/y/n", "f/n", "g", ".vscode/n", "h/n")
     rows = "; ".join(f"git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),{place}" for place in places)
-    sh(box, f"{rows}; git commit -qm links; echo f >f; echo g >g")
+    sh(box, f"{rows}; git commit -qm links; echo f >f; echo g >g; mkdir h; chmod 0555 h")
     plant = "".join(
-        f"rm -rf {place.split('/')[0]}; mv {place.split('/')[0]} moved{number}; mkdir -p {place}; "
+        f"t={place.split('/')[0]}; chmod 755 $t; rm -rf $t; mv $t moved{number}; mkdir -p {place}; "
         + NEST.format(place=place, evil=evil)
         for number, place in enumerate(places)
     )
@@ -96,12 +96,27 @@ def test_no_repository_is_made_where_the_directory_of_a_submodule_is_missing(use
         until(lambda: os.path.exists(f"{box.project}/planted"))
         assert not has_mark(box, USE)
     assert not has_mark(box, USE)
-    assert sh(box, "cat x/work f g; ls -a | grep -c vscode || true") == "work\nf\ng\n0\n"
+    assert sh(box, "chmod 755 h; cat x/work f g; ls -a | grep -c vscode || true") == "work\nf\ng\n0\n"
     assert not any(os.path.lexists(f"{box.project}/{place}") for place in ("x/n", "x/y"))
     for place in places:  # the positive control
         sh(box, f"rm -rf {place.split('/')[0]}; mkdir -p {place}; " + NEST.format(place=place, evil=evil))
         assert has_mark(box, USE)
         sh(box, f"rm -rf {place}")
+
+
+def test_a_repository_in_the_place_of_a_link_is_renamed_at_the_end(user_box):
+    """Nothing can be mounted on a link around a submodule, and nothing happens in the git directory."""
+    # proves GIT-03, D10, D11
+    box = make_repository(user_box)
+    evil = box.write(f"{box.base}/evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
+    sh(box, "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),x/n; git commit -qm l; ln -s nowhere x")
+
+    result = box.sh(f"rm x; mkdir x; {NEST.format(place='x/n', evil=evil)} chmod 0111 x")
+
+    assert "`x/n/.git` is not of a submodule" in result.stderr
+    assert not has_mark(box, USE)
+    sh(box, "chmod 755 x; mv x/n/.git.claudebox x/n/.git")
+    assert has_mark(box, USE)  # the positive control
 
 
 def has_mark(box, script):

@@ -46,6 +46,10 @@ def _rows(workdir: str, repository: Repository | None) -> Iterator[Guarded]:
             # Whatever is not a repository at `.git` stops git of the host. What is there stays as it is; where there
             # is nothing, a directory of the sandbox's own takes the place of the submodule (`find_empty_submodules`).
             relative = os.path.relpath(path, workdir)
+            around = _look(project_paths.GIT, workdir, relative, "directory", "a submodule belongs there")
+            if around.kind == "present" and around.path != path:  # nothing can be made there before it is opened
+                yield around
+                continue
             below = _obstacle(workdir, relative) or (relative if _has_other_files(path) else f"{relative}/.git")
             yield _look(project_paths.GIT, workdir, below, "none", "git looks into submodules")
     for executed in repository.executed:

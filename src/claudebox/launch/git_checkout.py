@@ -84,10 +84,11 @@ class Checkout:
         self._status = _identity(f"{self._layout.git_dir}/index")
         self._real.begin_rows(self._reference, _COPY)
 
-    def gitlinks(self) -> list[bytes]:
+    def gitlinks(self) -> frozenset[bytes]:
         """Return the paths at which the agent's index has a gitlink that neither the commit nor the real index has."""
         rows = {path: row.now for path, row in (self._theirs or {}).items()}
-        return [path for path, row in (self._mine or {}).items() if row.mode == GITLINK and rows.get(path) != row.now]
+        mine = (self._mine or {}).items()
+        return frozenset(path for path, row in mine if row.mode == GITLINK and rows.get(path) != row.now)
 
     def staged_objects(self) -> set[str]:
         """Return the objects that the agent's index or its detached HEAD need."""

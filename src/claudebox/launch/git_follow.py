@@ -40,8 +40,16 @@ _MAX_TEXT = 1 << 20
 class Follower:
     """The process, from before the sandbox starts until everything has come back."""
 
-    def __init__(self, repositories: tuple[str, ...], tools: Tools, session: str, mode: Import) -> None:
+    def __init__(
+        self,
+        repositories: tuple[str, ...],
+        tools: Tools,
+        session: str,
+        mode: Import,
+        unguarded: tuple[tuple[str, tuple[str, ...]], ...] = (),
+    ) -> None:
         self._repositories, self._tools, self._session, self._mode = repositories, tools, session, mode
+        self._unguarded = unguarded  # submodules by private directory
         self._child = 0
         self._line = -1
         self._due = 0.0  # when the process is started
@@ -87,12 +95,22 @@ class Follower:
         if not self._due:
             return ()
         try:
-            return () if self._is_untouched() else self._finish()
+            return (*self._disarm(), *(() if self._is_untouched() else self._finish()))
         finally:
             if self._child:
                 process.end(self._child)
                 self._child = 0
                 os.close(self._line)
+
+    def _disarm(self) -> list[str]:
+        """Rename what the agent put where no mount could keep it from doing so; git of the host would enter it."""
+        said: list[str] = []
+        for path, checkouts in self._unguarded:
+            from claudebox.launch import git_submodules  # noqa: PLC0415 - hardly ever
+
+            done = git_submodules.put_aside(git_state.read_layout(path), map(os.fsencode, checkouts))
+            said += [f"git: {note}" for note in done.notes]
+        return said
 
     def _is_untouched(self) -> bool:
         """Return whether nothing has happened in any repository; then nobody has to be asked."""

@@ -191,13 +191,12 @@ class _Import:
             self._bring_large_files()
         if merged.into:
             self._follow(agent, merged.into, base)
-        links = frozenset(checkout.gitlinks())
+        links = checkout.gitlinks()
         settled = checkout.sync(base, self._disarm(links) if self._final else links)
         if self._outward:
             moved = frozenset(move.name for move in out)
-            self._notes += git_worktrees.adopt(
-                self._private.path, self._layout, real, elsewhere, moved, final=self._final
-            )
+            path = self._private.path
+            self._notes += git_worktrees.adopt(path, self._layout, real, elsewhere, moved, final=self._final)
         self._private.write("base", base.rows())
         if self._final:
             self._notes += self._what_stays(agent, real, base)

@@ -20,7 +20,8 @@ def follow(plan: Plan) -> Follower:
     """Return the sidecar that brings back what is done inside."""
     from claudebox.launch.git_follow import Follower  # noqa: PLC0415 - only where there is a repository
 
-    return Follower(_repositories(plan), _tools(plan), _name(), plan.git_import)
+    unguarded = tuple((own.private, own.unguarded) for own in plan.git if own.real and own.unguarded)
+    return Follower(_repositories(plan), _tools(plan), _name(), plan.git_import, unguarded)
 
 
 def set_up(plan: Plan) -> list[int]:

@@ -76,7 +76,7 @@ def put_aside(layout: Layout, paths: Iterable[bytes], work_tree: str = "") -> Di
             name = _put_aside(layout, work_tree or layout.work_tree, path)
         except OSError as error:
             closed.add(path)
-            notes.append(f"`{shown}` cannot be examined, so the submodule there does not come back: {error.strerror}")
+            notes.append(f"`{shown}` cannot be examined, so no submodule comes back there: {error.strerror}")
             continue
         if name:
             notes.append(f"`{shown}/.git` is not of a submodule that claudebox knows: renamed to `{name}`")
@@ -145,9 +145,13 @@ def _is_strange(layout: Layout, directory: int) -> bool:
         return True
     here = os.readlink(f"/proc/self/fd/{directory}")
     target = os.path.join(here, content[8:])
-    places = {f"{real_path(place)}/modules/" for place in (layout.common, layout.git_dir)}
     # Both ways of reading it: where a directory cannot be searched now, a link on the way is not seen.
-    return not all(way(target).startswith(tuple(places)) for way in (real_path, os.path.normpath))
+    return not all(_is_module(way(target), real_path(layout.common)) for way in (real_path, os.path.normpath))
+
+
+def _is_module(path: str, common: str) -> bool:
+    """Return whether a path is that of a submodule in the real git directory, or in that of one of its worktrees."""
+    return path.startswith(f"{common}/modules/") or (path.startswith(f"{common}/worktrees/") and "/modules/" in path)
 
 
 def _free_name(directory: int) -> str:

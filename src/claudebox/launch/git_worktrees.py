@@ -50,7 +50,7 @@ def adopt(
         links = git_submodules.links_of_tree(raw or b"")
         if links and not final:
             continue
-        done = git_submodules.put_aside(layout.replace(git_dir=target), links, where)
+        done = git_submodules.put_aside(layout, links, where)
         yield from done.notes
         if raw is None or done.closed:
             yield f"the worktree {shorten(where, 200)} has a submodule that cannot be examined, and does not come back"

@@ -75,7 +75,18 @@ def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]
             ref_format=formats.get("refstorage", "files").lower(),
             unmapped=unmapped,
             visible=_visible(policy, host),
+            unguarded=() if directory.place else tuple(_unguarded(policy, host, repository)),
         )
+
+
+def _unguarded(policy: Policy, host: Host, repository: Repository) -> Iterator[str]:
+    """Yield the submodules where the agent could make a repository: behind a link, or beside the project."""
+    mounted = {row.path for row in _empty_submodules(policy, host)} | {nested.root for nested in repository.nested}
+    for checkout in repository.checkouts:
+        path = f"{repository.root.rstrip('/')}/{checkout}"
+        reached = any(mount_checks.covers(place, path) for place in _visible(policy, host))
+        if reached and path not in mounted and not project.is_submodule_guarded(policy, host, path):
+            yield checkout
 
 
 def _directories(repository: Repository) -> tuple[GitDirectory, ...]:

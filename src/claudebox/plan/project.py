@@ -84,6 +84,18 @@ def is_closed(policy: Policy, host: Host, path: str) -> bool:
     return _beneath(path, {guarded.path for guarded in _closed(policy, host)})
 
 
+def is_submodule_guarded(policy: Policy, host: Host, path: str) -> bool:
+    """Return whether nothing inside can put a `.git` into the directory of a submodule, or is meant to be able to."""
+    return (
+        project_paths.GIT in _opened(policy)
+        or host.only_read
+        or any(
+            guarded.path in (path, f"{path}/.git") or path.startswith(f"{guarded.path}/")
+            for guarded in _closed(policy, host)
+        )
+    )
+
+
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
     """Say what is open, and what cannot be closed."""
     if host.barrier.path:
