@@ -97,6 +97,20 @@ def test_what_a_person_put_into_a_stand_in_stays(box, background):
     assert not os.path.lexists(f"{box.project}/.claude")
 
 
+def test_stubs_go_from_directories_that_were_closed_meanwhile(box):
+    # proves C21
+    box.mkdir("tools")
+    box.host("sh", "-ec", "git init -q; git config core.hooksPath tools/hooks")
+    before = sorted(os.listdir(box.project))
+    result = box.sh("chmod 0555 tools; chmod 0555 .")
+
+    assert result.returncode == 0, result.stderr
+    assert sorted(os.listdir(box.project)) == before
+    assert os.listdir(f"{box.project}/tools") == []
+    assert [os.stat(f"{box.project}/{path}").st_mode & 0o777 for path in ("", "tools")] == [0o555, 0o555]
+    os.chmod(box.project, 0o755)
+
+
 def test_an_empty_directory_of_a_person_stays(box):
     # proves C21
     repositories.make(box)

@@ -81,7 +81,9 @@ class SettingsReader:
             return None
         if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             return self._open(path, "project", shown=PROJECT_FILE)
-        if not stat.S_ISDIR(mode) or os.listdir(path):  # an empty one is the stub of another session
+        if not stat.S_ISDIR(mode):
+            raise ClaudeboxError(f"{PROJECT_FILE} is not a file", hint="it must be a file of the project itself")
+        if os.listdir(path):  # an empty one is the stub of another session
             console.warn(f"{PROJECT_FILE} is not a file, and says nothing")
         return None
 

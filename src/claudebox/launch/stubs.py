@@ -12,7 +12,7 @@ import os
 import stat
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import open_beneath, read_at, replace_file
+from claudebox.files import close_again, open_beneath, open_up, read_at, replace_file
 from claudebox.launch.live_sessions import Presence
 from claudebox.state import STUBS, STUBS_LIMIT, StubEntry, parse_stubs
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MASKED, _ELSEWHERE = "masked", "sockets-elsewhere"
 _CONTENT = {"dot": b".\n", "file": b""}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # of which nothing has to be read
 _UMASK = 0o022
 _COVERS = ("cover", "cover-worktrees")  # the second has a place for worktrees of the client
 
@@ -99,7 +100,7 @@ class Session:
         """Open the directory in which stubs are made: the very one that was examined, under whatever name."""
         key = (entry.root, entry.identity)
         if key not in self._roots:
-            descriptor = os.open(entry.root, _DIRECTORY)
+            descriptor = os.open(entry.root, _PLACE)
             status = os.fstat(descriptor)
             if f"{status.st_dev}:{status.st_ino}" != entry.identity:
                 os.close(descriptor)
@@ -195,13 +196,16 @@ def _make(entry: StubEntry, root: int) -> Identity:
 
 
 def _remove(entry: StubEntry, root: int) -> None:
-    """Take a stub away if it is still just that."""
-    parent, name = os.path.split(entry.relative)
+    """Take a stub away if it is still just that; an agent may have closed the directories on the way."""
+    *above, name = entry.relative.split("/")
+    passed = [os.dup(root)]
+    modes: list[tuple[int, int | None]] = []
     try:
-        directory = open_beneath(root, parent)
-    except OSError:
-        return
-    try:
+        for part in above:
+            modes.append((passed[-1], open_up(passed[-1])))
+            passed.append(os.open(part, _PLACE, dir_fd=passed[-1]))
+        directory = passed[-1]
+        modes.append((directory, open_up(directory)))
         if entry.kind == "directory":
             os.rmdir(name, dir_fd=directory)
         elif _is_ours(entry.kind, directory, name):
@@ -209,7 +213,10 @@ def _remove(entry: StubEntry, root: int) -> None:
     except OSError:  # somebody has put something into it: it is theirs now
         return
     finally:
-        os.close(directory)
+        for place, mode in reversed(modes):
+            close_again(place, mode)
+        for descriptor in passed:
+            os.close(descriptor)
 
 
 def _is_ours(kind: str, directory: int, name: str) -> bool:
