@@ -46,7 +46,9 @@ KEPT_COMMANDS = {
     "end of link": b"8;;",
     "colour of the background": b"11;rgb:00/00/00",
     "palette": b"4;1;rgb:ff/00/00",
-    "prompt mark": b"133;A",
+    "link with an identity": b"8;id=a:b;HTTP://example.org/?a;b",
+    "link to a file": b"8;;file:///tmp/x",
+    "link to an address": b"8;;mailto:a@example.org",
     "reset of colours": b"104",
 }
 DROPPED = {
@@ -57,6 +59,12 @@ DROPPED = {
     "notification of urxvt": b"\x1b]777;notify;a;b\x07",
     "notification of kitty": b"\x1b]99;;hello\x07",
     "file of iTerm": b"\x1b]1337;File=name=eA==:AAAA\x07",
+    "prompt mark": b"\x1b]133;A\x07",
+    "link that starts a program": b"\x1b]8;;ssh://-oProxyCommand=x\x07",
+    "link that is a program": b"\x1b]8;;javascript:alert(1)" + ST,
+    "link without a scheme": b"\x1b]8;;/etc/passwd\x07",
+    "link without parameters": b"\x1b]8;ssh:x\x07\x1b]8\x07",
+    "link behind a space": b"\x1b]8;; https:x\x07",
     "colour query": b"\x1b]11;?\x07",
     "palette query": b"\x1b]4;1;?\x07",
     "what are you": b"\x1b[c\x1b[0c\x1b[>c\x1b[=c\x1b[>0;1c",

@@ -51,8 +51,10 @@ _MODES = frozenset(
     )
 )  # fmt: skip
 _KEY_RESOURCES = frozenset((b"1", b"2", b"4"))  # of cursor keys, function keys, others
-# Commands `ESC ] number` that are passed on: titles, links, colours (unless asked for with `?`), prompt marks.
-_COMMANDS = frozenset((b"0", b"1", b"2", b"4", b"8", b"10", b"11", b"12", b"104", b"110", b"111", b"112", b"133"))
+# Commands `ESC ] number` that are passed on: titles, links, colours (unless asked for with `?`). Marks of
+# prompts are not: a terminal runs or copies what stands between them again.
+_COMMANDS = frozenset((b"0", b"1", b"2", b"4", b"8", b"10", b"11", b"12", b"104", b"110", b"111", b"112"))
+_LINK = re.compile(rb"[^;]*;(?:(?:https?|mailto|file):|\Z)", re.IGNORECASE)  # an empty one ends a link
 _COLOURS = frozenset((b"4", b"10", b"11", b"12"))
 _STRINGS = frozenset(b"]PX^_k")  # what introduces a string; only `]` is ever passed on
 _RESETS = {b"4": b"104", b"10": b"110", b"11": b"111", b"12": b"112"}  # what takes a colour back
@@ -276,7 +278,8 @@ class TerminalFilter:
         body = bytes(self._held)
         number, _, rest = body.partition(b";")
         asks = number in _COLOURS and b"?" in rest
-        if len(body) <= _LONGEST_STRING and number in _COMMANDS and not asks and _is_plain(body):
+        strange = number == b"8" and not _LINK.match(rest)
+        if len(body) <= _LONGEST_STRING and number in _COMMANDS and not asks and not strange and _is_plain(body):
             self._out += b"\x1b]" + body + b"\x1b\\"
             if number in _COLOURS:
                 self._colours.add(number)
