@@ -171,7 +171,10 @@ def test_what_the_hosts_tools_would_run_is_shown_before_anything_comes(user_box,
 def test_dropping_says_what_is_lost_and_leaves_nothing(user_box, user_repository):
     # proves AGENT-06
     box, git = user_box, user_repository
-    assert new(box, "lost", "echo x > x; git add .; git commit -qm 'lost work'").returncode == 0
+    submodule = "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),part; git commit -qm 'lost work'"
+    assert new(box, "lost", f"echo x > x; git add .; {submodule}; mkdir shut; echo y > shut/late").returncode == 0
+    (copy,) = copies(box)
+    os.chmod(f"{copy}/shut", 0o311)  # as a session that was killed leaves it
     refs = git("for-each-ref")
 
     assert box.claudebox("--drop", "lost").returncode == 125  # nobody to ask
@@ -180,6 +183,9 @@ def test_dropping_says_what_is_lost_and_leaves_nothing(user_box, user_repository
 
     assert dropped.returncode == 0
     assert "lost work" in dropped.stdout
+    assert "shut/" in dropped.stdout
+    assert "part (a submodule)" in dropped.stdout
+    assert "sockets, pipes and devices" not in dropped.stdout
     assert copies(box) == []
     assert git("for-each-ref") == refs
     names = os.listdir(f"{box.home}/.claudebox/instances")

@@ -118,9 +118,13 @@ def read_directory(
     return rows, problem
 
 
-def walk(root: str, unseen: list[tuple[str, str]], deadline: float = float("inf")) -> Iterator[Row]:
+def walk(
+    root: str, unseen: list[tuple[str, str]], deadline: float = float("inf"), closed: Closed | None = None
+) -> Iterator[Row]:
     """Yield path and status of everything below a directory; what could not be looked at is added to `unseen`."""
     try:
+        if closed is not None:
+            closed.open(None, root, (None, os.lstat(root).st_ino))
         top = os.open(root, DIRECTORY)
     except FileNotFoundError:
         return
@@ -128,19 +132,19 @@ def walk(root: str, unseen: list[tuple[str, str]], deadline: float = float("inf"
         unseen.append((root, error.strerror or str(error)))
         return
     try:
-        waiting = [""]
+        waiting: list[tuple[str, tuple[int, int] | None]] = [("", None)]
         while waiting:
-            path = waiting.pop()
+            path, identity = waiting.pop()
             if time.monotonic() > deadline:
                 unseen.append((f"{root}/{path}", OUT_OF_TIME))
                 continue
-            rows, problem = read_directory(top, path, deadline)
+            rows, problem = read_directory(top, path, deadline, identity if closed is not None else None, closed)
             if problem:
                 unseen.append((f"{root}/{path}", problem))
             for name, status in rows:
                 where = f"{path}/{name}" if path else name
                 if status.st_mode & KIND == IS_DIRECTORY:
-                    waiting.append(where)
+                    waiting.append((where, (status.st_dev, status.st_ino)))
                 yield f"{root}/{where}", status
     finally:
         os.close(top)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from claudebox.plan.model import OwnGit
 
 LIMITS = Limits(seconds=3600.0, size=16 << 30)  # the user waits for it, and can end it
-_COMMITS, _PATHS, _LINK = 50, 12, "120000"
+_COMMITS, _PATHS, _LINK, _SUBMODULE = 50, 12, "120000", "160000"
 _PATIENCE = 60.0
 
 
@@ -87,7 +87,7 @@ class Branch:
         changed = parse_rows(box.git("diff", "--raw", "-z", "--no-renames", "--no-abbrev", common, tip)) or {}
         rows = {os.fsdecode(path): row for path, row in changed.items()}
         links = {path: _blob(box, row.oid) for path, row in rows.items() if row.mode == _LINK}
-        status = box.ask("status", "--porcelain", "-z", "--no-renames") or b""
+        status = box.git("status", "--porcelain", "-z", "--no-renames")
         uncommitted = tuple(os.fsdecode(row[3:]) for row in status.split(b"\0") if row)
         return Work(tip, tuple(row for row in log.split("\n") if row), rows, links, uncommitted)
 
@@ -148,6 +148,7 @@ def lines(copy: Copy, work: Work) -> Iterator[str]:
         if path in deleted:
             continue
         kind = kinds.classify(path, int(row.mode, 8), lambda path: _leads_out(path, work.links.get(path, "")))
+        kind = kinds.Kind("repository", path, "a submodule") if row.mode == _SUBMODULE else kind
         found.setdefault(kind.name, []).append(f"{fit(path)} ({clean(kind.why)})" if kind.why else fit(path))
     for name, heading in kinds.HEADINGS.items():
         yield from _paths(heading, found.pop(name, []))

@@ -16,6 +16,7 @@ from claudebox.errors import DECLINED, ClaudeboxError
 from claudebox.facts import programs
 from claudebox.facts.host import current_home
 from claudebox.launch.git_sandbox import GitError
+from claudebox.report import tree
 
 if TYPE_CHECKING:
     from claudebox.commands.agents.branch import Work
@@ -53,7 +54,7 @@ class _Finishing:
     def __init__(self, copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> None:
         self._copies, self._copy, self._flags, self._environ = copies, copy, flags, environ
         self._asking = not flags.on("yes")
-        self._tools: Tools | None = None
+        self._unseen: list[tuple[str, str]] = []  # in the copy, and why
 
     def finish(self, way: str) -> int:
         """Show what was done, bring it in, merge if asked for, offer to remove the copy."""
@@ -87,6 +88,8 @@ class _Finishing:
             console.note(f"{'merged' if way == 'merge' else 'rebased'}: {done}")
         if work.uncommitted:
             console.note(f"the copy stays: {len(work.uncommitted)} files in it are not committed; `--drop {copy.name}`")
+        elif self._unseen:
+            console.note(f"the copy stays: not everything in it could be looked at; `--drop {copy.name}`")
         elif not self._asking or console.confirm("Remove the copy? [Y/n] ", default=True):
             self._remove()
         return 0
@@ -116,7 +119,12 @@ class _Finishing:
             console.write(branch.lines(copy, work), descriptor=1)
 
     def _prepare(self) -> Tools:
-        """Bring what a killed session has left into the copy's own repository."""
+        """Bring what a killed session has left into the copy's own repository, and open what hides something there."""
+        for _ in tree.walk(self._copy.path, self._unseen, closed=tree.Closed(0.0)):
+            pass
+        for path, why in self._unseen[:1]:
+            more = f" and {len(self._unseen) - 1} more" if len(self._unseen) > 1 else ""
+            console.warn(f"not everything in the copy can be looked at: {path} ({why}){more}")
         tools = git_import.find_tools(programs.search_path(self._environ, self._copy.source))
         instance = state.locate(self._copies.home, self._copy.path)
         done, failed = git_import.import_all(instance, tools)
