@@ -6,7 +6,6 @@ import json
 import marshal
 import os
 import re
-import socket
 import stat
 import time
 import tomllib
@@ -429,13 +428,6 @@ def test_a_project_file_may_not_be_a_link_even_to_a_good_file(person):
 
     with pytest.raises(ClaudeboxError, match=r"\.claudebox\.toml is a link"):
         person.reader().project(person.project)
-
-
-def test_a_socket_in_place_of_the_project_file_is_the_stand_in_of_another_session(person):
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(f"{person.project}/.claudebox.toml")
-
-        assert person.reader().project(person.project) is None
 
 
 @pytest.mark.parametrize(
