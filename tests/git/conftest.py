@@ -53,7 +53,8 @@ else:
 
 # The sidecar as the launcher starts it: a line of input is the end of the session.
 FOLLOW = """
-import json, sys, time
+import json, signal, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [1, 2, 15])
 source, path, session, mode = sys.argv[1:]
 sys.path.insert(0, source)
 from claudebox.launch.git_follow import Follower
@@ -81,6 +82,7 @@ class Result:
     followed: list[list[str]] = field(default_factory=list)
     head: str = ""
     notes: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     error: str = ""
 
 

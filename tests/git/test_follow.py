@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
+import time
 
 import pytest
 from tests.git.conftest import until
@@ -102,3 +105,21 @@ def test_manual_says_that_something_waits(pair):
 
     assert "`claudebox --import` brings it" in said
     assert pair.host("git log --format=%s") == "first\n"
+
+
+def test_a_signal_ends_what_takes_long_at_the_end(pair, follower):
+    """Whoever ends claudebox does not wait for the import, which the next launch goes on with."""
+    # proves GIT-03
+    process = follower
+    with open(f"{pair.private}/lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # so it takes longer than this test would
+        pair.agent("git commit -q --allow-empty -m inside")
+        process.stdin.write("\n")
+        process.stdin.flush()
+        time.sleep(1)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+
+        assert "bringing back was interrupted" in process.communicate(timeout=30)[0]
+        assert time.monotonic() < begun + 10
+    assert pair.bring_back(final=True).moved

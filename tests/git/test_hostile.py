@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 
 import pytest
 
-from claudebox.launch import git_report
+from claudebox.launch import git_report, git_sandbox
 from claudebox.launch.git_merge import Move
 from claudebox.launch.git_names import HEADS
 from claudebox.launch.git_result import ImportResult
@@ -88,7 +89,6 @@ def test_links_in_the_git_directory_lead_nowhere(pair):
         f"rm -f .git/index; ln -s {secret} .git/index",
         f"rm -f .git/HEAD; ln -s {secret} .git/HEAD",
         f"rm -f .git/packed-refs; ln -s {secret} .git/packed-refs",
-        "mkfifo .git/refs/heads/pipe",
         f"rm -rf .git/refs; ln -s {pair.box.home} .git/refs",
     ):
         pair.agent(script)
@@ -293,6 +293,44 @@ def test_a_git_that_does_not_end_is_ended(pair):
 
     assert "did not finish within" in result.error
     assert pair.bring_back().error == ""
+
+
+def test_pipes_in_the_git_directory_hold_nothing_up(pair):
+    """Git waits for ever to open a pipe; a directory that can only be searched hides it from a look."""
+    # proves GIT-03
+    pair.agent(
+        "git commit -q --allow-empty -m inside; git branch good; id=1111111111111111111111111111111111111111; "
+        "mkdir -p .git/objects/11 .git/hooks; "
+        "mkfifo .git/objects/11/${id#11} .git/objects/pack/pack-$id.idx .git/objects/info/commit-graph .git/shallow "
+        "fifo; echo $id >.git/refs/heads/fifo; mkfifo .git/refs/heads/pipe .git/logs/refs/heads/other; "
+        "ln -s /proc/self/fd/0 .git/objects/11/${id#111}2; ln -s x .git/hooks/kept; "
+        "chmod 0111 .git/objects/11"
+    )
+    begun = time.monotonic()
+
+    result = pair.bring_back(final=True)
+
+    assert time.monotonic() < begun + 15
+    assert len(result.removed) == 7
+    assert [row[0] for row in result.refused] == ["refs/heads/fifo"]
+    assert set(pair.refs()) == {"refs/heads/main", "refs/heads/good"}
+    assert pair.host("git log -1 --format=%s") == "inside\n"
+    assert os.path.lexists(f"{pair.own}/hooks/kept")
+    assert "objects/11/" in git_report.of_one("git", ImportResult(removed=tuple(result.removed)))[0]
+    assert pair.bring_back(final=True).removed == []
+
+
+def test_a_git_that_only_waits_is_ended_and_one_that_works_is_not(tmp_path, monkeypatch):
+    # proves GIT-03
+    monkeypatch.setattr(git_sandbox, "_STALL", 2.0)
+    tools = git_sandbox.Tools("/usr/bin/bwrap")
+    with git_sandbox.GitSandbox(tools, (), {}, str(tmp_path), git_sandbox.Limits()) as box:
+        assert box.run("timeout 5 sh -c 'while :; do :; done'") == 124  # the positive control
+    begun = time.monotonic()
+    expected = pytest.raises(git_sandbox.GitError, match="did nothing for 2 seconds")
+    with expected, git_sandbox.GitSandbox(tools, (), {}, str(tmp_path), git_sandbox.Limits()) as box:
+        box.run("mkfifo /tmp/pipe; cat /tmp/pipe")
+    assert time.monotonic() < begun + 30
 
 
 def test_honest_old_history_comes_back(pair):

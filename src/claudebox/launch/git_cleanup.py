@@ -8,6 +8,10 @@ import stat
 from claudebox.files import open_beneath, read_at, replace_file
 from claudebox.launch.git_copy import DIRECTORY, MOST_FILES, walk
 
+_READ_BY_GIT = ("objects", "refs", "reftable", "logs", "info", "worktrees")
+_DAEMON = "fsmonitor--daemon.ipc"  # a socket of git's own, which it does not read
+_MOST_ENTRIES, _DEEPEST = 1 << 20, 32
+
 
 def renew_alternates(objects: str, stores: list[str]) -> None:
     """Name the stores in a directory of objects."""
@@ -75,6 +79,65 @@ def remove_locks(own: str) -> None:
 def _remove_lock(directory: int, path: str) -> None:
     if path.endswith(".lock") and not _is_directory(directory, path):
         os.unlink(path, dir_fd=directory)
+
+
+def remove_special(own: str) -> list[str]:
+    """Remove pipes, sockets and devices from where git reads, and links among objects; return their paths.
+
+    Git would wait for ever to open a pipe. A directory that denies us its names is ours all the same, and is opened up.
+    """
+    removed: list[str] = []
+    pending, count = [""], 0
+    try:
+        top = os.open(own, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # whoever reads it says so
+        return removed
+    try:
+        while pending and count < _MOST_ENTRIES:  # beyond, the limits of time are left
+            path = pending.pop()
+            try:
+                with _Opened(top, path) as directory, os.scandir(directory) as found:
+                    entries = list(found)
+                    count += len(entries)
+                    for entry in entries:
+                        name = f"{path}/{entry.name}" if path else entry.name
+                        if entry.is_dir(follow_symlinks=False):
+                            follow = name.count("/") < _DEEPEST if path else name in _READ_BY_GIT
+                            pending += [name] if follow else []
+                        elif _is_special(entry, name):
+                            os.unlink(entry.name, dir_fd=directory)
+                            removed.append(name)
+            except OSError:
+                continue
+    finally:
+        os.close(top)
+    return sorted(removed)
+
+
+def _is_special(entry: os.DirEntry[str], name: str) -> bool:
+    if entry.is_symlink():
+        return name.partition("/")[0] == "objects"
+    return not entry.is_file(follow_symlinks=False) and entry.name != _DAEMON
+
+
+class _Opened:
+    """A directory that is open to be listed and changed, which its mode may forbid."""
+
+    def __init__(self, top: int, path: str) -> None:
+        held = open_beneath(top, path)
+        try:
+            mode = os.fstat(held).st_mode
+            if mode & stat.S_IRWXU != stat.S_IRWXU:
+                os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(mode) | stat.S_IRWXU)
+            self._descriptor = os.open(".", DIRECTORY, dir_fd=held)
+        finally:
+            os.close(held)
+
+    def __enter__(self) -> int:
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
 
 
 def remove(path: str) -> None:

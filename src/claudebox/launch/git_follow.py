@@ -14,7 +14,8 @@ import time
 from claudebox import console
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import git_state, process
-from claudebox.syscalls import socket
+from claudebox.plan.bwrap_args import IGNORED_SIGNALS
+from claudebox.syscalls import signal, socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _FIRST, _NEVER = 0.3, 3600.0  # after which it is started; after which the launc
 _POLL = 2.0  # between two looks where nothing can be watched
 _MOST_WATCHES = 400
 _PATIENCE = 300.0  # seconds that the end may take
+_LISTEN, _BELATED = 0.1, 0.5  # between two looks for signals; for so long Ctrl+C was meant for the agent
 _UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
 # What changes in a git directory when nothing happens that concerns the other side.
 _IGNORED = ("index", "COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD", "gc.pid", "gc.log", "MERGE_MSG", "AUTO_MERGE")
@@ -143,15 +145,27 @@ class Follower:
             os.write(self._line, word)
         except OSError:
             pass  # it has ended, which the answer says
-        answer, limit = b"", time.monotonic() + _PATIENCE
+        answer, begun = b"", time.monotonic()
         while not answer.endswith(b"\0") and len(answer) < _MAX_TEXT:
-            if not select.select([self._line], [], [], max(0.0, limit - time.monotonic()))[0]:
-                return ("git: bringing back takes too long; `claudebox --import` goes on with it",)
+            if not select.select([self._line], [], [], _LISTEN)[0]:
+                passed = time.monotonic() - begun
+                if _is_asked_to_end(belated=passed < _BELATED):
+                    return ("git: bringing back was interrupted; `claudebox --import` goes on with it",)
+                if passed > _PATIENCE:
+                    return ("git: bringing back takes too long; `claudebox --import` goes on with it",)
+                continue
             piece = os.read(self._line, 65536)
             if not piece:
                 return ("git: the process that brings back has ended; `claudebox --import` goes on with it",)
             answer += piece
         return tuple(line for line in answer[:-1].decode("utf-8", "surrogateescape").split("\n") if line)
+
+
+def _is_asked_to_end(*, belated: bool) -> bool:
+    """Take a signal that waits, if one does, and return whether it ends us; all are blocked since the session began."""
+    endings = [number for number in IGNORED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    found = signal.sigtimedwait(endings, 0)
+    return found is not None and not (belated and found.si_signo == signal.SIGINT)
 
 
 class _Following:

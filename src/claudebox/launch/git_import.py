@@ -13,6 +13,7 @@ import time
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import (
     git_adopt,
+    git_cleanup,
     git_kept,
     git_locks,
     git_merge,
@@ -134,6 +135,7 @@ class _Import:
     def run(self) -> ImportResult:
         """Do it, and say what was done."""
         private, layout = self._private, self._layout
+        removed = tuple(git_cleanup.remove_special(f"{private.path}/own"))
         seen, looked = stamp(f"{private.path}/own", layout.checkout), time.monotonic()
         git_locks.recover(private, layout)
         private.journal(f"begin {self._session} {os.getpid()}")
@@ -157,7 +159,7 @@ class _Import:
         refused = tuple(self._refused.items())
         notes = (*self._notes, *checkout.notes)
         return ImportResult(
-            tuple(self._moved), tuple(self._renamed), refused, tuple(self._followed), checkout.head, notes
+            tuple(self._moved), tuple(self._renamed), refused, tuple(self._followed), checkout.head, notes, removed
         )
 
     def _sync(self, agent: Side, real: Side, checkout: Checkout) -> bool:

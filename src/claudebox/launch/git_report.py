@@ -6,7 +6,7 @@ import os
 
 from claudebox.console import shorten
 from claudebox.errors import ClaudeboxError
-from claudebox.launch import git_state
+from claudebox.launch import git_cleanup, git_state
 from claudebox.launch.git_merge import Move, merge_refs
 from claudebox.launch.git_names import HEADS, TAGS, remote_names
 from claudebox.launch.git_sandbox import GitError, Limits
@@ -46,6 +46,10 @@ def of_one(where: str, result: ImportResult) -> list[str]:
         names = [name_of(name) for name, why in result.refused if why == reason]
         stay = "stays" if len(names) == 1 else "stay"
         found.append(f"{where}: {_few(names, _MOST_REFUSED)} {stay} inside: {shorten(reason, 160)}")
+    if result.removed:
+        names = [shorten(name, 80) for name in dict.fromkeys(result.removed)]
+        what = "removed from the git directory inside, where git would wait for them for ever"
+        found.append(f"{where}: pipes and the like {what}: {_few(names)}")
     found += [f"{where}: {shorten(note, 300)}" for note in dict.fromkeys(result.notes)]
     return found
 
@@ -91,6 +95,7 @@ def preview(path: str, tools: Tools) -> list[str]:
     if git_state.settled(path):
         return []
     layout, limits, rows = git_state.read_layout(path), Limits(), []
+    git_cleanup.remove_special(f"{path}/own")
     base = git_state.parse_base(git_state.read_private(path, "base"))
     try:
         with own_side(tools, path, layout, limits) as agent, real_side(tools, path, layout, limits, "preview") as real:

@@ -18,6 +18,7 @@ class ImportResult(Value):
     followed: tuple[Move, ...] = ()  # what the host did, written inside
     head: str = ""  # the new HEAD of the real repository, if it changed
     notes: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()  # pipes and the like that were in the agent's git directory
 
 
 def join(first: ImportResult, then: ImportResult) -> ImportResult:
@@ -27,4 +28,5 @@ def join(first: ImportResult, then: ImportResult) -> ImportResult:
         renamed=tuple(dict((*first.renamed, *then.renamed)).items()),
         followed=(*first.followed, *then.followed),
         head=then.head or first.head,
+        removed=(*first.removed, *then.removed),
     )

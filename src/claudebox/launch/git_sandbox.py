@@ -31,6 +31,7 @@ _SERVE = 'while IFS= read -r line; do eval "$line" <&5 >&6 2>&7; echo $? >&4; do
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:%()^{}+,@ ")
 _MORE_ROOTS = ("/usr", "/nix/store", "/gnu/store")
 _END = 2.0  # seconds for which a sandbox may take to end by itself
+_STALL, _LOOK = 20.0, 1.0  # seconds without any work after which git waits for something that never comes
 _MOST_TEXT = 256 << 20
 _ENVIRONMENT = {
     "GIT_ATTR_NOSYSTEM": "1",
@@ -173,11 +174,17 @@ class GitSandbox:
 
     def wait(self) -> int:
         """Wait for the end of the line that runs and return its status."""
-        answer = b""
+        answer, done, since = b"", "", time.monotonic()
         while not answer.endswith(b"\n"):
             left = self._limit - time.monotonic()
-            if left <= 0 or not select.select([self._status], [], [], left)[0]:
+            if left <= 0:
                 raise GitError(f"git did not finish within {self._seconds:.0f} seconds")
+            if not select.select([self._status], [], [], min(left, _LOOK))[0]:
+                before, done = done, _work(self._process)
+                since = since if done == before else time.monotonic()
+                if time.monotonic() > since + _STALL:
+                    raise GitError(f"git did nothing for {_STALL:.0f} seconds")
+                continue
             piece = os.read(self._status, 16)
             if not piece or len(answer) > 16:
                 raise GitError(self.message() or "the sandbox of git ended")
@@ -218,6 +225,25 @@ def _spawn(words: list[str], handed: dict[int, int], environ: dict[str, str], si
         os.execve(words[0], words, environ)
 
     return process.fork(body, handed.values())
+
+
+def _work(top: int) -> str:
+    """Return what changes while a process or one beneath it works: the processor time of each."""
+    rows, waiting = [], [str(top)]
+    while waiting:
+        process = waiting.pop()
+        try:
+            with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+                rows.append(f"{process} {file.read().rpartition(')')[2].split()[11:13]}")
+            for task in os.listdir(f"/proc/{process}/task"):
+                with open(f"/proc/{process}/task/{task}/children", encoding="ascii") as file:
+                    waiting += file.read().split()
+        except FileNotFoundError:
+            if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):  # this kernel does not say
+                return str(time.monotonic())
+        except OSError:
+            continue
+    return " ".join(rows)
 
 
 def _has_ended(child: int) -> bool:
