@@ -202,7 +202,7 @@ def test_mounts_cannot_be_peeled_off_even_where_namespaces_are_allowed(user_box)
     assert result.stdout.splitlines()[-1] == "end", result.stderr  # the control: in there, mounting works
     assert os.listdir(f"{user_box.base}/data") == ["file"]
     assert not os.path.exists("/usr/new")
-    assert set(result.stdout.split()) <= {".claude", ".config", ".gitconfig", "end"}
+    assert set(result.stdout.split()) <= {".cache", ".claude", ".config", ".gitconfig", "end"}
 
 
 def test_temporary_file_systems_are_bounded(box):

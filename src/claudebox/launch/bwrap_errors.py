@@ -39,7 +39,7 @@ def explain(words: str, bwrap: str = "/usr/bin/bwrap") -> ClaudeboxError:
             f"bwrap cannot map the user {os.getuid()}, group {os.getgid()}: it knows numbers up to {_LARGEST_ID}",
             hint="start claudebox as a user with a smaller number",
         )
-    if "/proc/sys/user" in lower:  # where a container has made it read-only
+    if "/proc/sys/user" in lower and "new namespace" not in lower:  # where a container has made it read-only
         return ClaudeboxError(f"/proc can only be read in parts: {said}", hint=_container_remedy("unmask"))
     if any(word in lower for word in _USER_NAMESPACE):
         return ClaudeboxError(f"the user namespace could not be made: {said}", hint=namespace_remedy(bwrap))
