@@ -246,6 +246,17 @@ def test_a_gitlink_waits_for_the_end_and_what_lies_there_is_renamed(pair):
     assert marked(pair, "git reset -q; git status")  # the positive control
 
 
+def test_a_worktree_whose_path_has_a_line_break_is_not_said_to_be_gone(pair):
+    # proves GIT-04
+    pair.agent("git worktree add -qb w7 'w7\nx'")
+
+    result = pair.bring_back(final=True)
+
+    assert [note for note in result.notes if "line break; its files stay" in note]
+    assert "gone" not in " ".join(result.notes)
+    assert os.path.exists(f"{pair.project}/w7\nx/a")
+
+
 def test_a_commit_with_a_forged_submodule_is_refused(pair):
     # proves GIT-03, D10, D11
     pair.agent(

@@ -85,6 +85,8 @@ def _line(path: str) -> str:
 def _why_not(name: str, where: str, target: str, layout: Layout) -> str:
     if not _NAME.issuperset(name) or name.startswith((".", "-")):
         return "has a name that is not taken over"
+    if not where:
+        return "has a path that is not taken over, such as one with a line break; its files stay as they are"
     if not where.startswith(layout.work_tree.rstrip("/") + "/"):
         return "lay outside of the project and is gone; make worktrees in the project (.claude/worktrees)"
     if real_path(where) != where or _line(f"{where}/.git") != f"gitdir: {target}":
