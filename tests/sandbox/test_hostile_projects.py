@@ -67,9 +67,7 @@ def test_hard_links_cannot_be_made_across_mounts(box):
     assert os.listdir(source) == ["file"]
 
 
-@pytest.mark.parametrize(
-    "name", [".git", ".claudebox.toml", ".mcp.json", ".claude", ".vscode", "CLAUDE.md", "package.json"]
-)
+@pytest.mark.parametrize("name", [".git", ".mcp.json", ".claude", ".vscode", "CLAUDE.md", "package.json"])
 def test_fifos_and_devices_in_the_project_do_not_stop_the_launcher(box, name):
     # proves C18
     os.mkfifo(f"{box.project}/{name}")
@@ -82,6 +80,15 @@ def test_fifos_and_devices_in_the_project_do_not_stop_the_launcher(box, name):
     assert time.monotonic() - started < 5
     assert "Operation not permitted" in result.stderr
     assert stat.S_ISFIFO(os.stat(f"{box.project}/fine").st_mode)
+
+
+def test_a_fifo_as_the_settings_of_the_project_is_refused(box):
+    # proves C18, EXT-01
+    os.mkfifo(f"{box.project}/.claudebox.toml")
+    result = box.sh("echo ran", flags=("--quiet",), timeout=20)
+
+    assert (result.returncode, result.stdout) == (125, "")
+    assert ".claudebox.toml is not a file" in result.stderr
 
 
 def test_huge_files_of_the_project_are_not_read(box):
