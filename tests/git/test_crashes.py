@@ -39,7 +39,7 @@ def test_imports_killed_at_random_moments_lose_nothing(pair):
 
     result = pair.bring_back("last")
 
-    assert result.error == ""
+    assert (result.error, result.notes, result.refused) == ("", [], [])
     assert pair.host("git rev-parse HEAD").strip() == made[-1]
     assert pair.host("git status --porcelain") == pair.agent("git status --porcelain") == ""
     assert not [name for name in pair.refs() if name.startswith(("refs/heads/claudebox/", "refs/claudebox/"))]
@@ -47,6 +47,42 @@ def test_imports_killed_at_random_moments_lose_nothing(pair):
     assert not [name for _, _, names in os.walk(pair.real) for name in names if name.endswith(".lock")]
     pair.fsck()
     pair.host("git commit -q --allow-empty -m host")  # nothing stands in the user's way
+
+
+# An import that dies at one step: before or after a file of the real repository gets its name.
+KILLED = """
+import os, signal
+rename = os.rename
+def die(source, target, **options):
+    hit = str(target).endswith("/.git/NAME")
+    if hit and not AFTER:
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, target, **options)
+    if hit:
+        os.kill(os.getpid(), signal.SIGKILL)
+os.rename = die
+"""
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("name", ["gc.pid", "HEAD", "index"])
+def test_the_next_import_completes_one_that_was_killed(pair, name, after):
+    # proves GIT-03
+    pair.agent("echo one >>a; git rm -q --cached b; git commit -qam one; git switch -qc one")
+    python, flags, word, program, *rest = pair.import_words("s1")
+    program = KILLED.replace("NAME", name).replace("AFTER", str(after)) + program
+    process = start(pair, python, flags, word, program, *rest)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    pair.agent("echo two >>a; git add a b; git commit -qm two; git switch -qc two")
+
+    result = pair.bring_back("s2")
+
+    assert (result.error, result.notes, result.refused) == ("", [], [])
+    assert pair.host("git status --porcelain") == pair.agent("git status --porcelain") == ""
+    assert pair.host("git symbolic-ref HEAD; git log --format=%s") == "refs/heads/two\ntwo\none\nfirst\n"
+    assert not [found for _, _, names in os.walk(pair.real) for found in names if found.endswith((".lock", "gc.pid"))]
+    pair.fsck()
 
 
 def test_locks_of_a_dead_import_go_and_those_of_the_user_stay(pair):

@@ -11,9 +11,10 @@ import time
 
 from claudebox.files import read_small
 from claudebox.launch import git_locks, git_operations
-from claudebox.launch.git_merge import APART, IndexRow, merge_rows
+from claudebox.launch.git_merge import APART, COMMITTED, IndexRow, merge_rows
 from claudebox.launch.git_names import HEADS, objection, objection_to_new, remote_names, shorten_ref
 from claudebox.launch.git_sandbox import GitError
+from claudebox.launch.git_state import INTO, OUT
 from claudebox.launch.git_submodules import GITLINK
 
 TYPE_CHECKING = False
@@ -58,6 +59,7 @@ class Checkout:
         self._file = "rows" if name == "." else f"rows.{os.path.basename(name)}"
         self._reference = ""  # the commit that both indexes are compared with
         self._saved: Rows = {}  # what they had in common, in comparison with it
+        self._intended: dict[str, Rows] = {}  # what an import that was cut off was about to write, by direction
         self._mine: Rows | None = None
         self._theirs: Rows | None = None
         self._status: tuple[int, ...] | None = None  # of the real index that was read
@@ -67,12 +69,12 @@ class Checkout:
         loaded = self._load()
         if loaded is None:  # at once: what the base says of refs goes on before the index does
             self._save(start, {})
-        self._reference, self._saved = loaded or (start, {})
+        self._reference, self._saved, self._intended = loaded or (start, {}, {})
         self._begin_theirs()
         self._mine = self._agent.rows(self._reference)
         if self._mine is None:  # the host may have pruned it
             self._real.read_rows()
-            self._reference, self._saved = self._real.head()[1], {}
+            self._reference, self._saved, self._intended = self._real.head()[1], {}, {}
             self._begin_theirs()
             self._mine = self._agent.rows(self._reference)
 
@@ -136,8 +138,10 @@ class Checkout:
         (mine, my_commit), (theirs, their_commit) = self._agent.head(), self._real.head()
         if mine != theirs and theirs == before:
             if self._outward and self._acceptable(mine, my_commit):
+                self._private.intend_head(self._layout.checkout, OUT, mine)
                 self._write_head(theirs, their_commit, mine, my_commit)
         elif mine != theirs and mine == before:
+            self._private.intend_head(self._layout.checkout, INTO, theirs)
             self._write_head_inside(theirs)
         elif mine != theirs:
             self.notes.append("HEAD moved on both sides: yours stays")
@@ -205,11 +209,14 @@ class Checkout:
             if mine is None or theirs is None:
                 self.notes.append("the index inside holds a conflict, or cannot be read: yours stays")
                 return False
+            self._reconcile(mine, theirs)
             out, into, parted = merge_rows(mine, theirs, self._saved)
             lacking = self._lacking(out) if self._outward else ()
             strange = [path for path in out if path in lacking or not _is_sane(path, *out[path])]
             for path in strange:
                 del out[path]
+            if out or into:
+                self._intend({path: mine.get(path) for path in out}, {path: theirs.get(path) for path in into})
             if not out or not self._outward or self._write_index(out):
                 break
         else:
@@ -224,6 +231,7 @@ class Checkout:
         reference = self._reference
         if len(common) > _MOST_ROWS:  # another commit is nearer by now
             reference, common = commit, self._real.rows(commit) or {}
+        self._intended = {}
         self._save(reference, {**common, **dict.fromkeys((*parted, *strange), APART)})
         return not parted and not strange
 
@@ -250,21 +258,38 @@ class Checkout:
         with self._writer() as side:
             return side.box.run(_WRITE_INSIDE, _rows_to_write(rows)) == 0
 
-    def _load(self) -> tuple[str, Rows] | None:
+    def _intend(self, out: dict[bytes, IndexRow | None], into: dict[bytes, IndexRow | None]) -> None:
+        """Write down the rows that both indexes will have in common, before they are written."""
+        rows = {OUT: out, INTO: into}
+        self._intended = {way: {path: row or COMMITTED for path, row in rows[way].items()} for way in rows}
+        self._save(self._reference, self._saved)
+
+    def _reconcile(self, mine: Rows, theirs: Rows) -> None:
+        """Take up into what both have in common the rows that were written by an import before it was cut off."""
+        for way, seen in ((OUT, theirs), (INTO, mine)):
+            for path, row in self._intended.pop(way, {}).items():
+                found = seen.get(path, COMMITTED)
+                if found.now == row.now:
+                    self._saved.pop(path, None)
+                    self._saved |= {path: found} if found != COMMITTED else {}
+
+    def _load(self) -> tuple[str, Rows, dict[str, Rows]] | None:
         words = (self._private.read(self._file) or b"").split(b"\0")
         if len(words) < 2:
             return None
-        found: Rows = {}
+        found: dict[str, Rows] = {"": {}, OUT: {}, INTO: {}}
         for word in words[1:-1]:
             head, _, path = word.partition(b"\t")
-            found[path] = IndexRow(*head.decode().split(" "))
-        return words[0].decode(), found
+            *way, mode, oid, mode_before, oid_before = head.decode().split(" ")
+            found["".join(way)][path] = IndexRow(mode, oid, mode_before, oid_before)
+        return words[0].decode(), found.pop(""), found
 
     def _save(self, reference: str, rows: Rows) -> None:
-        """Write down what both indexes have in common now, as a difference to a commit."""
+        """Write down what both indexes have in common now, as a difference to a commit, and what is intended."""
         content = b"".join(
-            f"{row.mode} {row.oid} {row.mode_before} {row.oid_before}".encode() + b"\t" + path + b"\0"
-            for path, row in rows.items()
+            f"{way}{row.mode} {row.oid} {row.mode_before} {row.oid_before}".encode() + b"\t" + path + b"\0"
+            for way, some in (("", rows), *((f"{way} ", some) for way, some in self._intended.items()))
+            for path, row in some.items()
         )
         self._private.write(self._file, reference.encode() + b"\0" + content)
 

@@ -28,7 +28,7 @@ from claudebox.launch.git_names import HEADS, remote_names, shorten_ref
 from claudebox.launch.git_result import ImportResult, join
 from claudebox.launch.git_sandbox import GitError, Limits
 from claudebox.launch.git_sides import own_side, own_side_writable, real_side
-from claudebox.launch.git_state import Base, Private, read_layout, stamp
+from claudebox.launch.git_state import INTO, OUT, Base, Private, read_layout, stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class _Import:
 
     def _sync(self, agent: Side, real: Side, checkout: Checkout) -> bool:
         """Compare both sides and move what moved; return whether nothing of the agent's is left behind."""
-        base = self._base(agent.refs, real.refs)
+        base = self._base(agent, real)
         elsewhere = git_locks.other_heads(self._layout)
         remotes = lambda: remote_names(self._layout.common, real.refs)  # noqa: E731 - only asked for if a ref is new
         merged = git_merge.merge_refs(agent.refs, real.refs, base.refs, agent.contains, elsewhere, remotes)
@@ -240,12 +240,17 @@ class _Import:
         self._private.journal(*rows)
         self._refused.update((name, reason) for name, reason in answers.items() if reason)
 
-    def _base(self, mine: dict[str, str], theirs: dict[str, str]) -> Base:
+    def _base(self, agent: Side, real: Side) -> Base:
         """Return what both sides had in common, with what an import wrote that was cut off."""
         base = self._private.base() or Base({}, {})
         out, into = self._private.intended()
-        git_merge.reconcile(base.refs, theirs, out)
-        git_merge.reconcile(base.refs, mine, into)
+        git_merge.reconcile(base.refs, real.refs, out)
+        git_merge.reconcile(base.refs, agent.refs, into)
+        checkout = self._layout.checkout
+        for direction, side in ((OUT, real), (INTO, agent)):
+            head = self._private.intended_head(checkout, direction)
+            if head and head == side.head()[0]:
+                base.heads[checkout] = head
         return base
 
     def _admit(self, agent: Side, real: Side, moves: Iterable[Move]) -> list[Move]:

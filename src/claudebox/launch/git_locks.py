@@ -111,21 +111,21 @@ def recover(private: Private, layout: Layout) -> None:
     """Remove the locks that an import has left in the real repository when it was killed.
 
     Those that we made ourselves are known by their numbers. Those of `receive-pack` can only be of the refs that it was
-    asked for, appeared while it ran, and do not change any more.
+    asked for, appeared while it ran, and do not change any more; so with that of `gc.pid`, held for a moment only.
     """
     rows = private.unfinished()
     if not rows:
         return
     begun, owner = float(rows[0].split(" ", 1)[0]), rows[0].rpartition(" ")[2]
     collector = f"{layout.common}/gc.pid"
-    if (read_small(collector, limit=4096) or b"").startswith(f"{owner} ".encode()):
+    if (read_small(collector, limit=4096) or b"").strip() == f"{owner} {os.uname().nodename}".encode():
         os.unlink(collector)  # git would take another process with that number for a `git gc`
     ours = {parts[3]: int(parts[2]) for row in rows if (parts := row.split(" ", 3))[1] == "lock" and len(parts) == 4}
     for path, number in ours.items():
         status = _status(path)
         if status is not None and status.st_ino == number:
             os.unlink(path)
-    names = {"HEAD", "packed-refs", *private.intended()[0]}
+    names = {"HEAD", "gc.pid", "packed-refs", *private.intended()[0]}
     if layout.checkout != ".":
         names.add(f"{layout.checkout}/HEAD")
     suspects = {}

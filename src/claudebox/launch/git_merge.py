@@ -116,6 +116,7 @@ class IndexRow(Value):
 
 
 APART = IndexRow("apart", "", "", "")  # in a base: the sides differ, and neither has the last word
+COMMITTED = IndexRow("committed", "", "", "")  # in what is intended: as in the commit, so no row at all
 
 
 def merge_rows(

@@ -7,8 +7,8 @@
 
 Rows that begin with `#` or `^` do not count, so set-up writes the packed-refs that it has copied, then the loose refs,
 then HEAD. `intended` has the same rows, for what an import was about to write: `> OID REF` into the real repository,
-`< OID REF` into the agent's. An import that was cut off is recognised by it, so that the next one does not take our
-own work for that of somebody else.
+`< OID REF` into the agent's, `@> . HEAD` and `@< . HEAD` the same of HEAD; `rows` has such rows of the index. An
+import that was cut off is recognised by it, so that the next one does not take our own work for that of somebody else.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 REFTABLE_HEAD = "ref: refs/heads/.invalid"  # what the file says where refs are kept in tables
+OUT, INTO = ">", "<"  # into the real repository, into the agent's
 _LIMIT = 256 << 20
 _JOURNAL_LIMIT = 1 << 18
 _WAIT, _LOOK = 20.0, 0.02
@@ -150,23 +151,36 @@ class Private:
         for row in (self.read("intended") or b"").decode("utf-8", "surrogateescape").split("\n"):
             direction, _, rest = row.partition(" ")
             value, _, name = rest.partition(" ")
-            if name:
-                (out if direction == ">" else into)[name] = value
+            if name and direction in (OUT, INTO):
+                (out if direction == OUT else into)[name] = value
         return out, into
 
     def intend(self, out: dict[str, str], into: dict[str, str]) -> None:
         """Write down what comes next, before it is done."""
-        rows = [f"> {value} {name}\n" for name, value in out.items()]
-        rows += [f"< {value} {name}\n" for name, value in into.items()]
+        rows = [f"{OUT} {value} {name}\n" for name, value in out.items()]
+        rows += [f"{INTO} {value} {name}\n" for name, value in into.items()]
         self.write("intended", "".join(rows).encode("utf-8", "surrogateescape"))
+
+    def intended_head(self, checkout: str, direction: str) -> str:
+        """Return the HEAD that the last import was about to write."""
+        rows = (self.read("intended") or b"").decode("utf-8", "surrogateescape").split("\n")
+        begin = f"@{direction} {checkout} "
+        return next((row.removeprefix(begin) for row in rows if row.startswith(begin)), "")
+
+    def intend_head(self, checkout: str, direction: str, head: str) -> None:
+        """Add to what comes next that HEAD changes."""
+        row = f"@{direction} {checkout} {head}\n".encode("utf-8", "surrogateescape")
+        self.write("intended", (self.read("intended") or b"") + row)
 
     def journal(self, *rows: str) -> None:
         """Add rows to the journal."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open("journal", flags, 0o600, dir_fd=self._directory)
+        if rows and rows[0].startswith("begin ") and os.fstat(descriptor).st_size > _JOURNAL_LIMIT:
+            os.close(descriptor)  # never in the midst of an import: its rows stay together
+            os.rename("journal", "journal.old", src_dir_fd=self._directory, dst_dir_fd=self._directory)
+            descriptor = os.open("journal", flags, 0o600, dir_fd=self._directory)
         try:
-            if os.fstat(descriptor).st_size > _JOURNAL_LIMIT:
-                os.rename("journal", "journal.old", src_dir_fd=self._directory, dst_dir_fd=self._directory)
             stamp = f"{time.time():.3f}"
             os.write(descriptor, "".join(f"{stamp} {row}\n" for row in rows).encode("utf-8", "surrogateescape"))
         finally:
