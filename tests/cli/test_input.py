@@ -238,7 +238,6 @@ def test_a_project_may_hold_files_of_any_kind(user_box):
     os.mkfifo(f"{user_box.project}/pipe")
     os.symlink("loop", f"{user_box.project}/loop")
     os.symlink("/nonexistent", f"{user_box.project}/.git")
-    os.mkfifo(f"{user_box.project}/.claudebox.toml")
     result = user_box.run("true")
 
     assert result.returncode == 0, result.stderr
