@@ -123,22 +123,26 @@ def test_a_task_over_its_time_ends_with_124_and_keeps_what_was_done(fleet, model
 
 def test_a_cancelled_task_leaves_nothing_running_and_says_so(fleet, model):
     # proves FLEET-02
-    slow = conversation(PROMPT, {"tools": [bash("echo begun >begun; sleep 301")]}, {"say": "never"})
+    value = "ghp_" + "s3cretOfTheHost" * 2 + "abcdef"
+    slow = conversation(PROMPT, {"tools": [bash(f"echo {value} >begun; sleep 301")]}, {"say": "never"})
     served = model(slow)
-    env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY}
+    env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY, "GITHUB_TOKEN": value}
+    scratch = Path(fleet.mkdir(f"{fleet.base}/fleet/scratch"))
+    fleet.environ["TMPDIR"] = str(scratch)
     words = (fleet.program, "--task", _task(fleet), "--result", f"{fleet.base}/fleet/result")
     process = subprocess.Popen(
         words, cwd=fleet.project, env=fleet.variables(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, encoding="utf-8", **fleet.account.demotion,
     )  # fmt: skip
     limit = time.monotonic() + 60
-    while not served.answers and time.monotonic() < limit:
+    while not [*scratch.glob("*/work/begun")] and time.monotonic() < limit:
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     _, messages = process.communicate(timeout=60)
 
     assert process.returncode == 75, messages
     assert _result(fleet)["status"] == "cancelled"
+    assert any("GITHUB_TOKEN" in line for line in _result(fleet)["withheld"]), "searched after a signal, too"
     sleeping = subprocess.run(["pgrep", "-f", "sleep 301"], capture_output=True, check=False)
     assert sleeping.returncode == 1, "the command of the agent still runs"
 

@@ -73,6 +73,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         _judge(result, error.status, str(error))
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)  # the result is written in any case
+    _withhold_secrets(result, staging.path, environ)  # also after a failure or a signal
     result.ended, result.seconds = _moment(time.time()), round(time.time() - begun, 1)
     staging.publish(result)
     line = f"{task.id}: {result.status}" + (f": {result.why}" if result.why else "")
@@ -140,7 +141,6 @@ class _Runner:
         _judge(self._result, *_verdict(status, answer, said))
         if self._lost and self._result.exit == DONE:
             _judge(self._result, FAILED, f"the work could not be taken out: {self._lost[0]}")
-        self._search()
 
     def _let_work(self, work: str) -> int:
         task = self._task
@@ -205,26 +205,26 @@ class _Runner:
         finally:
             os.close(ending)
 
-    def _search(self) -> None:
-        """Take files out of the result in which a secret of the host stands."""
-        forms = find_forms(self._secrets())
-        paths = [f"{self._target}/{name}" for name in sorted(os.listdir(self._target))]
-        found = leaked_values.search(forms, paths, time.monotonic() + _SEARCH)
-        names = {hit.path: hit.name for hit in found.hits}
-        for path, name in names.items():
-            os.unlink(path)
-            self._result.withheld.append(f"{os.path.basename(path)}: the value of {name} stands in it")
-        for path, why in found.unsearched:
-            self._result.withheld.append(f"{os.path.basename(path)}: not searched for secrets: {why}")
-            if os.path.exists(path):
-                os.unlink(path)
-        if self._result.withheld:
-            _judge(self._result, FAILED, "a part of the result was withheld")
 
-    def _secrets(self) -> Iterator[tuple[str, str]]:
-        yield from ((name, value) for name, value in self._environ.items() if looks_secret(name, value))
-        home = host.current_home(self._environ)
-        yield from leaked_values.tokens(f"{home}/.claude/.credentials.json")
+def _withhold_secrets(result: TaskResult, target: str, environ: dict[str, str]) -> None:
+    """Take files out of the result in which a secret of the host stands; all of them, if they cannot be searched."""
+    paths = [f"{target}/{name}" for name in sorted(os.listdir(target))]
+    try:
+        found = leaked_values.search(find_forms(_secrets(environ)), paths, time.monotonic() + _SEARCH)
+        why = {path: f"not searched for secrets: {reason}" for path, reason in found.unsearched}
+        why |= {hit.path: f"the value of {hit.name} stands in it" for hit in found.hits}
+    except Exception as error:  # noqa: BLE001 - what was not searched does not leave
+        why = dict.fromkeys(paths, f"not searched for secrets: {type(error).__name__}")
+    for path, reason in sorted(why.items()):
+        os.unlink(path)
+        result.withheld.append(f"{os.path.basename(path)}: {reason}")
+    if result.withheld and result.exit == DONE:
+        _judge(result, FAILED, "a part of the result was withheld")
+
+
+def _secrets(environ: dict[str, str]) -> Iterator[tuple[str, str]]:
+    yield from ((name, value) for name, value in environ.items() if looks_secret(name, value))
+    yield from leaked_values.tokens(f"{host.current_home(environ)}/.claude/.credentials.json")
 
 
 def _become_session(
