@@ -159,7 +159,7 @@ def test_a_repository_that_cannot_be_had_is_worth_another_try(fleet, model):
 def test_a_secret_of_the_host_does_not_leave_with_the_result(fleet, model):
     # proves FLEET-03
     value = "ghp_" + "s3cretOfTheHost" * 2 + "abcdef"
-    leak = conversation(PROMPT, {"tools": [bash(f"echo {value} >notes")]}, {"say": "done"})
+    leak = conversation(PROMPT, {"tools": [bash(f"echo {value} >notes")]}, {"say": f"It is {value}."})
     fleet.environ["GITHUB_TOKEN"] = value
     done = _run(fleet, model(leak), _task(fleet))
 

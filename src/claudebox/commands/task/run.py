@@ -210,10 +210,16 @@ def _withhold_secrets(result: TaskResult, target: str, environ: dict[str, str]) 
     """Take files out of the result in which a secret of the host stands; all of them, if they cannot be searched."""
     paths = [f"{target}/{name}" for name in sorted(os.listdir(target))]
     try:
-        found = leaked_values.search(find_forms(_secrets(environ)), paths, time.monotonic() + _SEARCH)
+        forms = find_forms(_secrets(environ))
+        for name in ("said", "why"):  # the agent's words, and those of programs that it may have led
+            text = getattr(result, name).encode("utf-8", "surrogateescape")
+            if any(form in text for form, _, _ in forms):
+                setattr(result, name, "withheld: a secret of the host stood here")
+        found = leaked_values.search(forms, paths, time.monotonic() + _SEARCH)
         why = {path: f"not searched for secrets: {reason}" for path, reason in found.unsearched}
         why |= {hit.path: f"the value of {hit.name} stands in it" for hit in found.hits}
     except Exception as error:  # noqa: BLE001 - what was not searched does not leave
+        result.said = result.why = ""
         why = dict.fromkeys(paths, f"not searched for secrets: {type(error).__name__}")
     for path, reason in sorted(why.items()):
         os.unlink(path)
