@@ -221,11 +221,20 @@ def test_a_task_over_its_budget_ends_with_122(fleet, model):
     assert _result(fleet)["retry"] is False
 
 
-def test_work_that_cannot_be_taken_out_is_a_failure(fleet, model):
+def test_work_in_a_closed_directory_is_taken_out(fleet, model):
     # proves FLEET-01
-    hidden = conversation(
+    closed = conversation(
         PROMPT, {"tools": [bash("mkdir hidden && echo x >hidden/y && git add . && chmod 0 hidden")]}, {"say": "done"}
     )
+    done = _run(fleet, model(closed), _task(fleet))
+
+    assert done.returncode == 0, done.stderr
+    assert b"+++ b/hidden/y" in Path(fleet.base, "fleet/result/work.patch").read_bytes()
+
+
+def test_work_that_cannot_be_taken_out_is_a_failure(fleet, model):
+    # proves FLEET-01
+    hidden = conversation(PROMPT, {"tools": [bash("echo x >hidden; chmod 0 hidden")]}, {"say": "done"})
     done = _run(fleet, model(hidden), _task(fleet))
 
     assert done.returncode == 1, done.stderr

@@ -6,6 +6,7 @@ import marshal
 import os
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from tests.sandbox import repositories
@@ -159,14 +160,16 @@ def test_the_first_session_of_a_project_says_what_may_have_moved(repository):
 
 def test_what_cannot_be_read_is_said_in_the_first_line(repository):
     # proves REPORT-01, R02, OLD-A8
-    result = repository.box.sh("mkdir -p sub; echo x >sub/.envrc; chmod 0311 sub; echo y >.envrc")
+    closed = Path(repository.box.project, "sub")
+    closed.mkdir(mode=0o711)  # of root: the user cannot open it
+    result = repository.box.sh("echo y >.envrc")
     lines = [line for line in result.stderr.splitlines() if line.startswith("claudebox:")]
     assert lines[0].startswith(
         "claudebox: not everything could be looked at, there may be more changes than these: sub ("
     )
     assert "    .envrc: direnv runs it" in result.stderr
     assert "  not looked at: sub/Permission denied" in repository.box.claudebox("--log", "changes").stdout
-    repository.sh("chmod 755 sub")
+    closed.chmod(0o755)
     assert "not everything" not in repository.box.sh("true").stderr
 
 
