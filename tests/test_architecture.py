@@ -58,8 +58,8 @@ OFF_THE_PATH = (
     "launch.streams", "launch.tls_context", "launch.token_refresh",
     "launch.undo_compare", "launch.undo_contents", "launch.undo_git", "launch.undo_manifest", "launch.undo_refs",
     "launch.undo_restore", "launch.undo_scan", "launch.undo_seed", "launch.undo_store", "launch.undo_taking",
-    "report.forms", "report.git_packs", "report.leaked_values", "report.log_reader", "report.receipt",
-    "report.resume_hint",
+    "report.forms", "report.git_packs", "report.leaked_values", "report.log_reader", "report.nested_git",
+    "report.receipt", "report.resume_hint",
 )  # fmt: skip
 # It runs inside on its own, with nothing of the package around it.
 LONG = {"commands.verify.probe"}

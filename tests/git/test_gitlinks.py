@@ -160,3 +160,85 @@ def test_a_switch_to_a_branch_with_a_submodule_stages_nothing(pair):
 
     assert pair.host("git branch --show-current; git status --porcelain") == "feature\n"
     assert not [*early.refused, *late.refused, *late.notes]
+
+
+# Everything in a nested repository that git of the host would run, by the name of the directory that it is planted in.
+NESTED = {
+    "lib": "git -C lib config core.fsmonitor {evil}",
+    "staged": "git -C staged config core.fsmonitor {evil}; chmod 0311 staged/.git",
+    "deep/er/lib": "git -C deep/er/lib config include.path ../../conf; "
+    "printf '[core]\\nfsmonitor={evil}\\n' >deep/er/conf",
+    "hooked": "printf '#!/bin/sh\\n{evil}\\n' >hooked/.git/hooks/post-index-change; "
+    "chmod +x hooked/.git/hooks/post-index-change",
+    "linked": "git -C linked config core.fsmonitor {evil}; mv linked/.git linked/real; ln -s real linked/.git",
+    "named": "git -C named config core.fsmonitor {evil}; mv named/.git named/real; echo 'gitdir: real' >named/.git",
+    "common": "git -C common config core.fsmonitor {evil}; mv common/.git common/real; mkdir common/.git; "
+    "cp common/real/HEAD common/real/index common/.git; echo ../real >common/.git/commondir",
+    "worktree": "git -C worktree config extensions.worktreeConfig true; "
+    "git -C worktree config --worktree core.fsmonitor {evil}",
+    "hidden": "git -C hidden config core.fsmonitor {evil}; mkdir -p hidden/x/.git/lfs; "
+    "mv hidden/.git hidden/x/.git/lfs/y; echo 'gitdir: x/.git/lfs/y' >hidden/.git",
+    "spelled": "printf ' [core]fsmonitor=\\\\\\n{evil}\\n' >>spelled/.git/config",
+}
+LATER = (
+    "git checkout -q other; git status; git diff; git stash; git submodule update; git reset -q; git status; git add -A"
+)
+
+
+def test_no_repository_made_inside_runs_anything_on_the_host(user_box):
+    """Whichever branch has a gitlink there, and wherever in submodules: nobody looks for gitlinks."""
+    # proves GIT-03, D10, D11, D13
+    box = make_repository(user_box)
+    evil = box.write(f"{box.base}/evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
+    link = "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),"
+    links = "; ".join(link + place for place in NESTED)
+    sh(box, f"git init -q ../sub; cd ../sub; git commit -q --allow-empty -m s; cd ../project; git submodule add -q "
+       f"../sub sub; cd sub; git switch -qc deep; {link}in; git commit -qm in; git switch -qf main; "
+       f"cd ..; git commit -qm sub; git switch -qc other; {links}; git commit -qm links; git switch -qf main; "
+       f"{link}staged; git commit -qm staged; git rm -q --cached staged")  # fmt: skip
+    nests = {place: script.format(evil=evil) for place, script in NESTED.items()}
+    nests["sub/in"] = f"git -C sub/in config core.fsmonitor {evil}"
+    plant = "".join(
+        f"mkdir -p {place}; git init -q {place}; git -C {place} commit -q --allow-empty -m n; {script}; "
+        for place, script in nests.items()
+    )
+    result = box.sh(f"set +e; {plant} true")
+
+    assert not [place for place in nests if f"warning: `{place}/.git`: put aside" not in result.stderr], result.stderr
+    assert not has_mark(
+        box, f"{LATER}; git -C hooked read-tree HEAD; cd sub; git checkout -q deep; git status; git diff; git stash"
+    )
+    for place in ("lib", "hooked", "spelled", "sub/in"):  # the positive control
+        name = "hooks" if place == "hooked" else "config"
+        sh(box, f"cd {place}/.git; test -e {name} || mkdir {name}; mv {name} was; mv {name}.claudebox {name}")
+        assert has_mark(box, "git status; git -C hooked read-tree HEAD; git -C sub status"), place
+        sh(box, f"cd {place}/.git; mv {name} {name}.claudebox; mv was {name}")
+
+
+def test_a_repository_that_names_no_program_stays_as_it_is(user_box):
+    """A clone with submodules and worktrees, made inside; and one of the user, with hooks and settings of their own."""
+    # proves GIT-04, D11
+    box = make_repository(user_box)
+    sh(box, "echo '/mine /clone' | tr ' ' '\\n' >.gitignore; git clone -q . mine; cd mine; "
+       "printf 'exit 0' >.git/hooks/pre-push; git config core.sshCommand mine; git config alias.s status; "
+       "cp -a .git ../../before")  # fmt: skip
+    inside = (
+        "cd mine; git commit -q --allow-empty -m more; cd ..; git clone -q . clone; cd clone; git config user.name me; "
+        "git switch -qc topic/a; git push -q -u origin topic/a; git worktree add -qb w w; "
+        "git -c protocol.file.allow=always submodule add -q ../mine sub; git commit -qm sub"
+    )
+
+    result = box.sh(inside)
+
+    assert result.returncode == 0, result.stderr
+    assert "put aside" not in result.stderr
+    assert sh(box, "cd mine; git log -1 --format=%s; cmp .git/config ../../before/config; ls .git/hooks/pre-push") == (
+        "more\n.git/hooks/pre-push\n"
+    )
+    assert sh(box, "cd clone; git status --porcelain; git worktree list | wc -l; cd sub; git log -1 --format=%s") == (
+        "?? w/\n2\nmore\n"
+    )
+    box.sh("printf 'exit 1' >mine/.git/hooks/pre-push; git -C mine config user.name other")
+    assert sh(box, "cd mine; git config user.name; git config core.sshCommand || ls .git/*.claudebox -d") == (
+        "other\n.git/config.claudebox\n.git/hooks.claudebox\n"
+    )

@@ -56,6 +56,7 @@ class Report(Value):
     unlisted: tuple[str, ...] = ()  # directories of which nobody knows what they held before
     unsure: tuple[str, ...] = ()  # what stands in those, and may have been there
     files: tuple[str, ...] = ()  # every file that is new or changed, by its whole path
+    in_git: tuple[str, ...] = ()  # all that is a `.git`, or lies in one, by its whole path
     clock_set_back: float = 0.0
     listing: Listing = {}  # noqa: RUF012 - never changed
 
@@ -81,6 +82,7 @@ def join(report: Report, root: str, other: Report) -> Report:
         unlisted=(*report.unlisted, *(f"{root}/{path}".rstrip("/") for path in other.unlisted)),
         unsure=(*report.unsure, *(f"{root}/{path}" for path in other.unsure)),
         files=(*report.files, *other.files),
+        in_git=(*report.in_git, *other.in_git),
     )
 
 
@@ -109,10 +111,11 @@ def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Rep
     account = _Account(places, found, before)
     changes = list(account.changes(deadline + _SORTING))
     files = [f"{workdir}/{path}" for path, mode, _ in found.changed if mode & tree.KIND == tree.IS_FILE]
+    in_git = [f"{workdir}/{path}" for path, *_ in found.changed if ".git" in path.lower()]
     unseen = [*account.unseen, *found.unseen]
     return Report(
         tuple(changes), account.harmless, tuple(unseen), account.unlisted, tuple(account.unsure), tuple(files),
-        back, account.listing(),
+        tuple(in_git), back, account.listing(),
     )  # fmt: skip
 
 

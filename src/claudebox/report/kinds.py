@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # In the order of their danger, with what is said about them.
 HEADINGS = {
     "protected": "protected, and changed by something outside of the sandbox, or since it was opened",
-    "repository": "repositories that are new or changed: git on the host runs what they name, even from above",
+    "repository": "repositories that are new or changed: git on the host obeys what is left in them",
     "git": "left in the git directory",
     "closed": "directories that denied you reading, and were opened to be looked at",
     "privilege": "files that run with the rights of their owner",

@@ -82,7 +82,7 @@ def _named_moment(workdir: str) -> float:
 
 
 def _top(workdir: str) -> Listing:
-    """Return the names at the top and the inodes of the directories there; none of them if they are too many."""
+    """Return the names at the top and the inodes of directories and repositories there; none if they are too many."""
     top: Listing = {}
     names: list[str] = []
     try:
@@ -92,12 +92,23 @@ def _top(workdir: str) -> Listing:
                 names.append(coded(entry.name, status.st_mode))
                 if status.st_mode & tree.KIND == tree.IS_DIRECTORY:
                     top[entry.name] = (status.st_ino, None)
+                    _add_repository(top, workdir, entry.name)
                 if len(names) > _MOST_AT_START:
                     return {"": (os.lstat(workdir).st_ino, None)}
         top[""] = (os.lstat(workdir).st_ino, tuple(names))
     except OSError:
         return {}
     return top
+
+
+def _add_repository(top: Listing, workdir: str, name: str) -> None:
+    """Add the git directory of a directory at the top: one that moves into its place is not taken for the user's."""
+    try:
+        status = os.lstat(f"{workdir}/{name}/.git")
+    except OSError:
+        return
+    if status.st_mode & tree.KIND == tree.IS_DIRECTORY:
+        top[f"{name}/.git"] = (status.st_ino, None)
 
 
 def known(beginning: Beginning) -> Listing:

@@ -76,6 +76,7 @@ class SessionReport:
         """
         report = self.part("looking for changes", self._look)
         found = self.part("searching for withheld secrets", lambda: self._search(report))
+        self.part("putting aside what git would run", lambda: self._disarm(report))
         end = self._end(status, report, found)
         name = self.part("writing the session log", lambda: self._write(end, report)) or ""
         if receipt == "always" or (receipt == "auto" and self._policy.program != "exec" and os.isatty(2)):
@@ -155,6 +156,31 @@ class SessionReport:
             self._listings[root] = other.listing
             report = changes.join(report, root, other)
         return report
+
+    def _disarm(self, report: Report | None) -> None:
+        """Put aside what git of the host would run of repositories that were made inside, or changed."""
+        if report is None or not report.in_git:
+            return
+        from claudebox.report import nested_git  # noqa: PLC0415 - only where something changed in one
+
+        repository = self._host.repository
+        ours = (*((repository, *repository.nested) if repository is not None else ()), *self._host.more_repositories)
+        known = (row.common_dir for row in ours if row.common_dir)
+        for line in nested_git.disarm(self._plan.workdir, report.in_git, self._is_writable, known):
+            console.warn(line)
+
+    def _is_writable(self, path: str) -> bool:
+        """Return whether the agent could change a path of the host."""
+        mounts = {row.dest: row for row in self._plan.mounts}
+        for row in mounts.values():
+            if row.kind != "bind" or not f"{path}/".startswith(f"{row.source}/"):
+                continue
+            inside = row.dest + path[len(row.source) :]
+            while inside not in mounts:  # the innermost mount is what is there
+                inside = inside.rpartition("/")[0]
+            if inside == row.dest:
+                return True
+        return False
 
     def _keep(self) -> None:
         directory = os.open(self._host.instance.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -86,3 +86,33 @@ FILTERS: dict[str, tuple[tuple[str, str], ...]] = {
         ("required", "true"),
     ),
 }
+
+# What a repository that was made inside may say to git of the host: what git writes by itself, and how commands behave.
+# No place but its own, no address that is asked without a command (promisor), no alias, which may begin with `-c`.
+PLAIN: dict[str, tuple[str, ...]] = {
+    "core": ("repositoryformatversion", "filemode", "bare", "logallrefupdates", "symlinks", "ignorecase",
+             "precomposeunicode", "autocrlf", "eol", "safecrlf", "sparsecheckout", "sparsecheckoutcone", "abbrev",
+             "quotepath", "splitindex", "untrackedcache", "preloadindex", "checkstat", "trustctime", "commitgraph",
+             "multipackindex", "sharedrepository"),
+    "extensions": ("objectformat", "refstorage", "worktreeconfig", "relativeworktrees", "compatobjectformat"),
+    "user": ("name", "email"),
+    "submodule": ("active", "recurse"),
+    "index": ("version", "sparse", "threads", "skiphash"),
+    "gc": ("auto", "autodetach", "autopacklimit", "pruneexpire"),
+    "maintenance": ("auto", "strategy"),
+    "init": ("defaultbranch",),
+    "commit": ("gpgsign",),
+    "tag": ("gpgsign",),
+    "pull": ("rebase", "ff"),
+    "push": ("default", "autosetupremote"),
+    "fetch": ("prune",),
+    "merge": ("ff", "conflictstyle"),
+    "advice": ("detachedhead",),
+    "lfs": ("repositoryformatversion",),
+}  # fmt: skip
+PLAIN_NAMED: dict[str, tuple[str, ...]] = {
+    "remote": ("url", "pushurl", "fetch", "tagopt", "prune"),
+    "branch": ("remote", "merge", "rebase", "pushremote", "vscode-merge-base", "description"),
+    "submodule": ("url", "active"),
+    "lfs": ("access",),
+}

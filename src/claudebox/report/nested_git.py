@@ -1,0 +1,268 @@
+"""Repositories that an agent made or changed in the project: what git of the host would run of them is put aside.
+
+Git enters a `.git` from above wherever something that is checked out has a gitlink, on whichever branch that is, and
+does what its configuration and hooks say. So it does not matter where gitlinks are: no `.git` that was writable inside
+keeps anything that names a program, or leads elsewhere. One that `git clone` or `git init` has made stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from claudebox.console import shorten
+from claudebox.files import open_beneath, open_up, read_at, real_path, replace_file
+from claudebox.report.tree import DIRECTORY
+from claudebox.tables import git_keys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_ASIDE = ".claudebox"
+_STATES = ("rebase-merge", "rebase-apply", "sequencer")  # going on with them runs what is listed there
+_CONFIG = ("config", "config.worktree")
+_CONFIG_LIMIT = 1 << 20
+_MOST, _DEEPEST = 1000, 12  # git directories in one; names of submodules may hold slashes
+_MOST_LINES = 20
+_DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_NOT_IN_A_VALUE = frozenset('"\\#;')
+
+
+def is_in_git(path: str) -> bool:
+    """Return whether a path is a `.git`, or lies in one."""
+    lower = path.lower()
+    return lower.endswith(".git") or ".git/" in lower
+
+
+def disarm(root: str, changed: Iterable[str], is_writable: Callable[[str], bool], known: Iterable[str]) -> list[str]:
+    """Put aside what git would run, given everything that changed in a `.git`; return what the user should know.
+
+    Paths below the `root` are shown relative to it.
+    `is_writable`: the agent could change a path of the host. `known` are real git directories, which it could not.
+    """
+    work = _Disarming(changed, is_writable, tuple(known))
+    work.run()
+    told = "since git of the host would run or obey it"
+    lines = [f"{_shown(place, root)}: put aside as *{_ASIDE}, {told}: {', '.join(names)}"
+             for place, names in work.aside.items()]  # fmt: skip
+    lines += [f"{_shown(place, root)} cannot be examined ({why}): look at it before git of the host does"
+              for place, why in work.closed]  # fmt: skip
+    more = [f"and {len(lines) - _MOST_LINES} other repositories"] if len(lines) > _MOST_LINES else []
+    return [*lines[:_MOST_LINES], *more]
+
+
+def _shown(place: str, root: str) -> str:
+    return f"`{shorten(place.removeprefix(f'{root}/'), 200)}`"
+
+
+class _Disarming:
+    def __init__(self, changed: Iterable[str], is_writable: Callable[[str], bool], known: tuple[str, ...]) -> None:
+        self._is_writable, self._known = is_writable, known
+        self._places: set[str] = set()
+        self._touched: set[str] = set()  # what changed in a `.git`, and the directories around it
+        self._visited: set[str] = set()  # git directories that were examined
+        self._left = 0  # of those in one `.git`
+        self.aside: dict[str, list[str]] = {}
+        self.closed: list[tuple[str, str]] = []
+        for path in changed:
+            self._take(path)
+
+    def _take(self, path: str) -> None:
+        while path not in self._touched and is_in_git(path):
+            self._touched.add(path)
+            if path.rpartition("/")[2].lower() == ".git":
+                self._places.add(path)
+            path = path.rpartition("/")[0]
+
+    def run(self) -> None:
+        places = [place for place in sorted(self._places) if self._is_writable(place)]
+        for at_last in (False, True):  # where a file leads is known when all directories have been examined
+            for place in places:
+                try:
+                    self._examine(place, files=at_last)
+                except FileNotFoundError:
+                    continue
+                except (OSError, ValueError) as error:
+                    why = (error.strerror if isinstance(error, OSError) else "") or str(error)
+                    self.closed += [(place, why)] if (place, why) not in self.closed else []
+
+    def _examine(self, place: str, *, files: bool) -> None:
+        parent, name = _open(os.path.dirname(place)), os.path.basename(place)
+        try:
+            mode = os.lstat(name, dir_fd=parent).st_mode
+            if stat.S_ISREG(mode) != files:
+                return
+            try:
+                strange = not self._is_plain_file(parent, name, place) if files else not stat.S_ISDIR(mode)
+                if stat.S_ISDIR(mode):
+                    self._left = _MOST
+                    self._enter(parent, name, place, "top")
+            except (OSError, ValueError):  # what cannot be examined is not entered by git either
+                strange = True
+            if strange:
+                open_up(parent)
+                self._put_aside(parent, name, place)
+        finally:
+            os.close(parent)
+
+    def _is_plain_file(self, parent: int, name: str, place: str) -> bool:
+        """Return whether a `.git` file leads to what nobody inside could write, or to what was examined."""
+        content = os.fsdecode(read_at(parent, name, limit=8192) or b"").rstrip("\r\n")
+        if not content.startswith("gitdir: ") or not content.isprintable():
+            return False
+        target = os.path.normpath(os.path.join(os.path.dirname(place), content[8:]))
+        if real_path(target) != target:
+            return False
+        ours = any(target.startswith((f"{known}/modules/", f"{known}/worktrees/")) for known in self._known)
+        return target in self._visited or (ours and not self._is_writable(target))
+
+    def _enter(self, parent: int, name: str, place: str, kind: str) -> None:
+        descriptor = _listed(parent, name)
+        try:
+            if kind in ("modules", "worktrees"):
+                self._go_down(descriptor, place, kind)
+            else:
+                self._directory(descriptor, place, kind)
+        finally:
+            os.close(descriptor)
+
+    def _directory(self, directory: int, place: str, kind: str) -> None:
+        """Examine a git directory: the `top` one, that of a `module`, or the entry of a `worktree`."""
+        self._visited.add(place)
+        self._left -= 1
+        if not self._left:
+            raise ValueError("too many git directories")
+        for name in sorted(os.listdir(directory)):
+            where, part = f"{place}/{name}", name.lower()
+            is_directory = stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode)
+            if part in ("modules", "worktrees") and is_directory:
+                self._enter(directory, name, where, part)
+            elif where not in self._touched:
+                continue
+            elif part == "commondir":  # without it, this is no git directory
+                if kind != "worktree" or read_at(directory, name) != b"../..\n":
+                    raise ValueError("it leads elsewhere")
+            elif part in _CONFIG:
+                self._clean(directory, name, place, kind)
+            elif part in ("modules", "worktrees", *_STATES) or (
+                part == "hooks" and not (is_directory and _has_samples_only(directory, name))
+            ):
+                self._put_aside(directory, name, place)
+
+    def _go_down(self, directory: int, place: str, kind: str, depth: int = 0) -> None:
+        """Find the git directories of submodules, whose names may hold slashes, or the entries of worktrees."""
+        for name in sorted(os.listdir(directory)):
+            where = f"{place}/{name}"
+            if not stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
+                if where in self._touched:
+                    self._put_aside(directory, name, place)
+                continue
+            descriptor = _listed(directory, name)
+            try:
+                if kind == "worktrees" or "head" in map(str.lower, os.listdir(descriptor)):
+                    self._directory(descriptor, where, kind[:-1])
+                elif depth < _DEEPEST:
+                    self._go_down(descriptor, where, kind, depth + 1)
+                else:
+                    raise ValueError("directories in directories")
+            finally:
+                os.close(descriptor)
+
+    def _clean(self, directory: int, name: str, place: str, kind: str) -> None:
+        content = read_at(directory, name, limit=_CONFIG_LIMIT)
+        plain = clean_config(content or b"", place if kind == "module" else "")
+        if content != plain:
+            self._put_aside(directory, name, place)
+            replace_file(directory, name, plain)
+            os.chmod(name, 0o644, dir_fd=directory)
+
+    def _put_aside(self, directory: int, name: str, place: str) -> None:
+        free = f"{name}{_ASIDE}"
+        if _is_there(directory, free):
+            free += f".{os.urandom(8).hex()}"
+        os.rename(name, free, src_dir_fd=directory, dst_dir_fd=directory)
+        self.aside.setdefault(place, []).append(name)
+
+
+def clean_config(content: bytes, module: str = "") -> bytes:
+    """Return the lines of a configuration that git itself writes and that name no program and no other place.
+
+    Not parsed: a line counts only if it is spelled as git spells it. `module` is the git directory of a submodule, the
+    only kind that names its checkout.
+    """
+    kept: list[str] = []
+    keys: tuple[str, ...] | None = None
+    for line in content.decode("utf-8", "surrogateescape").split("\n")[:-1]:
+        if line.startswith("["):
+            keys = _keys(line)
+            kept += [line] if keys is not None else []
+            continue
+        key, equals, value = line.removeprefix("\t").partition(" = ")
+        if not line.startswith("\t") or not equals or not _is_plain(value) or keys is None:
+            continue
+        if key.lower() in keys or (key == "worktree" and keys is git_keys.PLAIN["core"] and _is_within(module, value)):
+            kept.append(line)
+    return "".join(f"{line}\n" for line in kept).encode("utf-8", "surrogateescape")
+
+
+def _keys(header: str) -> tuple[str, ...] | None:
+    """Return the keys that a section may have; None for one that is not spelled as git does, or may not be there."""
+    section, _, name = header[1:-1].partition(" ")
+    quoted = name[:1] == '"' == name[-1:] and len(name) > 2 and _is_plain(name[1:-1])
+    if header[-1:] != "]" or (name and not quoted) or not _DIGITS.issuperset(section):
+        return None
+    return (git_keys.PLAIN_NAMED if name else git_keys.PLAIN).get(section)
+
+
+def _is_plain(value: str) -> bool:
+    return (
+        value.isprintable()
+        and _NOT_IN_A_VALUE.isdisjoint(value)
+        and value[:1] not in ("", "-", "!")
+        and "::" not in value
+    )
+
+
+def _is_within(module: str, value: str) -> bool:
+    """Return whether a submodule has its checkout beside the repository that it is a submodule of."""
+    top, found, _ = module.partition("/.git/")
+    place = os.path.normpath(os.path.join(module, value))
+    return (
+        bool(found) and place.startswith(f"{top}/") and not is_in_git(place[len(top) :]) and real_path(place) == place
+    )
+
+
+def _has_samples_only(directory: int, name: str) -> bool:
+    descriptor = _listed(directory, name)
+    try:
+        return all(entry.lower().endswith(".sample") for entry in os.listdir(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: str) -> int:
+    """Open a directory, through no link."""
+    top = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return open_beneath(top, path.strip("/"))
+    finally:
+        os.close(top)
+
+
+def _listed(parent: int, name: str) -> int:
+    """Open a directory so that it can be listed and changed, which its mode may forbid."""
+    held = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        open_up(held)
+        return os.open(".", DIRECTORY, dir_fd=held)
+    finally:
+        os.close(held)
+
+
+def _is_there(directory: int, name: str) -> bool:
+    try:
+        os.lstat(name, dir_fd=directory)
+    except FileNotFoundError:
+        return False
+    return True

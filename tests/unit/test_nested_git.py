@@ -1,0 +1,75 @@
+"""The lines of a configuration that a repository made inside keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from claudebox.report.nested_git import clean_config
+
+MADE_BY_GIT = b"""\
+[core]
+	repositoryformatversion = 0
+	filemode = true
+	bare = false
+	logallrefupdates = true
+[remote "origin"]
+	url = https://example.org/a.git
+	fetch = +refs/heads/*:refs/remotes/origin/*
+[branch "topic/a"]
+	remote = origin
+	merge = refs/heads/topic/a
+"""
+
+
+def test_what_git_writes_stays():
+    # proves D11
+    assert clean_config(MADE_BY_GIT) == MADE_BY_GIT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[core]\n\tfsmonitor = x\n",
+        "[core] fsmonitor = x\n",
+        "[core]fsmonitor=x\n",
+        " [core]\n\tfsmonitor = x\n",
+        "[core.x]\n\tbare = true\n",
+        "[include]\n\tpath = ../x\n",
+        "[core]\n\tbare = true\\\n\tfsmonitor = x\n",
+        "[core]\n\tbare = true\r\tfsmonitor = x\n",
+        "[core]\n\tbare = true \x00\n",
+        "[core]\n\tworktree = /home\n",
+        '[core]\n\tbare = "true\n\tfsmonitor = x"\n',
+        '[remote "a"] fetch = "x"]\n\turl = a\n',
+        '[remote "a\\"]\n\turl = a\n',
+        '[remote "a"]\n\turl = ext::sh -c x\n',
+        '[remote "a"]\n\turl = --upload-pack=x\n',
+        '[remote "a"]\n\tuploadpack = x\n',
+        '[submodule "a"]\n\tupdate = !x\n',
+        "[alias]\n\tst = -c core.fsmonitor=x status\n",
+        "[core]\n\tbare = true",
+        "\ufeff[core]\n\tfsmonitor = x\n",
+    ],
+)
+def test_nothing_else_does(text):
+    # proves D11
+    kept = clean_config(text.encode())
+
+    assert kept != text.encode()
+    assert all(word not in kept for word in (b"fsmonitor", b"path", b"x\n", b"ext::", b"/home"))
+
+
+def test_only_a_submodule_names_its_checkout(tmp_path):
+    # proves D10
+    module = f"{tmp_path}/.git/modules/a/b"
+    (tmp_path / "link").symlink_to("/")
+
+    def keeps(value, place=module):
+        return b"worktree" in clean_config(f"[core]\n\tworktree = {value}\n".encode(), place)
+
+    assert keeps("../../../../sub")
+    assert not keeps("../../../../sub", "")
+    assert not keeps("../../../../../elsewhere")
+    assert not keeps("../../../../link/etc")
+    assert not keeps("../../../hooks")
+    assert not keeps("/etc")
