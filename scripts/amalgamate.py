@@ -107,8 +107,6 @@ MODULES = tuple(
 HEAD = '''\
 """The modules of a launch in one file, made by scripts/amalgamate.py: do not edit, do not read."""
 
-from __future__ import annotations
-
 import sys
 from os.path import dirname
 
@@ -177,7 +175,9 @@ class _Bare(ast.NodeTransformer):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         for index, statement in enumerate(node.body):
-            if not isinstance(statement, ast.AnnAssign):  # fields of a `Value` are known by theirs
+            if isinstance(statement, ast.AnnAssign):  # fields of a `Value` are known by having one
+                statement.annotation = ast.Constant(None)
+            else:
                 node.body[index] = self.visit(statement)
         return node
 

@@ -16,7 +16,8 @@ for package in "$bin"/../lib/python3.*/site-packages "$bin"/../lib/python3.*/dis
   for python in "$bin/$version" "$bin/python3" "/usr/bin/$version" "/usr/local/bin/$version"; do
     [ ! -x "$python" ] ||
       exec "$python" -IS -c \
-        'import sys; sys.path.insert(0, sys.argv.pop(1)); from claudebox.amalgamation import entry; entry()' \
+        'import gc, sys; gc.disable(); sys.path.insert(0, sys.argv.pop(1))
+from claudebox.amalgamation import entry; entry()' \
         "$package" "$@"
   done
 done

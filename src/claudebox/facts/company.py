@@ -10,6 +10,7 @@ import os
 
 from claudebox.facts.git_config import expand
 from claudebox.files import read_small, real_path
+from claudebox.tables.host_paths import CA_BUNDLES
 from claudebox.tables.inside import AUTHORITIES
 from claudebox.values import Value
 
@@ -29,7 +30,7 @@ _NPM_PROXIES = ("https-proxy", "proxy")
 class CompanyNetwork(Value):
     """What was found; where nothing was asked for there is none."""
 
-    bundle: bytes = b""  # certificates of the host's bundle and of everything that was named
+    bundle: bytes = b""  # certificates of the host's bundle and of everything else that was named
     sources: tuple[str, ...] = ()  # variables and keys that name authorities
     problems: tuple[str, ...] = ()
     git_proxy: str = ""
@@ -51,21 +52,21 @@ def read_company(
     git = {(name, key): value for section, name, key, value in rows if section == "http"}
     git_proxy = git.get(("", "proxy"), "")
     npm_proxy = next((npm[key] for key in _NPM_PROXIES if npm.get(key)), "")
-    known = dict.fromkeys(_certificates(_read(bundle))) if bundle else {}
+    system = any(real_path(path) == bundle for path in CA_BUNDLES)
+    known: dict[bytes, None] = {}
     sources, problems = [], []
     for source, path in (*_named(environ, home, git), *(("npm's cafile", path) for path in files)):
-        same = bool(known) and real_path(path) == bundle
-        found = known if same else dict.fromkeys(_certificates(_read(path)))
-        if not found:
-            problems.append(f"{source} names {path}, in which there is no certificate that can be read")
-            continue
+        if not (system and real_path(path) == bundle):  # that one is there as it is
+            found = dict.fromkeys(_certificates(_read(path)))
+            if not found:
+                problems.append(f"{source} names {path}, in which there is no certificate that can be read")
+                continue
+            known |= found
         sources.append(source)
-        known |= found
     if not sources and not problems and not git_proxy and not npm_proxy:
         return None
-    return CompanyNetwork(
-        b"".join(known) if sources else b"", tuple(dict.fromkeys(sources)), tuple(problems), git_proxy, npm_proxy
-    )
+    together = (dict.fromkeys(_certificates(_read(bundle))) if bundle else {}) | known if known else known
+    return CompanyNetwork(b"".join(together), tuple(dict.fromkeys(sources)), tuple(problems), git_proxy, npm_proxy)
 
 
 def _named(environ: dict[str, str], home: str, git: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:

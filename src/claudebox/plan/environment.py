@@ -159,7 +159,7 @@ def _certificates(host: Host) -> Iterable[Variable]:
     if host.ca_bundle is not None:
         for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE"):
             yield Variable(name, inside.CA_BUNDLE_INSIDE, "claudebox", "certificate authorities")
-    if host.company is not None and host.company.bundle:
+    if host.company is not None and host.company.sources:
         reason = f"certificate authorities, with those of {', '.join(host.company.sources)}"
         for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *inside.AUTHORITIES):
             yield Variable(name, inside.CA_BUNDLE_INSIDE, "claudebox", reason)
