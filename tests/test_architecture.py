@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 SOURCE = Path(__file__).resolve().parent.parent / "src/claudebox"
 
@@ -107,6 +106,26 @@ ON_THE_PATH = sorted(name for name in MODULES if not within(name, OFF_THE_PATH))
 DECIDING = sorted(name for name in MODULES if within(name, PURE) and not within(name, NOT_PURE))
 
 
+def of_each(names: Iterable[str]) -> Callable[[Callable[[str], None]], Callable[[], None]]:
+    """Make one test of what holds for each of these modules: hundreds of them would cost more than what they do."""
+
+    def decorate(test: Callable[[str], None]) -> Callable[[], None]:
+        def every() -> None:
+            failures = []
+            for name in names:
+                try:
+                    test(name)
+                except AssertionError as error:
+                    failures.append(f"{name}: {error}")
+            assert not failures, "\n".join(failures)
+
+        every.__name__ = test.__name__
+        return every
+
+    return decorate
+
+
+@cache
 def parsed(name: str) -> ast.Module:
     return ast.parse(MODULES[name].read_text(encoding="utf-8"))
 
@@ -127,6 +146,7 @@ def executed(node: ast.AST, *, lazily: bool = True) -> Iterator[ast.AST]:
             yield from executed(child, lazily=lazily)
 
 
+@cache
 def imported(name: str, *, lazily: bool = True) -> set[str]:
     """Return the modules that a module imports, by their dotted names; ours as `claudebox.folder.module`."""
     found = set()
@@ -151,6 +171,7 @@ def own_imports(name: str, *, lazily: bool = True) -> set[str]:
     return found & set(MODULES)
 
 
+@cache
 def uses_of_os(name: str) -> set[str]:
     """Return what a module takes from `os`: `open`, `path.join`, ..."""
     used = set()
@@ -165,7 +186,7 @@ def uses_of_os(name: str) -> set[str]:
     return {use for use in used if not any(other.startswith(f"{use}.") for other in used)}
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
+@of_each(sorted(MODULES))
 def test_a_phase_imports_only_what_its_folder_may(name):
     # proves HOUSE-05
     folder = name.split(".")[0]
@@ -189,7 +210,7 @@ def test_the_check_of_borders_can_fail():
     assert not within("plan.models", ("plan.model",))
 
 
-@pytest.mark.parametrize("name", DECIDING)
+@of_each(DECIDING)
 def test_what_decides_reads_nothing(name):
     assert uses_of_os(name) <= COMPUTING
     called = {
@@ -203,7 +224,7 @@ def test_what_decides_reads_nothing(name):
     assert "json" not in imported(name, lazily=False)
 
 
-@pytest.mark.parametrize("name", DECIDING)
+@of_each(DECIDING)
 def test_what_decides_uses_nothing_that_acts(name):
     assert not {module for module in own_imports(name) if module in ("files", "state", "syscalls")}
 
@@ -214,33 +235,33 @@ def test_the_check_of_uses_of_os_can_fail():
     assert "syscalls" in own_imports("launch.start")
 
 
-@pytest.mark.parametrize("name", ON_THE_PATH)
+@of_each(ON_THE_PATH)
 def test_a_launch_imports_only_what_is_cheap(name):
     if name == "syscalls":
         return
     assert {module.split(".")[0] for module in imported(name, lazily=False)} <= CHEAP
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
+@of_each(sorted(MODULES))
 def test_only_one_file_touches_the_c_modules(name):
     private = {module for module in imported(name) if module.startswith("_") and module != "__future__"}
 
     assert not private or name == "syscalls"
 
 
-@pytest.mark.parametrize("name", ON_THE_PATH)
+@of_each(ON_THE_PATH)
 def test_what_is_off_the_launch_path_is_imported_lazily(name):
     assert not {module for module in own_imports(name, lazily=False) if within(module, OFF_THE_PATH)}
 
 
-@pytest.mark.parametrize("name", ON_THE_PATH)
+@of_each(ON_THE_PATH)
 def test_the_environment_comes_in_by_one_door(name):
     if name in ("cli", "console"):  # the edge, and the setting for no colours
         return
     assert not {use for use in uses_of_os(name) if use.startswith(("environ", "getenv"))}
 
 
-@pytest.mark.parametrize("name", ON_THE_PATH)
+@of_each(ON_THE_PATH)
 def test_no_program_is_looked_up_by_name(name):
     # proves E02
     assert not {
@@ -250,7 +271,7 @@ def test_no_program_is_looked_up_by_name(name):
     }
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
+@of_each(sorted(MODULES))
 def test_wording_is_not_control_flow(name):
     # proves HOUSE-06
     assert not wordings(parsed(name)), "decide by a field made for it, such as `Mount.role`"
@@ -276,7 +297,7 @@ def wordings(tree: ast.AST) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ON_THE_PATH)
+@of_each(ON_THE_PATH)
 def test_links_are_resolved_by_one_function(name):
     # proves E16
     # Python's own recurses once per link, and a project can hold thousands.
@@ -285,21 +306,21 @@ def test_links_are_resolved_by_one_function(name):
     assert "path.realpath" not in uses_of_os(name), "use files.real_path"
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
+@of_each(sorted(MODULES))
 def test_every_module_is_small_and_says_what_it_is_for(name):
     text = MODULES[name].read_text(encoding="utf-8")
 
-    assert ast.get_docstring(ast.parse(text)), f"{name} has no docstring"
+    assert ast.get_docstring(parsed(name)), f"{name} has no docstring"
     assert text.count("\n") <= 320 or name in LONG, f"{name} is longer than 320 lines"
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
+@of_each(sorted(MODULES))
 def test_modules_have_names_that_say_something(name):
     assert not {"utils", "util", "helpers", "helper", "common", "misc"} & set(name.split("."))
     assert "claudebox" not in name
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(MODULES) if within(name, ("network", "broker"))])
+@of_each([name for name in sorted(MODULES) if within(name, ("network", "broker"))])
 def test_who_enforces_ranges_is_handed_them(name):
     # proves HOUSE-03
     taken = {
@@ -324,7 +345,7 @@ def test_a_name_means_one_class():
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
+@of_each(sorted(MODULES))
 def test_functions_are_named_by_verb_and_noun(name):
     # proves HOUSE-05
     bare = {node.name for node in parsed(name).body if isinstance(node, ast.FunctionDef)} & BARE_VERBS

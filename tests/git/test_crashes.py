@@ -168,7 +168,7 @@ def test_two_sessions_share_one_repository(pair):
 def test_no_garbage_is_collected_under_an_import(pair):
     # proves GIT-03
     pair.agent("git commit -q --allow-empty -m inside")
-    holder = start(pair, "sh", "-c", "echo ready; sleep 60")
+    holder = start(pair, "sh", "-c", "echo ready; exec sleep 60")
     assert holder.stdout is not None
     assert holder.stdout.readline() == "ready\n"
     path = pair.box.write(f"{pair.real}/gc.pid", f"{holder.pid} {os.uname().nodename}")

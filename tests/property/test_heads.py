@@ -24,7 +24,13 @@ REQUESTS = st.lists(PARTS, max_size=14).map(b"".join) | st.lists(PARTS, max_size
 RESPONSES = st.lists(PARTS, max_size=10).map(lambda parts: b"HTTP/1.1 200 OK\r\n" + b"".join(parts)) | REQUESTS
 
 
+def without_repetition(headers: tuple[tuple[bytes, bytes], ...]) -> tuple[tuple[bytes, bytes], ...]:
+    """Return headers as h11 gives them, which folds lengths that are the same into one."""
+    return tuple(row for place, row in enumerate(headers) if row[0] != b"content-length" or row not in headers[:place])
+
+
 @given(REQUESTS)
+@example(b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 3")
 @example(b"GET / HTTP/1.1\r\nHost: x\r\nA: b\xa0")
 def test_a_request_that_is_understood_is_understood_alike(start):
     head = start + b"\r\n\r\n"
@@ -36,12 +42,14 @@ def test_a_request_that_is_understood_is_understood_alike(start):
         connection.receive_data(head[:size])
         event = connection.next_event()
         assert isinstance(event, h11.Request)
-        assert (event.method, event.target, tuple(event.headers)) == (request.method, request.target, request.headers)
+        assert (event.method, event.target) == (request.method, request.target)
+        assert tuple(event.headers) == without_repetition(request.headers)
         again = messages.parse_request(messages.render_request(request))
         assert again == request
 
 
 @given(RESPONSES)
+@example(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 3")
 def test_an_answer_that_is_understood_is_understood_alike(start):
     head = start + b"\r\n\r\n"
     with contextlib.suppress(MalformedHttp):
@@ -53,5 +61,5 @@ def test_an_answer_that_is_understood_is_understood_alike(start):
         connection.receive_data(head[:size])
         event = connection.next_event()
         assert isinstance(event, h11.Response | h11.InformationalResponse)
-        assert (event.status_code, tuple(event.headers)) == (response.status, response.headers)
+        assert (event.status_code, tuple(event.headers)) == (response.status, without_repetition(response.headers))
         assert messages.parse_response(messages.render_response(response)).headers == response.headers

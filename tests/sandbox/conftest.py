@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from tests import baking
 from tests.conftest import Account, Box, make_box, need
 
 if TYPE_CHECKING:
@@ -99,10 +100,8 @@ def altered(checkout: str) -> Iterator[Altered]:
     copies: list[str] = []
 
     def change(box: Box, *, bwrap: str = "", edits: dict[str, tuple[str, str]] | None = None) -> str:
-        base = tempfile.mkdtemp(prefix="claudebox-altered-")
+        base = baking.copy(checkout)
         copies.append(base)
-        shutil.copytree(checkout, base, dirs_exist_ok=True)
-        os.chmod(base, 0o755)
         changes = dict(edits or {})
         if bwrap:
             changes["build_paths.py"] = (

@@ -11,12 +11,12 @@ import platform
 import re
 import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from tests import baking
 from tests.conftest import Box, need
 from tests.sandbox.test_refusals import FAKE, WRAPPER
 from tests.sandbox.test_stand_ins import wait_for
@@ -309,9 +309,7 @@ HARMLESS = {"LANG": "C", "TERM": "", "TMPDIR": "/nonexistent", "NO_COLOR": "1", 
 @pytest.fixture(scope="module")
 def own_copy(checkout: str) -> Iterator[tuple[str, Path]]:
     """Return a copy of claudebox that uses a bwrap of its own, and that bwrap."""
-    base = tempfile.mkdtemp(prefix="claudebox-faults-")
-    os.chmod(base, 0o755)
-    shutil.copytree(checkout, base, dirs_exist_ok=True)
+    base = baking.copy(checkout)
     baked = Path(base, "src/claudebox/build_paths.py")
     empty = "TOOLS: dict[str, str] = {}"
     assert empty in baked.read_text()

@@ -334,15 +334,11 @@ Recognizer.unfinished = _telling
 """
 
 
-def test_a_broker_that_holds_back_by_the_value_is_reported(user_box):
+def test_a_broker_that_holds_back_by_the_value_is_reported(user_box, altered):
     # proves SEC-05, SECRET-01, OLD-B1
     prepare(user_box)
-    checkout = os.path.dirname(os.path.dirname(user_box.program))
-    copy = f"{user_box.base}/altered"
-    shutil.copytree(checkout, copy, symlinks=True)
-    module = Path(f"{copy}/src/claudebox/broker/http/recognition.py")
+    module = Path(altered(user_box), "src/claudebox/broker/http/recognition.py")
     module.write_text(module.read_text() + TELLING)
-    user_box.program = f"{copy}/bin/claudebox"
     result = user_box.claudebox("--verify", "--json")
 
     broken = [row for row in json.loads(result.stdout)["promises"] if row["status"] == "broken"]
