@@ -176,7 +176,7 @@ def _gate(options: argparse.Namespace) -> tuple[int, str]:
         return 0, ""
     checkout = trees.check_out(tree, "root")
     words = ["/opt/venv/bin/python", "-Im", "pytest", "-q", "-n"]
-    status, _ = trees.enter(tree, "root", checkout, [*words, "2", *GATE_TESTS], options.limit, trees.client(checkout))
+    status, _ = trees.enter(tree, "root", checkout, [*words, "4", *GATE_TESTS], options.limit, trees.client(checkout))
     if status == 1:  # as scripts/test does
         print("matrix: running what failed again, by itself", file=sys.stderr)
         again = [*words, "0", "--last-failed", "--last-failed-no-failures", "none", *GATE_TESTS]

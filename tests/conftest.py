@@ -29,6 +29,11 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 ORDINARY_USER = "claudebox-test"
 IN_CI = os.environ.get("CI") == "true"
 
+# What one worker does as a whole, since it is made ready once for all of it: daemons, machines, installations.
+TOGETHER = (
+    "tests/fleet/", "tests/nix/", "tests/sandbox/test_containers.py", "tests/test_bench.py", "tests/test_packaging.py",
+)  # fmt: skip
+
 settings.register_profile(
     "claudebox",
     deadline=None,  # two workers share the machine
@@ -71,6 +76,19 @@ def pytest_configure() -> None:
     for number in (signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Distribute tests one by one to whichever worker is free, but for what belongs together; that comes first."""
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            whole = next((place for place in TOGETHER if nodeid.startswith(place)), "")
+            return whole or (nodeid.partition("::")[0] if nodeid.startswith("tests/unit/") else nodeid)
+
+    return Scheduler(config, log)
 
 
 @pytest.fixture
@@ -262,9 +280,19 @@ def unpacked_bwrap(suite: str, directory: Path) -> str:
 @pytest.fixture(scope="session", params=["trixie", "sid"])
 def new_bwrap(request: pytest.FixtureRequest) -> Iterator[str]:
     """Return each bwrap that follows no link while it builds a sandbox: 0.12 and 0.13."""
+    yield from _in_a_directory(request.param)
+
+
+@pytest.fixture(scope="session")
+def one_new_bwrap() -> Iterator[str]:
+    """Return one of them, for what only has to start several sessions of a project."""
+    yield from _in_a_directory("trixie")
+
+
+def _in_a_directory(suite: str) -> Iterator[str]:
     directory = tempfile.mkdtemp(prefix="claudebox-bwrap-")
     os.chmod(directory, 0o755)
-    yield unpacked_bwrap(request.param, Path(directory))
+    yield unpacked_bwrap(suite, Path(directory))
     shutil.rmtree(directory)
 
 

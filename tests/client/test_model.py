@@ -82,7 +82,7 @@ def test_several_tools_of_one_answer_return_in_the_order_of_their_calls(user_box
     assert bare(user_box, served, "-p", "both").stdout.split() == ["one", "two"]
 
 
-@pytest.mark.parametrize("status", [400, 401, 429, 500, 529])
+@pytest.mark.parametrize("status", [401, 529])
 def test_an_error_of_the_api_ends_the_client_with_1(user_box, model, bare, status):
     served = model(conversation("fail", {"error": {"status": status, "message": "as the script wants"}}))
 

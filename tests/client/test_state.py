@@ -196,9 +196,9 @@ def test_a_home_that_cannot_be_written_is_one_clear_line(user_box, problem):
     assert "cannot be kept" in result.stderr
 
 
-def test_twenty_sessions_of_one_project_and_of_many_lose_nothing(user_box, checkout, new_bwrap):
+def test_twenty_sessions_of_one_project_and_of_many_lose_nothing(user_box, checkout, one_new_bwrap):
     # proves INST-02
-    user_box.program = bake(checkout, {"bwrap": new_bwrap}) + "/bin/claudebox"
+    user_box.program = bake(checkout, {"bwrap": one_new_bwrap}) + "/bin/claudebox"
     script = (
         'for i in $(seq 20); do (cd "$1"; "$2" -y --exec -- sh -c "echo $i >> ~/.claude/together") & '
         'mkdir -p ~/many/$i; (cd ~/many/$i; "$2" -y --exec -- sh -c "echo $i > ~/.claude/alone") & done; wait'
@@ -245,22 +245,24 @@ def test_instances_are_listed_and_those_of_lost_projects_pruned_after_asking(use
 
 def test_settings_of_the_administrator_are_respected(user_box, model, real_client):
     if os.getuid() != 0:
-        pytest.skip("only root can write to /etc")
+        pytest.skip("only root can give a process another /etc")
     equip(user_box, real_client)
     served = model(conversation("try", {"tools": [bash("touch made && echo ran")]}, {"say": "{result}"}))
-    managed = Path("/etc/claude-code/managed-settings.json")
-    if managed.exists():
-        pytest.skip("this machine has managed settings of its own")
+    # In a mount namespace with another /etc: whatever else runs on this machine keeps its own.
+    etc = f"{user_box.base}/etc"
+    subprocess.run(["cp", "-a", "/etc", etc], check=True)
+    managed = Path(etc, "claude-code/managed-settings.json")
     managed.parent.mkdir(exist_ok=True)
     managed.write_text('{"permissions": {"disableBypassPermissionsMode": "disable"}}', encoding="ascii")
+    own = user_box.account
+    script = f'mount --bind "$1" /etc; shift; exec setpriv --reuid={own.uid} --regid={own.gid} --clear-groups -- "$@"'
+    other = ("unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh", etc)
     env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_AUTH_TOKEN": "x"}
     flags = ("--env", "ANTHROPIC_BASE_URL", "--env", "ANTHROPIC_AUTH_TOKEN")
-    try:
-        forbidden = user_box.claudebox("-y", *flags, "-p", "try", env=env, timeout=120)
-    finally:
-        managed.unlink()
-        managed.parent.rmdir()
-    permitted = user_box.claudebox("-y", *flags, "-p", "try", env=env, timeout=120)
+    words = (user_box.program, "-y", *flags, "-p", "try")
+
+    forbidden = user_box.host(*other, *words, env=env, timeout=120, user=0, group=0)
+    permitted = user_box.host(*words, env=env, timeout=120)
 
     assert permitted.stdout.strip() == "ran"
-    assert forbidden.stdout.strip() != "ran"
+    assert "needs approval" in forbidden.stdout

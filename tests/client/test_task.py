@@ -124,7 +124,8 @@ def test_a_task_over_its_time_ends_with_124_and_keeps_what_was_done(fleet, model
 def test_a_cancelled_task_leaves_nothing_running_and_says_so(fleet, model):
     # proves FLEET-02
     value = "ghp_" + "s3cretOfTheHost" * 2 + "abcdef"
-    slow = conversation(PROMPT, {"tools": [bash(f"echo {value} >begun; sleep 301")]}, {"say": "never"})
+    nap = f"sleep 301.{os.getpid()}"  # of nobody else
+    slow = conversation(PROMPT, {"tools": [bash(f"echo {value} >begun; {nap}")]}, {"say": "never"})
     served = model(slow)
     env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY, "GITHUB_TOKEN": value}
     scratch = Path(fleet.mkdir(f"{fleet.base}/fleet/scratch"))
@@ -143,7 +144,7 @@ def test_a_cancelled_task_leaves_nothing_running_and_says_so(fleet, model):
     assert process.returncode == 75, messages
     assert _result(fleet)["status"] == "cancelled"
     assert any("GITHUB_TOKEN" in line for line in _result(fleet)["withheld"]), "searched after a signal, too"
-    sleeping = subprocess.run(["pgrep", "-f", "sleep 301"], capture_output=True, check=False)
+    sleeping = subprocess.run(["pgrep", "-f", nap], capture_output=True, check=False)
     assert sleeping.returncode == 1, "the command of the agent still runs"
 
 

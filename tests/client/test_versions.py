@@ -22,6 +22,10 @@ CLIENTS = {path.parent.name: path for path in OTHERS} or {
     "least": installed("client-least"),
     "newest": installed("client"),
 }
+# The newest speaks in these ways in all the other tests: as whole sessions, at a terminal, with and without the broker.
+NOT_TRIED_ELSEWHERE = pytest.mark.parametrize(
+    "some_client", [name for name in CLIENTS if name != "newest"], indirect=True
+)
 OWN_HOSTS = {"api.anthropic.com", "downloads.claude.ai"}  # what the client asks for besides: its news and plugins
 QUESTIONS = ("trust", "Choose the text style", "login method", "WARNING", "custom API key", "Do you want")
 
@@ -47,6 +51,7 @@ def speaking(request, user_box, model, some_client):
     return user_box, env, flags, served
 
 
+@NOT_TRIED_ELSEWHERE
 def test_it_answers_and_works_without_a_terminal(speaking):
     # proves HOST-11, UX-06
     box, env, flags, served = speaking
@@ -58,6 +63,7 @@ def test_it_answers_and_works_without_a_terminal(speaking):
     assert Path(box.project, "made").read_text() == "made\n"
 
 
+@NOT_TRIED_ELSEWHERE
 def test_it_asks_nothing_at_a_terminal_and_answers(speaking, terminal):
     # proves HOST-11, UX-06
     box, env, flags, served = speaking
