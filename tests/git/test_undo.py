@@ -529,6 +529,30 @@ def test_kill_during_the_snapshot_and_during_undo(user_project, numbers):
     assert tree(box.project) == before
 
 
+def test_what_another_undo_took_away_meanwhile_is_no_problem(tmp_path):
+    # proves UNDO-01
+    # One that was killed may not have ended yet; every one of them was the second process of its sandbox.
+    from claudebox.launch import undo_restore
+    from claudebox.launch.git_sandbox import Tools
+    from claudebox.launch.undo_scan import Scan
+    from claudebox.launch.undo_store import SnapshotStore
+
+    root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
+    root.mkdir()
+    (root / "kept").write_text("kept")
+    store.write_snapshot("before", Scan(str(root), store.contents, None, most=1 << 20).run())
+    (root / "kept").unlink()
+    (root / "created").write_text("x")
+    store.write_snapshot("now", Scan(str(root), store.contents, None, most=1 << 20).run())
+    (root / "created").unlink()
+    (root / ".claudebox-undo.2").write_text("half")
+
+    problems = undo_restore.put_back(Tools("/usr/bin/bwrap"), str(tmp_path / "store"), "before", "now", str(root), ())
+
+    assert not problems
+    assert (root / "kept").read_text() == "kept"
+
+
 def interrupt(box: Box, words: tuple[str, ...], numbers: random.Random) -> None:
     process = subprocess.Popen(  # type: ignore[call-overload]
         (box.program, *words), cwd=box.project, env=box.variables(), stdin=subprocess.DEVNULL,

@@ -126,10 +126,13 @@ class _Restoring:
 
     def _remove(self, directory: int, name: str, _path: str) -> None:
         _unlock_itself(directory)
-        if stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
-            os.rmdir(name, dir_fd=directory)
-        else:
-            os.unlink(name, dir_fd=directory)
+        try:
+            if stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
+                os.rmdir(name, dir_fd=directory)
+            else:
+                os.unlink(name, dir_fd=directory)
+        except FileNotFoundError:  # it is gone already, by another undo that was killed and had not ended yet
+            pass
 
     def _make_directory(self, directory: int, name: str, _path: str) -> None:
         _unlock_itself(directory)
@@ -142,7 +145,7 @@ class _Restoring:
     def _make(self, directory: int, name: str, path: str) -> None:
         _unlock_itself(directory)
         entry = self._before[path]
-        temporary = f".claudebox-undo.{os.getpid()}"
+        temporary = f".claudebox-undo.{os.urandom(8).hex()}"  # numbers of processes are the same in every sandbox
         try:
             if entry.kind == "l":
                 os.symlink(entry.content, temporary, dir_fd=directory)
