@@ -11,7 +11,7 @@ complete -c claudebox -l copy-size -x -d 'with --new: how much may be copied whe
 complete -c claudebox -l finish -d '--finish NAME: show what an agent did in its copy, ask, and bring its branch into the repository as checked data; --finish NAME merge or rebase goes on from there'
 complete -c claudebox -l drop -d '--drop NAME: show what would be lost, ask, and throw the copy of an agent away'
 complete -c claudebox -l attach -d 'show a session without a terminal on this one: --attach NAME, or the only one here; Ctrl+Z leaves it again'
-complete -c claudebox -l sessions -d 'list the sessions: state, since when, memory, project, last line'
+complete -c claudebox -l sessions -d 'list the sessions: state, since when, memory, spent, project, last line'
 complete -c claudebox -l watch -d 'with --sessions: stay, and refresh the list'
 complete -c claudebox -l stop -d '--stop NAME: end a session without a terminal, politely and then by force; take an ended one off the list'
 complete -c claudebox -l time-limit -x -d 'end the session after this time, as 30m or 8h: politely, then by force; its status is 124 then'

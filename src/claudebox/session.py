@@ -135,17 +135,18 @@ def make_plan(
     environ: dict[str, str],
     *,
     asking: bool = True,
+    searching: bool = True,
     state: str = "",
     pretend: Callable[[Host], Host] | None = None,
 ) -> Planned:
     """Look at the machine and decide everything about the sandbox; nothing of the user's is run, nothing is written.
 
-    `asking` permits to ask `nix` about its daemon; an examination can `pretend` other facts.
+    `asking` permits to ask `nix`; not `searching`: nothing is started; an examination can `pretend` other facts.
     """
     from claudebox.facts import host  # noqa: PLC0415
     from claudebox.plan import compose  # noqa: PLC0415
 
-    facts = host.read_host(policy, environ, asking=asking, state=state)
+    facts = host.read_host(policy, environ, asking=asking, searching=searching, state=state)
     if pretend is not None:
         facts = pretend(facts)
     return Planned(settings, policy, facts, compose.make_plan(policy, facts))

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from tests.client.conftest import bash, equip, flags, variables
+from tests.client.conftest import bash, equip
 from tests.client.tui import Tui
 
-from claudebox.commands.agents.records import process_start
+from claudebox.commands.agents.notify import ENDED, WAITS
+from claudebox.report.session import OUT_OF_TIME
 
-if TYPE_CHECKING:
-    import random
+KEY = "sk-ant-api03-not-a-key-of-anybody"
+NAMES = ("one", "two", "three")
 
 
 @pytest.fixture
@@ -50,30 +49,54 @@ def checkout(box):
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in paths}
 
 
-def test_agents_work_side_by_side_and_are_finished_or_dropped(agents, model):
-    # proves AGENT-01, AGENT-02, AGENT-03, AGENT-05, AGENT-06, AGENT-07
-    box = agents
-    names = ("one", "two", "three")
+def start_all(box, model) -> None:
+    """Start five agents, each on its task: three that do it, one that spends too much, one that takes too long."""
     work = "echo {0} > {0}.txt && git add . && git commit -qm {0}"
+    commands = {name: work.format(name) for name in (*NAMES, "poor")} | {"slow": "sleep 1000"}
     served = model({"conversations": [
-        {"prompt": f"do {name}", "steps": [{"say": "I write.", "tools": [bash(work.format(name))]},
+        {"prompt": f"do {name}", "steps": [{"say": "I write.", "tools": [bash(command)]},
                                            {"say": f"Done with {name}."}]}
-        for name in names
-    ]})  # fmt: skip
-    env = variables(served)
+        for name, command in commands.items()
+    ]}, key=KEY)  # fmt: skip
+    env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY, "CLAUDE_CODE_MAX_RETRIES": "0"}
+    limits = {"poor": ("--tokens", "1000"), "slow": ("--time-limit", "12s")}
+    for name in commands:
+        started = box.claudebox("-y", "--detach", "--new", name, *limits.get(name, ()), f"do {name}", env=env)
+        assert started.returncode == 0, started.stderr
+
+
+def drop_the_limited(box) -> None:
+    """See that limits are kept and shown, and throw away what came of it."""
+    assert wait_for(box, lambda rows: rows["slow"]["state"] == "ended")["slow"]["status"] == OUT_OF_TIME
+    poor = listed(box)["poor"]
+    assert poor["budget"] == "1000 tokens"
+    assert poor["usage"]["input"] > 1000
+    table = box.claudebox("--sessions").stdout
+    assert "tokens of 1000 tokens" in next(line for line in table.splitlines() if line.startswith("poor "))
+    with Tui(box, columns=100, rows=30) as terminal:
+        terminal.shell(box.program, "--attach", "poor")
+        terminal.expect("the budget of this session, 1000 tokens, is spent")
+        terminal.key("C-z")
+    assert "status 143" in box.claudebox("--stop", "poor").stderr
+    for name in ("poor", "slow"):
+        assert box.claudebox("-y", "--drop", name).returncode == 0
+
+
+def test_five_agents_work_side_by_side_and_are_finished_or_dropped(agents, model):
+    # proves AGENT-01, AGENT-02, AGENT-03, AGENT-05, AGENT-06, AGENT-07, COST-02, LIMIT-01
+    box, names = agents, NAMES
     told = box.write(f"{box.home}/told")
     command = f'["/bin/sh", "-c", "echo $1 $2 >> {told}", "-"]'
     box.write(f"{box.home}/.claudebox/config.toml", f'network = "full"\nnotify = {command}\n')
     os.chmod(f"{box.home}/.claudebox", 0o700)
     before = checkout(box)
-    for name in names:
-        started = box.claudebox("-y", "--detach", "--new", name, *flags(env), f"do {name}", env=env)
-        assert started.returncode == 0, started.stderr
+    start_all(box, model)
 
     limit = time.monotonic() + 60
-    while Path(told).read_text().count("waits for you") < len(names):  # each after it has worked
+    while Path(told).read_text().count("waits for you") < len(names) + 1:  # each after it has worked
         assert time.monotonic() < limit, listed(box)
         time.sleep(0.2)
+    drop_the_limited(box)
     rows = wait_for(box, lambda rows: all(row["state"] == "waiting" for row in rows.values()))
 
     assert sorted(rows) == sorted(names)
@@ -92,7 +115,8 @@ def test_agents_work_side_by_side_and_are_finished_or_dropped(agents, model):
     for name in ("one", "three"):
         assert "status 143" in box.claudebox("--stop", name).stderr
     limit = time.monotonic() + 10
-    expected = [f"claudebox {name} {what}" for name in names for what in ("waits for you", "has ended with status 143")]
+    happened = [(name, what) for name in (*names, "poor") for what in (WAITS, ENDED.format(143))]
+    expected = [f"claudebox {name} {what}" for name, what in (*happened, ("slow", ENDED.format(OUT_OF_TIME)))]
     while sorted(Path(told).read_text().splitlines()) != sorted(expected):
         assert time.monotonic() < limit, Path(told).read_text()
         time.sleep(0.1)
@@ -102,55 +126,3 @@ def test_agents_work_side_by_side_and_are_finished_or_dropped(agents, model):
     assert box.claudebox("-y", "--drop", "three").returncode == 0
     assert sorted(path.name for path in Path(box.project).iterdir()) == [".git", "README", "one.txt", "two.txt"]
     assert listed(box) == {}
-
-
-def test_agents_that_are_killed_at_random_lose_no_commit(agents, numbers: random.Random):
-    # proves AGENT-03, AGENT-06, SAND-15
-    box = agents
-    names = [f"agent{number}" for number in range(4)]
-    before = checkout(box)
-    work = (
-        "i=0; while :; do i=$((i+1)); echo $i > work.txt; git add work.txt; git commit -qm $i; "
-        "git rev-parse HEAD >> .git/made; sleep .05; done"
-    )
-    for name in names:
-        started = box.claudebox("-y", "--detach", "--new", name, "--undo-keep", "0", "--exec", "--", "sh", "-c", work)
-        assert started.returncode == 0, started.stderr
-    rows = listed(box)
-    processes = {
-        name: [(number, process_start(number)) for number in descendants(rows[name]["process"])] for name in names
-    }
-    socket = f"{box.home}/.claudebox/run/tmux"
-    tmux = int(box.host("tmux", "-S", socket, "display-message", "-p", "#{pid}").stdout)
-    time.sleep(numbers.uniform(0.2, 1.5))
-    killed = numbers.sample(names, 2)
-    for name in killed:
-        os.kill(rows[name]["process"], signal.SIGKILL)
-        time.sleep(numbers.uniform(0, 0.2))
-    wait_for(box, lambda rows: {name for name in names if rows[name]["state"] == "ended"} == set(killed), 10)
-    os.kill(tmux, signal.SIGKILL)
-    wait_for(box, lambda rows: all(rows[name]["state"] == "ended" for name in names), 15)
-
-    limit = time.monotonic() + 10
-    while left := [pid for name in names for pid, start in processes[name] if start and process_start(pid) == start]:
-        assert time.monotonic() < limit, left
-    assert checkout(box) == before
-    made = {}  # by the branch that HEAD of the sandbox's own repository names
-    for path in Path(box.home, ".claudebox/instances").glob("*/git/*/own/made"):
-        made[(path.parent / "HEAD").read_text().strip().rpartition("/")[2]] = path.read_text().split()
-    assert sorted(made) == names
-    for name in names:
-        finished = box.claudebox("-y", "--finish", name)
-        assert finished.returncode == 0, finished.stderr
-        assert set(made[name]) <= set(box.host("git", "rev-list", name).stdout.split())
-        assert len(made[name]) > 1
-    assert checkout(box) == before
-
-
-def descendants(process: int) -> list[int]:
-    found, waiting = [], [process]
-    while waiting:
-        found.append(waiting.pop())
-        for task in Path(f"/proc/{found[-1]}/task").glob("*/children"):
-            waiting += map(int, task.read_text().split())
-    return found

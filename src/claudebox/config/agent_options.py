@@ -44,7 +44,7 @@ AGENT_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "sessions", ("--sessions",), "switch", "Agents",
-        "list the sessions: state, since when, memory, project, last line", verb=True,
+        "list the sessions: state, since when, memory, spent, project, last line", verb=True,
     ),
     Setting("watch", ("--watch",), "switch", "Agents", "with --sessions: stay, and refresh the list"),
     Setting(

@@ -136,8 +136,13 @@ class Host(Value):
         return logins.find_credential(self.environ, self.login)
 
 
-def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, state: str = "") -> Host:
-    """Look at the machine; `asking` permits to run `nix` for what its daemon would do, and nothing is ever written."""
+def read_host(
+    policy: Policy, environ: dict[str, str], *, asking: bool = True, searching: bool = True, state: str = ""
+) -> Host:
+    """Look at the machine; `asking` permits to run `nix` for what its daemon would do, and nothing is ever written.
+
+    Without `searching` nothing is known of secrets and sockets in the project: for what starts no sandbox in it.
+    """
     uid = os.getuid()
     user, account_home = _account()
     home = current_home(environ)
@@ -167,7 +172,7 @@ def read_host(policy: Policy, environ: dict[str, str], *, asking: bool = True, s
     leaks: tuple[Leak, ...] = ()
     leaks_note, bound = "", sockets.SocketSearch()
     beside = (above,) if above else ()
-    if paths.searchable((workdir,), home_fact, not_beneath, excepted):  # it is refused otherwise
+    if searching and paths.searchable((workdir,), home_fact, not_beneath, excepted):  # it is refused otherwise
         searched = paths.searchable((*beside, *sources.values()), home_fact, not_beneath, excepted)
         shown = paths.searchable((workdir, *beside), home_fact, not_beneath, excepted)
         leaks, leaks_note = project.leaks(policy, tuple(shown), instance)

@@ -11,7 +11,7 @@ import time
 
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
-from claudebox.launch import freezer
+from claudebox.launch import freezer, process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 _PERIOD = 100_000  # microseconds
 _PREFIX = "claudebox-"
-_PATIENCE, _POLL = 5.0, 0.01  # seconds
+_PATIENCE, _POLL = 20.0, 0.01  # seconds
+_KEEPER = "trap '' HUP INT TERM; read -r line"
+_GO_ON = ["OOMPolicy", "s", "continue"]
 
 
 class CgroupSidecar:
@@ -29,6 +31,7 @@ class CgroupSidecar:
         self._limits = limits
         self._name = f"{_PREFIX}{os.getpid()}-{time.monotonic_ns():x}"
         self._place = ""
+        self._keeper, self._keeping = 0, -1  # a process that keeps systemd from removing the group, and its pipe
 
     def open(self) -> None:
         """Make nothing that bwrap binds."""
@@ -61,6 +64,10 @@ class CgroupSidecar:
         limit = time.monotonic() + 1.0
         while self._limits.way == "direct" and not _removed(self._place) and time.monotonic() < limit:
             time.sleep(_POLL)
+        if self._keeper:
+            os.close(self._keeping)
+            process.end(self._keeper)
+            self._keeper = 0
         killed = int(events.get("oom_kill", 0))
         return (f"the limit of memory was reached: the kernel ended {killed} processes inside",) if killed else ()
 
@@ -78,43 +85,52 @@ class CgroupSidecar:
         for name, value in self._values():
             if name != "memory.swap.max" or os.path.exists(f"{self._place}/{name}"):  # a kernel without swap
                 _write(f"{self._place}/{name}", value)
-        for process in processes:
-            _write(f"{self._place}/cgroup.procs", str(process))
+        for number in processes:
+            _write(f"{self._place}/cgroup.procs", str(number))
 
     def _ask_manager(self, processes: list[int], payload: int) -> None:
-        """Let the user's systemd make a scope around these processes."""
+        """Let the user's systemd make a scope around these processes.
+
+        It would remove an empty one at once, and with it what the kernel has counted. So a shell that waits for our end
+        is in it, too.
+        """
+        theirs, self._keeping = os.pipe()
+        self._keeper = process.spawn(("/bin/sh", "-c", _KEEPER), {0: theirs})
+        os.close(theirs)
+        numbers = [*processes, self._keeper]
+        rows = [["PIDs", "au", str(len(numbers)), *map(str, numbers)], ["CollectMode", "s", "inactive-or-failed"]]
+        if self._limits.memory:
+            rows += [["MemoryMax", "t", str(self._limits.memory)], ["MemorySwapMax", "t", "0"]]
+        if self._limits.cpus:
+            rows.append(["CPUQuotaPerSecUSec", "t", str(self._limits.cpus * 10_000)])
+        if self._limits.processes:
+            rows.append(["TasksMax", "t", str(self._limits.processes)])
+        problem = self._call_manager([*rows, _GO_ON])
+        if _GO_ON[0] in problem:  # before systemd 253, which ends all of a scope if the kernel has ended a part of it
+            problem = self._call_manager(rows)
+        if problem:
+            raise ClaudeboxError(f"the limits cannot be set: systemd refused: {problem}")
+        limit = time.monotonic() + _PATIENCE
+        while self._name not in (group := _group_of(payload)) and time.monotonic() < limit:
+            time.sleep(_POLL)
+        self._place = f"{self._limits.mount}{group}"
+
+    def _call_manager(self, rows: list[list[str]]) -> str:
+        """Ask for the scope; return what was wrong with it."""
         import subprocess  # noqa: PLC0415 - only for this
 
-        properties = ["PIDs", "au", str(len(processes)), *map(str, processes)]
-        count = 1
-        for name, value in (
-            ("MemoryMax", self._limits.memory),
-            ("CPUQuotaPerSecUSec", self._limits.cpus * 10_000),
-            ("TasksMax", self._limits.processes),
-        ):
-            if value:
-                properties += [name, "t", str(value)]
-                count += 1
-        if self._limits.memory:
-            properties += ["MemorySwapMax", "t", "0"]
-            count += 1
         words = [
             self._limits.place, "--user", "--quiet", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
             "org.freedesktop.systemd1.Manager", "StartTransientUnit", "ssa(sv)a(sa(sv))", f"{self._name}.scope", "fail",
-            str(count), *properties, "0",
+            str(len(rows)), *(word for row in rows for word in row), "0",
         ]  # fmt: skip
         environ = {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", "PATH": "/usr/bin:/bin"}
         try:
             done = subprocess.run(words, env=environ, capture_output=True, timeout=_PATIENCE, check=False)
         except subprocess.TimeoutExpired:
-            raise ClaudeboxError("the limits cannot be set: systemd does not answer") from None
-        if done.returncode:
-            message = done.stderr.decode("utf-8", "replace").strip()[-200:]
-            raise ClaudeboxError(f"the limits cannot be set: systemd refused: {message}")
-        limit = time.monotonic() + _PATIENCE
-        while self._name not in (group := _group_of(payload)) and time.monotonic() < limit:
-            time.sleep(_POLL)
-        self._place = f"{self._limits.mount}{group}"
+            return "it does not answer"
+        message = done.stderr.decode("utf-8", "replace").strip()[-200:]
+        return (message or f"status {done.returncode}") if done.returncode else ""
 
     def _values(self) -> list[tuple[str, str]]:
         rows = []
@@ -138,8 +154,8 @@ class CgroupSidecar:
                 raise ClaudeboxError(f"the limits are not in force: `{name}` is `{said}`, not `{rounded}`")
 
 
-def _group_of(process: int) -> str:
-    rows = (row for row in _text(f"/proc/{process}/cgroup").splitlines() if row.startswith("0::"))
+def _group_of(number: int) -> str:
+    rows = (row for row in _text(f"/proc/{number}/cgroup").splitlines() if row.startswith("0::"))
     return next(rows, "0::")[3:]
 
 

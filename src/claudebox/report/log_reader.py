@@ -26,13 +26,15 @@ class LogReader:
         except OSError:
             self._descriptor = -1
 
-    def lines(self) -> Iterator[Line]:
-        """Yield the lines that are complete by now; a damaged one is passed over."""
+    def lines(self, *marks: bytes) -> Iterator[Line]:
+        """Yield the lines that are complete by now, or those with one of these marks; a damaged one is passed over."""
         while self._descriptor >= 0 and (piece := os.read(self._descriptor, 1 << 16)):
             *whole, self._rest = (self._rest + piece).split(b"\n")
             if len(self._rest) > session_log.LINE:
                 self._rest = b""
             for text in whole:
+                if marks and not any(mark in text for mark in marks):
+                    continue
                 try:
                     line = json.loads(text)
                 except (ValueError, RecursionError):

@@ -6,9 +6,11 @@ through a pipe that only its owner can open: tmux gets to know nothing of it, an
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import stat
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 from claudebox import console, session
 from claudebox.commands.agents import names
 from claudebox.commands.agents.records import Agent, Records
+from claudebox.commands.agents.runner import END, HANDING
 from claudebox.commands.agents.tmux import Tmux
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.facts.host import current_directory, current_home
@@ -30,7 +33,7 @@ _PROGRAM = (
     f"import gc, sys; gc.disable(); sys.path.insert(0, {_PACKAGE!r}); "
     "from claudebox.commands.agents.runner import main; main()"
 )
-_HANDING, _STARTING, _POLL = 20.0, 60.0, 0.02  # seconds
+_STARTING, _POLL = 60.0, 0.02  # seconds
 
 
 def run(flags: Settings, environ: dict[str, str], argv: list[str], *, name: str = "", project: str = "") -> int:
@@ -80,26 +83,41 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str], *, name: str 
 def _hand_over(tmux: Tmux, agent: Agent, state: str, handed: Mapping[str, object]) -> None:
     """Start the launcher in a terminal of tmux's, and tell it what to do."""
     pipe = f"{tmux.directory}/{agent.id}"
+    _clear_pipes(tmux.directory)
     os.mkfifo(pipe, 0o600)
     try:
         columns, rows = shutil.get_terminal_size((100, 30))
         words = [sys.executable, "-IS", "-c", _PROGRAM, state, agent.id, pipe]
         tmux.start(agent.id, (max(columns, 20), max(rows, 5)), words)
-        data = json.dumps(handed).encode()
+        data = json.dumps(handed).encode() + END
         descriptor = _open_writer(pipe)
-        if descriptor < 0:
+        try:
+            if descriptor < 0:
+                raise BrokenPipeError
+            os.set_blocking(descriptor, True)
+            with open(descriptor, "wb") as file:
+                file.write(data)
+        except BrokenPipeError:
             tmux.kill(agent.id)
-            raise ClaudeboxError("the session did not start: its launcher does not answer")
-        os.set_blocking(descriptor, True)
-        with open(descriptor, "wb") as file:
-            file.write(data)
+            raise ClaudeboxError("the session did not start: its launcher does not answer") from None
     finally:
-        os.unlink(pipe)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(pipe)
+
+
+def _clear_pipes(directory: str) -> None:
+    """Remove pipes of those who were killed before anybody could read from them."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # another was quicker
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISFIFO(status.st_mode) and time.time() - status.st_mtime > 2 * HANDING:
+                    os.unlink(entry.path)
 
 
 def _open_writer(pipe: str) -> int:
     """Open a pipe as soon as somebody reads from it; -1: nobody did."""
-    limit = time.monotonic() + _HANDING
+    limit = time.monotonic() + HANDING
     while time.monotonic() < limit:
         try:
             return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)

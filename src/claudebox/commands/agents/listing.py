@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from claudebox import console
 from claudebox.commands.agents.copies import Copies
+from claudebox.commands.agents.records import process_start
+from claudebox.commands.agents.spent import Spending, Spent
 from claudebox.launch.live_sessions import Presence
-from claudebox.report.log_reader import human
+from claudebox.report.log_reader import human, sum_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +37,7 @@ class SessionRow:
     how: str = ""  # it ended
     memory: int = 0
     last: str = ""
+    spent: Spent = field(default_factory=lambda: Spent(sum_usage(())))
 
     def document(self) -> dict[str, Any]:
         """Return it for `--json`."""
@@ -49,6 +52,8 @@ class SessionRow:
             "since": int(self.since),
             "process": self.process,
             "memory": self.memory,
+            "usage": self.spent.usage,
+            "budget": self.spent.budget,
             "last": self.last,
         }
 
@@ -56,6 +61,8 @@ class SessionRow:
 def look(records: Records, tmux: Tmux) -> list[SessionRow]:
     """Return the sessions as they are now."""
     panes = tmux.panes()
+    spending = Spending(records.state)
+    sessions = _sessions(records.state)  # before the records: who is there has written one
     children = _children()
     rows = []
     agents = records.all()
@@ -65,26 +72,31 @@ def look(records: Records, tmux: Tmux) -> list[SessionRow]:
         state = "starting" if agent.starting or (alive and not agent.begun) else _state(pane) if alive else "ended"
         since = (agent.begun if alive else agent.ended) or agent.created
         last = _last_line(tmux.screen(agent.id)) if pane else ""
+        process, how, memory = agent.pid, "", 0
         if alive:
-            row = SessionRow(
-                agent.name, state, agent.project, since, agent.pid, agent, "", _memory(agent.pid, children), last
-            )
+            memory = _memory(process, children)
         else:
-            row = SessionRow(agent.name, state, agent.project, since, 0, agent, ending(agent, pane), 0, last)
-        rows.append(row)
-    known = {agent.pid for agent in agents if agent.alive}
-    worked_in = {agent.workdir for agent in agents}
-    presence = Presence(records.state)
-    try:
-        for process, workdir, since in presence.list_sessions():
-            worked_in.add(workdir)
-            if process not in known:
-                rows.append(SessionRow("", "terminal", workdir, since, process, memory=_memory(process, children)))
-    finally:
-        presence.leave()
+            process, how = 0, ending(agent, pane)
+        spent = spending.find(agent.pid, agent.created)
+        rows.append(SessionRow(agent.name, state, agent.project, since, process, agent, how, memory, last, spent))
+    worked_in = {agent.workdir for agent in agents} | {workdir for _, workdir, _ in sessions}
+    known = {(agent.pid, agent.start) for agent in agents}
+    for process, workdir, since in sessions:
+        start = process_start(process)
+        if start and (process, start) not in known:
+            memory, spent = _memory(process, children), spending.find(process, since)
+            rows.append(SessionRow("", "terminal", workdir, since, process, memory=memory, spent=spent))
     left = (copy for copy in Copies(os.path.dirname(records.state)).all() if copy.path not in worked_in)
     rows += [SessionRow(copy.name, "copy", copy.source, copy.created, 0) for copy in left]
     return rows
+
+
+def _sessions(state: str) -> list[tuple[int, str, float]]:
+    presence = Presence(state)
+    try:
+        return presence.list_sessions()
+    finally:
+        presence.leave()
 
 
 def _last_line(lines: list[str]) -> str:
@@ -115,13 +127,14 @@ def lines(rows: list[SessionRow]) -> Iterator[str]:
             row.how.replace("ended with status", "ended,") if row.state == "ended" else row.state,
             _ago(row.since),
             human(row.memory) if row.memory else "-",
+            str(row.spent) or "-",
             os.path.basename(row.project) if row.agent else row.project,
             console.shorten(row.last, _WIDTH),
         )
         for row in rows
     ]
-    head = ("NAME", "STATE", "SINCE", "MEMORY", "PROJECT", "LAST LINE")
-    widths = [min(_WIDTH, max(len(console.clean(line[column])) for line in (head, *table))) for column in range(5)]
+    head = ("NAME", "STATE", "SINCE", "MEMORY", "SPENT", "PROJECT", "LAST LINE")
+    widths = [min(_WIDTH, max(len(console.clean(line[column])) for line in (head, *table))) for column in range(6)]
     yield console.paint(_columns(head, widths), "bold", descriptor=1)
     for line in table:
         yield _columns(line, widths)
@@ -136,7 +149,7 @@ def rings(before: dict[str, str], states: dict[str, str]) -> Iterator[str]:
 
 def _columns(cells: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join(
-        (*(f"{console.shorten(cell, width):<{width}}" for cell, width in zip(cells[:5], widths, strict=True)), cells[5])
+        (*(f"{console.shorten(cell, width):<{width}}" for cell, width in zip(cells[:6], widths, strict=True)), cells[6])
     ).rstrip()
 
 

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from claudebox import console, session
-from claudebox.commands.agents import clone, detach
+from claudebox.commands.agents import clone
 from claudebox.commands.agents.copies import Copies, Copy
 from claudebox.commands.agents.file_copy import TreeCopier
 from claudebox.commands.git_import import find_tools
@@ -40,6 +40,8 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
     environ = {**environ, "PWD": copy.path}
     try:
         if flags.on("detach"):
+            from claudebox.commands.agents import detach  # noqa: PLC0415 - only for this
+
             status = detach.run(flags, environ, argv, name=name, project=source)
         else:
             status = session.run(flags, environ)
@@ -72,7 +74,7 @@ def plan_project(flags: Settings, environ: dict[str, str]) -> Planned:
     """Return the plan of a simple command in the working directory, for what it says of git; nothing is run."""
     settings, _ = session.read_settings(flags, environ)
     policy = session.decide_policy(settings, environ).replace(program="exec", words=("true",), nix="off", **_NO_NETWORK)
-    return session.make_plan(settings, policy, environ, asking=False)
+    return session.make_plan(settings, policy, environ, asking=False, searching=False)
 
 
 def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> Copy:

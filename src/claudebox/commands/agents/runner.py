@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import select
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -13,22 +14,49 @@ from claudebox import cli, console
 from claudebox.commands.agents.notify import ENDED, Notifier
 from claudebox.commands.agents.records import Records, boot_id, mark_begun, process_start
 from claudebox.commands.agents.tmux import Tmux
-from claudebox.errors import ClaudeboxError
+from claudebox.errors import FAILED, ClaudeboxError
 from claudebox.state import Instance
 
 if TYPE_CHECKING:
     from typing import NoReturn
 
+END = b"\0"  # after the last byte of what is handed over
+HANDING, _POLL = 20.0, 0.005  # seconds
 # What belongs to the terminal: that of tmux now.
 _OF_THE_TERMINAL = ("TERM", "TMUX", "TMUX_PANE")
 _NOT_OURS = (*_OF_THE_TERMINAL, "COLORTERM", "COLUMNS", "LINES", "TERM_PROGRAM", "TERM_PROGRAM_VERSION")
 
 
+def _receive(pipe: str) -> bytes:
+    """Return what comes through a pipe, all of it or nothing; nobody waits for ever on a user who is gone."""
+    descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    data, limit = b"", time.monotonic() + HANDING
+    try:
+        while (left := limit - time.monotonic()) > 0 and select.select([descriptor], [], [], left)[0]:
+            try:
+                piece = os.read(descriptor, 1 << 16)
+            except BlockingIOError:
+                continue
+            if piece:
+                data += piece
+            elif data.endswith(END):
+                return data.removesuffix(END)
+            elif data:  # it broke off
+                return b""
+            else:  # nobody writes as yet
+                time.sleep(_POLL)
+    finally:
+        os.close(descriptor)
+    return b""
+
+
 def main() -> NoReturn:
     """Take over what was handed, run the session, and leave its status behind."""
     state, identifier, pipe = sys.argv[1:4]
-    with open(pipe, "rb") as file:
-        handed = json.loads(file.read())
+    data = _receive(pipe)
+    if not data:  # whoever started us was killed
+        os._exit(FAILED)
+    handed = json.loads(data)
     own = {name: os.environ[name] for name in _OF_THE_TERMINAL if name in os.environ}
     environ = {name: value for name, value in handed["environ"].items() if name not in _NOT_OURS}
     environ |= {**own, "COLORTERM": "truecolor"}
