@@ -82,6 +82,7 @@ MODULES = tuple(
     plan.sandbox_md
     plan.seccomp
     plan.storage
+    plan.warnings
     report
     report.changes
     report.listing

@@ -7,7 +7,7 @@ from tests import hosts
 from tests.certificates import TestAuthority
 
 from claudebox.config.model import NameRequest, Policy
-from claudebox.facts import on_demand
+from claudebox.facts import company, on_demand
 from claudebox.facts.company import CompanyNetwork, read_company
 from claudebox.plan import compose
 from claudebox.plan.model import ENTRANCE
@@ -63,6 +63,21 @@ def test_settings_of_the_whole_machine_count_as_npm_reads_them(home, monkeypatch
     (home / ".npmrc").write_text("proxy=http://user:1\n")
     found = on_demand.read_company({}, str(home), (), None, path)
     assert found == CompanyNetwork(ONE + OTHER, ("npm's cafile",), npm_proxy="http://user:1")
+
+
+def test_the_system_s_own_bundle_enters_as_it_is(home, monkeypatch):
+    # proves NET-06
+    bundle = str(home / "bundle.crt")
+    assert read(home, {"NODE_EXTRA_CA_CERTS": bundle}).bundle == ONE, "a file of the user's may have a key in it"
+
+    monkeypatch.setattr(company, "CA_BUNDLES", (bundle,))
+    found = read(home, {"NODE_EXTRA_CA_CERTS": bundle})
+    assert (found.bundle, found.sources) == (b"", ("NODE_EXTRA_CA_CERTS",))
+    assert read(home, {"NODE_EXTRA_CA_CERTS": str(home / "company.pem")}).bundle == ONE + OTHER
+
+    plan = compose.make_plan(Policy("exec", ("true",)), hosts.debian(company=found))
+    assert {row.value for row in plan.variables if row.name == "NODE_EXTRA_CA_CERTS"} == {CA_BUNDLE_INSIDE}
+    assert {row.kind for row in plan.mounts if row.dest == CA_BUNDLE_INSIDE} == {"ro-bind"}
 
 
 def test_where_nothing_is_named_nothing_is_read(home, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from claudebox.config.model import named
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import (
     bwrap_args,
@@ -17,6 +16,7 @@ from claudebox.plan import (
     sandbox_md,
     seccomp,
     storage,
+    warnings,
 )
 from claudebox.plan.model import Mount, Plan, Provision
 from claudebox.tables import agent, bwrap
@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.config.model import Policy, SecretRequest
+    from claudebox.config.model import Policy
     from claudebox.facts.host import Host
     from claudebox.plan.model import GroupLimits
     from claudebox.plan.network_model import Broker, Link
@@ -78,7 +78,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         network_origin=policy.network_origin,
         link=_link(policy, host),
         hostname=host.hostname,
-        warnings=(*_warnings(policy, host, held), *extra.warnings),
+        warnings=(*warnings.describe(policy, host, held), *extra.warnings),
         notes=(*_notes(policy, host), *limited),
         withheld=environment.withheld(host, variables),
         path_outside=environment.path_outside(host, variables),
@@ -266,53 +266,3 @@ def _command(policy: Policy, host: Host) -> tuple[str, ...]:
         raise host.client_problem or ClaudeboxError("`claude` was not found")
     servers = (f"--mcp-config={agent.MCP_FILE}",) if host.mcp_servers and policy.words[:1] != ("mcp",) else ()
     return (agent.PROGRAM, *agent.ALWAYS, *servers, *policy.words)
-
-
-def _warnings(policy: Policy, host: Host, held: str) -> Iterable[str]:
-    if not host.hostname:
-        yield "the name of this machine is visible inside: a filter of system calls forbids to give the sandbox its own"
-    if host.landlock < 6 and policy.network == "full":
-        yield "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier full"
-    if policy.allow_userns:
-        useless = ", and root cannot even make one: the kernel wants capabilities for that" if host.uid == 0 else ""
-        yield f"user namespaces are allowed inside: more of the kernel can be attacked{useless}"
-    if policy.unsafe_mounts and policy.mounts:
-        yield "--unsafe-mounts: mounts were not checked for what they expose"
-    yield from git.warnings(policy, host)
-    model = policy.program == "client" and not policy.command and not held
-    of_network = [*network.warnings(policy, host, needed=agent.API_HOST if model else "")]
-    if held:
-        from claudebox.plan import broker  # noqa: PLC0415 - it is loaded by now
-
-        of_network += broker.warnings(policy, host)
-    yield from dict.fromkeys(of_network)
-    yield from project.warnings(policy, host)
-    yield from masking.warnings(policy, host)
-    yield from masking.socket_warnings(host)
-    yield from _secret_warnings(policy, host)
-    for request in policy.names:
-        if request.name not in host.environ and request.origin.startswith("--"):
-            yield f"{request.origin}: {request.name} is not set on the host"
-
-
-def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:
-    held = {secret.env for secret in host.held_secrets}
-    missing = [secret for secret in policy.secrets if secret.env not in held]
-    if missing and policy.network == "none":
-        names = ", ".join(secret.env for secret in missing)
-        yield f"secrets ({names}) are for hosts, and tier none reaches no host: their variables are not set inside"
-        return
-    reached = {(secret.env, place) for secret in host.held_secrets for place in secret.hosts}
-    if policy.network == "allow":
-        for secret in policy.secrets:
-            closed = [named(place) for place in secret.hosts if (secret.env, place) not in reached]
-            if closed and (secret.env in held or _is_set(secret, host)):
-                yield f"{secret.origin}: {', '.join(closed)} is not among the domains that are allowed"
-        missing = [secret for secret in missing if not _is_set(secret, host)]
-    for secret in missing:
-        yield f"{secret.origin}: {secret.source} is not set on the host, so {secret.env} is not set inside"
-
-
-def _is_set(secret: SecretRequest, host: Host) -> bool:
-    kind, _, name = secret.source.partition(":")
-    return kind != "env" or bool(host.environ.get(name))
