@@ -83,6 +83,7 @@ class Result:
     head: str = ""
     notes: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
     error: str = ""
 
 

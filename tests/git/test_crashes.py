@@ -194,6 +194,41 @@ def test_imports_wait_for_one_another(pair):
     pair.fsck()
 
 
+HELD = """
+import fcntl, os, sys, time
+source, path = sys.argv[1:]
+sys.path.insert(0, source)
+from claudebox.launch.git_sandbox import Limits, Tools
+from claudebox.launch.git_sides import real_side
+from claudebox.launch.git_state import Private
+with Private(path) as private:
+    side = real_side(Tools("/usr/bin/bwrap"), path, private.layout(), Limits(), "s1", private.lock)
+    side.box.begin("read -r line")  # the input is empty: it ends at once
+    side.box.wait()
+    side.box.begin("sleep 600")
+lock = os.open(f"{path}/lock", os.O_RDONLY)
+def is_free():
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+held = not is_free()
+side.__exit__()
+while not is_free():
+    time.sleep(0.01)
+print(held)
+"""
+
+
+def test_the_lock_of_an_import_is_held_until_its_git_has_ended(pair):
+    """Else the next import would find locks of a git that still runs, after a kill."""
+    # proves GIT-03
+    result = pair.box.host("/usr/bin/python3", "-IS", "-c", HELD, pair.source, pair.private)
+
+    assert result.stdout == "True\n", result.stderr
+
+
 def test_a_follower_that_was_killed_leaves_its_work_to_the_next(pair):
     # proves GIT-03
     follower = pair.follow()

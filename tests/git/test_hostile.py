@@ -180,6 +180,15 @@ def test_other_refs_and_moved_tags_stay_inside(pair):
     assert result.refused == [["refs/tags/v1", "tags are only added"]]
 
 
+def test_a_branch_without_its_commit_stays_inside_for_that_reason(pair):
+    # proves GIT-03
+    pair.agent(f"echo {'1' * 40} >.git/refs/heads/lost; git commit -q --allow-empty -m more")
+
+    for final in (False, True):
+        assert pair.bring_back(final=final).refused == [["refs/heads/lost", "objects of it are missing"]]
+    assert pair.host("git log -1 --format=%s") == "more\n"
+
+
 def test_trees_that_no_git_makes_are_refused_and_the_rest_comes(pair):
     # proves GIT-03, D17
     bad = (

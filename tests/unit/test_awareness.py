@@ -4,6 +4,7 @@ import pytest
 from tests import hosts
 
 from claudebox.config.model import MountRequest, Policy
+from claudebox.facts.model import Guarded
 from claudebox.plan import compose, sandbox_md
 
 
@@ -34,6 +35,14 @@ def test_the_text_describes_this_sandbox_and_no_other():
     assert "no network" not in described(Policy("client")).lower()
     assert "do not start inside" in described(Policy("client"))
     assert "do not start inside" not in described(Policy("client", allow_userns=True))
+
+
+def test_the_agent_learns_that_submodules_stay():
+    # proves AWARE-02
+    row = Guarded("git-config", f"{hosts.PROJECT}/sub/.git", "git looks into submodules", "none", "present")
+
+    assert "git rm --cached" in described(Policy("client"), guarded=(row,))
+    assert "git rm --cached" not in described(Policy("client"), guarded=hosts.guarded(".vscode"))
 
 
 def test_a_hostile_name_writes_no_instructions_for_the_agent():

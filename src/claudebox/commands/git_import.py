@@ -23,7 +23,7 @@ def run(environ: dict[str, str]) -> int:
     instance = state.locate(home, repository.main if repository else workdir)
     tools = find_tools(programs.search_path(environ, workdir))
     done, failed = import_all(instance, tools)
-    lines = git_report.lines(done)
+    lines = git_report.lines(done, again=True)
     for line in lines:
         console.note(line)
     if not lines and not failed:

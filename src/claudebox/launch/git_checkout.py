@@ -110,9 +110,7 @@ class Checkout:
             return False
         inside = git_operations.under_way(f"{self._private.path}/own/{self._layout.checkout}")
         if inside:
-            self.notes.append(
-                f"a {inside} is under way inside, and goes on in the next session: your HEAD and index stay"
-            )
+            self.notes.append(git_operations.describe(inside))
             git_operations.remember(self._private, self._layout)
             return False
         try:

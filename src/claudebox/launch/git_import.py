@@ -32,7 +32,7 @@ from claudebox.launch.git_state import INTO, OUT, Base, Private, read_layout, st
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from claudebox.launch.git_sandbox import Tools
     from claudebox.launch.git_sides import Side
@@ -92,31 +92,6 @@ def adopt(path: str, tools: Tools, session: str) -> dict[str, ImportResult]:
     return done
 
 
-def read_base(path: str, tools: Tools) -> None:
-    """Write down the refs that both sides start with where set-up could only copy them: the agent has not run yet."""
-    with Private(path) as private:
-        layout, base = private.layout(), private.base()
-        if base is None or base.heads.get(layout.checkout) != git_state.REFTABLE_HEAD:
-            return
-        try:
-            with own_side(tools, path, layout, Limits()) as own:
-                own.begin_refs()
-                own.read_refs()
-                private.write("base", Base(own.refs, {layout.checkout: own.head()[0]}).rows())
-        except GitError as error:
-            raise ClaudeboxError(f"`{layout.common}`: {error}") from None
-
-
-def remember(path: str, tools: Tools, session: str) -> None:
-    """Write down the index that both sides start with, which set-up has no time for."""
-    with Private(path) as private:
-        layout, limits = private.layout(), Limits()
-        with real_side(tools, path, layout, limits, session) as real:
-            real.begin_refs()
-            real.read_refs()
-            Checkout(private, layout, real, real, lambda: real).remember()
-
-
 class _Import:
     """One import, under its lock."""
 
@@ -142,7 +117,7 @@ class _Import:
         try:
             with (
                 own_side(self._tools, private.path, layout, self._limits) as agent,
-                real_side(self._tools, private.path, layout, self._limits, self._session) as real,
+                real_side(self._tools, private.path, layout, self._limits, self._session, private.lock) as real,
             ):
                 # A change of the same moment could bear the same time: what is read from here on contains it.
                 time.sleep(max(0.0, looked + _MOMENT - time.monotonic()))
@@ -159,8 +134,19 @@ class _Import:
         refused = tuple(self._refused.items())
         notes = (*self._notes, *checkout.notes)
         return ImportResult(
-            tuple(self._moved), tuple(self._renamed), refused, tuple(self._followed), checkout.head, notes, removed
-        )
+            tuple(self._moved), tuple(self._renamed), refused, tuple(self._followed), checkout.head, notes, removed,
+            tuple(self._told(agent)),
+        )  # fmt: skip
+
+    def _told(self, agent: Side) -> Iterator[str]:
+        """Yield the refs that were refused with the same commit and for the same reason when a session last ended."""
+        rows = {name: f"{name} {agent.refs.get(name, '-')} {reason}" for name, reason in self._refused.items()}
+        before = (self._private.read("refused") or b"").decode("utf-8", "surrogateescape")
+        known = set(before.split("\n"))
+        yield from (name for name, row in rows.items() if row in known)
+        content = "\n".join(rows.values())
+        if self._final and content != before:
+            self._private.write("refused", content.encode("utf-8", "surrogateescape"))
 
     def _sync(self, agent: Side, real: Side, checkout: Checkout) -> bool:
         """Compare both sides and move what moved; return whether nothing of the agent's is left behind."""
@@ -259,13 +245,15 @@ class _Import:
         known = set(real.refs.values())
         new = [move for move in moves if move.new not in known]
         links = git_submodules.gitlinks(agent, new, real.head()[1]) if new else {}
+        self._refused.update((name, "objects of it are missing") for name, paths in links.items() if paths is None)
         reason = "it changes a submodule, which comes back at the end of the session"
+        changed = {name: paths for name, paths in links.items() if paths}
         if self._final:
-            closed = self._disarm({path for paths in links.values() for path in paths or ()})
-            links = {name: paths for name, paths in links.items() if paths is None or not closed.isdisjoint(paths)}
+            closed = self._disarm({path for paths in changed.values() for path in paths})
+            changed = {name: paths for name, paths in changed.items() if not closed.isdisjoint(paths)}
             reason = "it changes a submodule whose directory cannot be examined"
-        self._refused.update(dict.fromkeys(links, reason))
-        return [move for move in moves if move.name not in links]
+        self._refused.update(dict.fromkeys(changed, reason))
+        return [move for move in moves if move.name not in self._refused]
 
     def _disarm(self, links: Iterable[bytes]) -> frozenset[bytes]:
         """Rename what stands at gitlinks that are to come back; return those that must not."""

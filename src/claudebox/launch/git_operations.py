@@ -23,6 +23,15 @@ def under_way(directory: str) -> str:
     return next((_NAMES[name] for name in _states(directory)), "")
 
 
+def describe(operation: str) -> str:
+    """Return what the user should know of an operation that is under way inside."""
+    words = "bisect reset" if operation == "bisect" else f"{operation} --abort"
+    return (
+        f"a {operation} is under way inside: your HEAD and index stay as they are; the next session can go on with it, "
+        f"and `claudebox --exec -- git {words}` ends it"
+    )
+
+
 def _states(directory: str) -> list[str]:
     return [name for name in _NAMES if os.path.lexists(f"{directory}/{name}")]
 

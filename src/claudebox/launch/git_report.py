@@ -25,12 +25,14 @@ _MOST_REFUSED = 500  # nobody can make them so many that one is overlooked: they
 _MOST_COMMITS, _MOST_FILES = 20, 20
 
 
-def lines(done: Mapping[str, ImportResult]) -> list[str]:
-    """Return what came back from each repository, by its private directory."""
+def lines(done: Mapping[str, ImportResult], *, again: bool = False) -> list[str]:
+    """Return what came back from each repository, by its private directory; `again`: with what was said before."""
     found = []
     for path, result in done.items():
         layout = git_state.read_layout(path)
-        found += of_one(f"git ({layout.module})" if layout.depth else "git", result)
+        found += of_one(
+            f"git ({layout.module})" if layout.depth else "git", result.replace(told=()) if again else result
+        )
     return found
 
 
@@ -42,8 +44,9 @@ def of_one(where: str, result: ImportResult) -> list[str]:
     if result.renamed:
         rows = [f"{name_of(name)} arrived as {name_of(other)}: yours has moved too" for name, other in result.renamed]
         found.append(f"{where}: {_few(rows)}")
-    for reason in dict.fromkeys(reason for _, reason in result.refused):  # said once for all that have it
-        names = [name_of(name) for name, why in result.refused if why == reason]
+    refused = [row for row in result.refused if row[0] not in result.told]
+    for reason in dict.fromkeys(reason for _, reason in refused):  # said once for all that have it
+        names = [name_of(name) for name, why in refused if why == reason]
         stay = "stays" if len(names) == 1 else "stay"
         found.append(f"{where}: {_few(names, _MOST_REFUSED)} {stay} inside: {shorten(reason, 160)}")
     if result.removed:

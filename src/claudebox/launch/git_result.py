@@ -19,14 +19,17 @@ class ImportResult(Value):
     head: str = ""  # the new HEAD of the real repository, if it changed
     notes: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()  # pipes and the like that were in the agent's git directory
+    told: tuple[str, ...] = ()  # refs of `refused` that an earlier session has named already
 
 
 def join(first: ImportResult, then: ImportResult) -> ImportResult:
     """Return what two imports did, one after the other."""
+    new = {name for name, _ in first.refused if name not in first.told}
     return then.replace(
         moved=(*first.moved, *then.moved),
         renamed=tuple(dict((*first.renamed, *then.renamed)).items()),
         followed=(*first.followed, *then.followed),
         head=then.head or first.head,
         removed=(*first.removed, *then.removed),
+        told=tuple(name for name in then.told if name not in new),
     )

@@ -22,6 +22,7 @@ from claudebox.values import Value
 # One digit each, for every sh.
 _COMMANDS, _STATUS, _INPUT, _OUTPUT, _MESSAGES, _GLOBAL, _SECCOMP = 0, 4, 5, 6, 7, 8, 9
 _FILES = (1, 3)  # read by bwrap, and gone when the shell starts
+_HELD = 20  # nobody uses it
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self
@@ -83,7 +84,9 @@ class GitSandbox:
         scratch: str,
         limits: Limits,
         files: dict[str, bytes] | None = None,
+        held: int = -1,
     ) -> None:
+        """Start it; a lock that is `held` stays so until everything in it has ended, even if we are killed."""
         _ending[:] = [pid for pid in _ending if not _has_ended(pid)]
         self._answered = self._idle = False
         self._limit = time.monotonic() + limits.seconds
@@ -105,6 +108,8 @@ class GitSandbox:
             handed[_SECCOMP] = _out_of_the_way(syscalls.memory_file(tools.seccomp))
             words += ["--seccomp", str(_SECCOMP)]
         words += ["--", "/bin/sh", "-c", _SERVE]
+        if held >= 0:
+            handed[_HELD] = fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, _FREE)
         self._process = _spawn(words, handed, {**_ENVIRONMENT, "PATH": tools.path, **environ}, limits.size)
         for here in handed.values():
             if here not in self._files:

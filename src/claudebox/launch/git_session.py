@@ -38,10 +38,10 @@ def set_up(plan: Plan) -> list[int]:
 
 def _read_base(plan: Plan, private: str) -> None:
     """Let git say which refs both sides start with, where they are kept in a format that only git reads."""
-    from claudebox.launch import git_import  # noqa: PLC0415 - only for repositories with reftables
+    from claudebox.launch import git_beginning  # noqa: PLC0415 - only for repositories with reftables
 
     try:
-        git_import.read_base(private, _tools(plan))
+        git_beginning.read_base(private, _tools(plan))
     except ClaudeboxError as error:
         console.warn(f"git: {error.message}")
 

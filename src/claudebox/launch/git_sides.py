@@ -188,8 +188,8 @@ def own_side_writable(tools: Tools, path: str, layout: Layout, limits: Limits) -
     return Side(GitSandbox(tools, mounts, environ, path, limits), layout, own)
 
 
-def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: str) -> Side:
-    """Open the real repository, which runs nothing of its own here."""
+def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: str, held: int = -1) -> Side:
+    """Open the real repository, which runs nothing of its own here, under the lock that is `held`."""
     mounts = real_mounts(layout)
     environ = {
         "GIT_COMMITTER_EMAIL": "session@claudebox",
@@ -198,7 +198,7 @@ def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: 
         "REPOSITORY": layout.common,
     }
     files = {f"{layout.common}/config": _real_config(layout, limits).encode()}
-    return Side(GitSandbox(tools, mounts, environ, path, limits, files), layout, layout.git_dir)
+    return Side(GitSandbox(tools, mounts, environ, path, limits, files, held), layout, layout.git_dir)
 
 
 def real_mounts(layout: Layout) -> tuple[str, ...]:

@@ -104,17 +104,17 @@ class Private:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._directory = self._lock = -1
+        self._directory = self.lock = -1
 
     def __enter__(self) -> Self:
         """Wait for those who are at it already."""
         self._directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._lock = os.open("lock", flags, 0o600, dir_fd=self._directory)
+        flags = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.lock = os.open("lock", flags, 0o600, dir_fd=self._directory)
         limit = time.monotonic() + _WAIT
         while True:
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return self
             except BlockingIOError:
                 if time.monotonic() > limit:
@@ -124,7 +124,7 @@ class Private:
 
     def __exit__(self, *_: object) -> None:
         """Let others in."""
-        os.close(self._lock)
+        os.close(self.lock)
         os.close(self._directory)
 
     def layout(self) -> Layout:

@@ -41,6 +41,12 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
             "Do not work around it; if a task needs a change there, say which file and what should be in it, or that "
             "the user can start claudebox with `--allow NAME`."
         )
+    if any(name.endswith("/.git") for name in protected):
+        yield (
+            "- Directories of submodules stay where they are: `git rm`, `git mv` and `git submodule deinit` of one "
+            "fail, and empty it before that. `git rm --cached PATH` and an edited `.gitmodules` can be committed; say "
+            "that the user has to remove the directory."
+        )
     yield f"- Network: tier `{policy.network}`, which cannot be changed from inside."
     for sentence in _network(policy):
         yield f"- {sentence}"
