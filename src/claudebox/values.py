@@ -23,16 +23,15 @@ class Value:
     if not TYPE_CHECKING:
 
         def __init__(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN204 - synthesised for checkers
-            fields = self._fields
-            if not args:
-                given = {**self._defaults, **kwargs}
-            elif len(args) > len(fields) or (kwargs and not kwargs.keys().isdisjoint(fields[: len(args)])):
-                raise TypeError(self._complaint(args, kwargs))
-            else:
-                given = {**self._defaults, **dict(zip(fields, args, strict=False)), **kwargs}
+            fields, given = self._fields, self.__dict__
+            given.update(self._defaults)
+            if args:
+                if len(args) > len(fields) or (kwargs and not kwargs.keys().isdisjoint(fields[: len(args)])):
+                    raise TypeError(self._complaint(args, kwargs))
+                given.update(zip(fields, args, strict=False))
+            given.update(kwargs)
             if len(given) != len(fields):
                 raise TypeError(self._complaint(args, kwargs))
-            self.__dict__.update(given)
 
         def _complaint(self, args, kwargs):  # noqa: ANN001, ANN202 - off the way of everything that goes well
             name, fields = type(self).__name__, self._fields

@@ -274,4 +274,4 @@ class _Supervisor:
             except ChildProcessError:
                 if not freezer.alive(self._sandbox.init):
                     break
-            time.sleep(0.0005)
+            signal.sigtimedwait([signal.SIGCHLD], 0.005)
