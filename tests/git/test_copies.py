@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -362,3 +363,55 @@ def test_what_the_user_approved_for_the_project_holds_in_its_copies(user_box, us
         terminal.type("y")
         assert terminal.status() == 0
     assert "colour=blue\n" in new(box, "asked", "echo colour=$COLOUR").stdout
+
+
+def test_submodules_and_large_files_come_along_and_lose_no_commit(user_box, user_repository):
+    # proves AGENT-05, AGENT-06
+    box, git = user_box, user_repository
+    inner, outer = (box.mkdir(f"{box.base}/{name}") for name in ("inner", "outer"))
+    allowed = ("-c", "protocol.file.allow=always")
+    for place, name in ((inner, "deep.txt"), (outer, "sub.txt")):
+        box.write(f"{place}/{name}", f"{name}\n")
+        git("init", "-q", "-b", "main", place)
+        git("-C", place, "add", ".")
+        git("-C", place, "-c", "user.name=u", "-c", "user.email=u@u", "commit", "-qm", "first")
+    git("-C", outer, *allowed, "submodule", "--quiet", "add", inner, "inner")
+    git("-C", outer, "-c", "user.name=u", "-c", "user.email=u@u", "commit", "-qm", "inner")
+    git(*allowed, "submodule", "--quiet", "add", "--name", "odd name", outer, "part")
+    git(*allowed, "submodule", "--quiet", "update", "--init", "--recursive")
+    content = os.urandom(5000)
+    identifier = hashlib.sha256(content).hexdigest()
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{identifier}\nsize 5000\n"
+    absent = pointer.replace(identifier, "0" * 64)
+    box.write(f".git/lfs/objects/{identifier[:2]}/{identifier[2:4]}/{identifier}", content)
+    box.write("large.bin", pointer)
+    box.write("absent.bin", absent)
+    git("add", ".")
+    box.write(".gitattributes", "*.bin filter=lfs -text\n")  # the filter runs nowhere but in a sandbox
+    git("add", ".gitattributes")
+    git("commit", "-qm", "parts")
+    hook = box.write("hook", f"#!/bin/sh\ntouch {box.base}/ran\n", mode=0o755)
+    shutil.copy(hook, f"{box.project}/.git/modules/odd name/hooks/post-checkout")
+    git("-C", f"{box.project}/part", "config", "core.fsmonitor", hook)
+
+    made = new(
+        box, "whole",
+        "cat part/sub.txt part/inner/deep.txt; sha256sum large.bin; cat absent.bin; git -C part status --short; "
+        "cd part; git config user.name u; git config user.email u@u; echo new > sub.txt; git commit -qam in-part",
+    )  # fmt: skip
+
+    assert made.stdout == f"sub.txt\ndeep.txt\n{identifier}  large.bin\n{absent}", made.stderr
+    assert not os.path.exists(f"{box.base}/ran")
+    (copy,) = copies(box)
+    finished = box.claudebox("-y", "--finish", "whole")
+    assert finished.returncode == 0, finished.stderr
+    assert "commits that are only in the copy, in the submodule part" in finished.stdout
+    assert "the copy stays" in finished.stderr
+    assert copies(box) == [copy]
+    assert git("-C", f"{copy}/part", "log", "-1", "--format=%s").strip() == "in-part"
+    assert "in the submodule part" in box.claudebox("-y", "--drop", "whole").stdout
+    # One in which nothing happened goes away, and large files above a size stay pointers.
+    small = new(box, "small", "cat large.bin", "--copy-size", "4K")
+    assert (small.stdout, "not all large files came along" in small.stderr) == (pointer, True)
+    assert box.claudebox("-y", "--finish", "small").returncode == 0
+    assert copies(box) == []

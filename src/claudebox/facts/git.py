@@ -40,7 +40,8 @@ def find_repository(
     root = find_root(workdir)
     if not root:
         return None
-    found = _find(root, uid, lent=_is_copy(root, home))
+    lent = _is_copy(root, home)
+    found = _find(root, uid, lent=lent)
     if root != workdir:
         found = found.replace(main=workdir)
     if not found.directory:
@@ -49,7 +50,9 @@ def find_repository(
 
     rows = (*found.directory.rows, *found.directory.worktree_rows)
     digest = 32 if git_config.last(rows, "extensions", "objectformat").lower() == "sha256" else 20
-    submodules = tuple(git_submodules.find_directories(found, describe))
+    submodules = tuple(
+        git_submodules.find_directories(found, lambda path, place: describe(path, place=place, lent=lent))
+    )
     checkouts = tuple(dict.fromkeys(git_submodules.find_checkouts(found, submodules, digest)))
     context = git_config.IncludeContext(home, everything=True)
     user = git_config.read_config(git_config.user_files(home, environ or {}), context)

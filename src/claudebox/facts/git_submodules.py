@@ -17,7 +17,7 @@ _MOST_MODULES = 128
 _MODULE_DEPTH = 12  # names of submodules may hold slashes, and submodules have submodules
 
 
-def find_directories(found: Repository, describe: Callable[..., GitDirectory]) -> Iterator[GitDirectory]:
+def find_directories(found: Repository, describe: Callable[[str, str], GitDirectory]) -> Iterator[GitDirectory]:
     """Yield the git directories of submodules, those of submodules of submodules after them."""
     tops = dict.fromkeys((found.common_dir, found.git_dir))
     pending = [(os.path.relpath(f"{top}/modules", found.common_dir), 0) for top in tops]
@@ -32,7 +32,7 @@ def find_directories(found: Repository, describe: Callable[..., GitDirectory]) -
                 pending += [(place, depth + 1)] if depth < _MODULE_DEPTH else []
                 continue
             try:
-                directory = describe(below, place=place)
+                directory = describe(below, place)
             except (OSError, ValueError):
                 continue
             value = git_config.last((*directory.rows, *directory.worktree_rows), "core", "worktree")

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from claudebox.commands.agents import large_files
 from claudebox.console import clean, shorten
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import git_lfs, git_locks, git_transfer
@@ -18,7 +19,7 @@ from claudebox.report import kinds
 from claudebox.report.screen import fit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from claudebox.commands.agents.copies import Copy
     from claudebox.launch.git_merge import IndexRow
@@ -44,13 +45,17 @@ class Work:
 class Branch:
     """Both repositories, each behind a sandbox; `with` opens them."""
 
-    def __init__(self, copy: Copy, own: OwnGit, source: OwnGit | None, tools: Tools) -> None:
+    def __init__(
+        self, copy: Copy, own: OwnGit, source: OwnGit | None, tools: Tools, submodules: Sequence[OwnGit] = ()
+    ) -> None:
         self._copy, self.ref = copy, f"{HEADS}{copy.name}"
         layout = describe_layout(own)
-        stores = (word for store in layout.stores[1:] for word in ("--ro-bind", store, store))
-        environ = {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": copy.path, "GIT_CONFIG_COUNT": "1",
-                   "GIT_CONFIG_KEY_0": "core.fsmonitor", "GIT_CONFIG_VALUE_0": "false"}  # fmt: skip
-        box = GitSandbox(tools, ("--ro-bind", copy.path, copy.path, *stores), environ, copy.project, LIMITS)
+        lent = dict.fromkeys(store for row in (own, *submodules) for store, _ in row.stores[1:])
+        stores = (word for store in lent for word in ("--ro-bind", store, store))
+        settings = large_files.variables(("core.fsmonitor", "false"))
+        environ = {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": copy.path, **settings}
+        config = {f"{layout.common}/config": large_files.without_process(own.config)}
+        box = GitSandbox(tools, ("--ro-bind", copy.path, copy.path, *stores), environ, copy.project, LIMITS, config)
         self._agent = Side(box, layout, layout.git_dir)
         self._layout = describe_layout(source) if source is not None else None
         name = f"agent {copy.name}"

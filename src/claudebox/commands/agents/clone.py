@@ -10,6 +10,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+from claudebox.commands.agents import large_files
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.launch import git_copy
@@ -21,36 +22,26 @@ if TYPE_CHECKING:
 
 _LIMITS = Limits(seconds=600.0, size=64 << 30)
 _COMMON = ("description", "packed-refs", "shallow", "info/exclude", "info/attributes")
-# After what the repository says: a copy is an ordinary checkout, and of its large files there are pointers at first.
+# After what the repository says: a copy is an ordinary checkout.
 _CONFIG = b"[core]\n\tbare = false\n\tsparseCheckout = false\n\thooksPath = /dev/null\n"
-_POINTERS = {
-    "GIT_CONFIG_COUNT": "3",
-    "GIT_CONFIG_KEY_0": "filter.lfs.smudge",
-    "GIT_CONFIG_VALUE_0": "",
-    "GIT_CONFIG_KEY_1": "filter.lfs.process",
-    "GIT_CONFIG_VALUE_1": "",
-    "GIT_CONFIG_KEY_2": "filter.lfs.required",
-    "GIT_CONFIG_VALUE_2": "false",
-}
 
 
-def make_clone(own: OwnGit, tools: Tools, path: str, name: str, start: str) -> str:
+def make_clone(own: OwnGit, tools: Tools, path: str, name: str, start: str, most: int) -> tuple[str, bool]:
     """Fill the directory of a copy from a repository, on a new branch; return the commit that it begins with.
 
-    `start` is a branch, a tag or a commit; nothing: what is checked out.
+    `start` is a branch, a tag or a commit; nothing: what is checked out. Whether all large files came is returned, too:
+    no more than `most` bytes of them do.
     """
     if own.ref_format != "files":
-        raise ClaudeboxError(f"branches in the format `{own.ref_format}` cannot be copied")
-    if own.place or not own.real:
-        raise ClaudeboxError("a submodule cannot be copied by itself")
+        raise ClaudeboxError(
+            f"branches in the format `{own.ref_format}` cannot be copied",
+            hint="`git refs migrate --ref-format=files` changes the format",
+        )
     git_dir = f"{path}/.git"
-    stores = tuple(outside for outside, _ in own.stores)
-    _make_directory(own, git_dir, name, stores)
+    make_directory(own, git_dir, f"ref: refs/heads/{name}")
     head = (read_small(f"{own.git_dir}/HEAD") or b"").decode("utf-8", "replace").strip().removeprefix("ref: ")
-    mounts = ("--bind", path, path, *(word for store in stores for word in ("--ro-bind", store, store)))
-    environ = {"GIT_DIR": git_dir, "GIT_WORK_TREE": path, **_POINTERS}
     try:
-        with GitSandbox(tools, mounts, environ, os.path.dirname(path), _LIMITS) as box:
+        with open_git(own, tools, (path, path, git_dir), most) as box:
             if box.ask("rev-parse", "-q", "--verify", f"refs/heads/{name}") is not None:
                 raise ClaudeboxError(
                     f"the repository has a branch `{name}` already",
@@ -62,12 +53,24 @@ def make_clone(own: OwnGit, tools: Tools, path: str, name: str, start: str) -> s
                 raise ClaudeboxError(f"{what} in `{own.worktree}`")
             box.git("update-ref", f"refs/heads/{name}", commit)
             box.git("read-tree", "--reset", "-u", "HEAD")
+            return commit, not large_files.were_too_many(box)
     except GitError as error:
         raise ClaudeboxError(f"the copy could not be made: {error}") from None
-    return commit
 
 
-def _make_directory(own: OwnGit, git_dir: str, name: str, stores: tuple[str, ...]) -> None:
+def open_git(own: OwnGit, tools: Tools, places: tuple[str, str, str], most: int) -> GitSandbox:
+    """Return a git that can write to a copy, has a checkout and a git directory in it, and objects of the project."""
+    copy, checkout, git_dir = places
+    stores = (word for store, _ in own.stores for word in ("--ro-bind", store, store))
+    mounts = ("--bind", copy, copy, *stores, *large_files.mounts(own.real))
+    environ = {"GIT_DIR": git_dir, "GIT_WORK_TREE": checkout, **large_files.variables(most=most)}
+    config = large_files.without_process(read_small(f"{git_dir}/config", limit=4 << 20) or b"")
+    return GitSandbox(tools, mounts, environ, os.path.dirname(copy), _LIMITS, {f"{git_dir}/config": config})
+
+
+def make_directory(own: OwnGit, git_dir: str, head: str, more: bytes = b"") -> None:
+    """Make the git directory of a copy, with this HEAD and more configuration; objects stay where they are."""
+    stores = tuple(outside for outside, _ in own.stores)
     for part in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info", "hooks"):
         os.makedirs(f"{git_dir}/{part}")
     copier = git_copy.Copier(own.real, git_dir, own.identity)
@@ -86,8 +89,8 @@ def _make_directory(own: OwnGit, git_dir: str, name: str, stores: tuple[str, ...
         )
     finally:
         copier.close()
-    git_copy.write(f"{git_dir}/HEAD", f"ref: refs/heads/{name}\n".encode())
-    git_copy.write(f"{git_dir}/config", own.config + _CONFIG)
+    git_copy.write(f"{git_dir}/HEAD", f"{head}\n".encode())
+    git_copy.write(f"{git_dir}/config", own.config + _CONFIG + more)
     git_copy.write(f"{git_dir}/objects/info/alternates", b"".join(os.fsencode(store) + b"\n" for store in stores))
     for store in stores:
         _keep_packs(f"{store}/pack", f"{git_dir}/objects/pack")

@@ -9,7 +9,7 @@ from claudebox import console, state
 from claudebox.commands import git_import
 from claudebox.commands.agents import branch, merge, sessions
 from claudebox.commands.agents.copies import Copies, Copy
-from claudebox.commands.agents.new import enter_project, plan_project
+from claudebox.commands.agents.new import enter_project, list_submodules, plan_project
 from claudebox.commands.agents.records import Records
 from claudebox.commands.agents.tmux import Tmux
 from claudebox.errors import DECLINED, ClaudeboxError
@@ -71,10 +71,11 @@ class _Finishing:
             )
         tools = self._prepare()
         planned, source = self._plan(copy.source)
-        _, own = self._plan(copy.path)
-        with branch.Branch(copy, own, source, tools) as both:
+        examined, own = self._plan(copy.path)
+        kept = self._find_kept(examined, planned, tools)
+        with branch.Branch(copy, own, source, tools, list_submodules(examined)) as both:
             work = both.look()
-            console.write(branch.lines(copy, work), descriptor=1)
+            console.write((*branch.lines(copy, work), *kept), descriptor=1)
             if work.commits:
                 question = f"Bring {len(work.commits)} commits into {console.clean(copy.source)}? [Y/n] "
                 if self._asking and not console.confirm(question, default=True):
@@ -86,7 +87,9 @@ class _Finishing:
         if way and name:
             done = merge.merge_branch(planned, source, tools, copy.project, name, way)
             console.note(f"{'merged' if way == 'merge' else 'rebased'}: {done}")
-        if work.uncommitted:
+        if kept:
+            console.note(f"the copy stays: fetch these commits from `{copy.path}`, then `--drop {copy.name}`")
+        elif work.uncommitted:
             console.note(f"the copy stays: {len(work.uncommitted)} files in it are not committed; `--drop {copy.name}`")
         elif self._unseen:
             console.note(f"the copy stays: not everything in it could be looked at; `--drop {copy.name}`")
@@ -110,13 +113,26 @@ class _Finishing:
         copy = self._copy
         try:
             tools = self._prepare()
-            source = self._plan(copy.source)[1] if os.path.isdir(copy.source) else None
-            with branch.Branch(copy, self._plan(copy.path)[1], source, tools) as both:
+            planned, source = self._plan(copy.source) if os.path.isdir(copy.source) else (None, None)
+            examined, own = self._plan(copy.path)
+            kept = self._find_kept(examined, planned, tools)
+            with branch.Branch(copy, own, source, tools, list_submodules(examined)) as both:
                 work: Work = both.look()
         except (ClaudeboxError, GitError) as error:  # it is to go, whatever it is
             console.warn(f"what is in the copy cannot be told: {error}")
         else:
-            console.write(branch.lines(copy, work), descriptor=1)
+            console.write((*branch.lines(copy, work), *kept), descriptor=1)
+
+    def _find_kept(self, examined: Planned, planned: Planned | None, tools: Tools) -> list[str]:
+        """Return lines about submodules of the copy with commits that are nowhere else."""
+        if not (rows := list_submodules(examined)):
+            return []
+        from claudebox.commands.agents import submodules  # noqa: PLC0415 - only where there are some
+
+        found = submodules.find_work(
+            self._copy, rows, list_submodules(planned) if planned else [], tools, branch.LIMITS
+        )
+        return [f"  commits that are only in the copy, in the submodule {console.clean(path)}" for path in found]
 
     def _prepare(self) -> Tools:
         """Bring what a killed session has left into the copy's own repository, and open what hides something there."""

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from claudebox import console, session
-from claudebox.commands.agents import clone
+from claudebox.commands.agents import clone, large_files
 from claudebox.commands.agents.copies import Copies, Copy
 from claudebox.commands.agents.file_copy import TreeCopier
 from claudebox.commands.git_import import find_tools
@@ -17,6 +17,8 @@ from claudebox.facts.host import current_directory, current_home
 
 if TYPE_CHECKING:
     from claudebox.config.settings import Settings
+    from claudebox.launch.git_sandbox import Tools
+    from claudebox.plan.model import OwnGit
     from claudebox.session import Planned
 
 _NO_NETWORK = {"network": "none", "domains": (), "host_ports": (), "published": (), "secrets": (), "packages": ()}
@@ -92,7 +94,11 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
     try:
         if own is not None:
             tools = find_tools(programs.search_path(environ, copy.source))
-            copy = Copy(copy.name, copy.path, copy.source, clone.make_clone(own, tools, copy.path, copy.name, start))
+            base, whole = clone.make_clone(own, tools, copy.path, copy.name, start, most)
+            copy = Copy(copy.name, copy.path, copy.source, base)
+            _fill_submodules(copy, planned, tools, most)
+            if not whole:
+                console.note(large_files.TOO_MANY)
         copier = TreeCopier(copy.source, copy.path, most, frozenset((".git",)))
         try:
             if own is None:
@@ -111,3 +117,17 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
         copies.remove(copy)
         raise
     return copy
+
+
+def list_submodules(planned: Planned) -> list[OwnGit]:
+    """Return the submodules of the repository that is worked in, each before those that lie in it."""
+    own = next((row.real for row in planned.plan.git if row.real and not row.place), "")
+    return [row for row in planned.plan.git if row.place.startswith("modules/") and row.real.startswith(f"{own}/")]
+
+
+def _fill_submodules(copy: Copy, planned: Planned, tools: Tools, most: int) -> None:
+    if rows := list_submodules(planned):
+        from claudebox.commands.agents import submodules  # noqa: PLC0415 - only where there are some
+
+        for note in submodules.fill(copy, rows, tools, most):
+            console.note(note)
