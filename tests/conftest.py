@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 from tests import baking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ORDINARY_USER = "claudebox-test"
@@ -118,6 +118,15 @@ def ordinary_account() -> Account:
 def account(request: pytest.FixtureRequest, ordinary_account: Account) -> Account:
     """Run the test as root and as an ordinary user, or as whoever runs the tests."""
     return Account("root", 0, 0) if request.param == "root" else ordinary_account
+
+
+def every_case(name: str, values: Iterable[object], *, as_root: int) -> pytest.MarkDecorator:
+    """Try every case as an ordinary user, and a number of them as root: for what the account changes little about."""
+    chosen, accounts = list(values), _accounts()
+    rows = [(accounts[-1], value) for value in chosen]
+    if len(accounts) > 1:
+        rows += [(accounts[0], value) for value in chosen[:: len(chosen) // as_root]]
+    return pytest.mark.parametrize(("account", name), rows, indirect=["account"])
 
 
 def install_libraries(directory: str) -> None:

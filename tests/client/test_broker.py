@@ -16,6 +16,7 @@ from tests.baking import bake
 from tests.client.anthropic import Anthropic
 from tests.client.conftest import bash, conversation, equip
 from tests.client.test_login import WEEK, log_in, read
+from tests.conftest import every_case
 
 KEY = "sk-real-key-0123456789-abcdefghij"
 # Looks wherever a program inside can look. The word comes in two halves, or it would find itself.
@@ -102,7 +103,7 @@ def search(box, word):
     return bash(f"python3 search.py {word[: len(word) // 2]} {word[len(word) // 2 :]}")
 
 
-@pytest.mark.parametrize("name", ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"])
+@every_case("name", ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"], as_root=1)
 def test_a_whole_session_with_tools_and_the_key_is_nowhere_inside(box, model, real_client, name):
     # proves AUTH-01, I03, SAND-02, A01, A03
     path = f"{box.project}/greet.py"

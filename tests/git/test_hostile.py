@@ -7,6 +7,7 @@ import os
 import time
 
 import pytest
+from tests.conftest import every_case
 
 from claudebox.launch import git_report, git_sandbox
 from claudebox.launch.git_merge import Move
@@ -59,7 +60,7 @@ def marked(pair, script):
     return os.path.exists(path)
 
 
-@pytest.mark.parametrize("name", PLANTS)
+@every_case("name", PLANTS, as_root=3)
 def test_what_is_planted_in_the_git_directory_stays_inside(pair, evil, name):
     # proves GIT-03, D01, D05, D06, D07, D08, SEC-04, OLD-A19
     pair.agent("mkdir -p .git/info; echo more >>a; git commit -qam inside")

@@ -78,22 +78,22 @@ LAYOUTS = {
     "git directory in the project": f"{BASE} mv .git .bare; echo 'gitdir: .bare' >.git;echo .bare >>.bare/info/exclude",
     "worktree of a bare repository": f"{BASE} git clone -q --bare . ../bare;"
     "git -C ../bare worktree add -q ../tree main; cd ../tree",
-    "configuration per worktree": f"{BASE} git config extensions.worktreeConfig true; git sparse-checkout set --cone d",
+    "configuration per worktree, hooks": f"{BASE} git config extensions.worktreeConfig true;"
+    "git sparse-checkout set --cone d; printf '#!/bin/sh\\necho hook $0 >&2\\n' >.git/hooks/pre-commit;"
+    "chmod +x .git/hooks/pre-commit",
     "shallow": f"{BASE} git commit -q --allow-empty -m later; git clone -q --depth 1 file://$PWD ../shallow;"
     "rm -rf .git; mv ../shallow/.git .; git remote remove origin; git pack-refs --all; rm -rf .git/refs/remotes;"
     "git reset -q --hard",
     "sha256": f"export GIT_DEFAULT_HASH=sha256; {BASE}",
-    "detached, packed, many refs": f"{BASE} for n in $(seq 250); do git update-ref refs/heads/b$n HEAD; done;"
+    "detached, packed, many refs": f"{BASE} seq 250 | sed 's:.*:create refs/heads/b& HEAD:' | git update-ref --stdin;"
     "git pack-refs --all; git update-ref refs/tags/loose HEAD; git checkout -q --detach",
-    "many loose refs": f"{BASE} for n in $(seq 250); do git update-ref refs/heads/dir/b$n HEAD; done",
-    "split index, version 4": f"{BASE} git config index.version 4; git update-index --split-index; w d/f4 4; git add d",
+    "many loose refs, split index, version 4": f"{BASE} git config index.version 4; git update-index --split-index;"
+    "w d/f4 4; git add d; seq 250 | sed 's:.*:create refs/heads/dir/b& HEAD:' | git update-ref --stdin",
     "merge under way": f"{BASE} git checkout -q -b o; w one o; git commit -qam o; git checkout -q -; w one m;"
     "git commit -qam m; git merge -q o || true; git stash list",
     "rebase under way": f"{BASE} git checkout -q -b o; w one o; git commit -qam o; git checkout -q -; w one m;"
     "git commit -qam m; git rebase -q o || git status -s",
     "nothing committed": "git init -q; w one 1; git add one; echo remote.git >>.git/info/exclude",
-    "hooks": f"{BASE} mkdir -p hk; printf '#!/bin/sh\\necho hook $0 >&2\\n' >.git/hooks/pre-commit;"
-    "chmod +x .git/hooks/pre-commit",
 }
 FIRST = {
     "merge under way": "t git status; w one both; t git add one; t git commit -qm resolved; t git log --oneline",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-import pytest
+from tests.conftest import every_case
 from tests.sandbox import repositories
 
 MONITOR = "printf '[core]\\n\\tfsmonitor = %s/evil.sh\\n' \"$TOP\""
@@ -186,7 +186,7 @@ ATTACKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@every_case("name", ATTACKS, as_root=8)
 def test_git_on_the_host_does_not_run_what_an_agent_planted(box, name):
     # proves SEC-04, SEC-05, C20, C22, C23, D05, D06, D07, D08, D10, D13, D14, D16
     # proves OLD-A3, OLD-A16, OLD-A17, OLD-A18, OLD-A32

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-import pytest
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, every_case
 from tests.sandbox.conftest import PYTHON
 
 NAMES = (
@@ -30,9 +29,10 @@ def plant(box) -> str:
     return mark
 
 
-@pytest.mark.parametrize(
-    "path", [":{path}", ".:{path}", "{path}:", "bin:{path}", "./bin::{path}", "{project}:{path}", "{project}/bin"]
-)
+@every_case(
+    "path", [":{path}", ".:{path}", "{path}:", "bin:{path}", "./bin::{path}", "{project}:{path}", "{project}/bin"],
+    as_root=2,
+)  # fmt: skip
 def test_programs_of_the_project_are_never_run_by_the_launcher(box, path):
     # proves E01, E02
     mark = plant(box)
