@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.conftest import every_case
 from tests.sandbox import repositories
 from tests.sandbox.test_stand_ins import entries, journal
 
@@ -312,7 +313,7 @@ def test_the_report_is_one_line_per_promise_with_a_summary(user_box):
     assert all(line.isprintable() for line in lines)
 
 
-@pytest.mark.parametrize("name", BREAKS)
+@every_case("name", BREAKS, as_root=8)
 def test_a_broken_protection_is_reported_as_broken(box, name):
     # proves SEC-05, E08
     prepare(box)
