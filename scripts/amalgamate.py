@@ -58,6 +58,7 @@ MODULES = tuple(
     launch.inspect
     launch.job
     launch.live_sessions
+    launch.name_files
     launch.prepare
     launch.start
     launch.storage

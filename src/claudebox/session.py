@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from claudebox.config.settings import Settings
     from claudebox.facts.host import Host
     from claudebox.facts.model import HeldSecret
+    from claudebox.launch.name_files import NameFiles
     from claudebox.launch.prepare import Prepared
     from claudebox.launch.secret_values import Obtain
+    from claudebox.launch.start import Sandbox
     from claudebox.launch.terminal import Terminal
     from claudebox.launch.token_copy import Freshness
     from claudebox.plan.model import Plan
@@ -284,7 +286,8 @@ def launch(
             begun()
         from claudebox.launch import supervise  # noqa: PLC0415 - loaded while bwrap was at work
 
-        looks = [getattr(owner, "look", None) for owner in (freshness, begun, *sandbox.sidecars)]
+        names = _follow_names(planned, sandbox) if plan.network == "full" else None
+        looks = [getattr(owner, "look", None) for owner in (freshness, begun, names, *sandbox.sidecars)]
         chores = [look for look in looks if look is not None]
         status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chores=chores)
     finally:
@@ -307,14 +310,13 @@ def launch(
     return status
 
 
-def try_out(planned: Planned, prepared: Prepared, values: Values) -> int:
-    """Launch for the sake of an examination: nobody is asked, no log is written, and the caller goes on afterwards."""
-    from claudebox.launch import start  # noqa: PLC0415
-    from claudebox.launch.terminal import Terminal  # noqa: PLC0415
+def _follow_names(planned: Planned, sandbox: Sandbox) -> NameFiles:
+    from claudebox.facts import distro  # noqa: PLC0415
+    from claudebox.launch.name_files import NameFiles  # noqa: PLC0415
+    from claudebox.plan import mounts  # noqa: PLC0415
 
-    try:
-        return launch(planned, prepared, values, Terminal())
-    except start.Interrupted:
-        raise KeyboardInterrupt from None
-    finally:
-        start.release_signals()
+    def read() -> dict[str, bytes]:
+        facts = planned.host.replace(resolv_conf=distro.read_resolv_conf(), etc_hosts=distro.read_etc_hosts())
+        return mounts.name_files(planned.policy, facts)
+
+    return NameFiles(sandbox.init, read, mounts.name_files(planned.policy, planned.host))

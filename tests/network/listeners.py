@@ -30,12 +30,14 @@ NAMES = {
     "go.example": ("203.0.113.86", ""),
     "java.example": ("203.0.113.87", ""),
 }
+# What only the server of the VPN knows.
+NAMES_OF_VPN = {"intranet.example": ("100.64.7.1", "")}
 # Each question has the other answer: what was checked is not what a second look would find.
 FLIPPING = {"flipping.example": ("203.0.113.80", "192.168.77.50")}
 _asked = [0]
 
 
-def answer(query: bytes) -> bytes:
+def answer(query: bytes, place: str = "lan") -> bytes:
     """Return the DNS response."""
     labels, at = [], 12
     while query[at]:
@@ -44,7 +46,7 @@ def answer(query: bytes) -> bytes:
     kind = struct.unpack_from(">H", query, at + 1)[0]
     question = query[12 : at + 5]
     name = ".".join(labels).lower()
-    found = NAMES.get(name)
+    found = (NAMES_OF_VPN if place == "tailnet" else NAMES).get(name)
     if name in FLIPPING:
         _asked[0] += kind == 1
         found = (FLIPPING[name][_asked[0] % 2], "")
@@ -68,7 +70,7 @@ class Datagrams(asyncio.DatagramProtocol):
         self.transport = transport
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        reply = answer(data) if self.dns else self.place.encode()
+        reply = answer(data, self.place) if self.dns else self.place.encode()
         self.transport.sendto(reply, addr)  # type: ignore[attr-defined]
 
 
@@ -97,6 +99,8 @@ async def main(place: str) -> None:
         await asyncio.start_server(resolve, ["192.168.77.1", "fd77::1"], 53)
         for address in ("192.168.77.1", "fd77::1"):
             await loop.create_datagram_endpoint(lambda: Datagrams(place, dns=True), (address, 53))
+    if place == "tailnet":
+        await loop.create_datagram_endpoint(lambda: Datagrams(place, dns=True), ("100.64.7.1", 53))
     for address in addresses:
         channel = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
         if ":" in address:

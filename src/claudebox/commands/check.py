@@ -123,7 +123,7 @@ def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
         planned = session.make_plan(wanted.settings, trial, environ)
         with examined.temporary_state(planned.host.instance):
             prepared = prepare(planned.plan)
-            status = session.try_out(planned, prepared, session.fetch(planned, environ))
+            status = examined.try_out(planned, prepared, session.fetch(planned, environ))
         if status:
             raise ClaudeboxError(f"a program inside ended with status {status}")
     except ClaudeboxError as problem:
@@ -185,7 +185,7 @@ def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> C
         os.chdir(project)
         settings, _ = session.read_settings(parse_arguments(["--exec", "--network", network, "--", *command]), bare)
         planned = session.make_plan(settings, session.decide_policy(settings, bare), bare, pretend=_detached)
-        status = session.try_out(planned, prepare(planned.plan), session.Values())
+        status = examined.try_out(planned, prepare(planned.plan), session.Values())
     except ClaudeboxError as error:
         return error
     except OSError as error:

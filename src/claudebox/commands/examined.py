@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 from claudebox import console, session
 from claudebox.facts.host import current_directory
-from claudebox.launch import live_sessions
+from claudebox.launch import live_sessions, start
+from claudebox.launch.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.config.model import Policy
     from claudebox.config.settings import Settings
+    from claudebox.launch.prepare import Prepared
     from claudebox.state import Instance
 
 
@@ -53,6 +55,16 @@ def read_examined(flags: Settings, environ: dict[str, str]) -> Examined:
     settings, reader = session.read_settings(flags, environ)
     files = tuple(dict.fromkeys(reader.opened)) if reader is not None else ()
     return Examined(settings, session.decide_policy(settings, environ), files)
+
+
+def try_out(planned: session.Planned, prepared: Prepared, values: session.Values) -> int:
+    """Launch for the sake of an examination: nobody is asked, no log is written, and the caller goes on afterwards."""
+    try:
+        return session.launch(planned, prepared, values, Terminal())
+    except start.Interrupted:
+        raise KeyboardInterrupt from None
+    finally:
+        start.release_signals()
 
 
 @contextlib.contextmanager

@@ -31,6 +31,16 @@ def roots() -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
+def read_resolv_conf() -> bytes:
+    """Return which servers the host asks for names."""
+    return read_small("/etc/resolv.conf", follow=True) or b""
+
+
+def read_etc_hosts() -> bytes:
+    """Return the names that the host knows by itself."""
+    return read_small("/etc/hosts", limit=4 << 20, follow=True) or b""
+
+
 def etc() -> tuple[tuple[str, str, str], ...]:
     """Return the parts of /etc that are there, where they really are, and what for."""
     rows = []

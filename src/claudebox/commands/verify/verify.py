@@ -163,7 +163,7 @@ def examine(
         output = _run_probe(planned.replace(plan=plan), prepared, values, canaries.token)
         spying = alter(plan.replace(command=("/bin/sh", "-c", suspension.SPY), detached=False, private=False))
         output["suspension"] = suspension.examine(  # opened where it launches: other processes would hold it open
-            lambda: session.try_out(planned.replace(plan=spying), prepare(spying, canaries), values)
+            lambda: examined.try_out(planned.replace(plan=spying), prepare(spying, canaries), values)
         )
         return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
 
@@ -246,7 +246,7 @@ def _run_probe(planned: Planned, prepared: Prepared, values: Values, token: str)
         os.dup2(writing, 1)
         os.close(file)
         os.close(writing)
-        session.try_out(planned, prepared, values)
+        examined.try_out(planned, prepared, values)
     finally:
         for number, descriptor in enumerate(kept):
             os.dup2(descriptor, number)
