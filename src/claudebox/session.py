@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from claudebox.launch.name_files import NameFiles
     from claudebox.launch.prepare import Prepared
     from claudebox.launch.secret_values import Obtain
-    from claudebox.launch.start import Sandbox
     from claudebox.launch.terminal import Terminal
     from claudebox.launch.token_copy import Freshness
     from claudebox.plan.model import Plan
@@ -286,7 +285,7 @@ def launch(
             begun()
         from claudebox.launch import supervise  # noqa: PLC0415 - loaded while bwrap was at work
 
-        names = _follow_names(planned, sandbox) if plan.network == "full" else None
+        names = _follow_names(planned, sandbox.init) if plan.network == "full" else None
         looks = [getattr(owner, "look", None) for owner in (freshness, begun, names, *sandbox.sidecars)]
         chores = [look for look in looks if look is not None]
         status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chores=chores)
@@ -310,7 +309,7 @@ def launch(
     return status
 
 
-def _follow_names(planned: Planned, sandbox: Sandbox) -> NameFiles:
+def _follow_names(planned: Planned, init: int) -> NameFiles:
     from claudebox.facts import distro  # noqa: PLC0415
     from claudebox.launch.name_files import NameFiles  # noqa: PLC0415
     from claudebox.plan import mounts  # noqa: PLC0415
@@ -319,4 +318,4 @@ def _follow_names(planned: Planned, sandbox: Sandbox) -> NameFiles:
         facts = planned.host.replace(resolv_conf=distro.read_resolv_conf(), etc_hosts=distro.read_etc_hosts())
         return mounts.name_files(planned.policy, facts)
 
-    return NameFiles(sandbox.init, read, mounts.name_files(planned.policy, planned.host))
+    return NameFiles(init, read, mounts.name_files(planned.policy, planned.host))

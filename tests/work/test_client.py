@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from tests.client.conftest import equip, real_client  # noqa: F401 - a fixture
+import re
+import shutil
 
+from tests.client.conftest import equip, flags, real_client, unsandboxed, variables  # noqa: F401 - a fixture
+from tests.client.tui import Tui
+from tests.conftest import need
+
+from claudebox.demo.model_process import ModelProcess
+
+# Rows of /status that are another's in a sandbox: numbers of the session, claudebox's settings and authorities.
+OF_SANDBOX = {"Session ID", "Peer address", "Setting sources", "Additional CA cert(s)"}
 STEPS = (("mcp", "add", "greet", "--", "/bin/echo", "hi"), ("mcp", "list"))
 
 
@@ -19,4 +28,33 @@ def test_mcp_servers_are_added_and_listed_as_outside(user_box, real_client):  # 
     assert "greet: /bin/echo hi" in inside[1].stdout
     for within, without in zip(inside, outside, strict=True):
         plain = without.stdout.replace(".claude-outside", ".claude")
-        assert within.stdout.splitlines()[:1] == plain.splitlines()[:1], within.stderr
+        assert within.stdout == plain, within.stderr
+
+
+def ask_status(screen: Tui, *words: str) -> dict[str, str]:
+    """Start the client, type /status, and return the rows that it shows."""
+    screen.shell(*words)
+    screen.expect("bypass permissions on")
+    screen.type("/status")
+    shown = screen.expect("Session ID")
+    screen.key("Escape")
+    screen.expect("dismissed")
+    screen.type("/exit")
+    assert screen.status() == 0
+    return dict(re.findall(r"^ +(\w[^:]+): +(.*?) *$", shown, re.M))
+
+
+def test_the_status_that_the_client_shows_is_the_same_inside(user_box, real_client):  # noqa: F811
+    # proves TOOL-11
+    need(shutil.which("tmux"), "tmux")
+    equip(user_box, real_client)
+    with ModelProcess() as model:
+        env = variables(model)
+        with Tui(user_box, {**env, **unsandboxed(user_box)}) as screen:
+            outside = ask_status(screen, real_client, "--dangerously-skip-permissions")
+        with Tui(user_box, env) as screen:
+            inside = ask_status(screen, user_box.program, "-y", "--quiet", *flags(env))
+
+    assert {name for name in {**inside, **outside} if inside.get(name) != outside.get(name)} == OF_SANDBOX
+    assert inside["Setting sources"].startswith("Enterprise managed settings")
+    assert (outside["cwd"], outside["Session kind"]) == (user_box.project, "interactive")
