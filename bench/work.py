@@ -1,17 +1,22 @@
 """Compare the time of ordinary work outside and inside: npm install, pip install, a C build, find over many files.
 
-`bench/work [ROUNDS]`: in turn, after one round that fills the caches of both sides; the whole launch counts.
+`bench/work [ROUNDS [NAME...]]`: in pairs of random order, after one pair that fills the caches of both sides. The shell
+that does the work times it: by the clock, and by the processor, which is what counts on a machine that others use.
+The rest of a session is shown apart: its start, and the looks at the project at both ends.
 """
 
 from __future__ import annotations
 
 import os
+import random
+import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
@@ -53,18 +58,47 @@ def prepare(project: str) -> None:
             Path(project, f"tree/{number}/{other}").touch()
 
 
-def run(project: str, home: str, script: str, *, inside: bool) -> float:
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one run: of the work by the clock and by the processor, and of all of it."""
+
+    work: float
+    processor: float
+    whole: float
+
+
+def run(project: str, home: str, script: str, *, inside: bool) -> Times:
     """Run it once and return its seconds."""
-    argv = ["bash", "-c", script]
+    argv = ["bash", "-c", f"TIMEFORMAT='spent %R %U %S'; time {{ {script}; }}"]
     if inside:
         argv = [str(TOP / "bin/claudebox"), "-y", "--quiet", "--exec", "--", *argv]
     environ = {**os.environ, "HOME": home}
     started = time.perf_counter()
     result = subprocess.run(argv, cwd=project, env=environ, capture_output=True, text=True, check=False)
-    spent = time.perf_counter() - started
-    if result.returncode:
+    whole = time.perf_counter() - started
+    spent = re.search(r"^spent ([\d.]+) ([\d.]+) ([\d.]+)$", result.stderr, re.MULTILINE)
+    if result.returncode or not spent:
         sys.exit(f"{script}: status {result.returncode} {'inside' if inside else 'outside'}\n{result.stderr}")
-    return spent
+    clock, user, system = map(float, spent.groups())
+    return Times(clock, user + system, whole)
+
+
+def report(name: str, outside: list[Times], inside: list[Times]) -> str:
+    """Return one line: medians, and what a session costs besides."""
+
+    def median(rows: list[Times], which: str) -> float:
+        return statistics.median(float(getattr(row, which)) for row in rows)
+
+    ratios = []
+    for which in ("work", "processor"):
+        without, within = median(outside, which), median(inside, which)
+        ratios.append(f"{without:6.2f} s, inside {within:6.2f} s: {within / max(without, 0.01):.2f}")
+    over = median(inside, "processor") > LIMIT * median(outside, "processor")
+    besides = median(inside, "whole") - median(inside, "work")
+    return (
+        f"{name:<12} clock outside {ratios[0]}; processor outside {ratios[1]}{f', over {LIMIT}' if over else ''}; "
+        f"the session besides {besides:.2f} s\n"
+    )
 
 
 def main() -> None:
@@ -76,17 +110,15 @@ def main() -> None:
     prepare(project)
     try:
         for name, (script, made) in WORK.items():
-            times: dict[bool, list[float]] = {False: [], True: []}
+            if sys.argv[2:] and name not in sys.argv[2:]:
+                continue
+            times: dict[bool, list[Times]] = {False: [], True: []}
             for number in range(rounds + 1):
-                for inside in (False, True):
+                for inside in random.sample((False, True), 2):
                     spent = run(project, home, script, inside=inside)
                     assert os.path.exists(f"{project}/{made}")
                     times[inside] += [spent] if number else []
-            outside, within = (statistics.median(times[side]) for side in (False, True))
-            met = "" if within <= LIMIT * outside else f"  over {LIMIT}"
-            sys.stdout.write(
-                f"{name:<12} outside {outside:6.2f} s, inside {within:6.2f} s: {within / outside:.2f}{met}\n"
-            )
+            sys.stdout.write(report(name, times[False], times[True]))
             sys.stdout.flush()
     finally:
         shutil.rmtree(base, ignore_errors=True)

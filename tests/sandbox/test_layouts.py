@@ -93,3 +93,26 @@ def test_authorities_are_found_through_links_out_of_etc(box, elsewhere):
 
     assert result.stdout.startswith("certificates"), result.stderr
     assert "static" not in result.stdout
+
+
+def test_settings_with_tokens_below_usr_are_empty_and_no_obstacle(box):
+    # proves SAND-02
+    need(os.getuid() == 0, "privileges of root")
+    os.makedirs("/usr/local/etc", exist_ok=True)
+    account = f"--reuid {box.account.uid} --regid {box.account.gid} --clear-groups"
+    mount = (
+        "mount -t tmpfs none /usr/local/etc && chmod 755 /usr/local/etc && "
+        f'echo _authToken=CANARY | tee /usr/local/etc/npmrc >/usr/local/etc/gitconfig && exec setpriv {account} -- "$@"'
+    )
+    script = ("sh", "-c", "wc -c /usr/local/etc/npmrc /usr/local/etc/gitconfig | cut -c1-2; : >>/usr/local/etc/npmrc")
+    outside, inside = (
+        subprocess.run(
+            ["unshare", "--mount", "--propagation", "private", "--", "sh", "-c", mount, "sh", *words, *script],
+            cwd=box.project, env=box.variables(), capture_output=True, text=True, check=False, timeout=60,
+        )
+        for words in ((), (box.program, "-y", "--quiet", "--exec", "--"))
+    )  # fmt: skip
+
+    assert outside.stdout.split() == ["18", "18", "36"]
+    assert inside.stdout.split() == ["0", "0", "0"], inside.stderr
+    assert inside.returncode != 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 
@@ -36,6 +37,23 @@ def test_what_is_dropped_is_seen_by_sessions_at_once_and_cannot_be_changed(box, 
 
 def test_without_the_directory_there_is_nothing(user_box):
     assert user_box.sh(f"ls {user_box.home}/.claudebox").returncode != 0
+
+
+def test_the_newest_picture_within_an_hour_is_pasted_and_nothing_else(user_box):
+    # proves TOOL-10
+    drop = user_box.mkdir(f"{user_box.home}/.claudebox/drop")
+    for path in (os.path.dirname(drop), drop):
+        os.chmod(path, 0o700)
+    paste = "xclip -selection clipboard -t"
+    ask = f"{paste} TARGETS -o; {paste} image/png -o; echo $?; xclip -selection clipboard </dev/null"
+    now = time.time()
+    rows = (("notes.txt", now), ("old.png", now - 7200), ("two\nlines.png", now - 20), ("a $(x) 'b'.JPEG", now - 10))
+    expected = ("1\n", "1\n", None, "image/png\na $(x) 'b'.JPEG0\n")
+    for (name, moment), shown in zip(rows, expected, strict=True):
+        user_box.write(f"{drop}/{name}", name)
+        os.utime(f"{drop}/{name}", (moment, moment))
+        result = user_box.sh(ask)
+        assert shown is None or result.stdout == shown, result.stderr
 
 
 def test_only_files_are_dropped(user_box):

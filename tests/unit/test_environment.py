@@ -33,7 +33,7 @@ def test_only_named_variables_enter():
     environ = {name: "1" for name, _, rule in PASSED if rule in ("", "number")}
     strangers = {
         "AWS_SECRET_ACCESS_KEY": "x", "GH_TOKEN": "x", "LC_TOKEN": "x", "NIX_CONFIG": "x",
-        "npm_config__authToken": "x", "PIP_INDEX_URL": "x", "GIT_CONFIG_VALUE_0": "x", "TERMCAP": "x",
+        "npm_config__authToken": "x", "PIP_INDEX_URL": "https://me@x", "GIT_CONFIG_VALUE_0": "x", "TERMCAP": "x",
         "PWD": "x", "OLDPWD": "x", "a\nb": "x", "": "x",
     }  # fmt: skip
     rows = plan({**environ, **strangers})
@@ -78,6 +78,19 @@ def test_a_preference_keeps_to_its_rule():
     assert not enters("LOCALE_ARCHIVE", "/nix/store/x/locale-archive")
     assert enters("LOCALE_ARCHIVE", "/nix/store/x/locale-archive", store="/nix/store")
     assert not enters("LOCALE_ARCHIVE", "/home/alice/locale")
+    for value in (
+        "https://pypi-eu-west-1.corp.example/artifactory/api/pypi/pypi-virtual/simple", "direct", "off",
+        "https://proxy.golang.org,https://go1.corp.example|direct", "internal=https://10.0.0.1:8443/simple/",
+        "*.corp.example",
+    ):  # fmt: skip
+        assert enters("GOPROXY", value), value
+        assert enters("PIP_INDEX_URL", value), value
+    for value in (
+        "https://me@corp.example/", "https://corp.example/?token=1", "https://repo.fury.io/4fA9dKq2ZxT7bN/me/",
+        "https://a.example/simple https://dl.example/basic/x/aB3dE5gH7jK9/python/simple", "a#b",
+    ):  # fmt: skip
+        assert not enters("UV_INDEX", value), value
+        assert not enters("npm_config_registry", value), value
 
 
 def test_what_claudebox_makes_is_never_read_from_the_host():

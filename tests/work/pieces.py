@@ -157,10 +157,10 @@ HEAVY: dict[str, Piece] = {
                                 "v/bin/pip freeze | grep -c . && v/bin/python -c 'import requests; print(requests.codes.ok)'",
                                 {}, ("python3",)),
     "uv": Piece("python3 -m venv v && v/bin/pip install -q --disable-pip-version-check uv && v/bin/uv venv -q e && "
-                "v/bin/uv pip install -q --python e/bin/python 'requests==2.32.3' && e/bin/python -c 'import requests'",
+                "v/bin/uv pip install -q --python e/bin/python 'requests==2.32.3' && e/bin/python -c 'import requests; print(requests.__version__)'",
                 {}, ("python3",)),
     "poetry": Piece("python3 -m venv v && v/bin/pip install -q --disable-pip-version-check poetry && "
-                    "POETRY_VIRTUALENVS_IN_PROJECT=1 v/bin/poetry -q install --no-root && .venv/bin/python -c 'import idna'",
+                    "POETRY_VIRTUALENVS_IN_PROJECT=1 v/bin/poetry -q install --no-root && .venv/bin/python -c 'import idna; print(idna.__version__)'",
                     {"pyproject.toml": '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.11"\n'
                                        'dependencies = ["idna==3.10"]\n[tool.poetry]\npackage-mode = false\n'}, ("python3",)),
     "npm from the registry": Piece("npm install --silent --no-audit --no-fund express@4.21.2 && ls node_modules | wc -l && "

@@ -41,7 +41,7 @@ def ask_status(screen: Tui, *words: str) -> dict[str, str]:
     screen.expect("dismissed")
     screen.type("/exit")
     assert screen.status() == 0
-    return dict(re.findall(r"^ +(\w[^:]+): +(.*?) *$", shown, re.M))
+    return dict(re.findall(r"^ +(\w[^:]+): +(.*?) *$", shown, re.MULTILINE))
 
 
 def test_the_status_that_the_client_shows_is_the_same_inside(user_box, real_client):  # noqa: F811

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from claudebox import console
+import os
+
+from claudebox import console, state
 from claudebox.commands import config_template
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import programs, uplink
@@ -39,6 +41,7 @@ def ask_network(home: str, environ: dict[str, str]) -> bool:
     if tier == "allow":
         chosen["allow_domain"] = _DOMAINS
     path = config_template.write_config(home, chosen)
+    os.close(state.open_state(f"{home}/.claudebox", "drop"))  # what is shown later is seen by this session, too
     console.note(f'network = "{tier}" is written to {path}')
     return True
 

@@ -26,7 +26,10 @@ def run(environ: dict[str, str], words: tuple[str, ...]) -> int:
             console.write([console.clean(f"{place}/{name}")], descriptor=1)
     finally:
         os.close(directory)
-    console.note("name this path to the agent; sessions that were started before the directory existed do not see it")
+    console.note(
+        "press Ctrl+V in the client for the newest picture, or name the path; "
+        "sessions that were started before the directory existed do not see it"
+    )
     return 0
 
 

@@ -65,6 +65,8 @@ def _is_harmless(name: str, rule: str, host: Host) -> bool:
             return host.pager
         case "path":
             return value.startswith(("/usr/", "/nix/store/") if host.store else "/usr/")
+        case "index":
+            return secret_patterns.names_place(value)
         case _:
             return True
 

@@ -154,7 +154,7 @@ def _access(row: Mount) -> str:
         "tmpfs": "temporary",
         "mask": "hidden",
         "empty": "hidden",
-        "copy": "copy",
+        "copy": "copy" if row.content else "hidden",
         "late": "made",
         "closed": "empty",
         "symlink": "link",

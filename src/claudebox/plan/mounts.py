@@ -69,7 +69,9 @@ def _system(policy: Policy, host: Host) -> Iterable[Mount]:
         yield Mount(link, "symlink", "scripts expect it here", target)
     for path, why in host.masked:
         # A sandbox inside must mount /proc anew, which the kernel permits only where nothing covers a part of it.
-        if not (policy.allow_userns and path.startswith("/proc/")):
+        if not path.startswith("/proc/"):  # programs read it, and some end if they may not: for them it is empty
+            yield Mount(path, "copy", why, mode=0o444, role="masked")
+        elif not policy.allow_userns:
             yield Mount(path, "mask", why, role="masked")
 
 

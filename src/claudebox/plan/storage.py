@@ -5,6 +5,7 @@ from __future__ import annotations
 from claudebox.errors import ClaudeboxError
 from claudebox.plan.model import Mount, Variable
 from claudebox.tables import inside
+from claudebox.tables.agent import CLIENT_DIRECTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +20,19 @@ _LITTLE = 2 << 30  # for a home or /tmp in memory: a checkout with its packages 
 # Below the directory of the instance: of this project alone, or of all that share them.
 _CACHES: dict[str, tuple[str, ...]] = {"own": ("caches",), "shared": ("../../caches",), "off": ()}
 _ELSEWHERE = "/run/claudebox/cache"
+# The client asks this program for the picture of a clipboard, as PNG; it finds out itself what a picture really is.
+_PASTE = b"""\
+#!/bin/sh
+# Ctrl+V in the client: the newest picture that the user has shown within an hour.
+cd "$HOME/.claudebox/drop" 2>/dev/null || exit 1
+picture=$(find . -maxdepth 1 -mmin -60 -printf '%T@ %p\\n' | grep -iE '\\.(png|jpe?g|gif|webp)$' | sort -n | tail -n 1)
+[ "$picture" ] || exit 1
+case " $* " in
+  *' TARGETS -o '*) echo image/png ;;
+  *' image/png -o '*) exec cat -- "${picture#* }" ;;
+  *) exit 1 ;;
+esac
+"""
 
 
 def find_caches(policy: Policy, host: Host) -> str:
@@ -57,6 +71,8 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
             yield Mount(dest, "tmpfs", reason, mode=mode, size=size_of(policy, host, 4))
     if host.tools.drop is not None:
         yield _drop(host, host.tools.drop)
+        reason = "Ctrl+V in the client shows the newest picture of the directory for what you want to show"
+        yield Mount(f"{CLIENT_DIRECTORY}/xclip", "file", reason, content=_PASTE, mode=0o755)
     if place := caches_inside(policy, host):
         whose = "of this project" if policy.caches == "own" else "shared by all projects that say so"
         yield Mount(place, "bind", f"caches of packages, {whose}", find_caches(policy, host), role="state")

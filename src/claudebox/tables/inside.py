@@ -12,7 +12,8 @@ RESERVED_PORTS = frozenset((PROXY_PORT, REDIRECTED_PORT, NAMES_PORT))
 
 # Preferences that pass from the host if they are set (SAND-03): name, reason, rule. Exact names only, since a prefix
 # would let somebody's token through (A13); and none whose value looks like a secret or breaks its rule. `number`:
-# digits alone; `program`: the first word is a program of the system; `path`: a path that is inside.
+# digits alone; `program`: the first word is a program of the system; `path`: a path that is inside; `index`: addresses
+# that say where, and nothing that could be a login or a token.
 PASSED: tuple[tuple[str, str, str], ...] = (
     ("TERM", "the kind of terminal", ""),
     ("COLORTERM", "colours of the terminal", ""),
@@ -32,6 +33,11 @@ PASSED: tuple[tuple[str, str, str], ...] = (
     *((f"LC_{part}", "language", "") for part in (
         "ADDRESS", "ALL", "COLLATE", "CTYPE", "IDENTIFICATION", "MEASUREMENT", "MESSAGES", "MONETARY", "NAME",
         "NUMERIC", "PAPER", "TELEPHONE", "TIME",
+    )),
+    # Where packages come from; files with the same settings (.npmrc, pip.conf) stay out, since tokens stand there.
+    *((name, "where packages come from", "index") for name in (
+        "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "npm_config_registry",
+        "NPM_CONFIG_REGISTRY", "YARN_NPM_REGISTRY_SERVER", "GOPROXY", "GOPRIVATE", "GONOPROXY", "GONOSUMDB", "GOSUMDB",
     )),
     # Of the client: which model, how much, how long; none of them holds a secret.
     ("ANTHROPIC_MODEL", "the model", ""),

@@ -12,7 +12,7 @@ _NAME_PARTS = (
 _INNOCENT_NAMES = frozenset(("SSH_AUTH_SOCK", "XAUTHORITY", "DESKTOP_SESSION", "XDG_SESSION_TYPE", "XDG_SESSION_ID",
                              "XDG_SESSION_CLASS", "XDG_SESSION_DESKTOP", "SESSION_MANAGER", "GIT_AUTHOR_NAME",
                              "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE", "KEYBOARD_LAYOUT", "MAX_THINKING_TOKENS",
-                             "CLAUDE_CODE_MAX_OUTPUT_TOKENS", "MAX_MCP_OUTPUT_TOKENS",
+                             "CLAUDE_CODE_MAX_OUTPUT_TOKENS", "MAX_MCP_OUTPUT_TOKENS", "GOPRIVATE",
                              "CLAUDE_CODE_FILE_READ_MAX_OUTPUT_TOKENS"))  # fmt: skip
 _VALUE_PREFIXES = (
     "sk-", "sk_live_", "sk_test_", "rk_live_", "pk_live_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_",
@@ -21,6 +21,7 @@ _VALUE_PREFIXES = (
 )  # fmt: skip
 
 VALUE_PREFIXES = _VALUE_PREFIXES
+_LONG_PART = 12  # of a path, in characters: a token is longer, and has digits in it
 
 # Files that hold secrets as a rule, by name, in lower case. Whether one does, its content tells (`leaks`).
 _FILE_NAMES = frozenset((
@@ -60,6 +61,16 @@ def name_looks_secret(name: str) -> bool:
 def value_looks_secret(value: str) -> bool:
     """Return whether the value has the shape of a known kind of secret."""
     return value.startswith(_VALUE_PREFIXES) or "PRIVATE KEY-----" in value or _has_password(value)
+
+
+def names_place(addresses: str) -> bool:
+    """Return whether addresses say where and nothing else: no login, no query, no path that may hold a token."""
+    for address in addresses.replace(",", " ").replace("|", " ").split():
+        path = (address.partition("://")[2] or address).partition("/")[2]
+        parts = (part for part in path.split("/") if len(part) >= _LONG_PART)
+        if any(mark in address for mark in "@?#") or any(char.isdigit() for part in parts for char in part):
+            return False
+    return True
 
 
 def _has_password(value: str) -> bool:
