@@ -314,8 +314,5 @@ def _follow_names(planned: Planned, init: int) -> NameFiles:
     from claudebox.launch.name_files import NameFiles  # noqa: PLC0415
     from claudebox.plan import mounts  # noqa: PLC0415
 
-    def read() -> dict[str, bytes]:
-        facts = planned.host.replace(resolv_conf=distro.read_resolv_conf(), etc_hosts=distro.read_etc_hosts())
-        return mounts.name_files(planned.policy, facts)
-
-    return NameFiles(init, read, mounts.name_files(planned.policy, planned.host))
+    policy, host = planned.policy, planned.host
+    return NameFiles(init, lambda: mounts.name_files(policy, distro.with_names(host)), mounts.name_files(policy, host))
