@@ -64,6 +64,8 @@ def test_a_task_leaves_the_work_and_how_it_was_done(fleet, model):
 
     assert done.returncode == 0, done.stderr
     result, place = _result(fleet), Path(fleet.base, "fleet/result")
+    assert json.loads(done.stdout) == result
+    assert result["files"] == {path.name: path.stat().st_size for path in place.iterdir() if path.suffix != ".json"}
     assert (result["status"], result["exit"], result["retry"]) == ("done", 0, False)
     assert result["said"] == "There is a greeting now."
     assert result["turns"] == 2
@@ -114,10 +116,15 @@ def test_the_status_says_whether_another_try_is_worth_it(fleet, model, error, st
 def test_a_task_over_its_time_ends_with_124_and_keeps_what_was_done(fleet, model):
     # proves FLEET-02
     slow = conversation(PROMPT, {"tools": [bash("echo begun >begun; sleep 300")]}, {"say": "never"})
-    done = _run(fleet, model(slow), _task(fleet, timeout=8))
+    served = model(slow)
+    done = _run(fleet, served, _task(fleet, timeout=12))
 
     assert done.returncode == 124, done.stderr
     assert _result(fleet)["status"] == "over time"
+    assert _result(fleet)["tokens"]["output_tokens"] == sum(
+        answer["usage"]["output_tokens"] for answer in served.answers
+    )
+    assert PROMPT in Path(fleet.base, "fleet/result/transcript.jsonl").read_text(encoding="utf-8")
     assert "+begun" in Path(fleet.base, "fleet/result/work.patch").read_text(encoding="utf-8")
 
 
@@ -170,13 +177,13 @@ def test_a_secret_of_the_host_does_not_leave_with_the_result(fleet, model):
         assert value.encode() not in path.read_bytes(), path
 
 
-def test_many_tasks_go_through_parallel_and_a_second_run_does_only_what_is_left(fleet, model):
+def test_many_tasks_keep_to_their_number_and_cost_what_was_served(fleet, model):
     # proves FLEET-04
     need(shutil.which("parallel"), "GNU parallel")
-    count = int(os.environ.get("CLAUDEBOX_TEST_TASKS", "5"))
+    count, jobs = int(os.environ.get("CLAUDEBOX_TEST_TASKS", "12")), 4
     conversations = [
         {
-            "prompt": f"Do number {number}.",
+            "prompt": f"Do number {number}[.]",
             "steps": [{"tools": [bash(f"echo {number} >done")]}, {"say": f"Did {number}."}],
         }
         for number in range(count)
@@ -184,32 +191,54 @@ def test_many_tasks_go_through_parallel_and_a_second_run_does_only_what_is_left(
     served = model({"conversations": conversations})
     for number in range(count):
         task = {"id": f"t{number}", "repo": "../origin", "prompt": f"Do number {number}."}
-        fleet.write(f"{fleet.base}/fleet/tasks/{number}.json", json.dumps(task))
-    words = ("--tasks", f"{fleet.base}/fleet/tasks/*.json", "--jobs", "2", "--results", f"{fleet.base}/fleet/results")
-    env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY}
-    first = fleet.claudebox(*words, env=env, timeout=60 * count)
+        fleet.write(f"{fleet.base}/fleet/tasks/{number:03}.json", json.dumps(task))
+    results = Path(fleet.base, "fleet/results")
+    words = ("--tasks", f"{fleet.base}/fleet/tasks/*.json", "--jobs", str(jobs), "--results", str(results))
+    env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY, "ANTHROPIC_MODEL": "claude-sonnet-4-5"}
+    first = fleet.claudebox(*words, env=env, timeout=30 * count)
 
     assert first.returncode == 0, first.stderr
-    lines = first.stdout.splitlines()
-    assert lines[-1].startswith(f"{count} of {count} done, $")
-    cost = 0.0
+    total = 0.0
     for number in range(count):
-        place = Path(fleet.base, f"fleet/results/t{number}")
+        place = results / f"t{number}"
         result = json.loads((place / "result.json").read_text(encoding="utf-8"))
-        assert result["said"] == f"Did {number}."
-        assert f"+{number}" in (place / "work.patch").read_text(encoding="utf-8")
-        cost += result["cost_usd"]
-    assert cost == pytest.approx(float(lines[-1].rpartition("$")[2]), abs=0.01)
-    asked = len(served.requests)
-    Path(fleet.base, "fleet/results/t0/result.json").unlink()
-    shutil.rmtree(Path(fleet.base, "fleet/results/t0"))
-    second = fleet.claudebox(*words, env=env, timeout=120)
-    assert f"{count - 1} of {count} tasks are done already" in second.stderr
-    assert second.returncode == 0
-    assert len(served.requests) - asked <= asked / count + 1
-    shown = fleet.claudebox("--results", f"{fleet.base}/fleet/results")
+        assert (result["said"], result["tries"]) == (f"Did {number}.", 1)
+        assert f"+{number}\n" in (place / "work.patch").read_text(encoding="utf-8")
+        mine = [answer["usage"] for answer in served.answers if answer["prompt"] == f"Do number {number}."]
+        assert len(mine) == 2, "each task once"
+        given, said = (sum(usage[name] for usage in mine) for name in ("input_tokens", "output_tokens"))
+        assert (result["tokens"]["input_tokens"], result["tokens"]["output_tokens"]) == (given, said)
+        assert result["cost_usd"] == pytest.approx((given * 3 + said * 15) / 1e6, abs=2e-6)
+        total += result["cost_usd"]
+    assert first.stdout.splitlines()[-1] == f"{count} of {count} done, ${total:.2f}"
+    _check_order([(int(answer["prompt"][10:-1]), answer["step"]) for answer in served.answers], jobs)
+
+    # A second run does what is missing, and what was only copied in part.
+    asked = len(served.answers)
+    shutil.rmtree(results / "t0")
+    (results / "t1/work.patch").write_bytes(b"cut sho")
+    shown = fleet.claudebox("--results", str(results))
     assert shown.stdout.splitlines()[0].split() == ["task", "status", "cost", "time", "why"]
-    assert shown.returncode == 0
+    assert shown.stdout.splitlines()[-1].startswith(f"{count - 2} of {count - 1} done, $")
+    assert shown.returncode == 1
+    second = fleet.claudebox(*words, env=env, timeout=120)
+    assert f"{count - 2} of {count} tasks are done already" in second.stderr
+    assert second.returncode == 0
+    assert len(served.answers) - asked == 4
+    assert fleet.claudebox("--results", str(results)).stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
+
+
+def _check_order(served: list[tuple[int, int]], jobs: int) -> None:
+    """See that tasks began in their order, as far as several at once have one, and never more at once."""
+    begun, ended = set[int](), set[int]()
+    for number, step in served:
+        if step == 0:
+            waiting = set(range(number)) - begun
+            assert len(waiting) < jobs, f"{number} was asked for before {waiting}"
+            begun.add(number)
+        else:
+            ended.add(number)
+        assert len(begun - ended) <= jobs, served
 
 
 def test_a_task_over_its_budget_ends_with_122(fleet, model):

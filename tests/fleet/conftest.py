@@ -1,224 +1,107 @@
-"""A fleet in namespaces: a switch, and hosts that are overlays over this machine's root, with daemons unpacked."""
+"""A fleet for the tests of this folder: a gateway that holds the key, two nodes, and the engines on top of them."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import subprocess
 import tempfile
-import time
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.certificates import TestAuthority
 from tests.client import conftest as clients
-from tests.conftest import REPOSITORY, install_libraries, need
+from tests.client.conftest import bash
+from tests.conftest import need
+from tests.fleet.hosts import KEY, LAYER, Fleet, furnish
+
+from claudebox.demo.model_process import ModelProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LAYER = "/var/cache/claudebox-tests/fleet"  # scripts/setup unpacks sshd, rsync, nginx, munge and Slurm there
-KEY = "sk-ant-api03-only-the-gateway-has-this-key-of-the-fleet"
-EXAMPLES = REPOSITORY / "docs/examples/fleet"
-USER = "agent"
-_ENTER = r"""
+NODES = ("one", "two")
+# Tasks by number: what the model has the agent do.
+WAITING = range(80, 90)  # until there is a file `go`
+LIMITED = range(70, 80)  # as often as one run asks, the model says that it is too much
+BROKE = range(60, 70)  # nothing is left to pay with
+_SSHD = (
+    "/usr/sbin/sshd -D -e -o UsePAM=no -o StrictModes=no -o PidFile=none -o HostKey=/shared/host_key -p 22"
+    " -f /dev/null >/dev/null 2>&1 &"
+)
+_GATEWAY = (
+    "mkdir -p /etc/gateway; cp /shared/gateway/* /etc/gateway; rm -r /shared/gateway;"
+    " nginx -c /etc/gateway/nginx.conf &"
+)
+_CONDOR = r"""
 set -eu
-mount -t overlay overlay -o "lowerdir=/,upperdir=$BASE/upper,workdir=$BASE/work" "$BASE/merged"
-cd "$BASE/merged"
-hostname "$NODE"
-mkdir -p proc sys dev tmp run old shared var/tmp etc/fleet
-cp "$SHARED/hosts" etc/hosts
-mount -t proc proc proc; mount --rbind /sys sys
-mount -t tmpfs -o mode=755 tmpfs dev
-for d in null zero full random urandom tty; do touch dev/$d; mount --bind /dev/$d dev/$d; done
-mkdir dev/pts dev/shm
-mount -t devpts -o newinstance,ptmxmode=666,mode=620 devpts dev/pts; ln -s pts/ptmx dev/ptmx
-ln -s /proc/self/fd dev/fd; ln -s fd/0 dev/stdin; ln -s fd/1 dev/stdout; ln -s fd/2 dev/stderr
-mount -t tmpfs -o mode=1777 tmpfs dev/shm; mount -t tmpfs -o mode=755 tmpfs run; mount -t tmpfs -o mode=1777 tmpfs tmp
-mount --bind "$SHARED" shared
-mkdir -p run/sshd run/munge run/lock
-pivot_root . old
-umount -l /old
-sed -i '/^\(agent\|sshd\|munge\|slurm\):/d' /etc/passwd /etc/shadow /etc/group
-echo "agent:x:4711:4711::/home/agent:/bin/sh" >>/etc/passwd; echo "agent:*:19000:0:99999:7:::" >>/etc/shadow
-echo "agent:x:4711:" >>/etc/group
-n=4712; for u in sshd munge slurm; do
-  echo "$u:x:$n:$n::/run:/bin/sh" >>/etc/passwd; echo "$u:*:19000:0:99999:7:::" >>/etc/shadow
-  echo "$u:x:$n:" >>/etc/group
-  n=$((n + 1)); done
-rm -rf /home/agent; mkdir -p /home/agent/.ssh; cp /shared/ssh/* /home/agent/.ssh/
-cp /shared/node/* /etc/fleet/; chown -R agent: /home/agent /etc/fleet
-chmod 700 /home/agent/.ssh; chmod 600 /home/agent/.ssh/*
-mkdir -p /etc/munge /var/lib/munge /var/log/munge /var/spool/slurmctld /var/spool/slurmd
-cp /shared/munge.key /etc/munge/munge.key
-chown -R munge: /etc/munge /var/lib/munge /var/log/munge /run/munge
-chmod 400 /etc/munge/munge.key; chmod 700 /etc/munge
-chown slurm: /var/spool/slurmctld
-mkdir -p /etc/slurm; cp /shared/slurm.conf /etc/slurm/
-for d in slurmctld slurmd slurmstepd; do [ ! -e /usr/sbin/$d-wlm ] || ln -sf $d-wlm /usr/sbin/$d; done
-exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb sh -c "$START"
+mkdir -p /etc/condor /var/lib/condor
+cd /var/lib/condor; mkdir -p log lock run spool execute; chown condor: log lock run spool; chmod 1777 execute
+{ cat /shared/condor.conf; echo "DAEMON_LIST = MASTER $1"; } >/etc/condor/condor_config
+echo password-of-the-pool >/run/pool
+condor_store_cred add -c -i /run/pool >/dev/null
+condor_master
 """
-
-
-class Node:
-    """One host of the fleet."""
-
-    def __init__(self, fleet: Fleet, name: str, start: str) -> None:
-        self.name, self._fleet = name, fleet
-        self.base = f"{fleet.base}/{name}"
-        for part in ("upper", "work", "merged"):
-            os.makedirs(f"{self.base}/{part}")
-        for layer in (LAYER, fleet.layer):  # layers beside the root would lie in it, which overlayfs refuses
-            subprocess.run(["cp", "-al", f"{layer}/.", f"{self.base}/upper"], check=True)
-        variables = {
-            **os.environ, "NODE": name, "BASE": self.base, "SHARED": fleet.shared,
-            "START": f"{start}\nwhile :; do sleep 1000 & wait; done",
-        }  # fmt: skip
-        self._log = open(f"{fleet.base}/{name}.log", "wb")  # noqa: SIM115 - as long as the node runs
-        words = ("nsenter", f"--net=/run/netns/{fleet.namespace(name)}", "unshare", "--mount", "--pid", "--uts",
-                 "--ipc", "--fork", "--kill-child", "--propagation", "private", "sh", "-c", _ENTER)  # fmt: skip
-        self._process = subprocess.Popen(
-            words, env=variables, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log
-        )
-
-    def run(self, *words: str, account: str = USER, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        """Run a program on the node."""
-        (first,) = Path(f"/proc/{self._unshared()}/task/{self._unshared()}/children").read_text().split()[:1]
-        enter = ("nsenter", "--target", first, "--mount", "--pid", "--uts", "--ipc", "--net", "--root", "--wd")
-        switch = ("env", "-i", "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/bin", "su", "-s", "/bin/sh", account, "-c")
-        script = f'cd; HOME=$(getent passwd {account} | cut -d: -f6); export HOME; exec "$@"'
-        quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
-        return subprocess.run(
-            [*enter, *switch, script.replace('exec "$@"', f"exec {quoted}")], stdin=subprocess.DEVNULL,
-            capture_output=True, encoding="utf-8", timeout=timeout, check=False,
-        )  # fmt: skip
-
-    def _unshared(self) -> int:
-        return self._process.pid
-
-    def wait_for(self, *words: str, limit: float = 30) -> None:
-        """Wait until a program succeeds there."""
-        end = time.monotonic() + limit
-        while True:
-            with contextlib.suppress(ValueError, OSError):
-                done = self.run(*words, account="root")
-                if done.returncode == 0:
-                    return
-            assert time.monotonic() < end, done.stderr + self._fleet.logs()
-            time.sleep(0.2)
-
-    def kill(self) -> None:
-        """Pull the plug."""
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
-
-
-class Fleet:
-    """Hosts on one switch, and a directory that they share."""
-
-    def __init__(self, base: str, layer: str) -> None:
-        self.base, self.layer = base, layer
-        self.shared = f"{base}/shared"
-        self.nodes: dict[str, Node] = {}
-        self._prefix = f"cb{os.getpid()}"
-        self._names: list[str] = []
-
-    def namespace(self, name: str) -> str:
-        return f"{self._prefix}-{name}"
-
-    def connect(self, *names: str) -> None:
-        """Make the switch and a port for each host."""
-        switch = self.namespace("switch")
-        lines = [f"netns add {switch}", f"-n {switch} link add br0 type bridge", f"-n {switch} link set br0 up"]
-        for number, name in enumerate(names, 1):
-            own = self.namespace(name)
-            lines += [
-                f"netns add {own}", f"-n {own} link set lo up",
-                f"link add eth0 netns {own} type veth peer name p{number} netns {switch}",
-                f"-n {switch} link set p{number} master br0 up", f"-n {own} addr add 10.77.0.{number}/24 dev eth0",
-                f"-n {own} link set eth0 up",
-            ]  # fmt: skip
-        for line in lines:
-            subprocess.run(["ip", *line.split()], check=True)
-            if line.startswith("netns add"):
-                self._names.append(line.split()[-1])
-        hosts = "".join(f"10.77.0.{number} {name}\n" for number, name in enumerate(names, 1))
-        Path(self.shared, "hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
-
-    def start(self, name: str, command: str) -> Node:
-        self.nodes[name] = Node(self, name, command)
-        return self.nodes[name]
-
-    def logs(self) -> str:
-        """Return what the daemons said last."""
-        paths = [*Path(self.base).glob("*.log"), *Path(self.shared).glob("*.log")]
-        return "".join(f"\n{path.name}:\n{path.read_text(errors='replace')[-1500:]}" for path in paths)
-
-    def end(self) -> None:
-        for node in self.nodes.values():
-            node.kill()
-        for name in self._names:
-            subprocess.run(["ip", "netns", "delete", name], check=False)
-
-
 real_client = clients.real_client
 
 
+def _conversation(number: int) -> dict[str, Any]:
+    work: dict[str, Any] = bash(f"echo {number} >number && git add . && git commit -qm 'Number {number}'")
+    if number in WAITING:
+        work["input"]["command"] = f"until [ -e go ]; do sleep 0.1; done; rm go; {work['input']['command']}"
+    steps: list[dict[str, Any]] = [{"tools": [work]}, {"say": f"Wrote {number}."}]
+    if number in LIMITED:
+        steps[0]["error"] = {"status": 429, "times": 4}  # the client asks four times in one run
+    if number in BROKE:
+        steps[0]["error"] = {"status": 400, "message": "Your credit balance is too low"}
+    return {"prompt": f"Write number {number}[.]", "steps": steps}
+
+
 @pytest.fixture(scope="module")
-def fleet(real_client: str) -> Iterator[Fleet]:
-    """Return an empty fleet whose hosts have claudebox, the client, keys for ssh and a certificate each."""
+def cluster(real_client: str) -> Iterator[Fleet]:
+    """Start the gateway with the model behind it, and two nodes."""
     need(os.getuid() == 0, "root, for hosts in namespaces")
     need(os.path.exists(f"{LAYER}/usr/sbin/nginx"), f"daemons for a fleet in {LAYER}: run scripts/setup --test")
     base = tempfile.mkdtemp(prefix="claudebox-fleet-", dir="/var/tmp")
     os.chmod(base, 0o755)
     fleet = Fleet(base, f"{base}/layer")
+    conversations = [_conversation(number) for number in range(90)]
     try:
-        _furnish(fleet, real_client)
-        yield fleet
+        furnish(fleet, real_client)
+        fleet.connect("gateway", *NODES)
+        with ModelProcess({"conversations": conversations}, key=KEY, socket=f"{fleet.shared}/model.sock") as model:
+            os.chmod(f"{fleet.shared}/model.sock", 0o777)  # the gateway's workers have an account of their own
+            fleet.model = model
+            fleet.start("gateway", f"{_GATEWAY} {_SSHD}")
+            for name in NODES:
+                fleet.start(name, _SSHD)
+            for name, node in fleet.nodes.items():
+                node.wait_for("bash", "-c", f": </dev/tcp/{name}/22")
+            fleet.nodes["gateway"].wait_for("bash", "-c", ": </dev/tcp/gateway/8443")
+            yield fleet
     finally:
         fleet.end()
         shutil.rmtree(base, ignore_errors=True)
 
 
-def _furnish(fleet: Fleet, client: str) -> None:
-    shared = Path(fleet.shared)
-    for part in ("ssh", "node", "gateway"):
-        (shared / part).mkdir(parents=True)
-    os.chmod(fleet.shared, 0o1777)
-    install = [str(REPOSITORY / "scripts/install"), "--prefix", "/usr/local", "--without-libraries"]
-    subprocess.run(install, env={**os.environ, "DESTDIR": fleet.layer}, check=True, stdout=subprocess.DEVNULL)
-    library = f"{fleet.layer}/usr/local/lib/claudebox"
-    install_libraries(f"{fleet.base}/libraries")
-    shutil.copytree(f"{fleet.base}/libraries", library, dirs_exist_ok=True, symlinks=False)
-    place = f"{fleet.layer}/usr/local/bin/claude"
-    try:
-        os.link(client, place)
-    except OSError:
-        shutil.copy2(client, place)
-    authority, node_authority = TestAuthority("authority of gateways"), TestAuthority("authority of nodes")
-    (shared / "gateway/nodes.pem").write_bytes(node_authority.certificate)
-    pair = authority.issue(shared / "gateway/gateway.pem", "gateway")
-    shutil.copy(pair, shared / "gateway/gateway.key")
-    (shared / "gateway/key.conf").write_text(f'proxy_set_header x-api-key "{KEY}";\n')
-    (shared / "gateway/upstream.conf").write_text("proxy_pass http://unix:/shared/model.sock;\n")
-    shutil.copy(EXAMPLES / "gateway/nginx.conf", shared / "gateway/nginx.conf")
-    (shared / "node/ca.pem").write_bytes(authority.certificate)
-    pair = node_authority.issue(shared / "node/node.pem", "node")
-    shutil.copy(pair, shared / "node/node.key")
-    shutil.copy(EXAMPLES / "node.env", shared / "node/node.env")
-    ssh_keygen = shutil.which("ssh-keygen") or f"{LAYER}/usr/bin/ssh-keygen"
-    for name in ("ssh/id_ed25519", "host_key"):
-        subprocess.run([ssh_keygen, "-q", "-t", "ed25519", "-N", "", "-f", shared / name], check=True)
-    shutil.copy(shared / "ssh/id_ed25519.pub", shared / "ssh/authorized_keys")
-    (shared / "ssh/config").write_text("StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n")
-    shutil.copy(Path(__file__).parent / "slurm.conf", shared)
-    (shared / "munge.key").write_bytes(os.urandom(128))
-    repository = shared / "repo"
-    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.org")
-    subprocess.run([*git, "init", "-q", "-b", "main", repository], check=True)
-    subprocess.run([*git, "-C", repository, "commit", "-q", "--allow-empty", "-m", "Begin"], check=True)
-    subprocess.run(["git", "clone", "-q", "--bare", repository, shared / "repo.git"], check=True)
-    subprocess.run(["chown", "-R", "4711:4711", shared / "repo.git"], check=True)
+@pytest.fixture(scope="module")
+def slurm(cluster: Fleet) -> Fleet:
+    """Start Slurm on the hosts: the controller beside the gateway, and a daemon on each node."""
+    need(os.path.exists(f"{LAYER}/usr/sbin/slurmctld-wlm"), "Slurm")
+    munge = "su -s /bin/sh munge -c /usr/sbin/munged"
+    controller = "setsid su -s /bin/sh slurm -c 'exec slurmctld -D -i' >/shared/slurmctld.log 2>&1 &"
+    daemon = "setsid slurmd -D >/shared/slurmd-$(hostname).log 2>&1 &"
+    for name, node in cluster.nodes.items():
+        node.sh(f"{munge}; {controller if name == 'gateway' else daemon}", account="root")
+    cluster.nodes["gateway"].wait_for("sh", "-c", "sinfo -h -o %t | grep -qx idle && ! sinfo -h -o %t | grep -qvx idle")
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def condor(cluster: Fleet) -> Fleet:
+    """Start HTCondor on the hosts: the queue and the matchmaker beside the gateway, and a daemon on each node."""
+    need(os.path.exists(f"{LAYER}/opt/condor/bin/condor_master"), "HTCondor")
+    for name, node in cluster.nodes.items():
+        role = "COLLECTOR NEGOTIATOR SCHEDD" if name == "gateway" else "STARTD"
+        started = node.run("sh", "-c", _CONDOR, "sh", role, account="root")
+        assert started.returncode == 0, started.stderr
+    cluster.nodes["gateway"].wait_for("sh", "-c", "[ $(condor_status -af Name | wc -l) = 2 ]", limit=60)
+    return cluster

@@ -164,7 +164,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         tools = [{"name": tool.name, "input": tool.input} for tool in answer.tools]
         self.model.tell(
             "answer", kind=kind, prompt=seen.prompt, step=seen.step, results=seen.results, say=said, tools=tools,
-            note=answer.note,
+            note=answer.note, usage=message["usage"],
         )  # fmt: skip
 
     def _fail(self, status: int, message: str, *, kind: str = "", failure: str = "api_error") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 import subprocess
 import sys
@@ -11,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from claudebox import console
 from claudebox.commands.task.model import DONE, FAILED, Task, read_task
-from claudebox.commands.task.result import FILE
+from claudebox.commands.task.result import read_result
 from claudebox.errors import NOT_FOUND, ClaudeboxError
 from claudebox.facts import programs
-from claudebox.files import read_small
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 _MOST_JOBS = 1000
 _LOG = "joblog"
-_LARGEST = 1 << 20  # bytes of a result.json
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
@@ -96,7 +93,9 @@ def _parallel(tasks: dict[str, str], results: str, jobs: int, environ: dict[str,
     rows = "".join(f"{name}\t{path}\n" for name, path in left.items())
     if any("\n" in path or "\t" in path for path in left.values()):
         raise ClaudeboxError("the name of a task file holds a tab or a line break", hint="rename it")
-    done = subprocess.run(line, env=environ, input=rows.encode("utf-8", "surrogateescape"), check=False)
+    done = subprocess.run(
+        line, env=environ, input=rows.encode("utf-8", "surrogateescape"), stdout=subprocess.DEVNULL, check=False
+    )
     return DONE if done.returncode == 0 else FAILED
 
 
@@ -109,17 +108,8 @@ def _version(parallel: str) -> bytes:
 
 def _is_final(directory: str) -> bool:
     """Return whether there is a result that another run would only repeat."""
-    found = _read(directory)
+    found = read_result(directory)
     return bool(found) and found.get("retry") is False
-
-
-def _read(directory: str) -> dict[str, Any]:
-    content = read_small(f"{directory}/{FILE}", limit=_LARGEST) or b""
-    try:
-        document = json.loads(content)
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _show(results: str) -> int:
@@ -127,9 +117,10 @@ def _show(results: str) -> int:
         names = sorted(name for name in os.listdir(results) if os.path.isdir(f"{results}/{name}"))
     except OSError as error:
         raise ClaudeboxError(f"`--results {results}`: {error.strerror}") from None
-    rows = [(name, _read(f"{results}/{name}")) for name in names if not name.endswith((".partial", ".old"))]
-    console.write(_table([(name, row) for name, row in rows if row]), descriptor=1)
-    return DONE if all(row.get("exit") == DONE for _, row in rows if row) else FAILED
+    rows = [(name, read_result(f"{results}/{name}")) for name in names if not name.endswith((".partial", ".old"))]
+    rows = [(name, row or {"status": "incomplete", "why": "not all of its files are there"}) for name, row in rows]
+    console.write(_table(rows), descriptor=1)
+    return DONE if all(row.get("exit") == DONE for _, row in rows) else FAILED
 
 
 def _table(rows: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:

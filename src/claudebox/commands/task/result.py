@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from claudebox import console
 from claudebox.errors import ClaudeboxError
+from claudebox.files import read_small
 from claudebox.report import receipt
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 FILE = "result.json"
 _LARGEST = 512 << 20  # bytes of a transcript or a log
+_LARGEST_RESULT = 1 << 20
 _SESSION = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SAID = 2000
 _MESSAGES = 16 << 20
@@ -49,7 +51,7 @@ class TaskResult:
     ended: str = ""
     seconds: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
-    files: list[str] = field(default_factory=list)
+    files: dict[str, int] = field(default_factory=dict)  # and their sizes, to tell a copy that was cut short
     withheld: list[str] = field(default_factory=list)  # files that held a secret of the host
 
 
@@ -77,15 +79,17 @@ class Staging:
         except OSError as error:
             raise ClaudeboxError(f"no result can be written to `{parent}`: {error.strerror}") from None
 
-    def publish(self, result: TaskResult) -> None:
-        """Write `result.json` and put everything in its place, with one rename."""
-        result.files = sorted(os.listdir(self.path))
-        text = json.dumps(asdict(result), indent=2) + "\n"
+    def publish(self, result: TaskResult) -> str:
+        """Write `result.json` and put everything in its place, with one rename; return its content as one line."""
+        mask = _umask()
+        for name in sorted(os.listdir(self.path)):
+            result.files[name] = os.path.getsize(f"{self.path}/{name}")
+            os.chmod(f"{self.path}/{name}", 0o644 & ~mask)
         with open(f"{self.path}/{FILE}", "w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(json.dumps(asdict(result), indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(self.path, 0o755 & ~_umask())
+        os.chmod(self.path, 0o755 & ~mask)
         old = ""
         if os.path.lexists(self._place):
             old = tempfile.mkdtemp(suffix=".old", dir=os.path.dirname(self._place))
@@ -93,16 +97,23 @@ class Staging:
         os.rename(self.path, self._place)
         if old:
             shutil.rmtree(old, ignore_errors=True)
-
-    def discard(self) -> None:
-        """Remove what was made of it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        return json.dumps(asdict(result))
 
 
 def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+def read_result(directory: str) -> dict[str, Any]:
+    """Return a result, or nothing if there is none or if its files are not all there: copying was cut short."""
+    try:
+        document = json.loads(read_small(f"{directory}/{FILE}", limit=_LARGEST_RESULT) or b"")
+        whole = all(os.path.getsize(f"{directory}/{name}") == size for name, size in document["files"].items())
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return {}
+    return document if whole else {}
 
 
 def read_answer(path: str) -> dict[str, Any]:
@@ -134,16 +145,14 @@ def take_over(result: TaskResult, answer: dict[str, Any]) -> None:
 
 def copy_state(state: str, target: str, session: str) -> str:
     """Copy the log and the conversation of the agent; return the version of the client that wrote it."""
-    for path in _files(f"{state}/log", (), ".jsonl"):
-        with open(path, "rb") as file:
-            if b'"program":"client"' in file.readline(1 << 20).replace(b": ", b":"):
-                _copy(path, f"{target}/log.jsonl")
-                written = receipt.lines(receipt.read(f"{state}/log", os.path.basename(path)), "")
-                with open(f"{target}/receipt.txt", "w", encoding="utf-8", errors="backslashreplace") as shown:
-                    shown.writelines(f"{console.clean(line)}\n" for line in written)
-    if not session:
-        return ""
-    for path in _files(f"{state}/instances", ("*", "claude", "projects", "*"), f"{session}.jsonl"):
+    for path in logs(state):
+        _copy(path, f"{target}/log.jsonl")
+        lines = receipt.lines(receipt.read(f"{state}/log", os.path.basename(path)), "")
+        with open(f"{target}/receipt.txt", "w", encoding="utf-8", errors="backslashreplace") as shown:
+            shown.writelines(f"{console.clean(line)}\n" for line in lines)
+    # One that was ended from outside did not say which is its own: the last that was written.
+    written = [*_files(f"{state}/instances", ("*", "claude", "projects", "*"), f"{session}.jsonl")]
+    for path in sorted(written, key=lambda each: os.lstat(each).st_mtime)[-1:]:
         _copy(path, f"{target}/transcript.jsonl")
     with contextlib.suppress(OSError), open(f"{target}/transcript.jsonl", "rb") as file:
         for _ in range(20):
@@ -151,6 +160,14 @@ def copy_state(state: str, target: str, session: str) -> str:
             if found:
                 return found[1].decode("ascii")
     return ""
+
+
+def logs(state: str) -> Iterator[str]:
+    """Yield the logs of the agent's sessions, one for each try."""
+    for path in _files(f"{state}/log", (), ".jsonl"):
+        with open(path, "rb") as file:
+            if b'"program":"client"' in file.readline(1 << 20).replace(b": ", b":"):
+                yield path
 
 
 def copy_messages(path: str, target: str) -> str:

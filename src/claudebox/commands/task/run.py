@@ -6,6 +6,7 @@ the patch. Nothing is asked and no terminal is needed. The state of these sessio
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -19,6 +20,7 @@ from claudebox.commands.task import checkout
 from claudebox.commands.task.model import DONE, FAILED, OVER_BUDGET, OVER_TIME, RETRY, Task, read_task
 from claudebox.commands.task.result import Staging, TaskResult, copy_messages, copy_state, read_answer, take_over
 from claudebox.commands.task.scratch import Scratch, remove
+from claudebox.commands.task.usage import add_usage
 from claudebox.config.settings import parse_arguments
 from claudebox.errors import ClaudeboxError, describe_failure
 from claudebox.facts import host, programs
@@ -75,7 +77,9 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
         signal.signal(number, signal.SIG_IGN)  # the result is written in any case
     _withhold_secrets(result, staging.path, environ)  # also after a failure or a signal
     result.ended, result.seconds = _moment(time.time()), round(time.time() - begun, 1)
-    staging.publish(result)
+    content = staging.publish(result)
+    if not os.isatty(1):  # for engines that keep what a job prints even where they copy nothing of one that is removed
+        console.write([content], descriptor=1)
     line = f"{task.id}: {result.status}" + (f": {result.why}" if result.why else "")
     console.write([line])
     return result.exit
@@ -101,6 +105,7 @@ class _Runner:
         self._task, self._scratch, self._target, self._result = task, scratch, target, result
         self._environ = environ
         self._state = f"{scratch}/state"
+        self._spent = 0.0  # US dollars, by all tries, as the broker counts towards a budget
         self._lost: list[str] = []  # why a part of the work could not be taken out
         # Checking out and taking out need nothing of the host's.
         self._bare: dict[str, str] = {name: environ[name] for name in ("HOME", "PATH", "LANG") if name in environ}
@@ -131,16 +136,25 @@ class _Runner:
         finally:  # also what was done before a cancellation
             held, self._result.head = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING), self._result.base
             self._take_out(work)
+            answer, said = self._collect()
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        _judge(self._result, *_verdict(status, answer, said))
+        if self._lost and self._result.exit == DONE:
+            _judge(self._result, FAILED, f"the work could not be taken out: {self._lost[0]}")
+
+    def _collect(self) -> tuple[dict[str, Any], str]:
+        """Bring what the session left into the result; return what the client said of itself, and the last message."""
         answer = read_answer(f"{self._scratch}/answer")
         take_over(self._result, answer)
+        self._spent = add_usage(self._result, self._state)
         version = copy_state(self._state, self._target, self._result.session)
         if version:
             self._result.versions["client"] = version
         said = copy_messages(f"{self._scratch}/said", f"{self._target}/messages.txt")
-        _judge(self._result, *_verdict(status, answer, said))
-        if self._lost and self._result.exit == DONE:
-            _judge(self._result, FAILED, f"the work could not be taken out: {self._lost[0]}")
+        for name in ("answer", "said"):  # the next try may come to none
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self._scratch}/{name}")
+        return answer, said
 
     def _let_work(self, work: str) -> int:
         task = self._task
@@ -149,7 +163,7 @@ class _Runner:
         # The client would wait for many minutes; an engine has another node, and `tries` waits as well.
         words.append(f"CLAUDE_CODE_MAX_RETRIES={retries if retries.isdigit() else _CLIENT_RETRIES}")
         if task.budget_usd:
-            left = task.budget_usd - (self._result.cost_usd or 0)
+            left = task.budget_usd - self._spent
             if left <= 0:
                 return OVER_BUDGET
             words += ["--budget", f"{max(int(left * 100), 1) / 100:.2f}"]
