@@ -89,7 +89,7 @@ def results() -> Iterator[str]:
     rows: dict[tuple[str, str, str], dict[str, str]] = {}
     for row in found:
         where = rows.setdefault((row["system"], row["versions"], row["account"]), {})
-        where[row["part"]] = row["result"]
+        where[row["part"]] = f"{row['result']} ({row['date']})"
     yield "| system | versions | as | `scripts/run` | fast | whole | parts |"
     yield "|---|---|---|---|---|---|---|"
     for (system, versions, account), parts in sorted(rows.items()):

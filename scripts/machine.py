@@ -58,7 +58,7 @@ def main(words: list[str]) -> int:
     _mount("none", "/", "", MS_REC | MS_PRIVATE)
     _mount(root, root, "", MS_BIND)
     for source, target in binds:
-        os.makedirs(root + target, exist_ok=True)
+        _make_directories(root, target, entry)
         _mount(source, root + target, "", MS_BIND)
         _mount("none", root + target, "", MS_REMOUNT | MS_BIND | MS_RDONLY)
     _build(root, files, entry)
@@ -127,16 +127,28 @@ def _build(root: str, files: dict[str, bytes], entry: list[str]) -> None:
 
 
 def _touch(root: str, path: str, entry: list[str]) -> None:
-    """Make an empty file to mount on, and the directories above it, which belong to the account in its home."""
-    made = [path]
-    while not os.path.isdir(root + os.path.dirname(made[-1])):
-        made.append(os.path.dirname(made[-1]))
-    for directory in reversed(made[1:]):
-        os.mkdir(root + directory)
+    """Make an empty file to mount on."""
+    _make_directories(root, os.path.dirname(path), entry)
     with open(root + path, "ab"):
         pass
-    for name in made if path.startswith(f"{entry[5]}/") else ():
-        os.chown(root + name, int(entry[2]), int(entry[3]))
+    _own(root, path, entry)
+
+
+def _make_directories(root: str, path: str, entry: list[str]) -> None:
+    """Make a directory and those above it, as far as they are missing."""
+    missing = []
+    while not os.path.isdir(root + path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        os.mkdir(root + directory)
+        _own(root, directory, entry)
+
+
+def _own(root: str, path: str, entry: list[str]) -> None:
+    """Give the account what lies in its home."""
+    if path.startswith(f"{entry[5]}/"):
+        os.chown(root + path, int(entry[2]), int(entry[3]))
 
 
 def _devices(place: str) -> None:

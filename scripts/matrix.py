@@ -267,6 +267,7 @@ def _record(options: argparse.Namespace, status: int, tests: str, seconds: float
         "versions": _versions(options),
         "result": ("passed" if status == 0 else "failed") + (f": {tests}" if tests else ""),
         "minutes": f"{seconds / 60:.1f}",
+        "date": time.strftime("%Y-%m-%d"),
     }
     key = ("system", "account", "part", "python")
     row["python"] = row["versions"].partition(",")[0]

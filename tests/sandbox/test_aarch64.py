@@ -27,7 +27,7 @@ UNKNOWN = {"open_by_handle_at": 265, "kexec_file_load": 294}
 @pytest.fixture(scope="module")
 def emulated() -> tuple[dict[str, str], str]:
     """Return what the emulator took each call for, and what the program printed."""
-    emulator = shutil.which("qemu-aarch64-static") or ""
+    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64") or ""
     need(emulator and os.path.isdir(TREE), "qemu-user-static and packages of arm64 (scripts/setup --test)")
     # Without privileges and apart from everything: the calls are made for real.
     box = (

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.sandbox import repositories
+from tests.sandbox.conftest import PYTHON
 
 from claudebox.report import changes, listing, screen, sweep
 
@@ -422,6 +423,6 @@ def test_a_closed_directory_that_a_link_took_the_place_of_is_not_opened(user_box
         "os.lstat('victim').st_mode & 0o777 == 0o311, closed.open(top, 'victim', (row.st_dev, row.st_ino)))"
     )
     source = os.path.dirname(os.path.dirname(user_box.program)) + "/src"
-    result = user_box.host(sys.executable, "-c", script, env={"PYTHONPATH": source})
+    result = user_box.host(PYTHON, "-c", script, env={"PYTHONPATH": source})
 
     assert result.stdout == "False False True True\n", result.stderr

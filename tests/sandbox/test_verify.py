@@ -372,7 +372,7 @@ def test_the_probe_outside_of_a_sandbox_finds_everything_broken(box, background)
     # proves SEC-05
     probe = f"{os.path.dirname(os.path.dirname(box.program))}/src/claudebox/commands/verify/probe.py"
     spec = {"token": "nekot", "leftover": "x", "variables": {}, "hidden": [], "read_only": [box.home], "writable": [],
-            "workdir": "/nonexistent", "protected": [box.write("protected")],
+            "workdir": "/nonexistent", "project": "/nonexistent", "protected": [box.write("protected")],
             "process": background(box, "sleep", "60").pid}  # fmt: skip
     result = box.host("/usr/bin/python3", "-IS", probe, box.write("spec", json.dumps(spec)), env={"A": "token"})
     rows = {row["promise"]: row["status"] for row in map(json.loads, result.stdout.splitlines())}
@@ -405,6 +405,7 @@ def test_neither_a_library_that_stays_open_nor_a_number_0_misleads_the_probe(use
         "read_only": [],
         "writable": [],
         "workdir": "/nonexistent",
+        "project": "/nonexistent",
         "protected": [],
         "shared_memory": 0,
     }  # fmt: skip - which is the first number of a machine
@@ -440,6 +441,15 @@ def test_without_python_inside_a_shell_tells_what_it_can(user_box):
     held = {promise for promise, (status, _) in found.items() if status == "held"}
     assert held == {"environment", "read_only", "privileges"}
     assert {status for promise, (status, _) in found.items() if promise not in held} == {"untestable"}
+
+
+def test_a_project_that_the_user_cannot_write_breaks_no_promise(user_box):
+    # proves SEC-05, SAND-05
+    os.chmod(user_box.project, 0o555)
+    result = user_box.claudebox("--verify", "--network", "none")
+    os.chmod(user_box.project, 0o755)
+    assert result.returncode == 0, result.stdout
+    assert "not testable  the project can be worked on (SAND-05): you cannot write the project either" in result.stdout
 
 
 def test_a_directory_that_is_no_project_is_not_verified(user_box):

@@ -91,8 +91,9 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     bwrap = bubblewrap.find_bwrap(path)
     rows: list[tuple[str, Callable[[], Finding]]] = []
     if not bwrap.problem:
-        rows = [("bubblewrap", lambda: _bubblewrap(bwrap)), ("bubblewrap and links", lambda: _links(bwrap))]
+        rows = [("bubblewrap", lambda: _bubblewrap(bwrap))]
     if works:
+        rows += [("bubblewrap and links", lambda: _links(bwrap))]
         rows += [("network inet", lambda: _uplink(environ, path)), ("network allow", lambda: _domains(environ))]
     if container.find_container():
         rows.append(("container", _container))

@@ -535,7 +535,8 @@ def settings(spec: Spec) -> str:
 
 def project(spec: Spec) -> str:
     """Write to the project: a sandbox that protects by being useless holds nothing."""
-    return "" if _writable(str(spec["workdir"])) else "the project cannot be written"
+    (path,) = _given(spec, "project", "you cannot write the project either")
+    return "" if _writable(str(path)) else "the project cannot be written"
 
 
 def protected(spec: Spec) -> str:

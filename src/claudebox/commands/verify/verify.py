@@ -226,6 +226,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
         "writable": [row.dest for row in plan.mounts if row.writable],
         "protected": [row.dest for row in plan.mounts if row.role == "protected"],
         "workdir": plan.workdir,
+        "project": plan.workdir if facts.writable else "",
         "nix": "" if plan.nix is None else "told" if plan.nix.explicit and plan.nix.kind == "daemon" else plan.nix.kind,
     }
 
