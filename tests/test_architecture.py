@@ -55,8 +55,9 @@ OFF_THE_PATH = (
     "launch.git_worktrees", "launch.git_adopt", "launch.git_import", "launch.git_lfs",
     "launch.inotify", "launch.nix_build", "launch.pty", "launch.pty_filter",
     "launch.streams", "launch.tls_context", "launch.token_refresh",
-    "launch.undo_compare", "launch.undo_contents", "launch.undo_git", "launch.undo_manifest", "launch.undo_refs",
-    "launch.undo_restore", "launch.undo_scan", "launch.undo_seed", "launch.undo_store", "launch.undo_taking",
+    "launch.undo_compare", "launch.undo_contents", "launch.undo_git", "launch.undo_look",
+    "launch.undo_manifest", "launch.undo_refs", "launch.undo_restore",
+    "launch.undo_scan", "launch.undo_seed", "launch.undo_store", "launch.undo_taking",
     "report.forms", "report.git_packs", "report.leaked_values", "report.log_reader", "report.nested_git",
     "report.receipt", "report.resume_hint",
 )  # fmt: skip

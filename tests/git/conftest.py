@@ -59,7 +59,7 @@ source, path, session, mode = sys.argv[1:]
 sys.path.insert(0, source)
 from claudebox.launch.git_follow import Follower
 from claudebox.launch.git_sandbox import Tools
-follower = Follower((path,), Tools("/usr/bin/bwrap"), session, mode)
+follower = Follower((path,), lambda: Tools("/usr/bin/bwrap"), session, mode)
 follower.open()
 follower.begin()
 follower.attach(0)

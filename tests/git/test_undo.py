@@ -463,20 +463,19 @@ def test_what_git_may_keep_otherwise_is_read_at_once(tmp_path, before):
 
 def test_a_file_as_young_as_the_index_is_read(tmp_path):
     # proves UNDO-01
+    from claudebox.launch.undo_manifest import FolderDraft, row_of
+
     root, _, scan = seeded_project(tmp_path)
-    changed = root / "d/f3"
-    index = (root / ".git/index").stat().st_mtime_ns
-    assert scan._seeds[0].find("d/f3", _row(changed))
-    assert not scan._seeds[0].find("d/f1", _row(root / "d/f1"))
-    scan._seeds[0]._before = changed.stat().st_mtime_ns // 10**9  # it was written in the second of the index
-    assert not scan._seeds[0].find("d/f3", _row(changed))
-    assert index
+    seed = scan._seeds[0]
 
+    def is_known(name: str) -> bool:
+        status = row_of((root / "d" / name).lstat())
+        return bool(list(seed.find(FolderDraft("d", status, [name], list(status)), [0])))
 
-def _row(path: Path) -> tuple[int, ...]:
-    from claudebox.launch.undo_manifest import row_of
-
-    return row_of(path.lstat())
+    assert is_known("f3")
+    assert not is_known("f1")
+    seed._before = (root / "d/f3").stat().st_mtime_ns // 10**9  # it was written in the second of the index
+    assert not is_known("f3")
 
 
 def test_a_snapshot_that_is_cut_off_leaves_what_it_has_to_the_next(tmp_path):

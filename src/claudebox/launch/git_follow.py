@@ -8,12 +8,11 @@ does not pay for it, and the user's terminal never waits for it but at the end.
 from __future__ import annotations
 
 import os
-import select
 import time
 
 from claudebox import console
 from claudebox.errors import ClaudeboxError
-from claudebox.launch import git_state, process
+from claudebox.launch import git_state
 from claudebox.plan.bwrap_args import IGNORED_SIGNALS
 from claudebox.syscalls import signal, socket
 
@@ -45,7 +44,7 @@ class Follower:
     def __init__(
         self,
         repositories: tuple[str, ...],
-        tools: Tools,
+        tools: Callable[[], Tools],
         session: str,
         mode: Import,
         unguarded: tuple[tuple[str, tuple[str, ...]], ...] = (),
@@ -82,11 +81,13 @@ class Follower:
         return _NEVER
 
     def _start(self, *, following: bool) -> None:
+        from claudebox.launch import process  # noqa: PLC0415 - not for a session that is short and does nothing
+
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._line, line = ours.detach(), theirs.detach()
 
         def body() -> None:
-            work = _Following(line, self._repositories, self._tools, self._session, self._mode)
+            work = _Following(line, self._repositories, self._tools(), self._session, self._mode)
             work.run(self._host) if following else work.serve()
 
         self._child = process.fork(body, (line,))
@@ -100,6 +101,8 @@ class Follower:
             return (*self._disarm(), *(() if self._is_untouched() else self._finish()))
         finally:
             if self._child:
+                from claudebox.launch import process  # noqa: PLC0415
+
                 process.end(self._child)
                 self._child = 0
                 os.close(self._line)
@@ -141,6 +144,8 @@ class Follower:
 
     def _ask(self, word: bytes) -> tuple[str, ...]:
         """Send a word and return the lines of the answer."""
+        import select  # noqa: PLC0415
+
         try:
             os.write(self._line, word)
         except OSError:
@@ -187,6 +192,8 @@ class _Following:
 
     def run(self, host: dict[str, str]) -> None:
         """Follow until the end is asked for, or the launcher has gone; `host` is what was there at the start."""
+        import select  # noqa: PLC0415
+
         from claudebox.launch import git_beginning  # noqa: PLC0415 - in this process alone
 
         self._complete = self._watch()

@@ -21,7 +21,7 @@ def follow(plan: Plan) -> Follower:
     from claudebox.launch.git_follow import Follower  # noqa: PLC0415 - only where there is a repository
 
     unguarded = tuple((own.private, own.unguarded) for own in plan.git if own.real and own.unguarded)
-    return Follower(_repositories(plan), _tools(plan), _name(), plan.git_import, unguarded)
+    return Follower(_repositories(plan), lambda: _tools(plan), _name(), plan.git_import, unguarded)
 
 
 def set_up(plan: Plan) -> list[int]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DIGEST = 32  # bytes of a SHA-256
 NO_DIGEST = bytes(DIGEST)
 FIELDS = 7  # mode, owner, group, size, mtime, ctime, inode
-CTIME = 5
+SIZE, CTIME = 3, 5
 NO_ROW = (0,) * FIELDS  # of a name that is not kept
 ROW = struct.Struct(f"={FIELDS}q")
 _KINDS = {stat.S_IFDIR: "d", stat.S_IFREG: "f", stat.S_IFLNK: "l", stat.S_IFIFO: "p"}

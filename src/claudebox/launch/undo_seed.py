@@ -7,21 +7,23 @@ counts only if everything that `lstat` says is what the index says, and is older
 from __future__ import annotations
 
 import os
-import stat
 import struct
+import sys
 
 from claudebox.files import read_small
 from claudebox.launch.git_sandbox import GitError, GitSandbox, Limits
+from claudebox.launch.undo_manifest import FIELDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.launch.git_sandbox import Tools
-    from claudebox.launch.undo_manifest import Row
+    from claudebox.launch.undo_manifest import FolderDraft
     from claudebox.plan.model import OwnGit
 
 _ENTRY = struct.Struct(">10I")  # ctime, mtime, each with nanoseconds, device, inode, mode, owner, group, size
+_KIND = 0o170000  # of a mode
 _SECOND = 1_000_000_000
 _LOW = 0xFFFFFFFF
 _EXTENDED, _LONG = 0x4000, 0xFFF
@@ -41,13 +43,14 @@ class Seed:
         self._above = "" if not prefix.startswith("..") else f"{os.path.relpath(root, own.worktree)}/"
         self._prefix = "" if prefix == "." or self._above else f"{prefix}/"
         self._places: dict[str, int] | None = None
+        self.size = int.from_bytes(index[8:12], "big") if index[:4] == b"DIRC" else 0
 
     def _read(self) -> Iterator[tuple[str, int]]:
         """Yield paths as the project has them, and where their entries are."""
         data, digest, above = self._index, self._digest, self._above
         if data[:4] != b"DIRC" or int.from_bytes(data[4:8], "big") not in (2, 3):
             return  # version 4 is rare: its files are read
-        position, head, prefix = 12, 40 + digest + 2, self._prefix
+        position, head, prefix, encoding = 12, 40 + digest + 2, self._prefix, sys.getfilesystemencoding()
         for _ in range(int.from_bytes(data[8:12], "big")):
             flags = data[position + head - 2] << 8 | data[position + head - 1]
             start = position + head + (2 if flags & _EXTENDED else 0)
@@ -55,32 +58,41 @@ class Seed:
             if length == _LONG:
                 length = data.index(b"\0", start) - start
             if not flags & _EXTENDED:  # what is only intended, or not checked out
-                name = os.fsdecode(data[start : start + length])
+                name = str(data[start : start + length], encoding, "surrogateescape")
                 if not above:
                     yield prefix + name, position
                 elif name.startswith(above):
                     yield name[len(above) :], position
             position += (start - position + length + 8) & ~7
 
-    def find(self, path: str, row: Row) -> str:
-        """Return the object that has the content of a file, if it is as git saw it."""
+    def find(self, folder: FolderDraft, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+        """Yield those of the files in a directory that are as git saw them, with where their entries are."""
         if self._places is None:  # hardly needed where there is an earlier snapshot
             self._places = dict(self._read())
-        position = self._places.get(path)
-        if position is None:
-            return ""
-        mode, owner, group, size, mtime, ctime, inode = row
-        changed, changed_part, written, written_part, _, number, kept, uid, gid, length = _ENTRY.unpack_from(
-            self._index, position
-        )
-        if (
-            written * _SECOND + written_part != mtime
-            or changed * _SECOND + changed_part != ctime
-            or (number, length, uid, gid) != (inode & _LOW, size & _LOW, owner, group)
-            or written >= self._before
-            or stat.S_IFMT(kept) != stat.S_IFMT(mode)
-        ):
-            return ""
+        # This runs for every file of a project before the agent does: nothing is called that need not be.
+        get, unpack, index, before = self._places.get, _ENTRY.unpack_from, self._index, self._before
+        names, flat, prefix = folder.names, folder.flat, f"{folder.path}/" if folder.path else ""
+        for number in numbers:
+            position = get(prefix + names[number])
+            if position is None:
+                continue
+            start = number * FIELDS
+            mode, owner, group, size, mtime, ctime, inode = flat[start : start + FIELDS]
+            changed, changed_part, written, written_part, _, known, kept, uid, gid, length = unpack(index, position)
+            if (
+                written * _SECOND + written_part == mtime
+                and changed * _SECOND + changed_part == ctime
+                and written < before
+                and known == inode & _LOW
+                and length == size & _LOW
+                and uid == owner
+                and gid == group
+                and not (kept ^ mode) & _KIND
+            ):
+                yield number, position
+
+    def name_of(self, position: int) -> str:
+        """Return the object that has the content of a file."""
         start = position + _ENTRY.size
         return self._index[start : start + self._digest].hex()
 
