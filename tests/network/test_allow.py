@@ -199,12 +199,12 @@ STALLED = """
 import socket, sys, time
 stalled = []
 for index in range(200):
-    channel = socket.create_connection(("127.0.0.1", 3128), timeout=5)
+    channel = socket.create_connection(("127.0.0.1", 3128), timeout=30)
     channel.sendall((b"CONNECT public.example:8000 HTTP/1.1\\r\\nX: ", b"\\5\\1", b"\\5\\1\\0", b"G")[index % 4])
     stalled.append(channel)
 start = time.monotonic()
-with socket.create_connection(("public.example", 8000), timeout=5) as channel:
-    print(channel.recv(64).decode().strip(), time.monotonic() - start < 1)
+with socket.create_connection(("public.example", 8000), timeout=30) as channel:
+    print(channel.recv(64).decode().strip(), time.monotonic() - start < 10)
 """
 
 

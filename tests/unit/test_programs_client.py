@@ -244,7 +244,7 @@ def test_directories_dangling_links_and_pipes_are_no_clients(tree):
     os.unlink(f"{tree.bin}/claude")
     os.mkfifo(f"{tree.bin}/claude")
     assert tree.refused().status == 126
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20
 
 
 def test_no_client_at_all_says_how_to_get_one(tree):

