@@ -31,7 +31,9 @@ IN_CI = os.environ.get("CI") == "true"
 
 # What one worker does as a whole, since it is made ready once for all of it: daemons, machines, installations.
 TOGETHER = (
-    "tests/fleet/", "tests/nix/", "tests/sandbox/test_containers.py", "tests/test_bench.py", "tests/test_packaging.py",
+    ("tests/nix/test_flake", "tests/nix/test_machine", "tests/nix/test_nixos", "tests/nix/test_package.py"),
+    ("tests/nix/",), ("tests/fleet/",), ("tests/sandbox/test_containers",), ("tests/test_bench",),
+    ("tests/test_packaging",),
 )  # fmt: skip
 
 settings.register_profile(
@@ -85,7 +87,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            whole = next((place for place in TOGETHER if nodeid.startswith(place)), "")
+            whole = next((places[0] for places in TOGETHER if nodeid.startswith(places)), "")
             return whole or (nodeid.partition("::")[0] if nodeid.startswith("tests/unit/") else nodeid)
 
     return Scheduler(config, log)
