@@ -72,7 +72,12 @@ def test_a_stream_that_breaks_off_has_told_its_input():
         (TokenUsage(MODEL, 0, 100_000), 1_500_000), (TokenUsage(MODEL, cache_write=100_000), 375_000),
         (TokenUsage(MODEL, cache_write=100_000, cache_write_long=100_000), 600_000),
         (TokenUsage(MODEL, cache_read=100_000), 30_000), (TokenUsage("claude-opus-4-5-x", 100_000, 0), 500_000),
-        (TokenUsage("claude-opus-4-1", 100_000, 0), 1_500_000),
+        (TokenUsage("claude-opus-4-1", 100_000, 0), 1_500_000), (TokenUsage("claude-opus-4-8", 100_000, 0), 500_000),
+        (TokenUsage("claude-opus-5-5", 900_000, 100_000), 5_600_000),
+        (TokenUsage("claude-opus-5-5", cache_read=100_000), 20_000),
+        (TokenUsage("claude-opus-5-20260724", cache_read=100_000), 50_000),
+        (TokenUsage("claude-haiku-5-5", 100_000, 1_000), 10_500),
+        (TokenUsage("claude-haiku-5-5", 100_000, 1_000, cache_read=1_000), 52_550),
         (TokenUsage("who-knows", 100_000, 0), 0), (TokenUsage(MODEL, 1, 0), 3),
     ],
 )  # fmt: skip

@@ -1,25 +1,40 @@
 """What models cost, in millionths of a US dollar per thousand tokens, and since when that is known.
 
 A model that is not here has no price: its tokens are counted, and towards a budget they count as the dearest here.
+Prices change; what an invoice says counts. Discounts for batches and the surcharge of the fast mode are not known here.
 """
 
 from __future__ import annotations
 
-AS_OF = "2025-11"  # the published prices of Anthropic's API
-# The beginning of a model's name: input, output. The longest beginning that fits counts.
-PRICES: dict[str, tuple[int, int]] = {
-    "claude-opus-4-5": (5_000, 25_000),
-    "claude-opus-4": (15_000, 75_000),
-    "claude-sonnet-4": (3_000, 15_000),
-    "claude-haiku-4": (1_000, 5_000),
-    "claude-3-7-sonnet": (3_000, 15_000),
-    "claude-3-5-sonnet": (3_000, 15_000),
-    "claude-3-5-haiku": (800, 4_000),
-    "claude-3-opus": (15_000, 75_000),
-    "claude-3-haiku": (250, 1_250),
+# The tables of platform.claude.com, "Pricing" and the overview of each model. Certain are input and output, and what
+# is read from a cache but for the newest models, where it was lowered after they had come out (Sonnet 5.5).
+AS_OF = "2026-10"
+# The beginning of a model's name: input, output, input that is read from a cache. The longest beginning that fits.
+PRICES: dict[str, tuple[int, int, int]] = {
+    "claude-fable-5": (10_000, 50_000, 1_000),
+    "claude-fable-5-1": (10_000, 50_000, 250),
+    "claude-mythos-5": (10_000, 50_000, 1_000),
+    "claude-mythos-5-1": (10_000, 50_000, 250),
+    "claude-opus-5": (5_000, 25_000, 500),
+    "claude-opus-5-5": (4_000, 20_000, 200),
+    "claude-sonnet-5": (2_000, 10_000, 200),
+    "claude-sonnet-5-5": (2_000, 10_000, 100),
+    "claude-haiku-5-5": (100, 500, 10),
+    "claude-opus-4": (15_000, 75_000, 1_500),
+    **dict.fromkeys((f"claude-opus-4-{number}" for number in (5, 6, 7, 8)), (5_000, 25_000, 500)),
+    "claude-sonnet-4": (3_000, 15_000, 300),
+    "claude-haiku-4": (1_000, 5_000, 100),
+    "claude-3-7-sonnet": (3_000, 15_000, 300),
+    "claude-3-5-sonnet": (3_000, 15_000, 300),
+    "claude-3-5-haiku": (800, 4_000, 80),
+    "claude-3-opus": (15_000, 75_000, 1_500),
+    "claude-3-haiku": (250, 1_250, 30),
 }
-# Input that is written to a cache, for five minutes and for an hour, and input that is read from one, in percent of
-# the price of input.
-CACHE_WRITE, CACHE_WRITE_LONG, CACHE_READ = 125, 200, 10
-# Requests with more input than this cost so much more where a model has a larger window, in percent: input, output.
-LONG_INPUT, LONG_PRICES = 200_000, (200, 150)
+# Input that is written to a cache, for five minutes and for an hour, in percent of the price of input.
+CACHE_WRITE, CACHE_WRITE_LONG = 125, 200
+# Requests with more input than this cost more, in percent of input and output. Whether Sonnet 4.6 still does is not
+# certain: rather too much than too little.
+LONG: dict[str, tuple[int, int, int]] = {
+    "claude-sonnet-4": (200_000, 200, 150),
+    "claude-haiku-5-5": (100_000, 500, 500),
+}

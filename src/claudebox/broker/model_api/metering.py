@@ -43,12 +43,14 @@ class TokenUsage:
         found = max((name for name in prices.PRICES if self.model.startswith(name)), key=len, default="")
         if not found and not unknown:
             return 0
-        given, said = prices.PRICES[found] if found else max(prices.PRICES.values())
-        if self.input + self.cache_write + self.cache_read > prices.LONG_INPUT:
-            given, said = given * prices.LONG_PRICES[0] // 100, said * prices.LONG_PRICES[1] // 100
+        given, said, read = prices.PRICES[found] if found else max(prices.PRICES.values())
+        limit, more_given, more_said = prices.LONG.get(found, (_MOST, 100, 100))
+        if self.input + self.cache_write + self.cache_read > limit:
+            given, said, read = given * more_given // 100, said * more_said // 100, read * more_given // 100
         written = (self.cache_write - self.cache_write_long) * prices.CACHE_WRITE
-        written += self.cache_write_long * prices.CACHE_WRITE_LONG + self.cache_read * prices.CACHE_READ
-        return (self.input * given + written * given // 100 + self.output * said + 999) // 1000
+        written += self.cache_write_long * prices.CACHE_WRITE_LONG
+        spent = self.input * given + written * given // 100 + self.cache_read * read + self.output * said
+        return (spent + 999) // 1000
 
 
 class Meter:
