@@ -77,3 +77,16 @@ def test_a_link_to_what_is_hidden_is_refused_and_one_to_pictures_works(user_box)
         result = user_box.sh(f"cat {state}/drop/x")
         assert result.returncode == status, (target, result.stderr)
         os.unlink(f"{state}/drop")
+
+
+def test_a_link_that_an_agent_made_is_not_followed(user_box):
+    # proves TOOL-10
+    key = user_box.write(f"{user_box.home}/.ssh/id_rsa", "CANARY")
+    user_box.sh(f"ln -s {key} shot.png; ln -s {os.path.dirname(key)} shots; echo picture >real.png")
+
+    for word in ("shot.png", "shots/id_rsa"):
+        result = show(user_box, word)
+        assert result.returncode == 125
+        assert f"leads to `{key}` through a link" in result.stderr
+    assert not os.path.exists(f"{user_box.home}/.claudebox/drop/shot.png")
+    assert show(user_box, "real.png").returncode == 0, "the control"

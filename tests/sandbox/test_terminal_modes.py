@@ -110,6 +110,17 @@ def test_the_report_is_readable_on_a_terminal_that_was_prepared_for_it(user_box,
         assert window.state(*STATE) == before
 
 
+def test_colours_are_put_back_before_the_report(user_box):
+    # proves TERM-01, B16
+    user_box.write("dark.sh", r"printf '\033]10;#000\007\033]11;#000\007'; echo 'export A=b' >.envrc")
+    with Terminal(user_box) as terminal:
+        terminal.claudebox("sh", "dark.sh")
+        assert terminal.prompt() == 0
+        said = terminal.raw()
+    black, put_back = said.index("\x1b]11;#000"), max(said.index(f"\x1b]{number}\x1b\\") for number in (104, 110, 111))
+    assert black < put_back < said.index(".envrc: direnv")
+
+
 def test_a_pager_behind_a_pipe_keeps_its_screen(user_box):
     # proves TERM-01, B16
     pager = "printf '\\033[?1049h' >/dev/tty; cat >/dev/null; sleep 0.5; echo the pager is do''ne"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -9,6 +10,7 @@ import stat
 from claudebox import console, state
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.host import current_home
+from claudebox.files import open_beneath
 
 
 def run(environ: dict[str, str], words: tuple[str, ...]) -> int:
@@ -37,7 +39,7 @@ def _copy(path: str, directory: int) -> str:
     """Copy one file, which appears as a whole."""
     name = os.path.basename(path.rstrip("/"))
     try:
-        source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        source = _open(os.path.abspath(path))
         with os.fdopen(source, "rb") as content:
             if not stat.S_ISREG(os.fstat(source).st_mode):
                 raise ClaudeboxError(f"`--show`: `{path}` is not a file")
@@ -49,3 +51,28 @@ def _copy(path: str, directory: int) -> str:
     except OSError as error:
         raise ClaudeboxError(f"`--show`: `{path}`: {error.strerror}") from None
     return name
+
+
+def _open(path: str) -> int:
+    """Open what stands at a path, through no link: an agent can make one, and ask you to show it."""
+    parent, name = os.path.split(path)
+    top = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        directory = open_beneath(top, parent.strip("/"))
+    except NotADirectoryError:
+        raise _leads_elsewhere(path) from None
+    finally:
+        os.close(top)
+    try:
+        return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    except OSError as error:
+        raise (_leads_elsewhere(path) if error.errno == errno.ELOOP else error) from None
+    finally:
+        os.close(directory)
+
+
+def _leads_elsewhere(path: str) -> ClaudeboxError:
+    real = console.clean(os.path.realpath(path))
+    return ClaudeboxError(
+        f"`--show`: `{path}` leads to `{real}` through a link", hint=f"name `{real}` if you mean that"
+    )

@@ -49,10 +49,12 @@ _MODES = (
 _SCREEN = b"\x1b[?1049h" + _KEYS + b"\x1b[?1049l"
 # tmux knows no DECSTR, and puts the origin back with the cursor, but not with the screen.
 _TMUX = b"\x1b[?1049h\x1b[?6l\x1b[?1049l"
+# Colours of the palette, of text, background and cursor: a report could be written black on black.
+_PALETTE = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]112\x1b\\"
 # What harms no other program that has the same screen, such as the pager behind a pipe.
 _SHARED_RESET = _END_SEQUENCE + MARGINS + ATTRIBUTES
 # Below the cursor is nothing, unless somebody has written there for others to read.
-_RESET = _END_SEQUENCE + MARGINS + _SCREEN + _KEYS + _MODES + MARGINS + ATTRIBUTES + b"\x1b[J"
+_RESET = _END_SEQUENCE + MARGINS + _SCREEN + _KEYS + _MODES + MARGINS + ATTRIBUTES + _PALETTE + b"\x1b[J"
 
 
 class Remembered(Value):
