@@ -17,7 +17,8 @@ from tests.conftest import REPOSITORY, install_libraries
 if TYPE_CHECKING:
     from claudebox.demo.model_process import ModelProcess
 
-LAYER = "/var/cache/claudebox-tests/fleet"  # scripts/setup unpacks sshd, rsync, nginx, Slurm and HTCondor there
+LAYER = "/var/cache/claudebox-tests/fleet"  # scripts/setup unpacks sshd, rsync, nginx, Slurm, HTCondor and podman there
+IMAGE = "/var/cache/claudebox-tests/image.tar"  # and makes this, of what the Containerfile begins with
 KEY = "sk-ant-api03-only-the-gateway-has-this-key-of-the-fleet"
 EXAMPLES = REPOSITORY / "docs/examples/fleet"
 USER = "agent"

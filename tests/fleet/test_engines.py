@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import time
+from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
+import pytest
+import yaml
+from tests.conftest import REPOSITORY, need
 from tests.fleet.conftest import NODES
-from tests.fleet.hosts import EXAMPLES, KEY
+from tests.fleet.hosts import EXAMPLES, IMAGE, KEY, LAYER
 
 SCRATCH = "/var/tmp/claudebox-task-*"
 GO = f"for each in {SCRATCH}/work; do touch $each/go; done"
@@ -167,3 +173,44 @@ def test_condor_cancels_a_task_and_nothing_stays(condor):
     _nothing_runs(condor)
     assert json.loads((work / "log/t80.out").read_text())["status"] == "cancelled"
     assert list((work / "results").iterdir()) == []
+
+
+def test_a_job_of_kubernetes_runs_in_the_shipped_image(cluster):
+    # proves FLEET-05, HOST-13
+    need(os.path.exists(f"{LAYER}/opt/podman/bin/netavark") and os.path.exists(IMAGE), "podman 5 and a base for images")
+    place = Path(cluster.shared, "podman")
+    (place / "context").mkdir(parents=True)
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True).stdout
+    copy = ("cp", "--parents", "--no-dereference", "--target-directory", str(place / "context"))
+    subprocess.run(["xargs", "-0", *copy], input=files, cwd=REPOSITORY, check=True)
+    task = {"id": "fix-typo-17", "repo": "git://gateway/repo.git", "prompt": "Write number 20."}
+    pairs = {name: Path(cluster.shared, "node", name).read_bytes() for name in ("ca.pem", "node.pem", "node.key")}
+    _document(place / "task.yaml", "ConfigMap", "fix-typo-17", {"task.json": json.dumps(task)})
+    _document(place / "secret.yaml", "Secret", "fleet-node", {n: b64encode(p).decode() for n, p in pairs.items()})
+    shutil.copy(EXAMPLES / "job.yaml", place)
+    shutil.copy(Path(__file__).parent / "podman.sh", place)
+    os.link(IMAGE, place / "image.tar")
+    cluster.nodes["gateway"].sh("git daemon --base-path=/shared --export-all --detach /shared/repo.git")
+    script = "exec unshare --mount --propagation private sh /shared/podman/podman.sh /shared/podman/image.tar"
+    done = cluster.nodes["one"].sh(f"cd /shared/podman/context && {script}", account="root", timeout=240)
+
+    printed = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    result = place / "root/volumes/results/_data/fix-typo-17"
+    assert json.loads((result / "result.json").read_text()) == printed
+    assert (printed["status"], printed["said"], printed["host"]) == ("done", "Wrote 20.", "fix-typo-17-pod")
+    assert "+20\n" in (result / "work.patch").read_text()
+
+
+def _document(path: Path, kind: str, name: str, data: dict[str, str]) -> None:
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "data": data}))
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "docs/examples").glob("*/job.yaml")), ids=lambda path: path.parent.name)
+def test_a_job_keeps_to_the_strict_schema(path):
+    # proves FLEET-05
+    document = yaml.safe_load(path.read_text())
+    for version in ("1.33", "1.37"):
+        kubernetes_validate.validate(document, version, strict=True)
+    document["spec"]["template"]["spec"]["hostUser"] = False
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(document, "1.33", strict=True)
