@@ -228,6 +228,34 @@ def test_many_tasks_keep_to_their_number_and_cost_what_was_served(fleet, model):
     assert fleet.claudebox("--results", str(results)).stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
 
 
+def test_many_tasks_that_are_interrupted_are_cancelled_and_the_rest_does_not_begin(fleet, model):
+    # proves FLEET-04, FLEET-02
+    need(shutil.which("parallel"), "GNU parallel")
+    waiting = f"echo begun >begun; exec tail -f /dev/null --pid={os.getpid()}"
+    served = model(conversation(PROMPT, {"tools": [bash(waiting)]}, {"say": "never"}))
+    for name in ("a", "b", "c"):
+        task = {"id": name, "repo": "../origin", "prompt": PROMPT}
+        fleet.write(f"{fleet.base}/fleet/tasks/{name}.json", json.dumps(task))
+    results = Path(fleet.base, "fleet/results")
+    scratch = Path(fleet.mkdir(f"{fleet.base}/fleet/scratch"))
+    env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY, "TMPDIR": str(scratch)}
+    words = ("--tasks", f"{fleet.base}/fleet/tasks/*.json", "--jobs", "2", "--results", str(results))
+    process = subprocess.Popen(
+        (fleet.program, *words), cwd=fleet.project, env=fleet.variables(env), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", **fleet.account.demotion,
+    )  # fmt: skip
+    limit = time.monotonic() + 60
+    while len([*scratch.glob("*/work/begun")]) < 2 and time.monotonic() < limit:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    shown, messages = process.communicate(timeout=60)
+
+    assert process.returncode == 1, messages
+    assert [line.split()[:2] for line in shown.splitlines()[1:-1]] == [["a", "cancelled"], ["b", "cancelled"]], messages
+    assert "+begun" in (results / "a/work.patch").read_text(encoding="utf-8")
+    assert list(scratch.glob("claudebox-task-*")) == []
+
+
 def _check_order(served: list[tuple[int, int]], jobs: int) -> None:
     """See that tasks began in their order, as far as several at once have one, and never more at once."""
     begun, ended = set[int](), set[int]()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from claudebox import console
+from claudebox import console, syscalls
 from claudebox.commands.task.model import DONE, FAILED, Task, read_task
 from claudebox.commands.task.result import read_result
 from claudebox.errors import NOT_FOUND, ClaudeboxError
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _MOST_JOBS = 1000
 _LOG = "joblog"
+_TERMSEQ = "TERM,60000,KILL,1000"  # a task that is asked to end takes its work out first
+_PR_SET_PDEATHSIG = 1
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
@@ -85,6 +89,7 @@ def _parallel(tasks: dict[str, str], results: str, jobs: int, environ: dict[str,
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from claudebox.cli import entry; entry()"
     options = ["--will-cite", "--jobs", str(jobs), "--joblog", f"{results}/{_LOG}", "--colsep", "\t", "--quote"]
+    options += ["--termseq", _TERMSEQ]
     if os.isatty(2):
         options.append("--bar")
     line = [parallel, *options, sys.executable, "-IS", "-c", program, package,
@@ -93,10 +98,29 @@ def _parallel(tasks: dict[str, str], results: str, jobs: int, environ: dict[str,
     rows = "".join(f"{name}\t{path}\n" for name, path in left.items())
     if any("\n" in path or "\t" in path for path in left.values()):
         raise ClaudeboxError("the name of a task file holds a tab or a line break", hint="rename it")
-    done = subprocess.run(
-        line, env=environ, input=rows.encode("utf-8", "surrogateescape"), stdout=subprocess.DEVNULL, check=False
-    )
-    return DONE if done.returncode == 0 else FAILED
+    return DONE if _run(line, environ, rows.encode("utf-8", "surrogateescape")) == 0 else FAILED
+
+
+def _run(line: list[str], environ: dict[str, str], rows: bytes) -> int:
+    """Run parallel to its end; whoever ends us, by Ctrl+C or otherwise, ends it and with it all tasks."""
+
+    def follow() -> None:
+        syscalls.call("prctl", _PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+    # A process group of its own: Ctrl+C comes by one way only. Its tasks are asked to end, and have time to say how.
+    process = subprocess.Popen(
+        line, env=environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0,
+        preexec_fn=follow,  # noqa: PLW1509 - there are no threads
+    )  # fmt: skip
+
+    def cancel(_number: int, _frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, cancel)
+    process.communicate(rows)
+    return process.returncode
 
 
 def _version(parallel: str) -> bytes:
