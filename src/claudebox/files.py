@@ -5,6 +5,7 @@ A FIFO must not block the launcher, a link must not lead it away, a huge file mu
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -27,6 +28,42 @@ def restore_umask() -> None:
     """Take the umask of whoever started us again."""
     if _given:
         os.umask(_given[0])
+
+
+def others_write(descriptor: int, status: os.stat_result) -> bool:
+    """Return whether somebody but its owner and root may write what is open there.
+
+    The group that is the user's alone counts as the user: many systems start with umask 002 for its sake.
+    """
+    if not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return False
+    return bool(status.st_mode & stat.S_IWOTH) or _has_list(descriptor) or not _is_alone_in(status.st_gid)
+
+
+def _has_list(descriptor: int) -> bool:
+    """Return whether an access list names further users: what stands for the group is then their limit."""
+    try:
+        os.getxattr(descriptor, "system.posix_acl_access")
+    except OSError as error:
+        return error.errno not in (errno.ENODATA, errno.ENOTSUP)
+    return True
+
+
+def _is_alone_in(gid: int) -> bool:
+    """Return whether a group has the name of the user, who is not root, and nobody else in it."""
+    import grp  # noqa: PLC0415 - rarely needed
+    import pwd  # noqa: PLC0415
+
+    try:
+        user, group = pwd.getpwuid(os.getuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    if not user.pw_uid or (user.pw_gid, user.pw_name) != (gid, group.gr_name) or set(group.gr_mem) - {user.pw_name}:
+        return False
+    accounts = (
+        line.split(b":") for line in (read_small("/etc/passwd", limit=1 << 20, follow=True) or b"").splitlines()
+    )
+    return not any(row[3:4] == [b"%d" % gid] and row[0] != os.fsencode(user.pw_name) for row in accounts)
 
 
 def read_small(path: str, *, limit: int = 65536, follow: bool = False) -> bytes | None:

@@ -15,7 +15,7 @@ import time
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError, describe_failure
-from claudebox.files import read_at, read_small, replace_file
+from claudebox.files import others_write, read_at, read_small, replace_file
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -143,7 +143,7 @@ def _enter(parent: int, name: str) -> int:
             raise ClaudeboxError(f"`{_path(parent, name)}` is not a directory", hint="move it away") from None
         raise
     status = os.fstat(descriptor)
-    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_uid != os.getuid() or others_write(descriptor, status):
         os.close(descriptor)
         path = _path(parent, name)
         raise ClaudeboxError(

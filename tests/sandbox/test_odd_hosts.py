@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 
 import pytest
@@ -122,3 +123,34 @@ def test_verify_says_that_the_loopback_network_is_down_and_leaves_nothing(user_b
     assert "ip link set lo up" in text
     assert "Traceback" not in text
     assert os.listdir(user_box.project) == before
+
+
+# An access list that lets one more account write: version, then tag, rights and number of each entry.
+LIST = struct.pack("<I", 2) + b"".join(
+    struct.pack("<HHi", *row) for row in ((1, 6, -1), (2, 6, 1), (4, 6, -1), (16, 6, -1), (32, 4, -1))
+)
+
+
+def test_a_group_of_the_user_alone_is_the_user(user_box, checkout):
+    # proves HOST-30, E05, C18
+    need(os.getuid() == 0, "privileges of root")
+    copy = f"{user_box.base}/umask-002"
+    for part in ("bin", "src"):
+        shutil.copytree(f"{checkout}/{part}", f"{copy}/{part}")
+    state = user_box.mkdir(f"{user_box.home}/.claudebox")
+    own = [
+        state,
+        user_box.write(f"{state}/config.toml", 'profile = "offline"\n'),
+        user_box.write(".claudebox.toml", ""),
+    ]
+    subprocess.run(["chmod", "-R", "g+w", copy, state, own[2]], check=True)
+    subprocess.run(["chown", "-R", f"{user_box.account.uid}:{user_box.account.gid}", copy], check=True)
+    user_box.program = f"{copy}/bin/claudebox"
+    assert user_box.sh("true").returncode == 0
+    for path in own:
+        os.chown(path, -1, 1)
+        refused = user_box.sh("true")
+        os.chown(path, -1, user_box.account.gid)
+        assert (refused.returncode, "chmod" in refused.stderr) == (125, True), path
+    os.setxattr(own[1], "system.posix_acl_access", LIST)
+    assert "can be changed by other users" in user_box.sh("true").stderr

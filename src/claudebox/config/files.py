@@ -16,7 +16,7 @@ from claudebox import __version__, console, syscalls
 from claudebox.config import settings
 from claudebox.config.settings import Given, Layer
 from claudebox.errors import ClaudeboxError
-from claudebox.files import real_path
+from claudebox.files import others_write, real_path
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -160,7 +160,9 @@ class SettingsReader:
         try:
             status = os.fstat(descriptor)
             brought = path.startswith(f"{BUILT_IN}/")  # as good as the program itself
-            _check(shown, status, owners=(os.getuid(), 0, status.st_uid) if brought else (os.getuid(), 0))
+            _check(shown, status)
+            if not brought:
+                _check_owner(shown, descriptor, status)
             if role != "project" and not brought:
                 _check_link(shown, os.lstat(path))
             content = b""
@@ -243,15 +245,18 @@ class SettingsReader:
             self._unsaved.clear()
 
 
-def _check(shown: str, status: os.stat_result, owners: tuple[int, ...]) -> None:
+def _check(shown: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise ClaudeboxError(f"{shown} is not a file")
-    if status.st_uid not in owners:
-        raise ClaudeboxError(f"{shown} belongs to another user", hint="settings are believed only if they are yours")
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ClaudeboxError(f"{shown} can be changed by other users", hint=f"`chmod go-w {shown}`")
     if status.st_size > LIMIT:
         raise _too_large(shown)
+
+
+def _check_owner(shown: str, descriptor: int, status: os.stat_result) -> None:
+    if status.st_uid not in (os.getuid(), 0):
+        raise ClaudeboxError(f"{shown} belongs to another user", hint="settings are believed only if they are yours")
+    if others_write(descriptor, status):
+        raise ClaudeboxError(f"{shown} can be changed by other users", hint=f"`chmod go-w {shown}`")
 
 
 def _check_link(shown: str, status: os.stat_result) -> None:
@@ -269,7 +274,8 @@ def _open_own(path: str) -> int | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
-    if _is_ours(os.fstat(descriptor)):
+    status = os.fstat(descriptor)
+    if status.st_uid == os.getuid() and not others_write(descriptor, status):
         return descriptor
     os.close(descriptor)
     return None
