@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -30,6 +32,13 @@ def message(model=MODEL, text=LIES, **numbers):
     tool = {"type": "tool_use", "id": "t", "name": "x", "input": {"usage": {"input_tokens": 0, "output_tokens": 0}}}
     return {"type": "message", "id": "m", "role": "assistant", "model": model, "stop_reason": "end_turn",
             "content": [{"type": "text", "text": text}, tool], "usage": {**usage, **numbers}}  # fmt: skip
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert condition()
 
 
 def stream(document):
@@ -130,6 +139,37 @@ def test_requests_end_when_the_budget_is_spent(upstream, broker, events, coding)
     assert free.head()[0] == 200
     assert len(served.requests) == 3
     assert served.requests[0][2]["accept-encoding"] == "identity"
+
+
+def test_requests_at_the_same_time_do_not_pass_the_budget_together(upstream, broker):
+    # proves COST-02
+    answer = json.dumps(message()).encode()
+    released = threading.Event()
+
+    def reply(visit):
+        released.wait(60)
+        visit.say(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
+            len(answer), answer))  # fmt: skip
+
+    def ask(connect):
+        callers = [connect() for _ in range(6)]
+        for caller in callers:
+            caller.ask()
+        return callers
+
+    free = upstream(reply)
+    callers = ask(broker(free))
+    wait_until(lambda: len(free.requests) == 6)  # the control: nobody waits without a budget
+    released.set()
+    assert [caller.answer()[0] for caller in callers] == [200] * 6
+
+    released.clear()
+    limited = upstream(reply)
+    callers = ask(broker(limited, budget=Budget(tokens=1500)))
+    wait_until(lambda: len(limited.requests) == 1)
+    released.set()
+    assert sorted(caller.answer()[0] for caller in callers) == [200] * 2 + [402] * 4  # 1200 tokens each
+    assert len(limited.requests) == 2
 
 
 @pytest.mark.parametrize(

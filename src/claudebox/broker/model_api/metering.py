@@ -6,6 +6,7 @@ what a model says stands in strings, where a quotation mark is escaped, and can 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 8 << 20  # bytes of a line or a document that are held
 _MOST = 1 << 40  # tokens that a number can mean
+_ANSWER = 16_000  # tokens that an answer may have of which nothing is known yet
+_BYTES = 3  # of a request for a token, at least
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -54,20 +57,62 @@ class TokenUsage:
 
 
 class Meter:
-    """Counts for one session, and says when it is enough; subagents ask the same broker."""
+    """Counts for one session, and says when it is enough; subagents ask the same broker.
+
+    What is under way counts, too, at what the dearest answer has cost, or more. One request passes as long as anything
+    is left of the budget; those that could spend what others are about to spend wait for their answers.
+    """
 
     def __init__(self, budget: Budget | None, record: Callable[[TokenUsage], None]) -> None:
         self._budget, self._record = budget, record
         self.spent = self.tokens = 0
+        self._dearest = self._longest = 0
         self._warned = False
+        self._under_way: dict[asyncio.Task[object] | None, tuple[int, int]] = {}  # who asks, and what is reserved
+        self._waiting: list[asyncio.Future[None]] = []
 
     def add(self, usage: TokenUsage) -> None:
         """Count one answer."""
         if not usage.tokens:
             return
+        price = usage.price(unknown=True)
         self.tokens += usage.tokens
-        self.spent += usage.price(unknown=True)
+        self.spent += price
+        self._dearest, self._longest = max(self._dearest, price), max(self._longest, usage.tokens)
         self._record(usage)
+
+    async def begin(self, length: int) -> str:
+        """Wait for a turn to ask with so many bytes; return why there is none."""
+        if self._budget is None:
+            return ""
+        least = TokenUsage(input=length // _BYTES, output=_ANSWER)
+        while not (refusal := self.refusal()) and not self._fits(least):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+        if not refusal:
+            self._under_way[asyncio.current_task()] = self._reserve(least)
+        return refusal
+
+    def end(self) -> None:
+        """Take the request of this connection for answered."""
+        if self._under_way.pop(asyncio.current_task(), None) is not None:
+            for turn in self._waiting:
+                if not turn.done():
+                    turn.set_result(None)
+            self._waiting.clear()
+
+    def _reserve(self, least: TokenUsage) -> tuple[int, int]:
+        return max(self._dearest, least.price(unknown=True)), max(self._longest, least.tokens)
+
+    def _fits(self, least: TokenUsage) -> bool:
+        dollars, tokens = (sum(parts) for parts in zip(self._reserve(least), *self._under_way.values(), strict=True))
+        budget = self._budget
+        fits = budget is None or (
+            (not budget.dollars or self.spent + dollars <= budget.dollars)
+            and (not budget.tokens or self.tokens + tokens <= budget.tokens)
+        )
+        return fits or not self._under_way
 
     def warning(self) -> str:
         """Return what to tell the agent when nine tenths are spent, once."""

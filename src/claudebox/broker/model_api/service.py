@@ -87,8 +87,6 @@ class ApiRules(Rules):
         refusal = _refused(request)
         if refusal is not None:
             return refusal
-        if spent := self._meter.refusal() if request.target.partition(b"?")[0] == _METERED else "":
-            return _denied(402, f"{spent}. Only the user can raise it: `claudebox --budget` or `--tokens`")
         asked = False
         for name, value in request.headers:
             if name in _AUTH:
@@ -101,7 +99,14 @@ class ApiRules(Rules):
             held = await self._holder.headers() if asked else []
         except NoCredential as problem:
             return _denied(401, str(problem))
+        metered = request.target.partition(b"?")[0] == _METERED
+        if spent := await self._meter.begin(_length(request)) if metered else "":
+            return _denied(402, f"{spent}. Only the user can raise it: `claudebox --budget` or `--tokens`")
         return self._addressed(request, held)
+
+    def passed(self, up: int, down: int) -> None:  # noqa: ARG002
+        """Let the next one ask."""
+        self._meter.end()
 
     def _addressed(self, request: Request, held: list[tuple[bytes, bytes]]) -> Request:
         rest = tuple(pair for pair in request.headers if pair[0] in _FIELDS or pair[0].startswith(_FIELD_PREFIXES))
@@ -161,6 +166,12 @@ class ApiRules(Rules):
         """Answer in the shape in which the API tells of errors."""
         document = {"type": "error", "error": {"type": refusal.kind, "message": refusal.text}}
         return b"application/json", json.dumps(document).encode()
+
+
+def _length(request: Request) -> int:
+    """Return how long a body is, as far as that is said."""
+    said = request.header(b"content-length") or b""
+    return int(said) if said.isdigit() and len(said) < 12 else 0
 
 
 def _denied(status: int, text: str) -> LocalAnswer:
