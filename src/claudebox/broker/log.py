@@ -33,7 +33,7 @@ class Log:
         self._descriptor = descriptor
         self._left = most
 
-    def record(
+    def record(  # noqa: PLR0913 - a line of the log
         self,
         *,
         service: Service,
@@ -44,8 +44,9 @@ class Log:
         up: int = 0,
         down: int = 0,
         secrets: Iterable[str] = (),
+        status: int = 0,
     ) -> None:
-        """Write one decision down; `secrets` are names of variables."""
+        """Write one decision down; `secrets` are names of variables, `status` counts if it is that of an error."""
         line: dict[str, object] = {
             "time": round(time.time(), 3),
             "kind": "decision",
@@ -59,6 +60,8 @@ class Log:
         }
         if names := sorted(set(secrets)):
             line["secrets"] = names
+        if status >= 400:
+            line["status"] = status
         self._write(line)
 
     def record_usage(self, usage: TokenUsage) -> None:

@@ -32,6 +32,7 @@ class Recording(Rules):
         self.repeats = rules.repeats
         self._verdict: Verdict = "failed"
         self._rule: str = service
+        self._status = 0
 
     def _noted(self, answer: Request | LocalAnswer | None) -> None:
         if isinstance(answer, LocalAnswer):
@@ -39,7 +40,7 @@ class Recording(Rules):
 
     async def request(self, request: Request) -> Request | LocalAnswer:
         """Ask the rules."""
-        self._verdict, self._rule = "failed", self._service
+        self._verdict, self._rule, self._status = "failed", self._service, 0
         answer = await self._rules.request(request)
         self._noted(answer)
         return answer
@@ -56,7 +57,7 @@ class Recording(Rules):
 
     def response(self, response: Response) -> Response:
         """Ask the rules."""
-        self._verdict = "allowed"
+        self._verdict, self._status = "allowed", response.status
         return self._rules.response(response)
 
     def filter(self, response: Response) -> BodyFilter | None:
@@ -65,6 +66,7 @@ class Recording(Rules):
 
     def render(self, refusal: LocalAnswer) -> tuple[bytes, bytes]:
         """Ask the rules."""
+        self._status = refusal.status
         return self._rules.render(refusal)
 
     def passed(self, up: int, down: int) -> None:
@@ -72,6 +74,6 @@ class Recording(Rules):
         host, port = self._place
         self._log.record(
             service=self._service, host=host, port=port, verdict=self._verdict, rule=self._rule, up=up, down=down,
-            secrets=self._used(),
+            secrets=self._used(), status=self._status,
         )  # fmt: skip
         self._rules.passed(up, down)

@@ -152,8 +152,10 @@ def copy_state(state: str, target: str, session: str) -> str:
             shown.writelines(f"{console.clean(line)}\n" for line in lines)
     # One that was ended from outside did not say which is its own: the last that was written.
     written = [*_files(f"{state}/instances", ("*", "claude", "projects", "*"), f"{session}.jsonl")]
-    for path in sorted(written, key=lambda each: os.lstat(each).st_mtime)[-1:]:
-        _copy(path, f"{target}/transcript.jsonl")
+    plain = [path for path in written if stat.S_ISREG(os.lstat(path).st_mode)]  # a link of the agent's is none
+    for path in sorted(plain, key=lambda each: os.lstat(each).st_mtime)[-1:]:
+        with contextlib.suppress(OSError):
+            _copy(path, f"{target}/transcript.jsonl")
     with contextlib.suppress(OSError), open(f"{target}/transcript.jsonl", "rb") as file:
         for _ in range(20):
             found = re.search(rb'"version":"([0-9][0-9A-Za-z.+-]{0,40})"', file.readline(1 << 20))

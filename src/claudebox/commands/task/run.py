@@ -20,7 +20,7 @@ from claudebox.commands.task import checkout
 from claudebox.commands.task.model import DONE, FAILED, OVER_BUDGET, OVER_TIME, RETRY, Task, read_task
 from claudebox.commands.task.result import Staging, TaskResult, copy_messages, copy_state, read_answer, take_over
 from claudebox.commands.task.scratch import Scratch, remove
-from claudebox.commands.task.usage import add_usage
+from claudebox.commands.task.usage import add_usage, find_errors
 from claudebox.config.settings import parse_arguments
 from claudebox.errors import ClaudeboxError, describe_failure
 from claudebox.facts import host, programs
@@ -138,7 +138,7 @@ class _Runner:
             self._take_out(work)
             answer, said = self._collect()
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
-        _judge(self._result, *_verdict(status, answer, said))
+        _judge(self._result, *_verdict(status, answer, said, find_errors(self._state)))
         if self._lost and self._result.exit == DONE:
             _judge(self._result, FAILED, f"the work could not be taken out: {self._lost[0]}")
 
@@ -297,8 +297,11 @@ def _status(process: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _verdict(status: int, answer: dict[str, Any], said_last: str) -> tuple[int, str]:
-    """Return the exit status of the task, and why; `subtype` says `success` even where the model was never reached."""
+def _verdict(status: int, answer: dict[str, Any], said_last: str, errors: set[int] | None) -> tuple[int, str]:
+    """Return the exit status of the task, and why; `subtype` says `success` even where the model was never reached.
+
+    `answer` may be the agent's own: what it says of the upstream counts only if the broker has seen it among `errors`.
+    """
     if status in (OVER_TIME, OVER_BUDGET):
         return status, "the time of the task is over" if status == OVER_TIME else "the budget of the task is spent"
     if status in (125, 126, 127):
@@ -307,9 +310,9 @@ def _verdict(status: int, answer: dict[str, Any], said_last: str) -> tuple[int, 
     said = str(answer.get("result"))
     if answer and not answer.get("is_error") and status == 0:
         return DONE, ""
-    if upstream == 402 and "budget" in said:
+    if (errors is None and upstream == 402 and "budget" in said) or OVER_BUDGET in (errors or ()):
         return OVER_BUDGET, "the budget of the task is spent"
-    if type(upstream) is int and upstream in _PASSING:
+    if type(upstream) is int and upstream in _PASSING and (errors is None or upstream in errors):
         return RETRY, f"the model's API answered with {upstream}"
     if not answer and status >= 128:
         return RETRY, f"the agent was ended by signal {status - 128}"

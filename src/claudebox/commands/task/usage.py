@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
 from claudebox.broker.model_api.metering import TokenUsage
+from claudebox.commands.task.model import OVER_BUDGET
 from claudebox.commands.task.result import logs
 from claudebox.report.log_reader import LogReader
 
@@ -32,13 +34,28 @@ def add_usage(result: TaskResult, state: str) -> float:
     if lines and all(prices):
         result.cost_usd = sum(prices) / 1_000_000
     most = sum(price or usage.price(unknown=True) for price, usage in zip(prices, counted, strict=True))
-    return max(most / 1_000_000, result.cost_usd or 0.0)
+    full = any(line.get("kind") == "full" for path in logs(state) for line in _lines(path))
+    return max(most / 1_000_000, result.cost_usd or 0.0, math.inf if full else 0.0)  # nobody knows what came after
+
+
+def find_errors(state: str) -> set[int] | None:
+    """Return the statuses of errors that the broker saw in the last try; None if no request went through it.
+
+    Its own refusal for the budget counts as `OVER_BUDGET`: an upstream refuses with the same status.
+    """
+    last = [line for path in [*logs(state)][-1:] for line in _lines(path) if line.get("service") == "api"]
+    own = {OVER_BUDGET for line in last if (line.get("verdict"), line.get("rule")) == ("denied", "billing_error")}
+    return own | {line["status"] for line in last if type(line.get("status")) is int} if last else None
 
 
 def _usage_lines(path: str) -> list[dict[str, Any]]:
+    return [line for line in _lines(path) if line.get("kind") == "usage"]
+
+
+def _lines(path: str) -> list[dict[str, Any]]:
     reader = LogReader(os.path.dirname(path), os.path.basename(path))
     try:
-        return [line for line in reader.lines() if line.get("kind") == "usage"]
+        return [*reader.lines()]
     finally:
         reader.close()
 
