@@ -46,6 +46,7 @@ def make_repository(box):
     git("add", "-A")
     git("commit", "-qm", "first")
     box.write("node_modules/left-pad/index.js", "module.exports = 1\n")
+    box.write("node_modules/left-pad/large.js", "//" + "x" * 1200)
     os.symlink("left-pad", f"{box.project}/node_modules/link")
     box.write("dirty.txt", "not committed\n")
     return git
@@ -238,7 +239,12 @@ def test_a_copy_begins_where_it_is_asked_to_and_can_be_gone_on_with(user_box, us
     git("tag", "v1")
     commit(box, git, "second.txt")
 
-    assert new(box, "old", "git rev-parse HEAD; ls second.txt", "--from", "v1").stdout.split() == [first]
+    shown = new(box, "old", "git rev-parse HEAD; ls -d second.txt node_modules/link", "--from", "v1").stdout.split()
+    assert shown == [first, "node_modules/link"]  # which comes along unless somebody says otherwise
+    for flag, value, said in (("--copy", "none", False), ("--copy-size", "1K", True)):
+        left = new(box, "bare", "ls node_modules", flag, value)
+        assert (left.returncode, "did not come along" in left.stderr) == (2, said), left.stderr
+        assert box.claudebox("-y", "--drop", "bare").returncode == 0
     again = new(box, "old", "git rev-parse --abbrev-ref HEAD; echo more > more; git add .; git commit -qm more")
     assert again.stdout.split() == ["old"]
     assert new(box, "old", "true", "--from", "main").returncode == 125
@@ -323,6 +329,22 @@ def test_a_full_disk_leaves_no_half_of_a_copy(user_box, user_repository, tmp_pat
         assert "error: " in result.stderr
         assert "Traceback" not in result.stderr
         assert [path for path in Path(place).rglob("*") if path.is_file()] == []
+        # One that fills the disk while it works keeps its commits, and can be dropped.
+        os.system(f"mount -o remount,size=7m {place}")
+        fill = "echo x > x; git add x; git commit -qm kept; head -c 9m /dev/zero > fill 2>/dev/null"
+        for name in ("kept", "dropped"):
+            new(box, name, fill)
+            finished = box.claudebox("-y", "--finish", name)
+            assert (finished.returncode, finished.stderr.count("error:")) == (125, 1), finished.stderr
+            assert "free disk space" in finished.stderr
+            if name == "kept":
+                os.unlink(next(Path(place).glob("*/kept/fill")))
+                assert box.claudebox("-y", "--finish", name).returncode == 0
+        assert user_repository("log", "-1", "--format=%s", "kept").strip() == "kept"
+        dropped = box.claudebox("-y", "--drop", "dropped")
+        assert dropped.returncode == 0, dropped.stderr
+        assert "cannot be told: No space left on device" in dropped.stderr
+        assert copies(box) == []
     finally:
         os.system(f"umount {place}")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
 from tests.client.tui import Tui
-from tests.conftest import need
+from tests.conftest import Account, make_box, need
 from tests.sandbox.terminals import descendants
 
 from claudebox.commands.agents.records import process_start
@@ -215,3 +216,34 @@ def test_a_session_in_a_terminal_is_listed_too(user_box, background):
     process.send_signal(signal.SIGTERM)
     process.wait(20)
     assert listed(user_box) == []
+
+
+def test_two_users_of_one_machine_have_sessions_of_their_own(user_box, checkout):
+    # proves AGENT-03, AGENT-04
+    need(os.getuid() == 0, "right to become two users")
+    other = make_box(Account("nobody", 65534, 65534), checkout)
+    try:
+        for box in (user_box, other):
+            assert detach(box, "echo up; sleep 1000").returncode == 0
+        (row,), (own,) = listed(user_box), listed(other)
+        assert (row["directory"], own["directory"]) == (user_box.project, other.project)
+        assert "there is no session" in other.claudebox("--stop", row["id"]).stderr
+        socket = f"{user_box.home}/.claudebox/run/tmux"
+        assert user_box.host("tmux", "-S", socket, "list-sessions").returncode == 0  # the positive control
+        refused = other.host("tmux", "-S", socket, "list-sessions")
+        assert (refused.returncode, "Permission denied" in refused.stderr) == (1, True)
+        # A name in /tmp that somebody took is refused in one line; it is only used where the home is too long.
+        other.home = other.mkdir(f"{other.base}/{'long' * 25}")
+        started = detach(other, "sleep 1000")
+        assert started.returncode == 0, started.stderr
+        assert other.claudebox("--stop", "project").returncode == 0
+        (place,) = [path for path in Path("/tmp").glob("claudebox-65534-*") if (path / "tmux").exists()]
+        other.host("tmux", "-S", f"{place}/tmux", "kill-server")
+        os.chown(place, user_box.account.uid, -1)
+        started = detach(other, "sleep 1000")
+        assert (started.returncode, started.stderr.count("error:")) == (125, 1)
+        assert "is not a directory that only you can enter" in started.stderr
+        shutil.rmtree(place)
+    finally:
+        other.host("tmux", "-S", f"{other.base}/home/.claudebox/run/tmux", "kill-server")
+        shutil.rmtree(other.base, ignore_errors=True)

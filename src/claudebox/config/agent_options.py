@@ -20,7 +20,8 @@ AGENT_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "copy", ("--copy",), "list", "Agents",
-        "with --new: a path of the project that git ignores and the agent needs, as `node_modules`; repeatable",
+        "with --new: a path of the project that git ignores and the agent needs; repeatable; `node_modules` and "
+        "`.venv` unless you say otherwise, `none` for nothing",
         metavar="PATH", in_files="project",
     ),
     Setting(

@@ -274,7 +274,7 @@ class _Following:
         try:
             action(path)
         except (ClaudeboxError, OSError) as error:
-            said = error.message if isinstance(error, ClaudeboxError) else f"{error.strerror}: {error.filename}"
+            said = error.message if isinstance(error, ClaudeboxError) else f"{error.strerror}: {error.filename or path}"
             before = self._done.get(path, git_result.ImportResult())
             self._done[path] = before.replace(refused=(), notes=(said,))
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _LIMITS = Limits(seconds=600.0, size=64 << 30)
 _COMMON = ("description", "packed-refs", "shallow", "info/exclude", "info/attributes")
+_WRITERS = "4"  # at once: to make a file is to wait for the disk
 # After what the repository says: a copy is an ordinary checkout.
 _CONFIG = b"[core]\n\tbare = false\n\tsparseCheckout = false\n\thooksPath = /dev/null\n"
 
@@ -63,7 +64,8 @@ def open_git(own: OwnGit, tools: Tools, places: tuple[str, str, str], most: int)
     copy, checkout, git_dir = places
     stores = (word for store, _ in own.stores for word in ("--ro-bind", store, store))
     mounts = ("--bind", copy, copy, *stores, *large_files.mounts(own.real))
-    environ = {"GIT_DIR": git_dir, "GIT_WORK_TREE": checkout, **large_files.variables(most=most)}
+    settings = large_files.variables(("checkout.workers", _WRITERS), most=most)
+    environ = {"GIT_DIR": git_dir, "GIT_WORK_TREE": checkout, **settings}
     config = large_files.without_process(read_small(f"{git_dir}/config", limit=4 << 20) or b"")
     return GitSandbox(tools, mounts, environ, os.path.dirname(copy), _LIMITS, {f"{git_dir}/config": config})
 

@@ -55,9 +55,10 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str], *, name: str 
     for old in records.prune():
         tmux.kill(old.id)
     with records.locked():
+        given, replaced = names.give_name(records, name or os.path.basename(workdir), project or instance.root)
         agent = Agent(
             id=os.urandom(4).hex(),
-            name=names.give_name(records, tmux, name or os.path.basename(workdir), project or instance.root),
+            name=given,
             workdir=workdir,
             project=project or instance.root,
             instance=instance.name,
@@ -65,6 +66,10 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str], *, name: str 
             created=time.time(),
         )
         records.save(agent)
+        for old in replaced:
+            records.remove(old)
+    for old in replaced:
+        tmux.kill(old.id)
     handed = {
         "cwd": workdir,
         "start": flags.start,

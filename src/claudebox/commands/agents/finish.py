@@ -118,8 +118,9 @@ class _Finishing:
             kept = self._find_kept(examined, planned, tools)
             with branch.Branch(copy, own, source, tools, list_submodules(examined)) as both:
                 work: Work = both.look()
-        except (ClaudeboxError, GitError) as error:  # it is to go, whatever it is
-            console.warn(f"what is in the copy cannot be told: {error}")
+        except (ClaudeboxError, GitError, OSError) as error:  # it is to go, whatever it is, even from a full disk
+            why = error.strerror if isinstance(error, OSError) else error
+            console.warn(f"what is in the copy cannot be told: {why}")
         else:
             console.write((*branch.lines(copy, work), *kept), descriptor=1)
 

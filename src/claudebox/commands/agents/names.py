@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from claudebox.errors import ClaudeboxError
 
 if TYPE_CHECKING:
-    from claudebox.commands.agents.records import Records
-    from claudebox.commands.agents.tmux import Tmux
+    from claudebox.commands.agents.records import Agent, Records
 
 _FIRST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 _LATER = _FIRST | frozenset("._-")
@@ -37,14 +36,10 @@ def slug(text: str) -> str:
     return "".join(char if char in _LATER else "-" for char in text).strip("-._") or "agent"
 
 
-def give_name(records: Records, tmux: Tmux, wanted: str, project: str) -> str:
-    """Return a name that no living session of this project has; ended ones make room."""
+def give_name(records: Records, wanted: str, project: str) -> tuple[str, list[Agent]]:
+    """Return a name that no living session of this project has, and the ended ones that make room for it."""
     base = slug(wanted)[: _LONGEST - 4]
     others = [agent for agent in records.all() if agent.project == project]
     taken = {agent.name for agent in others if agent.alive or agent.starting}
     name = next(name for number in range(1, 1000) if (name := base if number == 1 else f"{base}-{number}") not in taken)
-    for agent in others:
-        if agent.name == name:
-            records.remove(agent)
-            tmux.kill(agent.id)
-    return name
+    return name, [agent for agent in others if agent.name == name]

@@ -14,6 +14,7 @@ from claudebox.config import agent_parsers as parsers
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.facts import git, programs
 from claudebox.facts.host import current_directory, current_home
+from claudebox.report import tree
 
 if TYPE_CHECKING:
     from claudebox.config.settings import Settings
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from claudebox.plan.model import OwnGit
     from claudebox.session import Planned
 
+_USUAL, _NOTHING = ("node_modules", ".venv"), "none"  # what comes along unless the user chooses
 _NO_NETWORK = {"network": "none", "domains": (), "host_ports": (), "published": (), "secrets": (), "packages": ()}
 
 
@@ -88,7 +90,7 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
     start = parsers.parse_branch(flags.one("from")) if flags.all("from") else ""
     if own is None and start:
         raise ClaudeboxError("`--from` needs a repository, and there is none here")
-    kept = [parsers.parse_copied_path(given) for given in planned.settings.all("copy")]
+    asked = [parsers.parse_copied_path(given) for given in planned.settings.all("copy")]
     most = parsers.parse_size(planned.settings.one("copy_size")) if planned.settings.all("copy_size") else 2 << 30
     copies.create(copy)
     try:
@@ -103,8 +105,8 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
         try:
             if own is None:
                 copier.copy_all()
-            for path in kept:
-                copier.copy(path)
+            for path in asked or (_USUAL if own is not None else ()):
+                _bring(copier, copy, path, asked=bool(asked))
         finally:
             copier.close()
         copies.save(copy)
@@ -117,6 +119,19 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
         copies.remove(copy)
         raise
     return copy
+
+
+def _bring(copier: TreeCopier, copy: Copy, path: str, *, asked: bool) -> None:
+    """Copy what git ignores; what nobody asked for is left out if it is too large."""
+    if path == _NOTHING or (not asked and os.path.lexists(f"{copy.path}/{path}")):
+        return
+    try:
+        copier.copy(path)
+    except ClaudeboxError as error:
+        if asked:
+            raise
+        tree.remove(copy.path, path)
+        console.note(f"`{path}` did not come along: {error.message}")
 
 
 def list_submodules(planned: Planned) -> list[OwnGit]:

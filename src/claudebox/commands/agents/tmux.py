@@ -154,17 +154,25 @@ class Tmux:
 
 
 def run_directory(state: str) -> str:
-    """Return the directory of the socket, made if it is missing: in our state, or in /tmp where that is too long."""
+    """Return the directory of the socket, made if it is missing: in our state, or elsewhere where that is too long."""
     path = f"{state}/run"
     if len(os.fsencode(path)) <= _LONGEST - len("/tmux"):
         os.close(open_state(state, "run"))
         return path
-    path = f"/tmp/claudebox-{os.getuid()}-{syscalls.sha256(os.fsencode(state))[:8]}"
+    runtime, name = f"/run/user/{os.getuid()}", syscalls.sha256(os.fsencode(state))[:8]
+    path = f"{runtime}/claudebox-{name}" if _is_private(runtime) else f"/tmp/claudebox-{os.getuid()}-{name}"
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
         pass
-    status = os.lstat(path)
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise ClaudeboxError(f"`{path}` is not a directory that only you can enter", hint="move it away")
+    if not _is_private(path):
+        raise ClaudeboxError(f"`{path}` is not a directory that only you can enter", hint="have it removed")
     return path
+
+
+def _is_private(path: str) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
