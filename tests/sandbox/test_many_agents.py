@@ -108,6 +108,7 @@ class Fleet:
         self.socket = f"{box.home}/.claudebox/run/tmux"
         self.names = [f"agent{number}" for number in range(MANY)]
         self.running: dict[str, bool] = {}
+        self.mute: set[int] = set()  # launchers whose broker is gone
         for words in (("init", "-q", "-b", "main"), ("config", "user.name", "u"), ("config", "user.email", "u@u")):
             box.host("git", *words)
         box.write("README", "hello\n")
@@ -177,8 +178,12 @@ class Fleet:
 
     def kill_broker(self, name: str) -> None:
         """Kill what speaks for an agent: the agent has less reach, and goes on."""
-        (broker,) = [row for row in descendants(self.launcher(name)) if b"broker import main" in command(row)]
-        os.kill(broker, signal.SIGKILL)
+        launcher = self.launcher(name)
+        brokers = [row for row in descendants(launcher) if b"broker import main" in command(row)]
+        assert brokers or launcher in self.mute
+        self.mute.add(launcher)
+        for broker in brokers:
+            os.kill(broker, signal.SIGKILL)
 
     def kill_sandbox(self, name: str) -> None:
         monitor = next(row for row in descendants(self.launcher(name)) if command(row).startswith(b"bwrap"))
