@@ -140,7 +140,7 @@ def test_what_comes_with_settings_of_the_hosts_client_is_named(tmp_path: Path):
     assert ("hook", "PreToolUse") in found
     assert ("MCP server", "tickets") in found
     shown = lines(make(facts={"inherited": found}), approved(make()))
-    assert "DEPLOY_TOKEN (with variable of settings.json) enters" in shown[2]
+    assert "DEPLOY_TOKEN (variable of settings.json) enters" in shown[2]
     for name in ("DEPLOY_TOKEN", "EDITOR", "hook PreToolUse", "MCP server tickets", "plugin lint@tools"):
         assert name in shown[3]
     assert "CANARY" not in "".join(shown) + str(found)

@@ -83,6 +83,18 @@ WORKER = """
 const { Worker, isMainThread, parentPort } = require("node:worker_threads");
 if (isMainThread) new Worker(__filename).on("message", (m) => console.log(m)); else parentPort.postMessage("from a worker");
 """
+BROWSER = """
+const { chromium } = require("playwright-core");
+const server = require("http").createServer((_, answer) => answer.end("<title>served</title><h1>here</h1>")).listen(0, "127.0.0.1", async () => {
+  const browser = await chromium.launch({ executablePath: process.env.CHROME_PATH || "/usr/bin/chromium" });
+  const page = await browser.newPage();
+  await page.goto(`http://127.0.0.1:${server.address().port}/`);
+  await page.screenshot({ path: "shot.png" });
+  console.log(await page.title(), require("fs").readFileSync("shot.png").subarray(1, 4).toString());
+  await browser.close();
+  server.close();
+});
+"""
 
 LIGHT: dict[str, Piece] = {
     "gcc": Piece("gcc -O2 -o p main.c twice.c && ./p", {"main.c": C, "twice.c": LIBRARY}, ("gcc",)),
@@ -160,21 +172,32 @@ HEAVY: dict[str, Piece] = {
                 "v/bin/uv pip install -q --python e/bin/python 'requests==2.32.3' && e/bin/python -c 'import requests; print(requests.__version__)'",
                 {}, ("python3",)),
     "poetry": Piece("python3 -m venv v && v/bin/pip install -q --disable-pip-version-check poetry && "
-                    "POETRY_VIRTUALENVS_IN_PROJECT=1 v/bin/poetry -q install --no-root && .venv/bin/python -c 'import idna; print(idna.__version__)'",
-                    {"pyproject.toml": '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.11"\n'
-                                       'dependencies = ["idna==3.10"]\n[tool.poetry]\npackage-mode = false\n'}, ("python3",)),
+                    "POETRY_VIRTUALENVS_IN_PROJECT=1 v/bin/poetry -q install && .venv/bin/python -c 'import greeting; print(greeting.WORD)' && "
+                    "v/bin/poetry -q build -f wheel && ls dist",  # without dependencies: not every index has what poetry asks
+                    {"pyproject.toml": '[project]\nname = "greeting"\nversion = "1"\nrequires-python = ">=3.11"\n[build-system]\n'
+                                       'requires = ["poetry-core"]\nbuild-backend = "poetry.core.masonry.api"\n',
+                     "greeting.py": "WORD = 'hello'\n"}, ("python3",)),
     "npm from the registry": Piece("npm install --silent --no-audit --no-fund express@4.21.2 && ls node_modules | wc -l && "
                                    "node -e 'console.log(typeof require(\"express\"))'", {"package.json": "{}"}, ("npm",)),
     "pnpm": Piece("npm install --silent --no-audit --no-fund --prefix t pnpm@9 && t/node_modules/.bin/pnpm --silent add ms@2.1.3 "
                   "--store-dir ./store && node -e 'console.log(require(\"ms\")(\"2 days\"))'", {"package.json": "{}"}, ("npm",)),
     "yarn": Piece("npm install --silent --no-audit --no-fund --prefix t yarn@1 && t/node_modules/.bin/yarn --silent add ms@2.1.3 && "
                   "node -e 'console.log(require(\"ms\")(\"1h\"))'", {"package.json": "{}"}, ("npm",)),
+    "playwright": Piece("npm install --silent --no-audit --no-fund playwright-core@1.48.2 && node p.js",
+                        {"package.json": "{}", "p.js": BROWSER}, ("npm", "chromium"), ("--browser",)),
     "go": Piece("go build -o p . && ./p && go test ./... | cut -f1,2 && go vet ./...",
-                {"go.mod": "module m\n\ngo 1.19\n", "m.go": 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("go") }\n',
+                {"go.mod": "module m\n\ngo 1.19\n\nrequire example.org/dep v1.0.0\n",
+                 "vendor/modules.txt": "# example.org/dep v1.0.0\n## explicit\nexample.org/dep\n",
+                 "vendor/example.org/dep/dep.go": 'package dep\n\nconst Word = "go, from what is vendored"\n',
+                 "m.go": 'package main\n\nimport (\n\t"fmt"\n\n\t"example.org/dep"\n)\n\nfunc main() { fmt.Println(dep.Word) }\n',
                  "m_test.go": 'package main\n\nimport "testing"\n\nfunc TestIt(t *testing.T) {}\n'}, ("go",)),
     "cargo": Piece("cargo build --offline -q && ./target/debug/m && cargo test --offline -q 2>&1 | grep -c 'test result: ok'",
-                   {"Cargo.toml": '[package]\nname = "m"\nversion = "1.0.0"\n', "src/main.rs":
-                    'fn main() { println!("rust") }\n#[test]\nfn it() {}\n'}, ("cargo",)),
+                   {"Cargo.toml": '[package]\nname = "m"\nversion = "1.0.0"\n[dependencies]\ndep = "1"\n',
+                    ".cargo/config.toml": '[source.crates-io]\nreplace-with = "v"\n[source.v]\ndirectory = "vendor"\n',
+                    "vendor/dep/Cargo.toml": '[package]\nname = "dep"\nversion = "1.0.0"\n',
+                    "vendor/dep/src/lib.rs": "pub fn word() -> &'static str { \"rust, from what is vendored\" }\n",
+                    "vendor/dep/.cargo-checksum.json": '{"files": {}, "package": null}',
+                    "src/main.rs": 'fn main() { println!("{}", dep::word()) }\n#[test]\nfn it() {}\n'}, ("cargo",)),
     "cmake": Piece("cmake -S . -B b >/dev/null && cmake --build b >/dev/null && ctest --test-dir b 2>&1 | grep -c '100% tests'",
                    {"CMakeLists.txt": "cmake_minimum_required(VERSION 3.10)\nproject(p C)\nenable_testing()\n"
                     "add_executable(p main.c twice.c)\nadd_test(NAME t COMMAND p)\n", "main.c": C, "twice.c": LIBRARY},

@@ -176,7 +176,7 @@ def _entering(plan: Plan) -> Iterator[str]:
             yield clean(mount.reason)
     for kind, name in plan.inherited:
         if kind.startswith("variable") and name_looks_secret(name):
-            yield clean(f"{name} (with {kind})")
+            yield clean(f"{name} ({kind})")
 
 
 def _has_git_token(plan: Plan) -> bool:
