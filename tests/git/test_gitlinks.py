@@ -115,7 +115,7 @@ def test_a_repository_in_the_place_of_a_link_is_renamed_at_the_end(user_box):
 
     assert "`x/n/.git` is not of a submodule" in result.stderr
     assert not has_mark(box, USE)
-    sh(box, "chmod 755 x; mv x/n/.git.claudebox x/n/.git")
+    sh(box, "chmod 755 x; mv x/n/.git.claudebox x/n/.git; cd x/n/.git; mv config.claudebox config")
     assert has_mark(box, USE)  # the positive control
 
 

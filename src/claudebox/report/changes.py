@@ -57,6 +57,7 @@ class Report(Value):
     unsure: tuple[str, ...] = ()  # what stands in those, and may have been there
     files: tuple[str, ...] = ()  # every file that is new or changed, by its whole path
     in_git: tuple[str, ...] = ()  # all that is a `.git`, or lies in one, by its whole path
+    git_shapes: dict[str, tuple[str, ...]] = {}  # noqa: RUF012 - other git directories, and what git obeys in them
     clock_set_back: float = 0.0
     listing: Listing = {}  # noqa: RUF012 - never changed
 
@@ -83,6 +84,7 @@ def join(report: Report, root: str, other: Report) -> Report:
         unsure=(*report.unsure, *(f"{root}/{path}" for path in other.unsure)),
         files=(*report.files, *other.files),
         in_git=(*report.in_git, *other.in_git),
+        git_shapes={**report.git_shapes, **other.git_shapes},
     )
 
 
@@ -112,11 +114,20 @@ def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Rep
     changes = list(account.changes(deadline + _SORTING))
     files = [f"{workdir}/{path}" for path, mode, _ in found.changed if mode & tree.KIND == tree.IS_FILE]
     in_git = [f"{workdir}/{path}" for path, *_ in found.changed if ".git" in path.lower()]
+    rows = _find_shapes(found, account) if found.changed else {}
+    shapes = {f"{workdir}/{place}".rstrip("/"): tuple(f"{workdir}/{path}" for path in paths)
+              for place, paths in rows.items()}  # fmt: skip
     unseen = [*account.unseen, *found.unseen]
     return Report(
         tuple(changes), account.harmless, tuple(unseen), account.unlisted, tuple(account.unsure), tuple(files),
-        tuple(in_git), back, account.listing(),
+        tuple(in_git), shapes, back, account.listing(),
     )  # fmt: skip
+
+
+def _find_shapes(found: Sweep, account: _Account) -> dict[str, list[str]]:
+    from claudebox.report import git_shapes  # noqa: PLC0415 - only where something changed
+
+    return git_shapes.find_shapes((path for path, *_ in found.changed), found.listing, account.was_missing)
 
 
 class _Account:
@@ -131,6 +142,7 @@ class _Account:
         self._names: dict[str, dict[str, str] | None] = {}
         self._repositories: dict[str, tuple[str, bool] | None] = {}
         self._new = self._new_directories()
+        self._is_known = any(names is not None for path, (_, names) in before.items() if path)  # an earlier list
         self.unsure: list[str] = []
         self.unseen: list[tuple[str, str]] = []
         self.harmless: dict[str, list[str]] = {}
@@ -164,6 +176,11 @@ class _Account:
             self._names[parent] = None if names is None else {bare: letter or "f" for bare, _, letter in pairs}
         table = self._names[parent]
         return None if table is None else table.get(name, "")
+
+    def was_missing(self, path: str) -> bool:
+        """Return whether nothing stood at a path before, as far as anybody knows who has looked at this project."""
+        was = self._was(path)
+        return not was and (was is not None or self._is_known or path.rpartition("/")[0] in self._new)
 
     def changes(self, deadline: float) -> Iterator[ChangedPath]:
         """Yield everything that changed in the project; what is harmless is only counted."""
@@ -233,6 +250,8 @@ class _Account:
 
     def _repository(self, directory: str) -> tuple[str, bool] | None:
         """Return the git directory that a directory is or lies in, and whether its name says so or only its shape."""
+        from claudebox.report.git_shapes import has_shape  # noqa: PLC0415 - only where something changed
+
         waiting = []
         while directory not in self._repositories:
             waiting.append(directory)
@@ -243,15 +262,10 @@ class _Account:
         for path in reversed(waiting):
             if found is None and path.rpartition("/")[2].lower() == ".git":
                 found = (path, True)
-            elif found is None and self._has_shape(path):
+            elif found is None and has_shape(self._found.listing.get(path, (0, ()))[1]):
                 found = (path, False)
             self._repositories[path] = found
         return found
-
-    def _has_shape(self, directory: str) -> bool:
-        """Return whether git would take a directory for a repository: `HEAD` with `commondir`, `objects` and `refs`."""
-        names = {name.partition("/")[0].lower() for name in self._found.listing.get(directory, (0, ()))[1] or ()}
-        return "head" in names and ("commondir" in names or names >= {"objects", "refs"})
 
     def _leads_out(self, path: str) -> str:
         """Return where a link leads if that is not within the project."""

@@ -2,7 +2,8 @@
 
 Git enters a `.git` from above wherever something that is checked out has a gitlink, on whichever branch that is, and
 does what its configuration and hooks say. So it does not matter where gitlinks are: no `.git` that was writable inside
-keeps anything that names a program, or leads elsewhere. One that `git clone` or `git init` has made stays as it is.
+keeps anything that names a program, or leads elsewhere; nor does any other directory that has the shape of one
+(`git_shapes`). What `git clone` or `git init` has made stays as it is.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import stat
 
 from claudebox.console import shorten
 from claudebox.files import open_beneath, open_up, read_at, real_path, replace_file
+from claudebox.report.git_shapes import OBEYED, has_shape
 from claudebox.report.tree import DIRECTORY
 from claudebox.tables import git_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 _ASIDE = ".claudebox"
 _STATES = ("rebase-merge", "rebase-apply", "sequencer")  # going on with them runs what is listed there
@@ -35,13 +37,19 @@ def is_in_git(path: str) -> bool:
     return lower.endswith(".git") or ".git/" in lower
 
 
-def disarm(root: str, changed: Iterable[str], is_writable: Callable[[str], bool], known: Iterable[str]) -> list[str]:
+def disarm(
+    root: str,
+    changed: Iterable[str],
+    shapes: Mapping[str, Iterable[str]],
+    is_writable: Callable[[str], bool],
+    known: Iterable[str],
+) -> list[str]:
     """Put aside what git would run, given everything that changed in a `.git`; return what the user should know.
 
-    Paths below the `root` are shown relative to it.
+    Paths below the `root` are shown relative to it. `shapes` are git directories of other names with what changed.
     `is_writable`: the agent could change a path of the host. `known` are real git directories, which it could not.
     """
-    work = _Disarming(changed, is_writable, tuple(known))
+    work = _Disarming(changed, shapes, is_writable, tuple(known))
     work.run()
     told = "since git of the host would run or obey it"
     lines = [f"{_shown(place, root)}: put aside as *{_ASIDE}, {told}: {', '.join(names)}"
@@ -53,11 +61,17 @@ def disarm(root: str, changed: Iterable[str], is_writable: Callable[[str], bool]
 
 
 def _shown(place: str, root: str) -> str:
-    return f"`{shorten(place.removeprefix(f'{root}/'), 200)}`"
+    return f"`{shorten('.' if place == root else place.removeprefix(f'{root}/'), 200)}`"
 
 
 class _Disarming:
-    def __init__(self, changed: Iterable[str], is_writable: Callable[[str], bool], known: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        changed: Iterable[str],
+        shapes: Mapping[str, Iterable[str]],
+        is_writable: Callable[[str], bool],
+        known: tuple[str, ...],
+    ) -> None:
         self._is_writable, self._known = is_writable, known
         self._places: set[str] = set()
         self._touched: set[str] = set()  # what changed in a `.git`, and the directories around it
@@ -67,6 +81,10 @@ class _Disarming:
         self.closed: list[tuple[str, str]] = []
         for path in changed:
             self._take(path)
+        self._shapes = {place for place in shapes if os.path.basename(place).lower() != ".git"}
+        for place in self._shapes:
+            parts = (path[len(place) + 1 :].partition("/")[0] for path in shapes[place])
+            self._touched.update(f"{place}/{part}" for part in parts)
 
     def _take(self, path: str) -> None:
         while path not in self._touched and is_in_git(path):
@@ -76,7 +94,7 @@ class _Disarming:
             path = path.rpartition("/")[0]
 
     def run(self) -> None:
-        places = [place for place in sorted(self._places) if self._is_writable(place)]
+        places = [place for place in sorted(self._places | self._shapes) if self._is_writable(place)]
         for at_last in (False, True):  # where a file leads is known when all directories have been examined
             for place in places:
                 try:
@@ -92,6 +110,10 @@ class _Disarming:
         try:
             mode = os.lstat(name, dir_fd=parent).st_mode
             if stat.S_ISREG(mode) != files:
+                return
+            if place in self._shapes:
+                if place not in self._visited:  # as part of a `.git`
+                    self._enter_shape(parent, name, place)
                 return
             try:
                 strange = not self._is_plain_file(parent, name, place) if files else not stat.S_ISDIR(mode)
@@ -149,6 +171,30 @@ class _Disarming:
                 part == "hooks" and not (is_directory and _has_samples_only(directory, name))
             ):
                 self._put_aside(directory, name, place)
+
+    def _enter_shape(self, parent: int, name: str, place: str) -> None:
+        """Examine a git directory of another name; other things may stand there, so it is never put aside itself."""
+        descriptor = _listed(parent, name)
+        try:
+            names = sorted(os.listdir(descriptor))
+            for entry in names if has_shape(names) else ():
+                if f"{place}/{entry}" in self._touched:
+                    self._disarm_part(descriptor, entry, place)
+        finally:
+            os.close(descriptor)
+
+    def _disarm_part(self, directory: int, name: str, place: str) -> None:
+        part, is_directory = name.lower(), stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode)
+        if part in _CONFIG:
+            if not is_directory:
+                self._clean(directory, name, place, "shape")
+            return
+        in_worktrees = os.path.basename(os.path.dirname(place)).lower() == "worktrees"
+        plain = (part == "hooks" and is_directory and _has_samples_only(directory, name)) or (
+            part == "commondir" and in_worktrees and read_at(directory, name) == b"../..\n"
+        )
+        if part in OBEYED and not plain:
+            self._put_aside(directory, name, place)
 
     def _go_down(self, directory: int, place: str, kind: str, depth: int = 0) -> None:
         """Find the git directories of submodules, whose names may hold slashes, or the entries of worktrees."""

@@ -159,14 +159,15 @@ class SessionReport:
 
     def _disarm(self, report: Report | None) -> None:
         """Put aside what git of the host would run of repositories that were made inside, or changed."""
-        if report is None or not report.in_git:
+        if report is None or not (report.in_git or report.git_shapes):
             return
         from claudebox.report import nested_git  # noqa: PLC0415 - only where something changed in one
 
         repository = self._host.repository
         ours = (*((repository, *repository.nested) if repository is not None else ()), *self._host.more_repositories)
         known = (row.common_dir for row in ours if row.common_dir)
-        for line in nested_git.disarm(self._plan.workdir, report.in_git, self._is_writable, known):
+        shapes = report.git_shapes
+        for line in nested_git.disarm(self._plan.workdir, report.in_git, shapes, self._is_writable, known):
             console.warn(line)
 
     def _is_writable(self, path: str) -> bool:
