@@ -116,6 +116,7 @@ def main() -> None:
             threading.Thread(target=action, args=(server,), daemon=True).start()
         urllib.request.urlopen(f"{agent.NOWHERE}/v1/messages", b"CANARY-CONTROL", timeout=10).close()
         secure = ssl.create_default_context(cafile=AUTHORITY.bundle)
+        secure.verify_flags &= ~ssl.VERIFY_X509_STRICT
         urllib.request.urlopen("https://secure.example/", b"CANARY-CONTROL", timeout=10, context=secure).close()
         control, HEARD[:] = [*HEARD], []
         os.environ |= {"ANTHROPIC_BASE_URL": model.url, "SSL_CERT_FILE": str(AUTHORITY.bundle)}

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from claudebox.broker.inject.tls import upstream_context
+from claudebox.launch import token_refresh
 from claudebox.launch.tls_context import make_context
 from claudebox.plan.network_model import Trust
 
@@ -24,7 +25,12 @@ STRICT = (
     "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
 )
 SERVER = f"[x]\nsubjectAltName=DNS:{NAME}\n"
-CONTEXTS = [lambda path: make_context(Trust(path)), upstream_context]
+CONTEXTS = [
+    lambda path: make_context(Trust(path)),
+    upstream_context,
+    lambda path: token_refresh.host_context({"SSL_CERT_FILE": path}),
+    lambda path: token_refresh.host_context({"NODE_EXTRA_CA_CERTS": path}),
+]
 
 
 class Pki:

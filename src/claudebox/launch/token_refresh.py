@@ -29,12 +29,13 @@ from claudebox.host_proxy import find_proxy
 from claudebox.launch import broker_wire, token_copy
 from claudebox.launch.tls_context import make_context
 from claudebox.launch.token_copy import DONE, REFUSED, UNREACHABLE, UNUSABLE
+from claudebox.plan.network_model import Trust
 from claudebox.tables import agent
 
 if TYPE_CHECKING:
     import http.client
     import ssl
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from claudebox.host_proxy import HostProxy
 
@@ -79,12 +80,27 @@ def main(argv: list[str]) -> int:
         status = DONE
         tokens = _tokens(_read(source))
         if tokens is not None and _due(tokens):
-            status = renew(source, proxy=_proxy())
+            status = _renew_as_host(source)
         return _copy(source, directory) or status
     except (OSError, ValueError):
         return UNUSABLE
     finally:
         os.close(descriptor)
+
+
+def _renew_as_host(source: str) -> int:
+    """Renew through the proxy of this machine, with whom its client believes."""
+    try:
+        context = host_context(os.environ)
+    except OSError:  # a file is named that cannot be read
+        return UNREACHABLE
+    return renew(source, proxy=_proxy(), context=context)
+
+
+def host_context(environ: Mapping[str, str]) -> ssl.SSLContext:
+    """Return the settings for TLS with the authorities that the environment names, or else those of the system."""
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
+    return make_context(Trust(*(environ.get(name, "") for name in names)))
 
 
 def _proxy() -> HostProxy | None:
