@@ -169,6 +169,10 @@ def _certificates(host: Host) -> Iterable[Variable]:
 
 def withheld(host: Host, entering: Iterable[Variable]) -> tuple[str, ...]:
     """Return the names of the host's variables that stay out, those that look secret first."""
-    inside = {row.name for row in entering}
-    out = [name for name in host.environ if name not in inside]
-    return tuple(sorted(out, key=lambda name: (not secret_patterns.looks_secret(name, host.environ[name]), name)))
+    entered = {row.name for row in entering}
+    out = [(not secret_patterns.looks_secret(name, host.environ[name]), name) for name in host.environ]
+    return tuple(
+        name
+        for harmless, name in sorted(out)
+        if name not in entered and not (harmless and name in inside.MADE_BY_SHELLS)
+    )

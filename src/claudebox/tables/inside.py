@@ -70,6 +70,9 @@ PASSED: tuple[tuple[str, str, str], ...] = (
     ("DO_NOT_TRACK", "no telemetry wanted", ""),
 )  # fmt: skip
 
+# What every shell makes anew, here and there; nobody misses it.
+MADE_BY_SHELLS = frozenset(("OLDPWD", "PWD", "SHLVL", "_"))
+
 # Programs that keep their cache elsewhere than in ~/.cache, for which `~` stands here. Maven takes no variable for it.
 CACHES: tuple[tuple[str, str], ...] = (
     ("npm_config_cache", "~/npm"),
