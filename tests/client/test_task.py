@@ -211,6 +211,8 @@ def test_many_tasks_keep_to_their_number_and_cost_what_was_served(fleet, model):
         assert result["cost_usd"] == pytest.approx((given * 3 + said * 15) / 1e6, abs=2e-6)
         total += result["cost_usd"]
     assert first.stdout.splitlines()[-1] == f"{count} of {count} done, ${total:.2f}"
+    log = (results / "t0/log.jsonl").read_text(encoding="utf-8")
+    assert '"project": "/var/tmp/claudebox-task-' in log, "not in memory"
     _check_order([(int(answer["prompt"][10:-1]), answer["step"]) for answer in served.answers], jobs)
 
     # A second run does what is missing, and what was only copied in part.
@@ -219,7 +221,7 @@ def test_many_tasks_keep_to_their_number_and_cost_what_was_served(fleet, model):
     (results / "t1/work.patch").write_bytes(b"cut sho")
     shown = fleet.claudebox("--results", str(results))
     assert shown.stdout.splitlines()[0].split() == ["task", "status", "cost", "time", "why"]
-    assert shown.stdout.splitlines()[-1].startswith(f"{count - 2} of {count - 1} done, $")
+    assert shown.stdout.splitlines()[-1].startswith(f"{count - 2} of {count - 1} done, 1 worth another try, $")
     assert shown.returncode == 1
     second = fleet.claudebox(*words, env=env, timeout=120)
     assert f"{count - 2} of {count} tasks are done already" in second.stderr

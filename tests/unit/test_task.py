@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from claudebox.commands.task import batch
 from claudebox.commands.task.model import SCHEMA, Task, read_task
+from claudebox.commands.task.result import read_result
 from claudebox.errors import ClaudeboxError
 
 GOOD = {"id": "t1", "repo": "https://example.org/x.git", "prompt": "Do it."}
@@ -92,3 +94,43 @@ def test_a_missing_file_gets_one_line(tmp_path):
 
 def test_the_schema_has_every_key_of_a_task():
     assert set(SCHEMA["properties"]) == set(Task.__dataclass_fields__)
+
+
+def test_no_more_agents_begin_than_memory_holds(capfd):
+    # proves FLEET-04
+    assert batch._fitting(4, 24 << 30) == 4
+    assert batch._fitting(4, 0) == 4  # nobody knows
+    assert capfd.readouterr().err == ""
+    assert batch._fitting(100, 1 << 30) == 3
+    assert "memory holds 3 agents" in capfd.readouterr().err
+    assert batch._fitting(2, 1) == 1
+    assert batch._free_memory() > 0
+
+
+def test_a_result_that_was_copied_in_part_counts_as_none(tmp_path):
+    # proves FLEET-01
+    (tmp_path / "work.patch").write_bytes(b"whole")
+    (tmp_path / "result.json").write_text('{"status": "done", "files": {"work.patch": 5}}')
+    assert read_result(str(tmp_path))["status"] == "done"
+    for cut in (b"who", None):
+        (tmp_path / "work.patch").unlink() if cut is None else (tmp_path / "work.patch").write_bytes(cut)
+        assert read_result(str(tmp_path)) == {}
+    for text in ('{"status": "done"}', "[]", "{", '{"files": {"x": []}}'):
+        (tmp_path / "result.json").write_text(text)
+        assert read_result(str(tmp_path)) == {}
+
+
+def test_the_table_counts_what_failed_and_what_is_worth_another_try():
+    # proves FLEET-04
+    rows = [("a", {"status": "done", "exit": 0, "cost_usd": 0.5, "seconds": 3.2, "retry": False}),
+            ("b", {"status": "failed", "exit": 1, "cost_usd": 0.25, "retry": False, "why": "no\x1b[2J"}),
+            ("c", {"status": "retry", "exit": 75, "retry": True})]  # fmt: skip
+
+    assert list(batch._table(rows)) == [
+        "task  status           cost     time  why",
+        "a     done            $0.50      3 s",
+        "b     failed          $0.25        -  no[2J",
+        "c     retry               -        -",
+        "1 of 3 done, 1 failed, 1 worth another try, $0.75",
+    ]
+    assert list(batch._table([]))[-1] == "0 of 0 done, $0.00"

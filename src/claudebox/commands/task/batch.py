@@ -15,6 +15,7 @@ from claudebox.commands.task.model import DONE, FAILED, Task, read_task
 from claudebox.commands.task.result import read_result
 from claudebox.errors import NOT_FOUND, ClaudeboxError
 from claudebox.facts import programs
+from claudebox.files import read_small
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from claudebox.config.settings import Settings
 
 _MOST_JOBS = 1000
+_AGENT = 260 << 20  # bytes that one takes while it waits for the model
 _LOG = "joblog"
 _TERMSEQ = "TERM,60000,KILL,1000"  # a task that is asked to end takes its work out first
 _PR_SET_PDEATHSIG = 1
@@ -39,7 +41,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     results = os.path.abspath(flags.one("results").value)
     paths = _paths(given.value for given in flags.all("tasks"))
     tasks = _tasks(paths)
-    status = _parallel(tasks, results, _jobs(flags), environ)
+    status = _parallel(tasks, results, _fitting(_jobs(flags), _free_memory()), environ)
     _show(results)
     return status
 
@@ -70,6 +72,22 @@ def _jobs(flags: Settings) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MOST_JOBS:
         raise ClaudeboxError(f"`--jobs` is a number from 1 to {_MOST_JOBS}, not `{text}`")
     return int(text)
+
+
+def _fitting(jobs: int, free: int) -> int:
+    """Return how many agents at once the memory holds, if that is less than what was asked for."""
+    most = max(free // _AGENT, 1)
+    if free and most < jobs:
+        console.note(f"memory holds {most} agents at once: `--jobs {jobs}` is lowered")
+        return most
+    return jobs
+
+
+def _free_memory() -> int:
+    """Return the bytes that can be taken without pushing anything out, or 0 if nobody knows."""
+    content = read_small("/proc/meminfo") or b""
+    found = [line.split() for line in content.splitlines() if line.startswith(b"MemAvailable:")]
+    return int(found[0][1]) << 10 if found else 0
 
 
 def _parallel(tasks: dict[str, str], results: str, jobs: int, environ: dict[str, str]) -> int:
@@ -108,6 +126,7 @@ def _run(line: list[str], environ: dict[str, str], rows: bytes) -> int:
         syscalls.call("prctl", _PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
     # A process group of its own: Ctrl+C comes by one way only. Its tasks are asked to end, and have time to say how.
+    environ = {**environ, "TMPDIR": environ.get("TMPDIR") or "/var/tmp"}  # parallel would say /tmp, which may be memory
     process = subprocess.Popen(
         line, env=environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0,
         preexec_fn=follow,  # noqa: PLW1509 - there are no threads
@@ -142,13 +161,16 @@ def _show(results: str) -> int:
     except OSError as error:
         raise ClaudeboxError(f"`--results {results}`: {error.strerror}") from None
     rows = [(name, read_result(f"{results}/{name}")) for name in names if not name.endswith((".partial", ".old"))]
-    rows = [(name, row or {"status": "incomplete", "why": "not all of its files are there"}) for name, row in rows]
+    rows = [
+        (name, row or {"status": "incomplete", "retry": True, "why": "not all of its files are there"})
+        for name, row in rows
+    ]
     console.write(_table(rows), descriptor=1)
     return DONE if all(row.get("exit") == DONE for _, row in rows) else FAILED
 
 
 def _table(rows: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
-    wide = max((len(name) for name, _ in rows), default=4)
+    wide = max(4, *(len(name) for name, _ in rows)) if rows else 4
     yield f"{'task':{wide}}  {'status':11}  {'cost':>8}  {'time':>7}  why"
     for name, row in rows:
         cost, seconds = row.get("cost_usd"), row.get("seconds")
@@ -158,4 +180,7 @@ def _table(rows: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
         yield f"{name:{wide}}  {str(row.get('status', '?'))[:11]:11}  {shown:>8}  {took:>7}  {why}".rstrip()
     total = sum(row["cost_usd"] for _, row in rows if isinstance(row.get("cost_usd"), int | float))
     done = sum(row.get("exit") == DONE for _, row in rows)
-    yield f"{done} of {len(rows)} done, ${total:.2f}"
+    again = sum(row.get("retry") is True for _, row in rows)
+    failed = len(rows) - done - again
+    parts = [f"{failed} failed"] * bool(failed) + [f"{again} worth another try"] * bool(again)
+    yield ", ".join((f"{done} of {len(rows)} done", *parts, f"${total:.2f}"))
