@@ -68,8 +68,8 @@ def _nothing_runs(cluster) -> None:
 
 def test_parallel_over_ssh_spreads_tasks_and_brings_results_back(cluster):
     # proves FLEET-05
-    work = _work(cluster, "ssh", "parallel-ssh", 0, 1, 2, 3)
-    cluster.nodes["gateway"].sh("cd /shared/ssh && ./parallel-ssh 1/one,1/two results tasks/*.json", timeout=180)
+    work = _work(cluster, "over-ssh", "parallel-ssh", 0, 1, 2, 3)
+    cluster.nodes["gateway"].sh("cd /shared/over-ssh && ./parallel-ssh 1/one,1/two results tasks/*.json", timeout=180)
 
     assert _check(work, 0, 1, 2, 3) == {"one", "two"}
 
