@@ -38,7 +38,7 @@ TOGETHER = (
 
 settings.register_profile(
     "claudebox",
-    deadline=None,  # two workers share the machine
+    deadline=None,  # workers share the machine
     max_examples=100,  # of the suite, which runs all of them every time
     database=None,
     derandomize=IN_CI,  # a failure there must be one that everybody can repeat
