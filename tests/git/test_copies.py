@@ -106,6 +106,25 @@ def test_an_agent_works_in_a_copy_and_its_branch_comes_back_when_it_is_finished(
     assert {path: row for path, row in everything(box.project).items() if "/.git" not in path} == checkout
 
 
+@pytest.mark.parametrize("way", ["merge", "rebase"])
+def test_finishing_overwrites_nothing_that_git_does_not_know(user_box, user_repository, way):
+    # proves AGENT-06
+    box = user_box
+    env = Path(box.write(".env", "precious"))
+    for name, add in (("env", ".env"), ("modules", "node_modules")):
+        script = f"rm -rf {add}; echo agent >{add}; git add -f {add}; git commit -qm x"
+        assert new(box, name, script).returncode == 0
+        refused = box.claudebox("-y", "--finish", name, way)
+        assert refused.returncode == 125, refused.stderr
+        assert f"it brings `{add}`, where you have something that git does not know" in refused.stderr
+    assert env.read_text() == "precious"
+    assert Path(box.project, "node_modules/left-pad/index.js").exists()
+
+    env.unlink()
+    assert box.claudebox("-y", "--finish", "env", way).returncode == 0, "the control"
+    assert env.read_text() == "agent\n"
+
+
 def test_finishing_merges_or_rebases_where_that_is_asked_for(user_box, user_repository):
     # proves AGENT-06
     box, git = user_box, user_repository

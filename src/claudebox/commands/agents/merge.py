@@ -5,6 +5,8 @@ None of the repository's configuration or hooks is in force there, only what a l
 
 from __future__ import annotations
 
+import os
+import stat
 from typing import TYPE_CHECKING
 
 from claudebox.commands.agents.branch import LIMITS
@@ -40,18 +42,24 @@ def merge_branch(planned: Planned, own: OwnGit, tools: Tools, scratch: str, bran
     try:
         presence.claim(own.worktree)  # an agent could lead what is written here astray
         with GitSandbox(tools, mounts, environ, scratch, LIMITS, config) as box:
-            return _merge(box, branch, way, by_hand)
+            return _merge(box, own.worktree, branch, way, by_hand)
     except GitError as error:
         raise ClaudeboxError(f"`{branch}` is there, and was not merged: {clean(str(error))}", hint=by_hand) from None
     finally:
         presence.leave()
 
 
-def _merge(box: GitSandbox, branch: str, way: str, by_hand: str) -> str:
+def _merge(box: GitSandbox, worktree: str, branch: str, way: str, by_hand: str) -> str:
     if box.git("status", "--porcelain", "--untracked-files=no"):
         raise ClaudeboxError(
             f"`{branch}` is there, and was not merged: your checkout has changes that are not committed",
             hint=f"commit them, then {by_hand}",
+        )
+    if (path := _find_overwritten(box, os.fsencode(worktree), branch)) is not None:
+        raise ClaudeboxError(
+            f"`{branch}` is there, and was not merged: it brings `{clean(os.fsdecode(path))}`, "
+            "where you have something that git does not know",
+            hint=f"move yours away, then {by_hand}",
         )
     before = box.git("rev-parse", "HEAD").decode().strip()
     verb, option = WAYS[way]
@@ -68,3 +76,20 @@ def _merge(box: GitSandbox, branch: str, way: str, by_hand: str) -> str:
         )
     after = box.git("rev-parse", "HEAD").decode().strip()
     return f"{before[:7]}..{after[:7]}"
+
+
+def _find_overwritten(box: GitSandbox, worktree: bytes, branch: str) -> bytes | None:
+    """Return what git would overwrite without a word: ignored files and directories where the branch has something."""
+    known = set(box.git("ls-files", "-z").split(b"\0"))
+    added = box.git("diff", "--name-only", "--no-renames", "--diff-filter=A", "-z", f"HEAD...{branch}").split(b"\0")
+    for path in filter(None, added):
+        place = path
+        while place and place not in known:
+            try:
+                mode = os.lstat(worktree + b"/" + place).st_mode
+            except OSError:
+                mode = 0
+            if mode and (place == path or not stat.S_ISDIR(mode)):
+                return place
+            place = os.path.dirname(place)
+    return None
