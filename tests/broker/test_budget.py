@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import threading
@@ -68,10 +69,12 @@ def test_whatever_comes_passes_unchanged(body, events):
     assert all(usage.tokens < 1 << 45 for usage in counted(body, [7], events=events))
 
 
-def test_a_stream_that_breaks_off_has_told_its_input():
+def test_a_stream_that_breaks_off_has_told_its_input_and_its_output_is_counted_by_length():
     # proves COST-01
-    body = stream(message())
-    assert counted(body[: len(body) // 2], [], events=True) == [TokenUsage(MODEL, 1000, 1)]
+    body = stream(message(text="four" * 300))
+    (usage,) = counted(body[: body.index(b"event: message_delta")], [], events=True)
+    assert (usage.model, usage.input) == (MODEL, 1000)
+    assert 300 <= usage.output <= 600
 
 
 @pytest.mark.parametrize(
@@ -139,6 +142,32 @@ def test_requests_end_when_the_budget_is_spent(upstream, broker, events, coding)
     assert free.head()[0] == 200
     assert len(served.requests) == 3
     assert served.requests[0][2]["accept-encoding"] == "identity"
+
+
+def test_a_stream_that_nobody_reads_to_its_end_is_counted(upstream, broker):
+    # proves COST-02
+    said = stream(message(text="word " * 3000))
+    cut = said.index(b"event: message_delta")
+    asked: list[bytes] = []
+
+    def reply(visit):
+        asked.append(visit.body())
+        visit.say(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n" + said[:cut])
+        with contextlib.suppress(OSError):
+            while visit.say(b": ping\n\n") is None:  # until the broker has gone
+                time.sleep(0.02)
+
+    connect = broker(upstream(reply), budget=Budget(tokens=8000))
+    statuses = []
+    for _ in range(4):  # 1000 tokens asked and some 5000 said each
+        caller = connect()
+        caller.ask(body=b"{}")
+        statuses.append(caller.head()[0])
+        while statuses[-1] == 200 and len(caller.rest) < cut:
+            caller.rest += caller.channel.recv(65536)
+        caller.channel.close()
+    assert statuses == [200, 200, 402, 402]
+    assert len(asked) == 2
 
 
 def test_requests_at_the_same_time_do_not_pass_the_budget_together(upstream, broker):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from claudebox.broker.http.messages import MalformedHttp
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
 _PIECE = _BLOCK = 1 << 16
 _ANY_HEADER = 32 + zlib.MAX_WBITS  # gzip or zlib
@@ -89,14 +89,18 @@ class Decompressed:
         return self._waiting + self._inner.end()
 
 
-async def filtered(body: AsyncIterator[bytes], own: BodyFilter, *, chunked: bool, chunks: bool) -> AsyncIterator[bytes]:
+async def filtered(
+    body: AsyncIterator[bytes], own: BodyFilter, *, chunked: bool, chunks: bool
+) -> AsyncGenerator[bytes, None]:
     """Yield a body after its filter; `chunked` is how it comes, `chunks` is how it goes on."""
     payload = Payload() if chunked else None
-    async for piece in body:
-        for part in own.feed(payload.feed(piece) if payload is not None else piece):
-            if part:
-                yield b"%x\r\n%s\r\n" % (len(part), part) if chunks else part
-    rest = own.end()
+    try:
+        async for piece in body:
+            for part in own.feed(payload.feed(piece) if payload is not None else piece):
+                if part:
+                    yield b"%x\r\n%s\r\n" % (len(part), part) if chunks else part
+    finally:  # also where it broke off, or nobody wants the rest
+        rest = own.end()
     if chunks:
         yield (b"%x\r\n%s\r\n" % (len(rest), rest) if rest else b"") + b"0\r\n\r\n"
     elif rest:

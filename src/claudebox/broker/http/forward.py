@@ -7,6 +7,7 @@ beginning of a request's body until its answer has begun, for rules that ask a s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from claudebox.broker.http import messages
@@ -224,10 +225,11 @@ class _Exchange:
     ) -> None:
         """Pass the body of an answer on through a filter."""
         body = _body(upstream, framing, length, strict=False)
-        async for piece in filtered(body, own, chunked=framing == "chunked", chunks=chunks):
-            self._down += len(piece)
-            self._client.write(piece)
-            await self._client.drain()
+        async with contextlib.aclosing(filtered(body, own, chunked=framing == "chunked", chunks=chunks)) as pieces:
+            async for piece in pieces:
+                self._down += len(piece)
+                self._client.write(piece)
+                await self._client.drain()
 
     async def _discard(self, framing: Framing, length: int) -> bool:
         """Take a body that nobody wants, if it is small; tell whether it is gone."""

@@ -22,6 +22,7 @@ _LONGEST = 8 << 20  # bytes of a line or a document that are held
 _MOST = 1 << 40  # tokens that a number can mean
 _ANSWER = 16_000  # tokens that an answer may have of which nothing is known yet
 _BYTES = 3  # of a request for a token, at least
+_EVENT = 90  # bytes of an event around what it says
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -69,12 +70,14 @@ class Meter:
         self._dearest = self._longest = 0
         self._warned = False
         self._under_way: dict[asyncio.Task[object] | None, tuple[int, int]] = {}  # who asks, and what is reserved
+        self._owed: dict[asyncio.Task[object] | None, TokenUsage] = {}  # what was asked, until an answer is counted
         self._waiting: list[asyncio.Future[None]] = []
 
     def add(self, usage: TokenUsage) -> None:
         """Count one answer."""
         if not usage.tokens:
             return
+        self.forgive()
         price = usage.price(unknown=True)
         self.tokens += usage.tokens
         self.spent += price
@@ -92,10 +95,19 @@ class Meter:
             await turn
         if not refusal:
             self._under_way[asyncio.current_task()] = self._reserve(least)
+            self._owed[asyncio.current_task()] = replace(least, output=0)
         return refusal
 
-    def end(self) -> None:
-        """Take the request of this connection for answered."""
+    def forgive(self) -> None:
+        """Take the request of this connection for paid: its answer was counted, or is an error."""
+        if self._owed:
+            self._owed.pop(asyncio.current_task(), None)
+
+    def end(self, down: int) -> None:
+        """Take the request of this connection for answered; who went away before the end owes what was sent."""
+        owed = self._owed.get(asyncio.current_task()) if self._owed else None
+        if owed is not None:
+            self.add(replace(owed, output=down // _BYTES))
         if self._under_way.pop(asyncio.current_task(), None) is not None:
             for turn in self._waiting:
                 if not turn.done():
@@ -172,6 +184,7 @@ class UsageFilter:
         self._held = b""
         self._overlong = False
         self._usage = TokenUsage()
+        self._heard = 0  # bytes that the model said since its usage was told
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """Yield the same."""
@@ -179,6 +192,8 @@ class UsageFilter:
         if self._events:
             *lines, self._held = self._held.split(b"\n")
             for line in lines:
+                if b'"content_block_delta"' in line:
+                    self._heard += max(_BYTES, len(line) - _EVENT)
                 if b'"usage"' in line and not self._overlong:
                     self._read(line.removeprefix(b"data:"))
                 self._overlong = False
@@ -187,10 +202,12 @@ class UsageFilter:
         yield piece
 
     def end(self) -> bytes:
-        """Count what was found; a stream that broke off has told its input at least."""
+        """Count what was found; a stream that broke off has told its input, and what it said is counted by length."""
         if not self._events and not self._overlong:
             self._read(self._held)
         self._held = b""
+        if self._usage.tokens:
+            self._usage = replace(self._usage, output=self._usage.output + self._heard // _BYTES)
         self._meter.add(self._usage)
         self._usage = TokenUsage()
         return b""
@@ -206,7 +223,7 @@ class UsageFilter:
         if kind == "message_start" and isinstance(message, dict):
             self._usage = _merged(TokenUsage(_model(message)), message.get("usage"))
         elif kind == "message_delta":
-            self._usage = _merged(self._usage, document.get("usage"))
+            self._usage, self._heard = _merged(self._usage, document.get("usage")), 0
         elif kind == "message" and not self._events:
             self._usage = _merged(TokenUsage(_model(document)), document.get("usage"))
 

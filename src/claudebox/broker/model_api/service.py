@@ -106,7 +106,7 @@ class ApiRules(Rules):
 
     def passed(self, up: int, down: int) -> None:  # noqa: ARG002
         """Let the next one ask."""
-        self._meter.end()
+        self._meter.end(down)
 
     def _addressed(self, request: Request, held: list[tuple[bytes, bytes]]) -> Request:
         rest = tuple(pair for pair in request.headers if pair[0] in _FIELDS or pair[0].startswith(_FIELD_PREFIXES))
@@ -145,6 +145,7 @@ class ApiRules(Rules):
     def response(self, response: Response) -> Response:
         """Take the credential out of the head."""
         if response.status >= 400:
+            self._meter.forgive()
             return clean_head(response, self._recognizer)
         found = self._recognizer
         return response.with_headers(
@@ -164,6 +165,7 @@ class ApiRules(Rules):
 
     def render(self, refusal: LocalAnswer) -> tuple[bytes, bytes]:
         """Answer in the shape in which the API tells of errors."""
+        self._meter.forgive()
         document = {"type": "error", "error": {"type": refusal.kind, "message": refusal.text}}
         return b"application/json", json.dumps(document).encode()
 
