@@ -88,6 +88,7 @@ def test_a_preference_keeps_to_its_rule():
     for value in (
         "https://me@corp.example/", "https://corp.example/?token=1", "https://repo.fury.io/4fA9dKq2ZxT7bN/me/",
         "https://a.example/simple https://dl.example/basic/x/aB3dE5gH7jK9/python/simple", "a#b",
+        "token", "CANARY-x.y", "ftp://corp.example", "https://corp.example, s3cret", "https://eyJh.corp.example",
     ):  # fmt: skip
         assert not enters("UV_INDEX", value), value
         assert not enters("npm_config_registry", value), value

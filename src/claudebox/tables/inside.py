@@ -37,7 +37,7 @@ PASSED: tuple[tuple[str, str, str], ...] = (
     # Where packages come from; files with the same settings (.npmrc, pip.conf) stay out, since tokens stand there.
     *((name, "where packages come from", "index") for name in (
         "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "npm_config_registry",
-        "NPM_CONFIG_REGISTRY", "YARN_NPM_REGISTRY_SERVER", "GOPROXY", "GOPRIVATE", "GONOPROXY", "GONOSUMDB", "GOSUMDB",
+        "NPM_CONFIG_REGISTRY", "YARN_NPM_REGISTRY_SERVER", "GOPROXY", "GOPRIVATE", "GONOPROXY", "GONOSUMDB",
     )),
     # Of the client: which model, how much, how long; none of them holds a secret.
     ("ANTHROPIC_MODEL", "the model", ""),

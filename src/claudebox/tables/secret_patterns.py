@@ -21,6 +21,7 @@ _VALUE_PREFIXES = (
 )  # fmt: skip
 
 VALUE_PREFIXES = _VALUE_PREFIXES
+_IN_HOSTS = dict.fromkeys(map(ord, "abcdefghijklmnopqrstuvwxyz0123456789.-:*"))
 _LONG_PART = 12  # of a path, in characters: a token is longer, and has digits in it
 
 # Files that hold secrets as a rule, by name, in lower case. Whether one does, its content tells (`leaks`).
@@ -66,9 +67,15 @@ def value_looks_secret(value: str) -> bool:
 def names_place(addresses: str) -> bool:
     """Return whether addresses say where and nothing else: no login, no query, no path that may hold a token."""
     for address in addresses.replace(",", " ").replace("|", " ").split():
-        path = (address.partition("://")[2] or address).partition("/")[2]
+        if address in ("direct", "off"):  # as Go has it
+            continue
+        scheme, marked, rest = address.rpartition("://")
+        host, _, path = rest.partition("/")
+        plain = "." in host and not host.translate(_IN_HOSTS) and not any(mark in path for mark in "@?#")
         parts = (part for part in path.split("/") if len(part) >= _LONG_PART)
-        if any(mark in address for mark in "@?#") or any(char.isdigit() for part in parts for char in part):
+        if (marked and scheme.rpartition("=")[2] not in ("http", "https")) or not plain:
+            return False
+        if any(char.isdigit() for part in parts for char in part):
             return False
     return True
 
