@@ -100,14 +100,19 @@ def _stop(records: Records, tmux: Tmux, agent: Agent) -> int:
             raise ClaudeboxError(f"`{agent.name}` is just being started", hint="try again in a moment")
         records.remove(agent)
         tmux.kill(agent.id)
-        console.note(f"`{agent.name}` had ended already, and is off the list")
+        console.note(f"`{agent.name}` had ended already, and is off the list; {_report(agent)}")
         return 0
     for number, patience in ((signal.SIGTERM, _PATIENCE), (signal.SIGKILL, _FORCE)):
         _send(agent, number)
         if (ended := _await_end(records, agent, patience)) is not None:
-            console.note(f"`{agent.name}` {listing.ending(ended, None)}")
+            console.note(f"`{agent.name}` {listing.ending(ended, None)}; {_report(agent)}")
             return 0
     raise ClaudeboxError(f"`{agent.name}` does not end: process {agent.pid}")
+
+
+def _report(agent: Agent) -> str:
+    """Say where the report is that nobody has seen."""
+    return f"`claudebox --log changes` in {console.clean(agent.workdir)} lists what it left"
 
 
 def _await_end(records: Records, agent: Agent, patience: float) -> Agent | None:
