@@ -106,7 +106,7 @@ class CgroupSidecar:
         if self._limits.processes:
             rows.append(["TasksMax", "t", str(self._limits.processes)])
         problem = self._call_manager([*rows, _GO_ON])
-        if _GO_ON[0] in problem:  # before systemd 253, which ends all of a scope if the kernel has ended a part of it
+        if _GO_ON[0] in problem:  # an old systemd, which ends all of a scope if the kernel has ended a part of it
             problem = self._call_manager(rows)
         if problem:
             raise ClaudeboxError(f"the limits cannot be set: systemd refused: {problem}")
