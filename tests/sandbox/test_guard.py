@@ -97,6 +97,10 @@ ATTACKS = {
         setup="mkdir tools; cp /bin/cat tools/clean.sh; echo 'a filter=f' >.gitattributes;"
         "git config filter.f.clean './tools/clean.sh %f'; git add .gitattributes; touch a",
     ),
+    "what a hook is a link to is changed": Attack(
+        "D05", "cp evil.sh scripts/hook", setup="mkdir scripts; cp /bin/true scripts/hook;"
+        "ln -s ../../scripts/hook .git/hooks/pre-commit",
+    ),
     "configuration of a submodule is edited": Attack(
         "D10", f"{MONITOR} >>.git/modules/sub/config", setup=SUBMODULE
     ),

@@ -53,21 +53,16 @@ def find_repository(
     submodules = tuple(
         git_submodules.find_directories(found, lambda path, place: describe(path, place=place, lent=lent))
     )
-    checkouts = tuple(dict.fromkeys(git_submodules.find_checkouts(found, submodules, digest)))
-    context = git_config.IncludeContext(home, everything=True)
-    user = git_config.read_config(git_config.user_files(home, environ or {}), context)
-    own = git_config.read_config(_config_files(found), context)
-    executed = git_executed.find_executed(
-        git_config.ConfigRows(user.rows + own.rows, user.files + own.files), root, home, found.common_dir
-    )
+    worktrees = tuple(git_submodules.find_worktrees(found))
+    checkouts = tuple(dict.fromkeys(git_submodules.find_checkouts(found, submodules, worktrees, digest)))
     status = os.stat(root)
-    return found.replace(
+    found = found.replace(
         submodules=submodules,
         checkouts=checkouts,
         nested=tuple(_nested(root, checkouts, uid)),
-        executed=executed,
         owner=(status.st_uid, status.st_gid),
     )
+    return found.replace(executed=git_executed.find_executed(found, worktrees, home, environ or {}))
 
 
 def find_root(workdir: str) -> str:
@@ -262,11 +257,6 @@ def _nested(root: str, checkouts: Iterable[str], uid: int) -> Iterator[Repositor
             found = _find(path, uid)
             if found.directory:
                 yield found
-
-
-def _config_files(found: Repository) -> tuple[str, ...]:
-    return tuple(f"{found.common_dir}/config" if name == "config" else f"{found.git_dir}/{name}"
-                 for name in ("config", "config.worktree"))  # fmt: skip
 
 
 def _one_line(path: str, prefix: str = "") -> str | None:

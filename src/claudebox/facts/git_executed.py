@@ -1,4 +1,4 @@
-"""What in a checkout the user's git executes because its configuration says so: hooks, further configuration, programs.
+"""What in a checkout the user's git executes because its configuration, or a link in its git directory, says so.
 
 Conditions of includes are taken as met: protecting a path that git would not have read costs little.
 """
@@ -8,58 +8,186 @@ from __future__ import annotations
 import os
 import stat
 
+from claudebox.facts import git_config
 from claudebox.facts.git_config import expand
 from claudebox.facts.git_model import Executed
 from claudebox.files import real_path
+from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.facts.git_config import ConfigRows
+    from claudebox.facts.git_config import Row
+    from claudebox.facts.git_model import Repository
 
-_MOST_PATHS = 64
+_MOST_PATHS = 512
+_MOST_HOOKS = 256  # entries of a directory of hooks
+_MOST_LINKS = 40  # the kernel follows no more
+_MOST_WORDS = 256  # of one value
+_MOST_NAMES = 1024
+_MOST_DIRECTORIES = 8  # that one value names
 # Values that are never run and often name a file of the project.
 _INNOCENT = frozenset(("url", "pushurl", "fetch", "push", "merge", "remote", "name", "email", "template", "worktree",
                        "ignorerevsfile", "excludesfile", "blobs", "active", "branch"))  # fmt: skip
+_PROSE = frozenset(("alias", "branch", "color", "format", "log", "pretty"))  # where a bare word is no file
+_PARTED = str.maketrans(dict.fromkeys("'\"", "\n"))
+_JOINED = str.maketrans(dict.fromkeys("'\"\\", ""))
+_SHELL = str.maketrans(dict.fromkeys(";|&<>(){}$`=:,\\", " "))
 
 
-def find_executed(found: ConfigRows, root: str, home: str, git_dir: str) -> tuple[Executed, ...]:
-    """Return what lies in the checkout at `root`, or is it; elsewhere, and in `git_dir`, the agent cannot write."""
+class _Checkout(Value):
+    """A directory that git works in, and the configuration in force there."""
+
+    root: str
+    rows: tuple[Row, ...]
+    files: tuple[str, ...]
+    git_dir: str  # with hooks
+
+
+def find_executed(
+    found: Repository, worktrees: tuple[tuple[str, str], ...], home: str, environ: dict[str, str]
+) -> tuple[Executed, ...]:
+    """Return what lies in the checkout, or is it; elsewhere, and in git directories, the agent cannot write."""
     rows: dict[str, Executed] = {}
-    for row in _named(found, root, home):
-        for path in (row.path, real_path(row.path)) if "\0" not in row.path else ():
-            if path == root or path.startswith(root.rstrip("/") + "/"):
-                rows.setdefault(path, row.replace(path=path))
-                break
-    outside = (row for path, row in rows.items() if path != git_dir and not path.startswith(f"{git_dir}/"))
-    return tuple(outside)[:_MOST_PATHS]
+    places = _Places()
+    for checkout in _checkouts(found, worktrees, home, environ):
+        for row in _named(checkout, home, places):
+            for path in places.of(row.path):
+                if path == found.root or path.startswith(found.root.rstrip("/") + "/"):
+                    rows.setdefault(path, row.replace(path=path))
+    own = tuple(f"{path}/" for path in (found.common_dir, *(nested.common_dir for nested in found.nested)))
+    return tuple(row for path, row in rows.items() if not f"{path}/".startswith(own))[:_MOST_PATHS]
 
 
-def _named(found: ConfigRows, root: str, home: str) -> Iterator[Executed]:
-    for path in found.files:
+def _checkouts(
+    found: Repository, worktrees: tuple[tuple[str, str], ...], home: str, environ: dict[str, str]
+) -> Iterator[_Checkout]:
+    """Yield the checkout, linked worktrees that lie in it, and submodules: each resolves what is relative in itself."""
+    context = git_config.IncludeContext(home, everything=True)
+    user = git_config.read_config(git_config.user_files(home, environ), context)
+
+    def work(root: str, common: str, git_dir: str, *, linked: bool = False) -> _Checkout:
+        own = git_config.read_config((f"{common}/config", f"{git_dir}/config.worktree"), context)
+        return _Checkout(root, user.rows + own.rows, user.files + own.files, "" if linked else common)
+
+    yield work(found.root, found.common_dir, found.git_dir)
+    for where, entry in worktrees:
+        yield work(where, found.common_dir, entry, linked=True)
+    for directory in found.submodules:
+        yield work(directory.worktree or found.root, directory.path, directory.path)
+    for nested in found.nested:
+        yield work(nested.root, nested.common_dir, nested.git_dir)
+
+
+class _Places:
+    """Where paths lead to."""
+
+    def __init__(self) -> None:
+        self._parents: dict[str, str] = {}
+
+    def of(self, path: str) -> Iterator[str]:
+        """Yield a path as it is spelled, and every link that it leads to, up to what it really is."""
+        if "\0" in path:
+            return
+        yield path
+        for _ in range(_MOST_LINKS):
+            parent, name = os.path.split(path)
+            if name in ("", ".", ".."):
+                yield real_path(path)
+                return
+            if parent not in self._parents:
+                self._parents[parent] = real_path(parent)
+            path = f"{self._parents[parent].rstrip('/')}/{name}"
+            yield path
+            try:
+                path = os.path.join(os.path.dirname(path), os.readlink(path))
+            except OSError:
+                return
+
+
+def _named(checkout: _Checkout, home: str, places: _Places) -> Iterator[Executed]:
+    root = checkout.root
+    for path in checkout.files:
         yield Executed(path, "file", "git reads configuration from it")
-    for section, _, key, value in found.rows:
+    if checkout.git_dir:
+        yield Executed(f"{checkout.git_dir}/hooks", "directory", "git runs the hooks in it")
+        yield from _hooks(f"{checkout.git_dir}/hooks", places)
+        yield Executed(f"{checkout.git_dir}/info", "directory", "git reads attributes from it")
+        yield Executed(f"{checkout.git_dir}/info/attributes", "file", "git reads attributes from it")
+    for section, _, key, value in checkout.rows:
         if not value or section in ("include", "includeif"):
             continue
         if (section, key) == ("core", "hookspath"):
-            yield Executed(expand(value, root, home), "directory", "git runs the hooks in it")
+            path = expand(value, root, home)
+            yield Executed(path, "directory", "git runs the hooks in it")
+            yield from _hooks(path, places)
         elif key not in _INNOCENT:
-            yield from _programs(value, root, home)
+            bare = section not in _PROSE or value.startswith("!")
+            for path in _programs(value, root, home, bare=bare):
+                yield Executed(path, "none", "the configuration of git runs it")
 
 
-def _programs(value: str, root: str, home: str) -> Iterator[Executed]:
-    """Yield files of the project that a command names: `./tools/clean.sh %f`, `!sh release.sh`."""
-    if "/" not in value and "." not in value and not value.startswith("!"):
-        return
-    for word in value.lstrip("!").replace('"', " ").replace("'", " ").split()[:16]:
-        path = expand(word, root, home)
-        if path.startswith(root.rstrip("/") + "/") and _is_file(path):
-            yield Executed(path, "none", "the configuration of git runs it")
-
-
-def _is_file(path: str) -> bool:
+def _hooks(directory: str, places: _Places) -> Iterator[Executed]:
+    """Yield where links in a directory of hooks lead to; the links themselves are protected with the directory."""
     try:
-        return stat.S_ISREG(os.stat(path).st_mode)
+        with os.scandir(directory) as entries:
+            links = [entry.path for _, entry in zip(range(_MOST_HOOKS), entries, strict=False) if entry.is_symlink()]
+    except (OSError, ValueError):
+        return
+    for link in links:
+        for path in tuple(places.of(link))[2:]:
+            yield Executed(path, "file", "git runs it as a hook")
+
+
+def _programs(value: str, root: str, home: str, *, bare: bool) -> Iterator[str]:
+    """Yield the files that a command names: `./tools/clean.sh %f`, `!f() { sh release.sh; }; f`, `cd t && ./o.sh`.
+
+    A name counts from the checkout and from directories that the same value names.
+    """
+    bare = bare and " " in value
+    if not bare and "/" not in value and "." not in value:
+        return
+    words = _words(value.replace("${HOME}", home).replace("$HOME", home))
+    names = [name for word in words for name in _spellings(word, module="-m" in words)]
+    names = [name for name in dict.fromkeys(names) if bare or "/" in name or "." in name][:_MOST_NAMES]
+    directories = (path for path in (expand(word, root, home) for word in words) if _is(path, stat.S_IFDIR))
+    bases = [base for _, base in zip(range(_MOST_DIRECTORIES), directories, strict=False)]
+    for base in dict.fromkeys((root, *bases)):
+        paths = (expand(name, base, home) for name in names)
+        yield from (path for path in paths if _is(path, stat.S_IFREG))
+
+
+def _words(value: str) -> list[str]:
+    """Return what may be the name of a file or directory, however the shell would join or part it."""
+    command = value.lstrip("!")
+    parted = command.translate(_PARTED)
+    found = [command, *parted.split("\n")]  # a name with blanks
+    for text in (parted, command.translate(_JOINED)):
+        found += text.split()
+        found += text.translate(_SHELL).split()
+    return list(dict.fromkeys(word for word in found if word.strip("./ ")))[:_MOST_WORDS]
+
+
+def _spellings(word: str, *, module: bool) -> Iterator[str]:
+    yield word
+    if word.startswith("-"):
+        yield from (word.lstrip("-"), word[2:])  # `${X:-tool}`, `-Ftool`
+    start = word.find("/") + 1
+    while start:  # what comes before may be a variable, or the output of a command
+        if word[start:].strip("./"):
+            yield word[start:]
+        start = word.find("/", start) + 1
+    if module and "/" not in word:
+        path = word.replace(".", "/")
+        yield from (f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py")
+        while "/" in path:
+            path = os.path.dirname(path)
+            yield f"{path}/__init__.py"
+
+
+def _is(path: str, kind: int) -> bool:
+    try:
+        return stat.S_IFMT(os.stat(path).st_mode) == kind
     except (OSError, ValueError):
         return False

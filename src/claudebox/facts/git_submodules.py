@@ -50,27 +50,36 @@ def list_directories(path: str) -> list[str]:
         return []
 
 
-def find_checkouts(found: Repository, submodules: Iterable[GitDirectory], digest: int) -> Iterator[str]:
+def find_worktrees(found: Repository) -> Iterator[tuple[str, str]]:
+    """Yield the linked worktrees that lie in the checkout, each with its own part of the git directory."""
+    for name in list_directories(f"{found.common_dir}/worktrees"):
+        entry = f"{found.common_dir}/worktrees/{name}"
+        where = os.path.dirname(os.fsdecode(read_small(f"{entry}/gitdir", limit=8192) or b"").rstrip("\n"))
+        if where.startswith(found.root.rstrip("/") + "/") and os.path.normpath(where) == where and "\0" not in where:
+            yield where, entry
+
+
+def find_checkouts(
+    found: Repository, submodules: Iterable[GitDirectory], worktrees: Iterable[tuple[str, str]], digest: int
+) -> Iterator[str]:
     """Yield the directories of submodules that git looks into from above, relative to the checkout.
 
     Git takes no submodule whose path leads through `.git`; a mount there would be in the way of the sandbox's own.
     """
-    for path in _find_named(found, submodules, digest):
+    for path in _find_named(found, submodules, worktrees, digest):
         if ".git" not in path.split("/"):
             yield path
 
 
-def _find_named(found: Repository, submodules: Iterable[GitDirectory], digest: int) -> Iterator[str]:
+def _find_named(
+    found: Repository, submodules: Iterable[GitDirectory], worktrees: Iterable[tuple[str, str]], digest: int
+) -> Iterator[str]:
     indexes = [(found.root, f"{found.git_dir}/index")]
     for directory in submodules:
         if directory.worktree.startswith(found.root.rstrip("/") + "/"):
             yield os.path.relpath(directory.worktree, found.root)
             indexes.append((directory.worktree, f"{directory.path}/index"))
-    for name in list_directories(f"{found.common_dir}/worktrees"):
-        entry = f"{found.common_dir}/worktrees/{name}"
-        where = os.path.dirname(os.fsdecode(read_small(f"{entry}/gitdir", limit=8192) or b"").rstrip("\n"))
-        if where.startswith(found.root.rstrip("/") + "/") and os.path.normpath(where) == where and "\0" not in where:
-            indexes.append((where, f"{entry}/index"))
+    indexes += [(where, f"{entry}/index") for where, entry in worktrees]
     for root, index in indexes:
         for name in git_index.find_submodules(index, digest):
             yield os.path.relpath(f"{root}/{name}", found.root)

@@ -1,0 +1,67 @@
+"""What git of the host runs because a link in its git directory leads there, or its configuration names it, cannot be
+written inside; everything else can."""
+
+from __future__ import annotations
+
+from tests.sandbox import repositories
+
+# Each line: how a program of the project is named, as keys of git's configuration.
+NAMED = r"""
+name filter.a.clean 'python3 t/a.py %f'; name credential.helper '!f() { ./t/b.sh; }; f'
+name filter.c.smudge '"$(git rev-parse --show-toplevel)"/t/c.sh'; name filter.d.clean 'cd t && ./d.sh'
+name filter.e.clean 'bash<t/e.sh'; name filter.f.clean '${X:-t/f.sh}'; name filter.g.clean "t/'g'.sh"
+name filter.h.clean 't/h.sh;t/i.sh'; name filter.j.clean 'python3 -m t.j'; name core.editor 'PATH=t:$PATH k.sh'
+name filter.l.clean '~/bin/l.sh'; name filter.m.clean 'sh -c "`cat ./t/m.sh`"'; name core.pager 'sh t/n'
+name diff.o.textconv '$HOME/bin/o.sh'; name merge.p.driver "sh 't/p q.sh' %A"
+"""
+FILES = "a.py b.sh c.sh d.sh e.sh f.sh g.sh h.sh i.sh j.py k.sh l.sh m.sh n o.sh"
+TRY = (
+    "find . -name .git -prune -o -type f -print |"
+    """while read -r f; do sh -c 'echo >>"$1"' - "$f" 2>/dev/null && echo "$f"; done"""
+)
+
+
+def test_programs_that_the_configuration_names_in_whatever_spelling_are_read_only(user_box):
+    # proves SEC-04, D05
+    checkout = repositories.make(user_box)
+    checkout.sh(
+        f"mkdir t; for f in {FILES} free.sh; do echo >t/$f; done; echo >'t/p q.sh'; ln -s $PWD/t ~/bin;"
+        f'name() {{ git config "$@"; }}; {NAMED}'
+    )
+    result = user_box.sh(TRY)
+
+    assert set(result.stdout.split("\n")) == {"./a", "./evil.sh", "./t/free.sh", ""}, result.stderr
+
+
+def test_what_links_of_a_git_directory_lead_to_is_read_only(user_box):
+    # proves SEC-04, C20, D05, D08
+    checkout = repositories.make(user_box)
+    checkout.sh(
+        "git init -q ../sub; git -C ../sub commit -q --allow-empty -m s; git submodule --quiet add ../sub lib;"
+        "mkdir s hp inf; for f in one two three attributes free; do echo >s/$f; done; echo >hp/pre-push; echo >inf/x;"
+        "ln -s ../../s/one .git/hooks/pre-commit; ln -s pre-commit .git/hooks/pre-push;"
+        "ln -s ../s/two hp/post-checkout; ln -s ../s/missing hp/pre-commit; git config core.hooksPath hp;"
+        "ln -s ../../../../s/three .git/modules/lib/hooks/pre-commit; ln -sf ../../s/attributes .git/info/attributes;"
+        "mv .git/config conf; ln -s ../conf .git/config"
+    )
+    result = user_box.sh(f"echo >s/missing || :; {TRY}")
+
+    writable = {"./a", "./evil.sh", "./.gitmodules", "./s/free", "./inf/x", ""}
+    assert set(result.stdout.split("\n")) == writable, result.stderr
+
+
+def test_programs_are_read_only_in_every_worktree_and_submodule_of_the_project(user_box):
+    # proves SEC-04, D05, D08, D10, D14
+    checkout = repositories.make(user_box)
+    checkout.sh(
+        "mkdir .husky t; for f in .husky/pre-commit t/clean.sh t/free; do echo >$f; done; git add .; git commit -qm h;"
+        "git config core.hooksPath .husky; git config filter.x.clean ./t/clean.sh; git worktree add -q deep/er/tree;"
+        "git init -q ../sub; mkdir ../sub/hk; echo >../sub/hk/pre-commit; git -C ../sub add .;"
+        "git -C ../sub commit -qm s;"
+        "git submodule --quiet add ../sub lib; git -C lib config core.hooksPath hk; echo >lib/free"
+    )
+    result = user_box.sh(TRY)
+
+    free = ("a", "evil.sh", "t/free")
+    writable = {*(f"./{name}" for name in free), *(f"./deep/er/tree/{name}" for name in free)}
+    assert set(result.stdout.split("\n")) == {*writable, "./.gitmodules", "./lib/free", ""}, result.stderr
