@@ -212,10 +212,10 @@ for way in ("connect", "socks", "name"):
         for port in (443, 8443):
             with context.wrap_socket(open_way(way, host, port), server_hostname=host) as channel:
                 channel.sendall(b"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
-                answer = b""
+                version, answer = channel.version(), b""
                 while piece := channel.recv(4096):
                     answer += piece
-                print(way, port, channel.version(), answer.rpartition(b"\\r\\n")[2].decode())
+                print(way, port, version, answer.rpartition(b"\\r\\n")[2].decode())
 """
 
 
