@@ -84,6 +84,7 @@ class Result:
     notes: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    obeyed: list[str] = field(default_factory=list)
     error: str = ""
 
 

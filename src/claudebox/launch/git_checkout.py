@@ -86,11 +86,11 @@ class Checkout:
         self._status = _identity(f"{self._layout.git_dir}/index")
         self._real.begin_rows(self._reference, _COPY)
 
-    def gitlinks(self) -> frozenset[bytes]:
-        """Return the paths at which the agent's index has a gitlink that neither the commit nor the real index has."""
-        rows = {path: row.now for path, row in (self._theirs or {}).items()}
-        mine = (self._mine or {}).items()
-        return frozenset(path for path, row in mine if row.mode == GITLINK and rows.get(path) != row.now)
+    def staged_modes(self) -> dict[bytes, str]:
+        """Return paths and modes of what the agent's index has otherwise than the real one, and than both had."""
+        theirs, saved = ({path: row.now for path, row in rows.items()} for rows in (self._theirs or {}, self._saved))
+        rows = (self._mine or {}).items()
+        return {path: row.mode for path, row in rows if row.now not in (theirs.get(path), saved.get(path))}
 
     def staged_objects(self) -> set[str]:
         """Return the objects that the agent's index or its detached HEAD need."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 
+from claudebox.console import shorten
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import (
     git_adopt,
@@ -17,6 +18,7 @@ from claudebox.launch import (
     git_kept,
     git_locks,
     git_merge,
+    git_obeyed,
     git_state,
     git_submodules,
     git_transfer,
@@ -106,6 +108,8 @@ class _Import:
         self._renamed: list[tuple[str, str]] = []
         self._refused: dict[str, str] = {}
         self._notes: list[str] = []
+        self._named: list[str] = []
+        self._obeyed: dict[str, str] = {}  # refs that change what git of the host obeys, and a path of that
 
     def run(self) -> ImportResult:
         """Do it, and say what was done."""
@@ -135,7 +139,7 @@ class _Import:
         notes = (*self._notes, *checkout.notes)
         return ImportResult(
             tuple(self._moved), tuple(self._renamed), refused, tuple(self._followed), checkout.head, notes, removed,
-            tuple(self._told(agent)),
+            tuple(self._told(agent)), tuple(self._named),
         )  # fmt: skip
 
     def _told(self, agent: Side) -> Iterator[str]:
@@ -160,6 +164,8 @@ class _Import:
         checkout.compare(base.commit(self._layout.checkout))
         base = base.replace(refs=merged.agreed)
         out, parted = self._admit(agent, real, merged.out), self._admit(agent, real, merged.parted)
+        guarded = [move for move in out if move.name in self._obeyed]
+        out, parted = [move for move in out if move.name not in self._obeyed], [*parted, *guarded]
         renamed = self._under_other_names(parted, real.refs, out)
         checkout.read_theirs()
         self._private.write("base", base.rows())
@@ -179,8 +185,12 @@ class _Import:
             self._bring_large_files()
         if merged.into:
             self._follow(agent, merged.into, base)
-        links = checkout.gitlinks()
-        settled = checkout.sync(base, self._disarm(links) if self._final else links)
+        staged = checkout.staged_modes()
+        links = frozenset(path for path, mode in staged.items() if mode == git_submodules.GITLINK)
+        closed = self._disarm(links) if self._final else links
+        obeyed = git_obeyed.find_checked_out(agent, real, self._layout, staged)
+        self._notes += git_obeyed.describe_checkout(obeyed)
+        settled = checkout.sync(base, closed | obeyed)
         if self._outward:
             moved = frozenset(move.name for move in out)
             path = self._private.path
@@ -242,12 +252,17 @@ class _Import:
     def _admit(self, agent: Side, real: Side, moves: Iterable[Move]) -> list[Move]:
         """Return the moves that may come back now, as far as their gitlinks go."""
         moves = list(moves)
-        known = set(real.refs.values())
+        known = git_obeyed.trusted_values(real.refs)
         new = [move for move in moves if move.new not in known]
-        links = git_submodules.gitlinks(agent, new, real.head()[1]) if new else {}
-        self._refused.update((name, "objects of it are missing") for name, paths in links.items() if paths is None)
+        paths = git_submodules.changed_paths(agent, new, real.head()[1]) if new else {}
+        self._refused.update((name, "objects of it are missing") for name, rows in paths.items() if rows is None)
+        found = git_obeyed.find_obeyed(agent, self._layout, paths, {move.name: move.new for move in new}, real)
+        self._obeyed.update(found.by_git)
+        self._named += git_obeyed.describe_others(found.by_others)
+        tags = (name for name in found.by_git if not name.startswith(HEADS))
+        self._refused.update((name, git_obeyed.describe("it", found.by_git[name])) for name in tags)
         reason = "it changes a submodule, which comes back at the end of the session"
-        changed = {name: paths for name, paths in links.items() if paths}
+        changed = git_submodules.select_gitlinks(paths)
         if self._final:
             closed = self._disarm({path for paths in changed.values() for path in paths})
             changed = {name: paths for name, paths in changed.items() if not closed.isdisjoint(paths)}
@@ -270,6 +285,9 @@ class _Import:
             others = {*theirs, *(other.name for other in out)} - {name}
             if not known and shorten_ref(name) in map(shorten_ref, others):
                 self._refused[move.name] = "yours has moved too, and the name that it would arrive under is taken"
+            elif move.name in self._obeyed:
+                short = shorten(move.name.removeprefix(HEADS), 80)
+                self._notes.append(git_obeyed.describe(short, self._obeyed[move.name], name))
             else:
                 self._renamed.append((move.name, name))
             if move.name not in self._refused and not known:

@@ -53,7 +53,7 @@ def of_one(where: str, result: ImportResult) -> list[str]:
         names = [shorten(name, 80) for name in dict.fromkeys(result.removed)]
         what = "removed from the git directory inside, where git would wait for them for ever"
         found.append(f"{where}: pipes and the like {what}: {_few(names)}")
-    found += [f"{where}: {shorten(note, 300)}" for note in dict.fromkeys(result.notes)]
+    found += [f"{where}: {shorten(note, 300)}" for note in dict.fromkeys((*result.obeyed, *result.notes))]
     return found
 
 

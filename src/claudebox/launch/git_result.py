@@ -20,6 +20,7 @@ class ImportResult(Value):
     notes: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()  # pipes and the like that were in the agent's git directory
     told: tuple[str, ...] = ()  # refs of `refused` that an earlier session has named already
+    obeyed: tuple[str, ...] = ()  # what is said about refs that change what tools of the host obey
 
 
 def join(first: ImportResult, then: ImportResult) -> ImportResult:
@@ -31,5 +32,6 @@ def join(first: ImportResult, then: ImportResult) -> ImportResult:
         followed=(*first.followed, *then.followed),
         head=then.head or first.head,
         removed=(*first.removed, *then.removed),
+        obeyed=tuple(dict.fromkeys((*first.obeyed, *then.obeyed))),
         told=tuple(name for name in then.told if name not in new),
     )

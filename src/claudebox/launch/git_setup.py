@@ -241,4 +241,5 @@ def describe_layout(own: OwnGit) -> git_state.Layout:
         depth=own.place.count("modules/"),
         module=own.place.rpartition("modules/")[2],
         unmapped=own.unmapped,
+        obeyed=own.obeyed,
     )

@@ -46,6 +46,7 @@ class Layout(Value):
     depth: int = 0  # of a submodule: how many repositories are around it
     module: str = ""  # of a submodule: its name
     unmapped: bool = False
+    obeyed: tuple[str, ...] = ()  # paths of the work tree that git of the host obeys by its configuration
 
     @property
     def checkout(self) -> str:
@@ -279,8 +280,7 @@ def read_layout(path: str) -> Layout:
     if not isinstance(found, dict):
         raise ClaudeboxError(f"`{path}/layout.json` cannot be read", hint="move that directory away")
     known = {name: found[name] for name in Layout._fields if name in found}
-    if "stores" in known:
-        known["stores"] = tuple(known["stores"])
+    known.update((name, tuple(value)) for name, value in known.items() if isinstance(value, list))
     try:
         return Layout(**known)
     except TypeError:

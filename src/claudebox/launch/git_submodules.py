@@ -24,17 +24,19 @@ if TYPE_CHECKING:
     from claudebox.launch.git_sides import Side
     from claudebox.launch.git_state import Layout
 
+    Changed = dict[bytes, str] | None  # path -> mode
+
 GITLINK = "160000"
 _ASIDE = ".git.claudebox"
 _NOT_IN_A_PATH = frozenset((b"", b".", b"..", b".git"))
 
 
-def gitlinks(agent: Side, moves: Iterable[Move], base: str) -> dict[str, set[bytes] | None]:
-    """Return the gitlinks that each branch adds or changes, compared with its old value or with a commit.
+def changed_paths(agent: Side, moves: Iterable[Move], base: str) -> dict[str, Changed]:
+    """Return the paths that each branch changes and their new modes, compared with its old value or with a commit.
 
     None where that cannot be said: such a branch does not come back.
     """
-    found: dict[str, set[bytes] | None] = {}
+    found: dict[str, Changed] = {}
     for move in moves:
         old = move.old or base
         if not move.new:
@@ -44,11 +46,18 @@ def gitlinks(agent: Side, moves: Iterable[Move], base: str) -> dict[str, set[byt
         if raw is None:
             found[move.name] = None
         elif not old:
-            found[move.name] = links_of_tree(raw)
+            rows = (row.partition(b"\t") for row in raw.split(b"\0") if row)
+            found[move.name] = {path: os.fsdecode(head[:6]) for head, _, path in rows}
         else:
-            rows = parse_rows(raw)
-            found[move.name] = None if rows is None else {path for path, row in rows.items() if row.mode == GITLINK}
-    return {name: links for name, links in found.items() if links is None or links}
+            differences = parse_rows(raw)
+            found[move.name] = None if differences is None else {path: row.mode for path, row in differences.items()}
+    return found
+
+
+def select_gitlinks(changed: dict[str, Changed]) -> dict[str, set[bytes]]:
+    """Return the gitlinks that each branch adds or changes, for those that do."""
+    found = {name: {path for path, mode in (rows or {}).items() if mode == GITLINK} for name, rows in changed.items()}
+    return {name: links for name, links in found.items() if links}
 
 
 def links_of_tree(raw: bytes) -> set[bytes]:

@@ -75,8 +75,20 @@ def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]
             ref_format=formats.get("refstorage", "files").lower(),
             unmapped=unmapped,
             visible=_visible(policy, host),
+            obeyed=tuple(_obeyed(policy, repository, directory.worktree)),
             unguarded=() if directory.place else tuple(_unguarded(policy, host, repository)),
         )
+
+
+def _obeyed(policy: Policy, repository: Repository, worktree: str) -> Iterator[str]:
+    """Yield what the agent could change in a commit only; nothing if the user lets it."""
+    if any(request.name == project_paths.GIT for request in policy.allow):
+        return
+    for row in repository.executed:
+        if row.path == worktree:
+            yield "."
+        elif row.path.startswith(f"{worktree.rstrip('/')}/"):
+            yield row.path[len(worktree.rstrip("/")) + 1 :]
 
 
 def _unguarded(policy: Policy, host: Host, repository: Repository) -> Iterator[str]:
