@@ -28,7 +28,10 @@ BORDERS = {
         "facts.nix_model", "facts.nix_handshake", "report.caches",
         "report.tree",  # what agents made is removed in one way
     ),
-    "report": (*ROOT, "tables", "report", "plan.model", "plan.network_model", "facts.model"),
+    "report": (
+        *ROOT, "tables", "report", "plan.model", "plan.network_model", "facts.model",
+        "facts.git_executed",  # what git obeys is read in one way
+    ),
     # Processes of ours share with the launcher how they end, what is said on the wire, and how a login is renewed.
     "network": (*ROOT, "tables", "network", "plan.model", "plan.network_model", "config.domains", "launch.process"),
     "broker": (
@@ -58,7 +61,8 @@ OFF_THE_PATH = (
     "launch.undo_compare", "launch.undo_contents", "launch.undo_git", "launch.undo_look",
     "launch.undo_manifest", "launch.undo_refs", "launch.undo_restore",
     "launch.undo_scan", "launch.undo_seed", "launch.undo_store", "launch.undo_taking",
-    "report.forms", "report.git_packs", "report.leaked_values", "report.log_reader", "report.nested_git",
+    "report.forms", "report.git_packs", "report.leaked_values", "report.log_reader", "report.named_by_git",
+    "report.nested_git", "report.plain_config",
     "report.receipt", "report.resume_hint",
 )  # fmt: skip
 # It runs inside on its own, with nothing of the package around it.

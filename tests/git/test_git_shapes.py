@@ -74,3 +74,38 @@ def test_what_the_users_own_checkouts_lead_to_is_disarmed(user_box):
        "rm -rf hooks; mv hooks.claudebox hooks")  # fmt: skip
     for use in (*uses[:2], uses[2].replace(":x", ":y")):
         assert has_mark(box, use), use  # the positive control
+
+
+def test_what_a_nested_repository_of_the_user_names_comes_first(user_box):
+    """Hooks, an included file and a filter, outside of its own directory, too; and where its remotes lead now."""
+    # proves D11, D13
+    box = make_repository(user_box)
+    sh(box, "printf 'lib\\nw\\ncfg\\n' >.gitignore; git clone -q . lib; cd lib; mkdir .githooks; touch .githooks/x "
+       "clean.sh ../cfg; git config core.hooksPath .githooks; git config include.path ../../cfg; "
+       "git config filter.z.clean ./clean.sh")  # fmt: skip
+    quiet = box.sh("git -C lib commit -q --allow-empty -m more; git clone -q lib w")
+    assert "the configuration of git" not in quiet.stderr
+    assert "leads to" not in quiet.stderr
+    decoys = "for n in $(seq 12); do mkdir d$n; echo >d$n/.envrc; done; "
+
+    result = box.sh(f"{decoys} cd lib; echo >.githooks/post-index-change; echo >>clean.sh; echo '#' >>../cfg")
+
+    said = [line.strip() for line in result.stderr.split("\n")]
+    first = said[said.index("run or obeyed by tools of the host:") + 1 :][:3]
+    assert sorted(line.partition(": ")[0] for line in first) == [
+        "cfg", "lib/.githooks/post-index-change", "lib/clean.sh"
+    ]  # fmt: skip
+    assert all(line.endswith(", in `lib`") for line in first), first
+    changed = box.sh("git -C lib config remote.origin.url https://host.invalid/x")
+    assert "`lib/.git` has another configuration now: origin leads to https://host.invalid/x" in changed.stderr
+
+
+def test_armed_repositories_are_named_before_decoys(user_box):
+    # proves D12
+    box = make_repository(user_box)
+    plant = "".join(BARE.format(d=f"d/{number:02}") for number in range(12)) + BARE.format(d="d/zz")
+    result = box.sh(f"mkdir d; {plant} echo '[core]' >d/zz/config")
+
+    said = [line.strip() for line in result.stderr.split("\n")]
+    heading = next(line for line in said if line.startswith("repositories that are new"))
+    assert said[said.index(heading) + 1].startswith("d/zz: "), result.stderr

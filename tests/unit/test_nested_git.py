@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox.report.nested_git import clean_config
+from claudebox.report.plain_config import clean_config, read_addresses
 
 MADE_BY_GIT = b"""\
 [core]
@@ -57,6 +57,15 @@ def test_nothing_else_does(text):
 
     assert kept != text.encode()
     assert all(word not in kept for word in (b"fsmonitor", b"path", b"x\n", b"ext::", b"/home"))
+
+
+def test_an_address_that_leads_where_nobody_looked_goes():
+    # proves D11
+    text = b'[remote "a"]\n\turl = /seen\n\tpushurl = /unseen\n[branch "b"]\n\tpushremote = /unseen\n'
+
+    assert b"unseen" not in clean_config(text, is_hidden="/unseen".__eq__)
+    assert clean_config(text, is_hidden="/other".__eq__) == text
+    assert read_addresses(text) == ["a leads to /seen", "a pushurl to /unseen", "b pushremote to /unseen"]
 
 
 def test_only_a_submodule_names_its_checkout(tmp_path):

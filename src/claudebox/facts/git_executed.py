@@ -60,6 +60,15 @@ def find_executed(
     return tuple(row for path, row in rows.items() if not f"{path}/".startswith(own))[:_MOST_PATHS]
 
 
+def name_executed(root: str, common: str, git_dir: str, home: str) -> Iterator[tuple[str, str]]:
+    """Yield what git obeys in another checkout, by its own configuration and wherever it lies, and why."""
+    files = (f"{common}/config", f"{git_dir}/config.worktree")
+    own = git_config.read_config(files, git_config.IncludeContext(home, everything=True))
+    places = _Places()
+    for row in _named(_Checkout(root, own.rows, own.files, common), home, places):
+        yield from ((path, row.reason) for path in places.of(row.path))
+
+
 def _checkouts(
     found: Repository, worktrees: tuple[tuple[str, str], ...], home: str, environ: dict[str, str]
 ) -> Iterator[_Checkout]:

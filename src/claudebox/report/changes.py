@@ -6,11 +6,8 @@ could not be looked at. What is known from before comes from `listing`, what is 
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 
-from claudebox import syscalls
 from claudebox.report import sweep, tree
 from claudebox.report.listing import known, since
 from claudebox.values import Value
@@ -27,9 +24,6 @@ if TYPE_CHECKING:
 BUDGET = sweep.BUDGET
 _SORTING = 1.0  # seconds more, to tell kinds apart
 _EVERY = 1024  # changes between two looks at the clock
-_OPENAT2 = 437
-# struct open_how: flags, mode, resolve. A link that leaves the tree on its way is not followed.
-_BENEATH = b"".join(part.to_bytes(8, sys.byteorder) for part in (os.O_PATH | os.O_CLOEXEC, 0, 0x08 | 0x02))
 # Told even where it may have been there before: in the first session of a project.
 _TOLD_ANYWAY = frozenset(("protected", "repository", "git", "privilege", "reported"))
 _BECAME = {"x": "now executable", "l": "now a link", "d": "now a directory"}
@@ -57,6 +51,7 @@ class Report(Value):
     unsure: tuple[str, ...] = ()  # what stands in those, and may have been there
     files: tuple[str, ...] = ()  # every file that is new or changed, by its whole path
     in_git: tuple[str, ...] = ()  # all that is a `.git`, or lies in one, by its whole path
+    standing_configs: frozenset[str] = frozenset()  # of those, configurations that may have been there before
     git_shapes: dict[str, tuple[str, ...]] = {}  # noqa: RUF012 - other git directories, and what git obeys in them
     clock_set_back: float = 0.0
     listing: Listing = {}  # noqa: RUF012 - never changed
@@ -85,6 +80,7 @@ def join(report: Report, root: str, other: Report) -> Report:
         files=(*report.files, *other.files),
         in_git=(*report.in_git, *other.in_git),
         git_shapes={**report.git_shapes, **other.git_shapes},
+        standing_configs=report.standing_configs | other.standing_configs,
     )
 
 
@@ -96,6 +92,7 @@ class Places(Value):
     guarded: tuple[Guarded, ...] = ()
     stubs: frozenset[str] = frozenset()  # of this session
     standing: frozenset[str] = frozenset()  # stubs of sessions that are still alive
+    home: str = ""  # of the user
 
 
 def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Report:
@@ -114,13 +111,15 @@ def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Rep
     changes = list(account.changes(deadline + _SORTING))
     files = [f"{workdir}/{path}" for path, mode, _ in found.changed if mode & tree.KIND == tree.IS_FILE]
     in_git = [f"{workdir}/{path}" for path, *_ in found.changed if ".git" in path.lower()]
+    configs = (path for path, *_ in found.changed if path.lower().endswith("/config"))
+    standing = frozenset(f"{workdir}/{path}" for path in configs if account.may_have_been(path))
     rows = _find_shapes(found, account) if found.changed else {}
     shapes = {f"{workdir}/{place}".rstrip("/"): tuple(f"{workdir}/{path}" for path in paths)
               for place, paths in rows.items()}  # fmt: skip
     unseen = [*account.unseen, *found.unseen]
     return Report(
         tuple(changes), account.harmless, tuple(unseen), account.unlisted, tuple(account.unsure), tuple(files),
-        tuple(in_git), shapes, back, account.listing(),
+        tuple(in_git), standing, shapes, back, account.listing(),
     )  # fmt: skip
 
 
@@ -141,6 +140,7 @@ class _Account:
         self._stubs = {self._relative(path) for path in places.stubs}
         self._names: dict[str, dict[str, str] | None] = {}
         self._repositories: dict[str, tuple[str, bool] | None] = {}
+        self._named: dict[str, str] | None = None
         self._new = self._new_directories()
         self._is_known = any(names is not None for path, (_, names) in before.items() if path)  # an earlier list
         self.unsure: list[str] = []
@@ -181,6 +181,10 @@ class _Account:
         """Return whether nothing stood at a path before, as far as anybody knows who has looked at this project."""
         was = self._was(path)
         return not was and (was is not None or self._is_known or path.rpartition("/")[0] in self._new)
+
+    def may_have_been(self, path: str) -> bool:
+        """Return whether something may have stood at a path before."""
+        return self._was(path) != "" and path.rpartition("/")[0] not in self._new
 
     def changes(self, deadline: float) -> Iterator[ChangedPath]:
         """Yield everything that changed in the project; what is harmless is only counted."""
@@ -227,6 +231,9 @@ class _Account:
         row = self._protected(path)
         if row is not None:
             return kinds.Kind("protected", self._relative(row.path), row.reason)
+        why = self._why_named(path)
+        if why:
+            return kinds.Kind("reported", path, why, -1)
         parent, _, name = path.rpartition("/")
         if name.lower() == ".git":
             return kinds.Kind("repository", path)
@@ -237,7 +244,8 @@ class _Account:
             if named:
                 return kinds.classify_in_git(git_dir, rest, mode)
             if kinds.makes_repository(rest):
-                return kinds.Kind("repository", git_dir or ".", "has the shape of a git directory")
+                rank = kinds.rank_part(rest)
+                return kinds.Kind("repository", git_dir or ".", "has the shape of a git directory", rank)
         return kinds.classify(path, mode, self._leads_out)
 
     def _protected(self, path: str) -> Guarded | None:
@@ -247,6 +255,19 @@ class _Account:
                 return row
             path = path.rpartition("/")[0]
         return None
+
+    def _why_named(self, path: str) -> str:
+        """Return why git obeys a path in a nested repository of the user's."""
+        if self._named is None:
+            from claudebox.report import named_by_git  # noqa: PLC0415 - only where something changed
+
+            changed = {row[0] for row in self._found.changed}
+            self._named = named_by_git.find_named(self._workdir, self._places.home, self._found.listing, changed)
+        while path and self._named:
+            if path in self._named:
+                return self._named[path]
+            path = path.rpartition("/")[0]
+        return ""
 
     def _repository(self, directory: str) -> tuple[str, bool] | None:
         """Return the git directory that a directory is or lies in, and whether its name says so or only its shape."""
@@ -268,26 +289,9 @@ class _Account:
         return found
 
     def _leads_out(self, path: str) -> str:
-        """Return where a link leads if that is not within the project."""
-        try:
-            target = os.readlink(f"{self._workdir}/{path}")
-        except OSError as error:
-            return error.strerror or str(error)
-        within = target.startswith(f"{self._workdir}/")
-        start = target[len(self._workdir) + 1 :] if within else path
-        try:
-            top = os.open(self._workdir or "/", tree.DIRECTORY)
-        except OSError as error:
-            return error.strerror or str(error)
-        try:
-            encoded = os.fsencode(start) + b"\0"
-            descriptor = syscalls.call("syscall", _OPENAT2, top, encoded, _BENEATH, len(_BENEATH))
-            if descriptor >= 0:
-                os.close(descriptor)
-                return ""
-        finally:
-            os.close(top)
-        return target
+        from claudebox.report.outward_links import find_target  # noqa: PLC0415 - only where there is a link
+
+        return find_target(self._workdir, path)
 
     def listing(self) -> Listing:
         """Return what is there now, without the stubs of sessions that are still alive."""

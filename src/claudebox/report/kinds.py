@@ -129,5 +129,10 @@ def makes_repository(rest: str) -> bool:
     return rest in _SHAPE or _git_part(rest) is not None
 
 
+def rank_part(rest: str) -> int:
+    """Return what is shown first: what is obeyed in a repository, before what only makes one."""
+    return int(_git_part(rest) is None)
+
+
 def _git_part(rest: str) -> tuple[str, str] | None:
     return next((row for row in table.GIT_PARTS if rest == row[0] or rest.startswith(f"{row[0]}/")), None)

@@ -14,8 +14,8 @@ import stat
 from claudebox.console import shorten
 from claudebox.files import open_beneath, open_up, read_at, real_path, replace_file
 from claudebox.report.git_shapes import OBEYED, has_shape
+from claudebox.report.plain_config import clean_config, is_in_git, read_addresses
 from claudebox.report.tree import DIRECTORY
-from claudebox.tables import git_keys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,14 +27,6 @@ _CONFIG = ("config", "config.worktree")
 _CONFIG_LIMIT = 1 << 20
 _MOST, _DEEPEST = 1000, 12  # git directories in one; names of submodules may hold slashes
 _MOST_LINES = 20
-_DIGITS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
-_NOT_IN_A_VALUE = frozenset('"\\#;')
-
-
-def is_in_git(path: str) -> bool:
-    """Return whether a path is a `.git`, or lies in one."""
-    lower = path.lower()
-    return lower.endswith(".git") or ".git/" in lower
 
 
 def disarm(
@@ -43,19 +35,24 @@ def disarm(
     shapes: Mapping[str, Iterable[str]],
     is_writable: Callable[[str], bool],
     known: Iterable[str],
+    standing: frozenset[str] = frozenset(),
+    roots: tuple[str, ...] = (),
 ) -> list[str]:
     """Put aside what git would run, given everything that changed in a `.git`; return what the user should know.
 
     Paths below the `root` are shown relative to it. `shapes` are git directories of other names with what changed.
     `is_writable`: the agent could change a path of the host. `known` are real git directories, which it could not.
+    `standing` are configurations that may have been there before; `roots` is all that was looked at besides.
     """
-    work = _Disarming(changed, shapes, is_writable, tuple(known))
+    work = _Disarming(changed, shapes, is_writable, tuple(known), standing, (root, *roots))
     work.run()
     told = "since git of the host would run or obey it"
     lines = [f"{_shown(place, root)}: put aside as *{_ASIDE}, {told}: {', '.join(names)}"
              for place, names in work.aside.items()]  # fmt: skip
     lines += [f"{_shown(place, root)} cannot be examined ({why}): look at it before git of the host does"
               for place, why in work.closed]  # fmt: skip
+    lines += [f"{_shown(place, root)} has another configuration now: {shorten(', '.join(rows), 300)}"
+              for place, rows in work.addresses.items() if rows]  # fmt: skip
     more = [f"and {len(lines) - _MOST_LINES} other repositories"] if len(lines) > _MOST_LINES else []
     return [*lines[:_MOST_LINES], *more]
 
@@ -71,8 +68,12 @@ class _Disarming:
         shapes: Mapping[str, Iterable[str]],
         is_writable: Callable[[str], bool],
         known: tuple[str, ...],
+        standing: frozenset[str],
+        roots: tuple[str, ...],
     ) -> None:
         self._is_writable, self._known = is_writable, known
+        self._standing, self._roots = standing, roots
+        self.addresses: dict[str, list[str]] = {}  # of repositories whose configuration was changed
         self._places: set[str] = set()
         self._touched: set[str] = set()  # what changed in a `.git`, and the directories around it
         self._visited: set[str] = set()  # git directories that were examined
@@ -217,11 +218,22 @@ class _Disarming:
 
     def _clean(self, directory: int, name: str, place: str, kind: str) -> None:
         content = read_at(directory, name, limit=_CONFIG_LIMIT)
-        plain = clean_config(content or b"", place if kind == "module" else "")
+        plain = clean_config(content or b"", place if kind == "module" else "", lambda url: self._is_hidden(place, url))
+        if f"{place}/{name}" in self._standing:
+            self.addresses[place] = read_addresses(plain)
         if content != plain:
             self._put_aside(directory, name, place)
             replace_file(directory, name, plain)
             os.chmod(name, 0o644, dir_fd=directory)
+
+    def _is_hidden(self, place: str, address: str) -> bool:
+        """Return whether an address leads to a directory that the agent could write and nobody has looked at."""
+        local = address.removeprefix("file://")
+        if "://" in local or ":" in local.partition("/")[0]:
+            return False
+        targets = {real_path(os.path.join(base, local)) for base in (place, os.path.dirname(place))}
+        seen = tuple(f"{root}/" for root in self._roots)
+        return any(self._is_writable(path) and not f"{path}/".startswith(seen) for path in targets)
 
     def _put_aside(self, directory: int, name: str, place: str) -> None:
         free = f"{name}{_ASIDE}"
@@ -229,54 +241,6 @@ class _Disarming:
             free += f".{os.urandom(8).hex()}"
         os.rename(name, free, src_dir_fd=directory, dst_dir_fd=directory)
         self.aside.setdefault(place, []).append(name)
-
-
-def clean_config(content: bytes, module: str = "") -> bytes:
-    """Return the lines of a configuration that git itself writes and that name no program and no other place.
-
-    Not parsed: a line counts only if it is spelled as git spells it. `module` is the git directory of a submodule, the
-    only kind that names its checkout.
-    """
-    kept: list[str] = []
-    keys: tuple[str, ...] | None = None
-    for line in content.decode("utf-8", "surrogateescape").split("\n")[:-1]:
-        if line.startswith("["):
-            keys = _keys(line)
-            kept += [line] if keys is not None else []
-            continue
-        key, equals, value = line.removeprefix("\t").partition(" = ")
-        if not line.startswith("\t") or not equals or not _is_plain(value) or keys is None:
-            continue
-        if key.lower() in keys or (key == "worktree" and keys is git_keys.PLAIN["core"] and _is_within(module, value)):
-            kept.append(line)
-    return "".join(f"{line}\n" for line in kept).encode("utf-8", "surrogateescape")
-
-
-def _keys(header: str) -> tuple[str, ...] | None:
-    """Return the keys that a section may have; None for one that is not spelled as git does, or may not be there."""
-    section, _, name = header[1:-1].partition(" ")
-    quoted = name[:1] == '"' == name[-1:] and len(name) > 2 and _is_plain(name[1:-1])
-    if header[-1:] != "]" or (name and not quoted) or not _DIGITS.issuperset(section):
-        return None
-    return (git_keys.PLAIN_NAMED if name else git_keys.PLAIN).get(section)
-
-
-def _is_plain(value: str) -> bool:
-    return (
-        value.isprintable()
-        and _NOT_IN_A_VALUE.isdisjoint(value)
-        and value[:1] not in ("", "-", "!")
-        and "::" not in value
-    )
-
-
-def _is_within(module: str, value: str) -> bool:
-    """Return whether a submodule has its checkout beside the repository that it is a submodule of."""
-    top, found, _ = module.partition("/.git/")
-    place = os.path.normpath(os.path.join(module, value))
-    return (
-        bool(found) and place.startswith(f"{top}/") and not is_in_git(place[len(top) :]) and real_path(place) == place
-    )
 
 
 def _has_samples_only(directory: int, name: str) -> bool:

@@ -59,7 +59,8 @@ def _rows(kind: str, rows: list[ChangedPath]) -> Iterator[str]:
     for row in rows:
         group = row.kind.group if kind in _FOLDED_BY_NAME else row.path.rstrip("/").rpartition("/")[0]
         groups.setdefault(group, []).append(row)
-    ordered = sorted(groups, key=lambda group: (groups[group][0].kind.rank, *_order(min(groups[group], key=_order))))
+    ranks = {group: min(row.kind.rank for row in some) for group, some in groups.items()}
+    ordered = sorted(groups, key=lambda group: (ranks[group], *_order(min(groups[group], key=_order))))
     most = _MORE_SHOWN.get(kind, _SHOWN)
     shown = [f"    {_line(kind, group, groups[group])}" for group in ordered[:most]]
     rest = ordered[most:]

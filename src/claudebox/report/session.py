@@ -145,13 +145,13 @@ class SessionReport:
         git_dir = host.repository.common_dir if host.repository is not None else ""
         stubs = frozenset(stub.path for stub in self._plan.stubs)
         standing = frozenset(path for _, path in state.recorded_stubs(host.instance))
-        places = changes.Places(workdir, git_dir, host.guarded, stubs, standing)
+        places = changes.Places(workdir, git_dir, host.guarded, stubs, standing, host.home)
         limit = time.monotonic() + changes.BUDGET
         report = changes.look(places, self._beginning)
         self._listings[workdir] = report.listing
         for root, beginning in self._mounts:
             git_dir = next((row.common_dir for row in host.more_repositories if row.root == root), "")
-            places = changes.Places(root, git_dir, host.guarded, stubs, standing)
+            places = changes.Places(root, git_dir, host.guarded, stubs, standing, host.home)
             other = changes.look(places, beginning, budget=limit - time.monotonic())
             self._listings[root] = other.listing
             report = changes.join(report, root, other)
@@ -166,8 +166,11 @@ class SessionReport:
         repository = self._host.repository
         ours = (*((repository, *repository.nested) if repository is not None else ()), *self._host.more_repositories)
         known = (row.common_dir for row in ours if row.common_dir)
-        shapes = report.git_shapes
-        for line in nested_git.disarm(self._plan.workdir, report.in_git, shapes, self._is_writable, known):
+        shapes, roots = report.git_shapes, tuple(root for root, _ in self._mounts)
+        lines = nested_git.disarm(
+            self._plan.workdir, report.in_git, shapes, self._is_writable, known, report.standing_configs, roots
+        )
+        for line in lines:
             console.warn(line)
 
     def _is_writable(self, path: str) -> bool:
