@@ -3,6 +3,8 @@ written inside; everything else can."""
 
 from __future__ import annotations
 
+import os
+
 from tests.sandbox import repositories
 
 # Each line: how a program of the project is named, as keys of git's configuration.
@@ -56,6 +58,7 @@ def test_programs_are_read_only_in_every_worktree_and_submodule_of_the_project(u
     checkout.sh(
         "mkdir .husky t; for f in .husky/pre-commit t/clean.sh t/free; do echo >$f; done; git add .; git commit -qm h;"
         "git config core.hooksPath .husky; git config filter.x.clean ./t/clean.sh; git worktree add -q deep/er/tree;"
+        "git worktree add -q .claude/worktrees/own;"
         "git init -q ../sub; mkdir ../sub/hk; echo >../sub/hk/pre-commit; git -C ../sub add .;"
         "git -C ../sub commit -qm s;"
         "git submodule --quiet add ../sub lib; git -C lib config core.hooksPath hk; echo >lib/free"
@@ -63,5 +66,45 @@ def test_programs_are_read_only_in_every_worktree_and_submodule_of_the_project(u
     result = user_box.sh(TRY)
 
     free = ("a", "evil.sh", "t/free")
-    writable = {*(f"./{name}" for name in free), *(f"./deep/er/tree/{name}" for name in free)}
+    writable = {f"./{place}{name}" for place in ("", "deep/er/tree/", ".claude/worktrees/own/") for name in free}
     assert set(result.stdout.split("\n")) == {*writable, "./.gitmodules", "./lib/free", ""}, result.stderr
+
+
+def test_a_second_repository_is_protected_like_the_project(user_box):
+    # proves SEC-04, D05, D08, EXT-02, C20
+    checkout = repositories.make(user_box)
+    checkout.sh(
+        "mkdir pkg; for f in pkg/hook pkg/clean.sh pkg/conf pkg/free; do echo >$f; done; mkdir hooks;"
+        "ln -s ../pkg/hook hooks/pre-commit; git config core.hooksPath hooks; git config filter.x.clean pkg/clean.sh;"
+        "git config include.path ../pkg/conf; echo >hooks/pre-push"
+    )
+    second, user_box.project = user_box.project, f"{user_box.base}/other"
+    checkout.sh(f"mkdir {user_box.project}", cwd=user_box.base)
+    part = user_box.sh(f"cd {second}/pkg; {TRY}", flags=("--mount-rw", f"{second}/pkg"))
+    whole = user_box.sh(
+        f"cd {second}; {TRY}; git status --short; git commit -qm in a; mkdir .vscode .claude new; ls",
+        flags=("--mount-rw", second),
+    )
+
+    assert part.stdout == "./free\n", part.stderr
+    lines = whole.stdout.split("\n")
+    assert {line for line in lines if line.startswith("./")} == {"./a", "./evil.sh", "./pkg/free"}, whole.stderr
+    assert "new" in lines
+    assert not [line for line in lines if ".vscode" in line]  # git inside does not see what stands for it
+    assert sorted(os.listdir(second)) == [".git", "a", "evil.sh", "hooks", "new", "pkg"]
+    assert "in" in checkout.sh("git log --format=%s", cwd=second).split(), whole.stderr
+
+
+def test_a_repository_is_not_mounted_writable_at_another_place(user_box):
+    # proves SEC-04, D05, EXT-02
+    checkout = repositories.make(user_box)
+    repository, user_box.project = user_box.project, f"{user_box.base}/other"
+    checkout.sh("mkdir other plain holder project/part; git init -q holder/in", cwd=user_box.base)
+    for place in (repository, f"{repository}/part", f"{repository}/.git", f"{user_box.base}/holder"):
+        refused = user_box.sh("true", flags=("--mount-rw", f"{place}:/data"))
+        assert refused.returncode == 125
+        assert "mount it at its own place" in refused.stderr
+    script = "echo >/data/x"
+    assert user_box.sh(script, flags=("--mount-rw", f"{user_box.base}/plain:/data")).returncode == 0
+    assert user_box.sh(script, flags=("--mount-rw", f"{repository}:/data", "--unsafe-mounts")).returncode == 0
+    assert user_box.sh("cat /data/a", flags=("--mount-ro", f"{repository}:/data")).stdout == "a\n"

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.conftest import run_git
 
 from claudebox.config.model import MountRequest, Policy
-from claudebox.facts import git, git_index
+from claudebox.facts import git, git_index, git_mounts
+from claudebox.state import Instance
 
 if TYPE_CHECKING:
     from claudebox.facts.git_model import Repository
@@ -186,12 +187,14 @@ def test_a_link_in_place_of_objects_is_not_followed(main, tmp_path):
 
 def test_repositories_in_writable_mounts_are_found(main, tmp_path):
     # proves D05
-    state = f"{tmp_path}/state"
+    instance = Instance(f"{tmp_path}/state", "", "")
     for source in (str(main), str(tmp_path)):
         policy = Policy("exec", mounts=(MountRequest(source, source, writable=True, origin="--mount-rw"),))
-        assert [row.root for row in git.in_mounts(policy, UID, state)] == [str(main)]
+        found, guarded = git_mounts.look(policy, None, "/", {}, instance)
+        assert [row.root for row in found] == [str(main)]
+        assert f"{main}/.vscode" in [row.path for row in guarded]
     policy = Policy("exec", mounts=(MountRequest(str(main), str(main), writable=False, origin="--mount-ro"),))
-    assert git.in_mounts(policy, UID, state) == ()
+    assert git_mounts.look(policy, None, "/", {}, instance) == ((), ())
 
 
 def test_a_name_with_line_ends_is_found_as_it_is(tmp_path):

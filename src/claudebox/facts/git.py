@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from claudebox.config.model import Policy
+    from claudebox.config.model import MountRequest
     from claudebox.facts.model import Identity
 
 _DIGITS = 16
@@ -34,7 +34,11 @@ def name_of(identity: Identity | None, path: str = "") -> str:
 
 
 def find_repository(
-    workdir: str, uid: int, home: str = "/", environ: dict[str, str] | None = None
+    workdir: str,
+    uid: int,
+    home: str = "/",
+    environ: dict[str, str] | None = None,
+    mounts: tuple[MountRequest, ...] = (),
 ) -> Repository | None:
     """Return the repository of a directory; its `root` is a parent if the checkout starts above."""
     root = find_root(workdir)
@@ -62,13 +66,14 @@ def find_repository(
         nested=tuple(_nested(root, checkouts, uid)),
         owner=(status.st_uid, status.st_gid),
     )
-    return found.replace(executed=git_executed.find_executed(found, worktrees, home, environ or {}))
+    writable = (root, *(real_path(row.source) for row in mounts if row.writable))
+    return found.replace(executed=git_executed.find_executed(found, worktrees, home, environ or {}, writable))
 
 
 def find_root(workdir: str) -> str:
     """Return where the checkout starts that a directory belongs to, nothing if it belongs to none."""
     root = workdir
-    while not _begins(root):
+    while not begins(root):
         if root == "/":
             return ""
         root = os.path.dirname(root)
@@ -99,34 +104,13 @@ def with_changes(repository: Repository, state: str) -> Repository:
     )
 
 
-def in_mounts(policy: Policy, uid: int, state: str) -> tuple[Repository, ...]:
-    """Return the repositories that are, or lie directly in, what is mounted writable besides the project."""
-    if not policy.mounts:
-        return ()
-    from claudebox.facts.git_submodules import list_directories  # noqa: PLC0415
-
-    found: list[Repository] = []
-    for request in policy.mounts:
-        if not request.writable or request.dest != request.source:
-            continue
-        for root in (
-            request.source,
-            *(f"{request.source}/{name}" for name in list_directories(request.source)),
-        ):
-            if _begins(root):
-                repository = find_repository(root, uid)
-                if repository is not None and repository.directory is not None:
-                    found.append(with_changes(repository, state))
-    return tuple(found)
-
-
 def empty_name(workdir: str) -> str:
     """Return the name of what is kept for a project that is no repository; nothing where none can be made."""
     path = f"{workdir.rstrip('/')}/.git"
     return name_of(None, path) if os.access(workdir, os.W_OK) or os.path.isdir(path) else ""
 
 
-def _begins(root: str) -> bool:
+def begins(root: str) -> bool:
     """Return whether a checkout begins here; git passes over a directory without `HEAD`."""
     status = _status(f"{root.rstrip('/')}/.git")
     return status is not None and (not stat.S_ISDIR(status.st_mode) or os.path.lexists(f"{root.rstrip('/')}/.git/HEAD"))

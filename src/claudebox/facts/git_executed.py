@@ -46,15 +46,20 @@ class _Checkout(Value):
 
 
 def find_executed(
-    found: Repository, worktrees: tuple[tuple[str, str], ...], home: str, environ: dict[str, str]
+    found: Repository,
+    worktrees: tuple[tuple[str, str], ...],
+    home: str,
+    environ: dict[str, str],
+    writable: tuple[str, ...],
 ) -> tuple[Executed, ...]:
-    """Return what lies in the checkout, or is it; elsewhere, and in git directories, the agent cannot write."""
+    """Return what lies in writable directories, or is one; elsewhere, and in git directories, no agent can write."""
     rows: dict[str, Executed] = {}
+    inside = tuple(top.rstrip("/") + "/" for top in writable)
     places = _Places()
     for checkout in _checkouts(found, worktrees, home, environ):
         for row in _named(checkout, home, places):
             for path in places.of(row.path):
-                if path == found.root or path.startswith(found.root.rstrip("/") + "/"):
+                if f"{path}/".startswith(inside):
                     rows.setdefault(path, row.replace(path=path))
     own = tuple(f"{path}/" for path in (found.common_dir, *(nested.common_dir for nested in found.nested)))
     return tuple(row for path, row in rows.items() if not f"{path}/".startswith(own))[:_MOST_PATHS]

@@ -150,12 +150,12 @@ def read_host(
     workdir = _workdir(examiner)
     path = programs.search_path(environ, workdir.real)
     client, client_problem = programs.look_for_client(home, path, workdir.real, policy.client)
-    repository = git.find_repository(workdir.real, uid, home, environ)
+    repository = git.find_repository(workdir.real, uid, home, environ, policy.mounts)
     instance = instances.locate(home, repository.main if repository else workdir.real, state)
     above = examiner.fact(repository.root) if repository and repository.root != workdir.real else None
     empty_submodules = tuple(protected.find_empty_submodules(workdir.real, repository, instance))
+    mounted = on_demand.find_in_mounts(policy, repository, home, environ, instance)
     own_files, held = on_demand.find_own_files(f"{home}/.claudebox", workdir.real)
-    seen: dict[str, int] = {}
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     nix = on_demand.read_nix(policy, environ, home, path, workdir.real, asking=asking)
     store = nix.location.store if nix else ""
@@ -223,7 +223,7 @@ def read_host(
         git_user=git_user,
         repository=git.with_changes(repository, instance.directory) if repository else None,
         above=above,
-        more_repositories=git.in_mounts(policy, uid, instance.directory),
+        more_repositories=mounted.repositories,
         empty_git="" if repository else git.empty_name(workdir.real),
         empty_submodules=empty_submodules,
         worktrees=protected.worktrees(workdir.real, repository, instance),
@@ -234,7 +234,7 @@ def read_host(
         writable=os.access(workdir.real, os.W_OK),
         owned=os.stat(workdir.real).st_uid == uid,
         barrier=paths.find_barrier(workdir.real) if uid == 0 else paths.Barrier(),
-        guarded=(*protected.look(workdir.real, repository, instance), *own_files),
+        guarded=(*protected.look(workdir.real, repository, instance), *own_files, *mounted.guarded),
         held=(
             *held,
             *paths.above(_masks(policy, leaks, bound.paths), workdir.real),
@@ -245,7 +245,7 @@ def read_host(
         client=client,
         client_problem=client_problem,
         sources=sources,
-        destinations={request.dest: paths.destination(request.dest, seen) for request in policy.mounts},
+        destinations=mounted.destinations,
         instance=instance,
         session=f"{os.getpid()}-{os.urandom(4).hex()}",
         login=login,

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from claudebox.facts.company import CompanyNetwork
     from claudebox.facts.devices import Devices
     from claudebox.facts.git_config import Row
+    from claudebox.facts.git_model import Repository
     from claudebox.facts.model import Guarded, Held, HeldSecret, PathFact
     from claudebox.facts.nix_model import Nix
-    from claudebox.facts.paths import Examiner
+    from claudebox.facts.paths import Destination, Examiner
     from claudebox.facts.toolchains import Found, ProgramDirectory
     from claudebox.facts.uplink import Candidate
+    from claudebox.state import Instance
 
 NPM_GLOBAL = ("/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc")  # npm's settings for the whole machine
 
@@ -36,6 +38,31 @@ class ToolFacts(Value):
     browsers: Browsers | None = None
     containers: tuple[str, ...] = ()  # programs for them, by name
     drop: PathFact | None = None  # the directory for files that the user wants to show
+
+
+class MountFacts(Value):
+    """What there is at mounts that the user asked for."""
+
+    repositories: tuple[Repository, ...] = ()  # writable, and at their own place
+    guarded: tuple[Guarded, ...] = ()
+    destinations: dict[str, Destination] = {}  # noqa: RUF012 - values are never changed
+
+
+def find_in_mounts(
+    policy: Policy, repository: Repository | None, home: str, environ: dict[str, str], instance: Instance
+) -> MountFacts:
+    """Look at what is mounted besides the project, which has this repository."""
+    if not policy.mounts:
+        return MountFacts()
+    from claudebox.facts import git_mounts, paths  # noqa: PLC0415 - only for those who mount something
+
+    seen: dict[str, int] = {}
+    found, guarded = git_mounts.look(policy, repository, home, environ, instance)
+    destinations = {
+        request.dest: paths.destination(request.dest, seen).replace(repository=git_mounts.find_elsewhere(request))
+        for request in policy.mounts
+    }
+    return MountFacts(found, guarded, destinations)
 
 
 def find_own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple[Held, ...]]:

@@ -8,12 +8,14 @@ import stat
 from claudebox import state, syscalls
 from claudebox.facts.git_model import EmptySubmodule
 from claudebox.facts.model import Guarded, Held, PathFact
+from claudebox.files import real_path
 from claudebox.tables import project_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from claudebox.config.model import MountRequest
     from claudebox.facts.git_model import Repository
     from claudebox.facts.model import StubKind
     from claudebox.state import Instance
@@ -21,9 +23,46 @@ if TYPE_CHECKING:
 
 def look(workdir: str, repository: Repository | None, instance: Instance) -> tuple[Guarded, ...]:
     """Return what is there and what is missing; a stub of another session counts as missing."""
+    return _settle(lambda: _rows(workdir, repository), instance)
+
+
+def look_in_mounts(
+    mounts: tuple[MountRequest, ...], own: tuple[Repository, ...], naming: tuple[Repository, ...], instance: Instance
+) -> tuple[Guarded, ...]:
+    """Return the same for writable mounts: of repositories of their `own` there, and what those `naming` them obey."""
+    return _settle(lambda: _rows_in_mounts(mounts, own, naming), instance)
+
+
+def _rows_in_mounts(
+    mounts: tuple[MountRequest, ...], own: tuple[Repository, ...], naming: tuple[Repository, ...]
+) -> Iterator[Guarded]:
+    taken = {request.dest for request in mounts}
+    for request in mounts:
+        source, real = request.source, real_path(request.source)
+        for repository in own:
+            if f"{repository.root}/".startswith(f"{source}/"):
+                status = os.stat(repository.root)
+                holder = ((repository.root, (status.st_dev, status.st_ino)),)
+                for row in _rows(repository.root, repository):
+                    parents = tuple(pair for pair in (*holder, *row.parents) if pair[0] not in taken)
+                    if row.path not in taken:
+                        yield row.replace(parents=parents)
+        for executed in (row for repository in naming for row in repository.executed):
+            path = executed.path
+            if path in (source, real):
+                yield Guarded(project_paths.GIT, source, executed.reason, "none", "whole")
+                continue
+            top = next((top for top in (source, real) if path.startswith(f"{top}/")), "")
+            if top:
+                row = _look(project_paths.GIT, source, path[len(top) + 1 :], executed.stub, executed.reason)
+                if row.path not in taken:
+                    yield row.replace(parents=tuple(pair for pair in row.parents if pair[0] not in taken))
+
+
+def _settle(look_at: Callable[[], Iterator[Guarded]], instance: Instance) -> tuple[Guarded, ...]:
     before = state.recorded_stubs(instance)
     rows: dict[str, Guarded] = {}
-    for row in _rows(workdir, repository):
+    for row in look_at():
         rows.setdefault(row.path, row)
     made = before | state.recorded_stubs(instance)  # another session may have come or gone meanwhile
     return tuple(

@@ -157,7 +157,8 @@ class Session:
 
 def _entry(stub: Stub, plan: Plan) -> StubEntry:
     """Return what is written down: the stub, and the writable directory that it lies in, which was examined."""
-    roots = [mount for mount in plan.mounts if mount.kind == "bind" and mount.role == "project" and mount.pinned]
+    binds = (mount for mount in plan.mounts if mount.kind == "bind" and mount.pinned)
+    roots = [mount for mount in binds if mount.role in ("project", "asked")]
     around = [mount for mount in roots if stub.path.startswith(mount.dest.rstrip("/") + "/")]
     root = max(around, key=lambda mount: len(mount.dest))
     device, inode = root.pinned  # type: ignore[misc]  # looked at above

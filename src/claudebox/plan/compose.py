@@ -171,8 +171,9 @@ def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advic
         )
     )
     asked = tuple(mount_checks.plan_mounts(policy, host))
-    # A git directory may lie in what is asked for.
-    taken = _upward(row.dest for row in own if row.role != "git" or row.dest.startswith(f"{host.workdir.real}/"))
+    # A git directory may lie in what is asked for, and what is protected there.
+    within = ("git", "protected", "pin")
+    taken = _upward(row.dest for row in own if row.role not in within or row.dest.startswith(f"{host.workdir.real}/"))
     for row in asked:
         # A writable one would win over /etc/passwd or ~/.gitconfig, and bwrap would create on the host what lies
         # beneath (C27).

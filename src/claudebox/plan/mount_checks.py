@@ -104,6 +104,12 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
         if checked:
             hint = _HINT_PROJECT if request.untrusted else _HINT
             _check_source(name, fact, ground, hint)
+            root = host.destinations[request.dest].repository
+            if root:
+                raise ClaudeboxError(
+                    f"{name}: at another place, the git directory of the repository `{root}` would be writable",
+                    hint=f"mount it at its own place: `{request.origin} {request.source}`",
+                )
         _check_dest(request, fact, ground, host)
         kind = "bind" if request.writable else "ro-bind"
         reason = f"asked for with {request.origin}"

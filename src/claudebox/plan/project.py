@@ -31,7 +31,12 @@ def settle(policy: Policy, host: Host) -> Host:
     would_fail = listing and agent.MCP_LISTING.intersection(policy.words[1:2]) and any(missing)
     if host.writable and not would_fail:
         return host
-    guarded = tuple(row.replace(parents=()) for row in host.guarded if row.kind != "missing")
+    inside = host.workdir.real.rstrip("/") + "/"
+    mounted = tuple(row for row in host.guarded if not f"{row.path}/".startswith(inside))
+    guarded = (
+        *(row.replace(parents=()) for row in host.guarded if row.kind != "missing" and row not in mounted),
+        *mounted,
+    )
     return host.replace(only_read=True, guarded=guarded, held=(), worktrees=None, empty_submodules=(), empty_git="")
 
 
@@ -52,15 +57,16 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     pins.update((held.path, held.identity) for held in host.held)
     taken = {guarded.path for guarded in closed}
     for path, identity in pins.items():
-        if path not in taken and not _beneath(path, taken):
+        if path not in taken and not _beneath(path, taken, _reopened(host)):
             yield Mount(path, "bind", "holds something protected", path, pinned=identity, role="pin")
 
 
 def _ignored(closed: tuple[Guarded, ...], host: Host) -> Iterator[Mount]:
     """Tell git inside to ignore what the user ignores, and stubs: `stash -u` would fail to remove empty directories."""
-    inside = (host.repository.root if host.repository is not None else host.workdir.real).rstrip("/")
-    rows = (row.path for row in closed if (row.kind, row.stub) == ("missing", "directory"))
-    patterns = [path[len(inside) :] for path in rows if path.startswith(f"{inside}/") and "\n" not in path]
+    project = host.repository.root if host.repository is not None else host.workdir.real
+    roots = [root.rstrip("/") for root in (project, *(row.root for row in host.more_repositories))]
+    rows = [row.path for row in closed if (row.kind, row.stub) == ("missing", "directory") and "\n" not in row.path]
+    patterns = dict.fromkeys(path[len(root) :] for root in roots for path in rows if path.startswith(f"{root}/"))
     if patterns or host.git_user.ignored:
         escaped = ("".join(f"\\{char}" if char in "\\*?[ " else char for char in pattern) for pattern in patterns)
         content = "".join(f"{pattern}/\n" for pattern in escaped).encode("utf-8", "surrogateescape")
@@ -127,12 +133,19 @@ def _closed(policy: Policy, host: Host) -> Iterator[Guarded]:
         and (guarded.kind == "present" or (guarded.kind == "missing" and guarded.stub != "none"))
     ]
     paths = {guarded.path for guarded in rows}
-    return (guarded for guarded in rows if not _beneath(guarded.path, paths))
+    return (guarded for guarded in rows if not _beneath(guarded.path, paths, _reopened(host)))
 
 
-def _beneath(path: str, others: set[str]) -> bool:
+def _reopened(host: Host) -> str:
+    """Return the directory in something protected that is writable all the same."""
+    return host.worktrees.path if host.worktrees is not None else ""
+
+
+def _beneath(path: str, others: set[str], reopened: str = "") -> bool:
     while path != "/":
         path = path[: path.rfind("/")] or "/"
+        if path == reopened:
+            return False
         if path in others:
             return True
     return False
