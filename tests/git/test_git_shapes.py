@@ -109,3 +109,21 @@ def test_armed_repositories_are_named_before_decoys(user_box):
     said = [line.strip() for line in result.stderr.split("\n")]
     heading = next(line for line in said if line.startswith("repositories that are new"))
     assert said[said.index(heading) + 1].startswith("d/zz: "), result.stderr
+
+
+def test_no_link_leads_to_a_repository_that_nobody_looks_at(user_box):
+    """In the caches, which the agent writes and the report does not cover."""
+    # proves D11, D13
+    box = make_repository(user_box)
+    evil = box.write(f"{box.base}/evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
+    sh(box, "git init -q w4; mkdir real; mv w4/.git real/w4git; ln -s ../real/w4git w4/.git")
+    box.sh(f"cp -a real/w4git ~/.cache/evil; git --git-dir=$HOME/.cache/evil config core.fsmonitor '{evil};:'")
+    place = sh(box, "find ~/.claudebox -name evil").strip()
+
+    result = box.sh(f"mv real/w4git real/was; ln -s {place} real/w4git; ln -s ../a real/fine")
+
+    assert "`real/w4git` led to a directory of claudebox's own: renamed to" in result.stderr, result.stderr
+    assert sh(box, "readlink real/fine") == "../a\n"
+    assert not has_mark(box, "cd w4; git status")
+    sh(box, "mv real/w4git.claudebox real/w4git")
+    assert has_mark(box, "cd w4; git status")  # the positive control

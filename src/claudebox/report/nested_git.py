@@ -57,6 +57,35 @@ def disarm(
     return [*lines[:_MOST_LINES], *more]
 
 
+def put_links_aside(root: str, paths: Iterable[str], is_hidden: Callable[[str], bool]) -> list[str]:
+    """Rename links that lead to where the agent could write unseen: a git directory there would never be examined."""
+    lines = []
+    for path in paths:
+        if not os.path.islink(path) or not is_hidden(real_path(path)):
+            continue
+        what = f"{_shown(path, root)} led to a directory of claudebox's own"
+        try:
+            parent = _open(os.path.dirname(path))
+            try:
+                open_up(parent)
+                name = rename_aside(parent, os.path.basename(path))
+            finally:
+                os.close(parent)
+            lines.append(f"{what}: renamed to `{shorten(name, 200)}`")
+        except OSError as error:
+            lines.append(f"{what} and cannot be renamed ({error.strerror}): remove it before git follows it")
+    return lines[:_MOST_LINES]
+
+
+def rename_aside(directory: int, name: str) -> str:
+    """Give an entry of a directory a name that nothing obeys, and return it."""
+    free = f"{name}{_ASIDE}"
+    if _is_there(directory, free):
+        free += f".{os.urandom(8).hex()}"
+    os.rename(name, free, src_dir_fd=directory, dst_dir_fd=directory)
+    return free
+
+
 def _shown(place: str, root: str) -> str:
     return f"`{shorten('.' if place == root else place.removeprefix(f'{root}/'), 200)}`"
 
@@ -236,10 +265,7 @@ class _Disarming:
         return any(self._is_writable(path) and not f"{path}/".startswith(seen) for path in targets)
 
     def _put_aside(self, directory: int, name: str, place: str) -> None:
-        free = f"{name}{_ASIDE}"
-        if _is_there(directory, free):
-            free += f".{os.urandom(8).hex()}"
-        os.rename(name, free, src_dir_fd=directory, dst_dir_fd=directory)
+        rename_aside(directory, name)
         self.aside.setdefault(place, []).append(name)
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _MOST_NAMES, _LONGEST = 64, 200
+_MAYBE_LINKS = ("link", "reported", "secret")  # kinds of changes that a link may be of
 OUT_OF_TIME = 124  # the status that the limit of time gives a session
 
 
@@ -159,7 +160,10 @@ class SessionReport:
 
     def _disarm(self, report: Report | None) -> None:
         """Put aside what git of the host would run of repositories that were made inside, or changed."""
-        if report is None or not (report.in_git or report.git_shapes):
+        if report is None:
+            return
+        links = [os.path.join(self._plan.workdir, row.path) for row in report.changes if row.kind.name in _MAYBE_LINKS]
+        if not (links or report.in_git or report.git_shapes):
             return
         from claudebox.report import nested_git  # noqa: PLC0415 - only where something changed in one
 
@@ -170,8 +174,14 @@ class SessionReport:
         lines = nested_git.disarm(
             self._plan.workdir, report.in_git, shapes, self._is_writable, known, report.standing_configs, roots
         )
+        lines += nested_git.put_links_aside(self._plan.workdir, links, self._is_hidden)
         for line in lines:
             console.warn(line)
+
+    def _is_hidden(self, path: str) -> bool:
+        """Return whether the agent could change a path of the host that nobody has looked at."""
+        roots = (self._plan.workdir, *(root for root, _ in self._mounts))
+        return self._is_writable(path) and not any(f"{path}/".startswith(f"{root}/") for root in roots)
 
     def _is_writable(self, path: str) -> bool:
         """Return whether the agent could change a path of the host."""
