@@ -95,13 +95,14 @@ def test_a_second_repository_is_protected_like_the_project(user_box):
     assert "in" in checkout.sh("git log --format=%s", cwd=second).split(), whole.stderr
 
 
-def test_a_repository_is_not_mounted_writable_at_another_place(user_box):
+def test_a_repository_is_not_mounted_writable_at_another_place_nor_its_git_directory(user_box):
     # proves SEC-04, D05, EXT-02
     checkout = repositories.make(user_box)
     repository, user_box.project = user_box.project, f"{user_box.base}/other"
     checkout.sh("mkdir other plain holder project/part; git init -q holder/in", cwd=user_box.base)
-    for place in (repository, f"{repository}/part", f"{repository}/.git", f"{user_box.base}/holder"):
-        refused = user_box.sh("true", flags=("--mount-rw", f"{place}:/data"))
+    elsewhere = [f"{place}:/data" for place in (repository, f"{repository}/part", f"{user_box.base}/holder")]
+    for mount in (*elsewhere, f"{repository}/.git", f"{repository}/.git/hooks"):
+        refused = user_box.sh("true", flags=("--mount-rw", mount))
         assert refused.returncode == 125
         assert "mount it at its own place" in refused.stderr
     script = "echo >/data/x"

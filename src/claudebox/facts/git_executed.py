@@ -99,6 +99,16 @@ class _Places:
 
     def __init__(self) -> None:
         self._parents: dict[str, str] = {}
+        self._kinds: dict[str, int] = {}
+
+    def is_kind(self, path: str, kind: int) -> bool:
+        """Return whether a path leads to a directory, or to a file."""
+        if path not in self._kinds:
+            try:
+                self._kinds[path] = stat.S_IFMT(os.stat(path).st_mode)
+            except (OSError, ValueError):
+                self._kinds[path] = 0
+        return self._kinds[path] == kind
 
     def of(self, path: str) -> Iterator[str]:
         """Yield a path as it is spelled, and every link that it leads to, up to what it really is."""
@@ -138,7 +148,7 @@ def _named(checkout: _Checkout, home: str, places: _Places) -> Iterator[Executed
             yield from _hooks(path, places)
         elif key not in _INNOCENT:
             bare = section not in _PROSE or value.startswith("!")
-            for path in _programs(value, root, home, bare=bare):
+            for path in _programs(value, root, home, places, bare=bare):
                 yield Executed(path, "none", "the configuration of git runs it")
 
 
@@ -154,7 +164,7 @@ def _hooks(directory: str, places: _Places) -> Iterator[Executed]:
             yield Executed(path, "file", "git runs it as a hook")
 
 
-def _programs(value: str, root: str, home: str, *, bare: bool) -> Iterator[str]:
+def _programs(value: str, root: str, home: str, places: _Places, *, bare: bool) -> Iterator[str]:
     """Yield the files that a command names: `./tools/clean.sh %f`, `!f() { sh release.sh; }; f`, `cd t && ./o.sh`.
 
     A name counts from the checkout and from directories that the same value names.
@@ -165,11 +175,11 @@ def _programs(value: str, root: str, home: str, *, bare: bool) -> Iterator[str]:
     words = _words(value.replace("${HOME}", home).replace("$HOME", home))
     names = [name for word in words for name in _spellings(word, module="-m" in words)]
     names = [name for name in dict.fromkeys(names) if bare or "/" in name or "." in name][:_MOST_NAMES]
-    directories = (path for path in (expand(word, root, home) for word in words) if _is(path, stat.S_IFDIR))
+    directories = (path for path in (expand(word, root, home) for word in words) if places.is_kind(path, stat.S_IFDIR))
     bases = [base for _, base in zip(range(_MOST_DIRECTORIES), directories, strict=False)]
     for base in dict.fromkeys((root, *bases)):
         paths = (expand(name, base, home) for name in names)
-        yield from (path for path in paths if _is(path, stat.S_IFREG))
+        yield from (path for path in paths if places.is_kind(path, stat.S_IFREG))
 
 
 def _words(value: str) -> list[str]:
@@ -198,10 +208,3 @@ def _spellings(word: str, *, module: bool) -> Iterator[str]:
         while "/" in path:
             path = os.path.dirname(path)
             yield f"{path}/__init__.py"
-
-
-def _is(path: str, kind: int) -> bool:
-    try:
-        return stat.S_IFMT(os.stat(path).st_mode) == kind
-    except (OSError, ValueError):
-        return False

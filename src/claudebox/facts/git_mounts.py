@@ -49,12 +49,19 @@ def _roots(request: MountRequest) -> Iterator[str]:
     yield from (root for root in (request.source, *below) if git.begins(root))
 
 
-def find_elsewhere(request: MountRequest) -> str:
-    """Return a checkout that a mount at another place would make writable: that it is, lies in, or holds."""
-    if not request.writable or request.dest == request.source:
+def find_exposed(request: MountRequest) -> str:
+    """Return a checkout that a mount would leave open: in its git directory, or at another place.
+
+    At another place nothing is protected: neither in a checkout that the mount is or lies in, nor in one that it holds.
+    """
+    if not request.writable:
         return ""
     real = real_path(request.source)
+    if request.dest == request.source and "/.git/" not in f"{real}/":
+        return ""
     root = git.find_root(real)
+    if request.dest == request.source:
+        return root if root and f"{real}/".startswith(f"{root.rstrip('/')}/.git/") else ""
     if root or not os.path.isdir(real):
         return root
     from claudebox.facts.walk import Walk  # noqa: PLC0415 - only for a directory at another place

@@ -59,7 +59,7 @@ def find_in_mounts(
     seen: dict[str, int] = {}
     found, guarded = git_mounts.look(policy, repository, home, environ, instance)
     destinations = {
-        request.dest: paths.destination(request.dest, seen).replace(repository=git_mounts.find_elsewhere(request))
+        request.dest: paths.destination(request.dest, seen).replace(repository=git_mounts.find_exposed(request))
         for request in policy.mounts
     }
     return MountFacts(found, guarded, destinations)

@@ -69,7 +69,7 @@ class Destination(Value):
     exists: bool = False
     directory: bool = False
     through_link: bool = False
-    repository: str = ""  # that would be writable here, which is not its own place
+    repository: str = ""  # that a writable mount would leave open
 
 
 class Barrier(Value):

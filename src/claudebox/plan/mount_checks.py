@@ -106,9 +106,10 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
             _check_source(name, fact, ground, hint)
             root = host.destinations[request.dest].repository
             if root:
+                own = root if request.dest == request.source else request.source
                 raise ClaudeboxError(
-                    f"{name}: at another place, the git directory of the repository `{root}` would be writable",
-                    hint=f"mount it at its own place: `{request.origin} {request.source}`",
+                    f"{name}: git of the host obeys what could be written there (the repository `{root}`)",
+                    hint=f"mount it at its own place: `{request.origin} {own}`",
                 )
         _check_dest(request, fact, ground, host)
         kind = "bind" if request.writable else "ro-bind"
