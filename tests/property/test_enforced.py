@@ -14,6 +14,7 @@ from claudebox.broker.proxy.private_ranges import PrivateRanges
 from claudebox.config.domains import Permission, parse_domain
 from claudebox.config.model import AddressRequest, MountRequest, NameRequest, Policy
 from claudebox.facts.model import HeldSecret
+from claudebox.facts.paths import Destination
 from claudebox.facts.uplink import Candidate
 from claudebox.launch import broker_wire as wire
 from claudebox.network import nftables, prefixes
@@ -60,7 +61,7 @@ def made(network: str, names: list[str], held: tuple[HeldSecret, ...], environ: 
         uplinks=(Candidate("pasta", "/usr/bin/pasta"),),
         held_secrets=policy.secrets,
         sources={"/data": hosts.fact("/data")},
-        destinations={},
+        destinations={"/data": Destination()},
     )
     return compose.make_plan(policy, host)
 

@@ -61,7 +61,7 @@ AGENT_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "time_limit", ("--time-limit",), "text", "Limits",
         "end the session after this time, as `30m` or `8h`: politely, then by force; its status is 124 then",
-        metavar="TIME", in_files="user",
+        metavar="TIME", in_files="user", effect="tightens",
     ),
     Setting(
         "pids", ("--pids",), "text", "Limits",
@@ -69,21 +69,22 @@ AGENT_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "scratch_size", ("--scratch-size",), "text", "Limits",
-        "how much /tmp, the home and /dev/shm inside can hold, each, in memory", metavar="SIZE", in_files="user",
+        "how much /tmp, the home and /dev/shm inside can hold, each, in memory",
+        metavar="SIZE", in_files="user", effect="tightens",
     ),
     Setting(
         "memory", ("--memory",), "text", "Limits",
         "how much memory everything inside can take; refused where this machine cannot enforce it",
-        metavar="SIZE", in_files="user",
+        metavar="SIZE", in_files="user", effect="tightens",
     ),
     Setting(
         "cpus", ("--cpus",), "text", "Limits",
         "how many processors everything inside can take, as `2` or `0.5`; refused where it cannot be enforced",
-        metavar="COUNT", in_files="user",
+        metavar="COUNT", in_files="user", effect="tightens",
     ),
     Setting(
         "disk", ("--disk",), "text", "Limits",
         "a fuse: end the session when the project, or the copy of `--new`, holds more than this",
-        metavar="SIZE", in_files="user",
+        metavar="SIZE", in_files="user", effect="tightens",
     ),
 )  # fmt: skip
