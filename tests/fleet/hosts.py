@@ -70,7 +70,9 @@ class Node:
         for part in ("upper", "work", "merged"):
             os.makedirs(f"{self.base}/{part}")
         for layer in (LAYER, fleet.layer):  # layers beside the root would lie in it, which overlayfs refuses
-            subprocess.run(["cp", "-al", f"{layer}/.", f"{self.base}/upper"], check=True)
+            linked = subprocess.run(["cp", "-al", f"{layer}/.", f"{self.base}/upper"], check=False, capture_output=True)
+            if linked.returncode:  # another file system
+                subprocess.run(["cp", "-a", f"{layer}/.", f"{self.base}/upper"], check=True)
         self._variables = {
             **os.environ, "NODE": name, "BASE": self.base, "SHARED": fleet.shared,
             "START": f"{start}\nwhile :; do sleep 1000 & wait; done",

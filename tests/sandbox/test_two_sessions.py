@@ -134,6 +134,8 @@ def test_what_a_session_can_write_besides_its_project_counts(box, background, ol
 
 def test_the_check_recommends_an_update(user_box, altered, old, new_bwrap):
     # proves C30, UX-05
+    user_box.write(f"{user_box.home}/.local/bin/claude", Path("/usr/bin/true").read_bytes(), mode=0o755)
+
     def finding() -> dict[str, str]:
         found = json.loads(user_box.claudebox("--check", "--json").stdout)["findings"]
         return next((row for row in found if row["name"] == "bubblewrap and links"), {})

@@ -30,9 +30,8 @@ class Scratch:
         """Make the directory, and remove those that nobody is working in."""
         try:
             self._sweep()
-            self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=self._base)
-            self._lock = os.open(f"{self.path}/{_LOCK}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            while not self._make():
+                pass
             os.mkdir(f"{self.path}/state", 0o700)
         except OSError as error:
             raise ClaudeboxError(
@@ -47,6 +46,16 @@ class Scratch:
         """Remove it."""
         remove(self.path)
         os.close(self._lock)
+
+    def _make(self) -> bool:
+        """Make a directory and lock it; False if another task took it for left behind before it was locked."""
+        self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=self._base)
+        self._lock = os.open(f"{self.path}/{_LOCK}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        if os.fstat(self._lock).st_nlink:
+            return True
+        os.close(self._lock)
+        return False
 
     def _sweep(self) -> None:
         with os.scandir(self._base) as entries:
