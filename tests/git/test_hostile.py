@@ -354,6 +354,19 @@ def test_a_git_that_only_waits_is_ended_and_one_that_works_is_not(tmp_path, monk
     assert time.monotonic() < begun + 30
 
 
+def test_a_question_between_the_beginning_and_the_end_of_another_gets_its_own_answer(tmp_path):
+    # proves GIT-03
+    with git_sandbox.GitSandbox(
+        git_sandbox.Tools("/usr/bin/bwrap"), (), {}, str(tmp_path), git_sandbox.Limits()
+    ) as box:
+        for pause in ("", "sleep 0.3;"):
+            box.begin(f"{pause} echo first; false")
+            assert box.ask("version") == box.git("version")
+            assert (box.wait(), box.output()) == (1, b"first\n")
+            assert box.run("echo last") == 0
+            assert box.output() == b"last\n"
+
+
 def test_honest_old_history_comes_back(pair):
     """Commits with faults that old tools made, which an agent may fetch from anywhere."""
     # proves GIT-03

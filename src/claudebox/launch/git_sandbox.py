@@ -89,6 +89,9 @@ class GitSandbox:
         """Start it; a lock that is `held` stays so until everything in it has ended, even if we are killed."""
         _ending[:] = [pid for pid in _ending if not _has_ended(pid)]
         self._answered = self._idle = False
+        self._line = ""
+        self._held: list[tuple[int, bytes]] = []  # lines that have ended, and that nobody has waited for yet
+        self._shown: bytes | None = None  # what one of those wrote
         self._limit = time.monotonic() + limits.seconds
         self._seconds = limits.seconds
         self._files = [_scratch_file(scratch) for _ in range(3)]
@@ -150,10 +153,12 @@ class GitSandbox:
     def run(self, line: str, data: bytes = b"") -> int:
         """Run one line of the shell with this input and return its status; the line is ours, never a stranger's."""
         self.begin(line, data)
-        return self.wait()
+        return self._await()
 
     def begin(self, line: str, data: bytes = b"") -> None:
-        """Start one line of the shell; `wait` ends it."""
+        """Start one line of the shell; `wait` ends it. One that was begun before ends first, and is kept."""
+        if not self._idle and self._line:
+            self._held.append((self._await(), self.output()))
         entry = self._files[0]
         os.ftruncate(entry, 0)
         os.lseek(entry, 0, os.SEEK_SET)
@@ -163,7 +168,14 @@ class GitSandbox:
     def go_on(self, line: str) -> int:
         """Run a line with the input that was written to `input_file`."""
         self._send(line)
-        return self.wait()
+        return self._await()
+
+    def wait(self) -> int:
+        """Wait for the end of the line that was begun first and return its status."""
+        if not self._held:
+            return self._await()
+        status, self._shown = self._held.pop(0)
+        return status
 
     def _send(self, line: str) -> None:
         entry, *others = self._files
@@ -171,13 +183,13 @@ class GitSandbox:
         for descriptor in others:
             os.ftruncate(descriptor, 0)
             os.lseek(descriptor, 0, os.SEEK_SET)
-        self._idle = False
+        self._idle, self._line, self._shown = False, line, None
         try:
             os.write(self._commands, f"{line}\n".encode("utf-8", "surrogateescape"))
         except OSError:
             raise GitError(self.message() or "the sandbox of git did not start") from None
 
-    def wait(self) -> int:
+    def _await(self) -> int:
         """Wait for the end of the line that runs and return its status."""
         answer, done, since = b"", "", time.monotonic()
         while not answer.endswith(b"\n"):
@@ -188,7 +200,7 @@ class GitSandbox:
                 before, done = done, _work(self._process)
                 since = since if done == before else time.monotonic()
                 if time.monotonic() > since + _STALL:
-                    raise GitError(f"git did nothing for {_STALL:.0f} seconds")
+                    raise GitError(f"`{self._line.strip()[:60]}` did nothing for {_STALL:.0f} seconds")
                 continue
             piece = os.read(self._status, 16)
             if not piece or len(answer) > 16:
@@ -199,7 +211,7 @@ class GitSandbox:
 
     def output(self) -> bytes:
         """Return what the last command wrote."""
-        return _content(self._files[1])
+        return _content(self._files[1]) if self._shown is None else self._shown
 
     @property
     def output_file(self) -> int:
