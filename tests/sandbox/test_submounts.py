@@ -16,16 +16,17 @@ def mounted(root_box):
     root_box.mkdir("volume")
     root_box.mkdir("with space/deep")
     root_box.write("single", "plain")
+    single = f"/run/claudebox-test-single-{os.getpid()}"  # other workers have their own
 
     def run(*words: str, script: str) -> subprocess.CompletedProcess[str]:
         before = (
             "mount --make-rprivate /; mount -t tmpfs none volume; echo data >volume/file; mkdir volume/inner;"
             "mount -t tmpfs none volume/inner; mount -t tmpfs none 'with space/deep';echo data >'with space/deep/file';"
-            'echo bound >/run/claudebox-test-single; mount --bind /run/claudebox-test-single single; exec "$@"'
+            f'echo bound >{single}; mount --bind {single} single; exec "$@"'
         )
         program = (root_box.program, "-y", *words, "--exec", "--", "sh", "-c", script)
         result: subprocess.CompletedProcess[str] = root_box.host("unshare", "-m", "sh", "-c", before, "sh", *program)
-        os.unlink("/run/claudebox-test-single")
+        os.unlink(single)
         return result
 
     return run
