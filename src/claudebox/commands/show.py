@@ -17,6 +17,8 @@ def run(environ: dict[str, str], words: tuple[str, ...]) -> int:
     """Copy, and say by which name the agent finds each."""
     if not words:
         raise ClaudeboxError("`--show` needs a file", hint="`claudebox --show screenshot.png`")
+    for word in words:
+        os.close(_open(word))  # before anything is made
     home = current_home(environ)
     place = f"{home}/.claudebox/drop"
     directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY) if os.path.islink(place) else -1
@@ -39,7 +41,7 @@ def _copy(path: str, directory: int) -> str:
     """Copy one file, which appears as a whole."""
     name = os.path.basename(path.rstrip("/"))
     try:
-        source = _open(os.path.abspath(path))
+        source = _open(path)
         with os.fdopen(source, "rb") as content:
             if not stat.S_ISREG(os.fstat(source).st_mode):
                 raise ClaudeboxError(f"`--show`: `{path}` is not a file")
@@ -55,20 +57,21 @@ def _copy(path: str, directory: int) -> str:
 
 def _open(path: str) -> int:
     """Open what stands at a path, through no link: an agent can make one, and ask you to show it."""
-    parent, name = os.path.split(path)
-    top = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    parent, name = os.path.split(os.path.abspath(path))
     try:
-        directory = open_beneath(top, parent.strip("/"))
-    except NotADirectoryError:
-        raise _leads_elsewhere(path) from None
-    finally:
-        os.close(top)
-    try:
-        return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        top = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        try:
+            directory = open_beneath(top, parent.strip("/"))
+        finally:
+            os.close(top)
+        try:
+            return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        finally:
+            os.close(directory)
     except OSError as error:
-        raise (_leads_elsewhere(path) if error.errno == errno.ELOOP else error) from None
-    finally:
-        os.close(directory)
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and os.path.realpath(path) != os.path.abspath(path):
+            raise _leads_elsewhere(path) from None
+        raise ClaudeboxError(f"`--show`: `{path}`: {error.strerror}") from None
 
 
 def _leads_elsewhere(path: str) -> ClaudeboxError:

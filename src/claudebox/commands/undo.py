@@ -131,7 +131,7 @@ def _choose(store: SnapshotStore, workdir: str, words: tuple[str, ...]) -> tuple
             return name, found
         if words:
             raise ClaudeboxError(f"that session was in `{found.root}`", hint="change to that directory")
-    usual = "snapshots are taken at the start of sessions, unless `undo_keep` is 0"
+    usual = "they are taken at the start of sessions of an agent; of `--exec` and `--shell` where `undo_keep` is set"
     others = ", ".join(f"`{root}`" for root in elsewhere)  # other checkouts, or the repository as a whole
     raise ClaudeboxError("there is no snapshot of a session in this directory",
                          hint=f"there are some of {others}: change to that directory" if others else usual)  # fmt: skip

@@ -125,7 +125,7 @@ class Records:
                 names = ", ".join(f"`{agent.full_name}`" for agent in here[:8])
                 raise ClaudeboxError(f"several sessions are called `{name}`: {names}", hint="give the longer name")
         known = ", ".join(f"`{agent.full_name}`" for agent in agents[-8:])
-        raise ClaudeboxError(f"there is no session `{name}`", hint=f"there are {known}" if known else "there is none")
+        raise ClaudeboxError(f"there is no session `{name}`", hint=f"there are {known}" if known else "none runs here")
 
     def find_only(self, workdir: str) -> Agent:
         """Return the one that a user means who gives no name: the one of this project, or the only one."""
