@@ -109,3 +109,17 @@ def test_a_repository_is_not_mounted_writable_at_another_place_nor_its_git_direc
     assert user_box.sh(script, flags=("--mount-rw", f"{user_box.base}/plain:/data")).returncode == 0
     assert user_box.sh(script, flags=("--mount-rw", f"{repository}:/data", "--unsafe-mounts")).returncode == 0
     assert user_box.sh("cat /data/a", flags=("--mount-ro", f"{repository}:/data")).stdout == "a\n"
+
+
+def test_what_cannot_be_searched_for_repositories_is_mounted_at_its_own_place_only(user_box):
+    # proves GIT-04
+    data = user_box.mkdir(f"{user_box.base}/data/deep")
+    user_box.write(f"{data}/x", "x")
+    top = os.path.dirname(data)
+    assert user_box.sh("true", flags=("--mount-rw", f"{top}:/data")).returncode == 0, "the control"
+    os.chmod(data, 0)
+    refused = user_box.sh("true", flags=("--mount-rw", f"{top}:/data"))
+    assert refused.returncode == 125
+    assert "was not searched for repositories" in refused.stderr
+    assert user_box.sh("true", flags=("--mount-rw", top)).returncode == 0
+    os.chmod(data, 0o755)

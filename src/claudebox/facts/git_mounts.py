@@ -49,21 +49,21 @@ def _roots(request: MountRequest) -> Iterator[str]:
     yield from (root for root in (request.source, *below) if git.begins(root))
 
 
-def find_exposed(request: MountRequest) -> str:
-    """Return a checkout that a mount would leave open: in its git directory, or at another place.
+def find_exposed(request: MountRequest) -> tuple[str, str]:
+    """Return a checkout that a mount would leave open, in its git directory or elsewhere, and what was not searched.
 
     At another place nothing is protected: neither in a checkout that the mount is or lies in, nor in one that it holds.
     """
     if not request.writable:
-        return ""
+        return "", ""
     real = real_path(request.source)
     if request.dest == request.source and "/.git/" not in f"{real}/":
-        return ""
+        return "", ""
     root = git.find_root(real)
     if request.dest == request.source:
-        return root if root and f"{real}/".startswith(f"{root.rstrip('/')}/.git/") else ""
+        return (root if root and f"{real}/".startswith(f"{root.rstrip('/')}/.git/") else ""), ""
     if root or not os.path.isdir(real):
-        return root
+        return root, ""
     from claudebox.facts.walk import Walk  # noqa: PLC0415 - only for a directory at another place
 
     held: list[str] = []
@@ -73,9 +73,10 @@ def find_exposed(request: MountRequest) -> str:
             held.append(real)
         return not held
 
-    for path, entry in Walk(real, most=_MOST_ENTRIES, seconds=_MOST_SECONDS).entries(entered):
+    walk = Walk(real, most=_MOST_ENTRIES, seconds=_MOST_SECONDS)
+    for path, entry in walk.entries(entered):
         if entry.name == ".git":
             held.append(os.path.dirname(path))
         if held:
             break
-    return held[0] if held else ""
+    return (held[0], "") if held else ("", walk.unfinished)

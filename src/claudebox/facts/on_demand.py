@@ -58,10 +58,11 @@ def find_in_mounts(
 
     seen: dict[str, int] = {}
     found, guarded = git_mounts.look(policy, repository, home, environ, instance)
-    destinations = {
-        request.dest: paths.destination(request.dest, seen).replace(repository=git_mounts.find_exposed(request))
-        for request in policy.mounts
-    }
+    destinations = {}
+    for request in policy.mounts:
+        root, unsearched = git_mounts.find_exposed(request)
+        stands = paths.destination(request.dest, seen)
+        destinations[request.dest] = stands.replace(repository=root, unsearched=unsearched)
     return MountFacts(found, guarded, destinations)
 
 

@@ -70,6 +70,7 @@ class Destination(Value):
     directory: bool = False
     through_link: bool = False
     repository: str = ""  # that a writable mount would leave open
+    unsearched: str = ""  # where there may be one
 
 
 class Barrier(Value):

@@ -104,7 +104,13 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
         if checked:
             hint = _HINT_PROJECT if request.untrusted else _HINT
             _check_source(name, fact, ground, hint)
-            root = host.destinations[request.dest].repository
+            found = host.destinations[request.dest]
+            if found.unsearched:
+                raise ClaudeboxError(
+                    f"{name}: {found.unsearched} was not searched for repositories, which are open at another place",
+                    hint=f"mount it at its own place: `{request.origin} {request.source}`",
+                )
+            root = found.repository
             if root:
                 own = root if request.dest == request.source else request.source
                 raise ClaudeboxError(
