@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from claudebox.report import nested_git
 from claudebox.report.plain_config import clean_config, read_addresses
 
 MADE_BY_GIT = b"""\
@@ -82,3 +83,16 @@ def test_only_a_submodule_names_its_checkout(tmp_path):
     assert not keeps("../../../../link/etc")
     assert not keeps("../../../hooks")
     assert not keeps("/etc")
+
+
+def test_what_could_not_be_examined_comes_before_what_is_harmless_by_now(tmp_path, monkeypatch):
+    # proves REPORT-01
+    def run(work):
+        work.aside = {f"{tmp_path}/{number}/.git": ["config"] for number in range(30)}
+        work.closed = [(f"{tmp_path}/evil/.git", "Permission denied")]
+
+    monkeypatch.setattr(nested_git._Disarming, "run", run)
+    lines = nested_git.disarm(str(tmp_path), (), {}, lambda _: True, ())
+
+    assert lines[0].startswith("`evil/.git` cannot be examined (Permission denied)")
+    assert lines[-1] == "and 11 other repositories"

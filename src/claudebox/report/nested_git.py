@@ -47,19 +47,24 @@ def disarm(
     work = _Disarming(changed, shapes, is_writable, tuple(known), standing, (root, *roots))
     work.run()
     told = "since git of the host would run or obey it"
-    lines = [f"{_shown(place, root)}: put aside as *{_ASIDE}, {told}: {', '.join(names)}"
-             for place, names in work.aside.items()]  # fmt: skip
-    lines += [f"{_shown(place, root)} cannot be examined ({why}): look at it before git of the host does"
-              for place, why in work.closed]  # fmt: skip
+    # What is still dangerous comes first: what was put aside must not push it off the screen.
+    lines = [f"{_shown(place, root)} cannot be examined ({why}): look at it before git of the host does"
+             for place, why in work.closed]  # fmt: skip
     lines += [f"{_shown(place, root)} has another configuration now: {shorten(', '.join(rows), 300)}"
               for place, rows in work.addresses.items() if rows]  # fmt: skip
-    more = [f"and {len(lines) - _MOST_LINES} other repositories"] if len(lines) > _MOST_LINES else []
+    lines += [f"{_shown(place, root)}: put aside as *{_ASIDE}, {told}: {', '.join(names)}"
+              for place, names in work.aside.items()]  # fmt: skip
+    return _bounded(lines, "repositories")
+
+
+def _bounded(lines: list[str], what: str) -> list[str]:
+    more = [f"and {len(lines) - _MOST_LINES} other {what}"] if len(lines) > _MOST_LINES else []
     return [*lines[:_MOST_LINES], *more]
 
 
 def put_links_aside(root: str, paths: Iterable[str], is_hidden: Callable[[str], bool]) -> list[str]:
     """Rename links that lead to where the agent could write unseen: a git directory there would never be examined."""
-    lines = []
+    lines, failed = [], []
     for path in paths:
         if not os.path.islink(path) or not is_hidden(real_path(path)):
             continue
@@ -73,8 +78,8 @@ def put_links_aside(root: str, paths: Iterable[str], is_hidden: Callable[[str], 
                 os.close(parent)
             lines.append(f"{what}: renamed to `{shorten(name, 200)}`")
         except OSError as error:
-            lines.append(f"{what} and cannot be renamed ({error.strerror}): remove it before git follows it")
-    return lines[:_MOST_LINES]
+            failed.append(f"{what} and cannot be renamed ({error.strerror}): remove it before git follows it")
+    return _bounded([*failed, *lines], "links")
 
 
 def rename_aside(directory: int, name: str) -> str:
