@@ -58,7 +58,8 @@ t git worktree list; t git worktree move .wt/one .wt/two; t git worktree remove 
 t git sparse-checkout set --cone patches; ls; t git sparse-checkout list; t git sparse-checkout disable; ls
 t git submodule add -q ./remote.git sub; t git submodule status; t git commit -qm sub; t git -C sub log --oneline -1
 t git submodule foreach git status -s; t git submodule deinit -f sub; t git submodule update --init
-t git update-index --refresh; t git commit-graph write --reachable; t git pack-refs --all; t git repack -qad
+t git update-index --refresh; t git commit-graph write --reachable; t git pack-refs --all
+t git repack -qad; t git repack -qadl
 t git gc -q --prune=now; t git maintenance run --quiet; t git multi-pack-index write; t git fsck --no-dangling
 t git switch -q --orphan fresh; w f f; t git add f; t git commit -qm fresh; t git checkout -q -; t git branch -D fresh
 t git filter-branch -f --msg-filter cat HEAD~1..HEAD; t git update-ref -d refs/original/x
@@ -80,7 +81,7 @@ LAYOUTS = {
     "git -C ../bare worktree add -q ../tree main; cd ../tree",
     "configuration per worktree, hooks": f"{BASE} git config extensions.worktreeConfig true;"
     "git sparse-checkout set --cone d; printf '#!/bin/sh\\necho hook $0 >&2\\n' >.git/hooks/pre-commit;"
-    "chmod +x .git/hooks/pre-commit",
+    "chmod +x .git/hooks/pre-commit; git config pack.writeBitmaps true",
     "shallow": f"{BASE} git commit -q --allow-empty -m later; git clone -q --depth 1 file://$PWD ../shallow;"
     "rm -rf .git; mv ../shallow/.git .; git remote remove origin; git pack-refs --all; rm -rf .git/refs/remotes;"
     "git reset -q --hard",

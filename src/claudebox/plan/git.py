@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 STORES = "/run/claudebox/git"  # inside, the real objects
 CHECKOUTS = "git/checkouts"  # in the state of the project: of submodules that are not initialised outside
 _MINIMAL: Row = ("core", "", "checkstat", "minimal")
+_NO_BITMAPS: Row = ("repack", "", "writebitmaps", "false")  # they cover no borrowed objects: git would warn, or fail
 
 
 def plan_own(policy: Policy, host: Host) -> tuple[OwnGit, ...]:
@@ -52,7 +53,7 @@ def _why_not(host: Host, repository: Repository) -> str:
 def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]:
     unmapped = repository.owner not in ((host.uid, host.gid), (-1, -1))
     for directory in _directories(repository):
-        rows = tuple(git_settings.admit(directory.rows))
+        rows = (*git_settings.admit(directory.rows), _NO_BITMAPS)
         if unmapped:
             rows = (*rows, _MINIMAL)
         merged = git_settings.merge(rows, directory.before, directory.inside)
