@@ -136,9 +136,12 @@ def _await_start(records: Records, tmux: Tmux, agent: Agent) -> int:
     limit = time.monotonic() + _STARTING
     while time.monotonic() < limit:
         now = records.get(agent.id)
-        if now is None or now.begun:
+        if now is None:
             break
-        if now.ended or not (now.alive or now.starting):
+        now, alive = records.settle(now)
+        if now.begun:
+            break
+        if not (alive or now.starting):
             console.write(tmux.screen(agent.id, history=200))
             records.remove(now)
             tmux.kill(now.id)

@@ -66,9 +66,8 @@ def look(records: Records, tmux: Tmux) -> list[SessionRow]:
     children = _children()
     rows = []
     agents = records.all()
-    for agent in agents:
+    for agent, alive in map(records.settle, agents):
         pane = panes.get(agent.id)
-        alive = agent.alive
         state = "starting" if agent.starting or (alive and not agent.begun) else _state(pane) if alive else "ended"
         since = (agent.begun if alive else agent.ended) or agent.created
         last = _last_line(tmux.screen(agent.id)) if pane else ""

@@ -101,6 +101,13 @@ class Records:
         """Return one, as it is now."""
         return self._read(f"{identifier}{_SUFFIX}")
 
+    def settle(self, agent: Agent) -> tuple[Agent, bool]:
+        """Return whether its launcher runs, with the last record: before one is gone it writes how it ended."""
+        alive = agent.alive
+        if alive or agent.ended or not agent.pid:
+            return agent, alive
+        return self.get(agent.id) or agent, False
+
     def save(self, agent: Agent) -> None:
         """Write one down."""
         replace_file(self._directory, f"{agent.id}{_SUFFIX}", json.dumps(asdict(agent)).encode())

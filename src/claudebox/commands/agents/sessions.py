@@ -119,8 +119,8 @@ def _await_end(records: Records, agent: Agent, patience: float) -> Agent | None:
     limit = time.monotonic() + patience
     while time.monotonic() < limit:
         time.sleep(_POLL)
-        now = records.get(agent.id) or agent
-        if not now.alive:
+        now, alive = records.settle(records.get(agent.id) or agent)
+        if not alive:
             return now
     return None
 

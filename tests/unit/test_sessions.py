@@ -1,0 +1,37 @@
+"""The list of sessions without a terminal, at awkward moments."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+
+from claudebox.commands.agents import listing
+from claudebox.commands.agents.records import Agent, Records, boot_id, process_start
+from claudebox.commands.agents.tmux import Tmux
+
+
+def test_a_session_that_ends_while_it_is_listed_shows_how_it_ended(tmp_path):
+    # proves AGENT-03
+    state = str(tmp_path / ".claudebox")
+    launcher = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
+    agent = Agent(
+        "id", "slow", "/work", "/work", "name", "sleep", 1.0, pid=launcher.pid, start=process_start(launcher.pid),
+        boot=boot_id(), begun=2.0,
+    )  # fmt: skip
+
+    class Overtaken(Records):
+        """The launcher ends right after its record was read."""
+
+        def all(self):
+            found = super().all()
+            if launcher.returncode is None:
+                self.save(dataclasses.replace(agent, ended=3.0, status=124))
+                launcher.communicate()
+            return found
+
+    Records(state).save(agent)
+    tmux = Tmux(state, {"PATH": "/nowhere"})
+
+    assert [row.state for row in listing.look(Records(state), tmux)] == ["working"]
+    (row,) = listing.look(Overtaken(state), tmux)
+    assert (row.state, row.how, row.document()["status"]) == ("ended", "ended with status 124", 124)
