@@ -211,6 +211,7 @@ def test_only_harmless_keys_of_the_host_reach_the_sandbox():
         b'[remote "o"]\nurl = https://user:ghp_x@example.org/a?private_token=y\nproxy = x\nuploadpack = evil\n'
         b'vcs = x\npushurl = ssh://git:secret@h/p\n[includeIf "gitdir:/"]\npath = x\n[lfs]\nurl = https://t@h/x\n'
         b"[core]\ngitProxy = evil\nattributesFile = x\nalternateRefsCommand = evil\n[pager]\nlog = evil\n"
+        b'[maintenance]\nauto = false\nrepo = /home/me/work\n[maintenance "gc"]\nenabled = false\n'
     )
     rows = list(git_settings.admit(git_config.parse_config(content)))
 
@@ -219,6 +220,7 @@ def test_only_harmless_keys_of_the_host_reach_the_sandbox():
         "diff.algorithm": "histogram", "remote.o.url": "https://example.org/a", "remote.o.pushurl": "ssh://git@h/p",
         "lfs.url": "https://h/x", "filter.lfs.clean": "git-lfs clean -- %f", "filter.lfs.required": "true",
         "filter.lfs.smudge": "git-lfs smudge -- %f", "filter.lfs.process": "git-lfs filter-process",
+        "maintenance.auto": "false", "maintenance.gc.enabled": "false",
     }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "index": ("*",),
     "pack": ("*",),
     "gc": ("*", "recentobjectshook"),
+    "maintenance": ("auto", "autodetach", "strategy"),
     "feature": ("*",),
     # How commands behave, and what they print.
     "init": ("defaultbranch",),
@@ -71,6 +72,7 @@ NAMED: dict[str, tuple[str, ...]] = {
                "mirror", "skipdefaultupdate", "skipfetchall", "followremotehead"),
     "submodule": ("url", "active", "branch", "update", "path", "ignore", "fetchrecursesubmodules"),
     "protocol": ("allow",),
+    "maintenance": ("enabled", "auto"),
     "color": ("*",),
     "lfs": ("access", "locksverify"),
     "filter": (),  # see `FILTERS`
