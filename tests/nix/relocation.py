@@ -102,8 +102,12 @@ class Relocation:
 
     def _patch(self, program: str, libraries: str) -> None:
         loader = next(name for name in os.listdir(self._daemon.real(f"{libraries}/lib")) if _LOADER.fullmatch(name))
-        words = ["--force-rpath", "--set-rpath", f"{libraries}/lib", "--set-interpreter", f"{libraries}/lib/{loader}"]
-        subprocess.run(["patchelf", *words, program], check=True)
+        # One after the other, in this order: at once, patchelf 0.18 makes parts of Python 3.13 that lie over each other.
+        for words in (
+            ["--force-rpath", "--set-rpath", f"{libraries}/lib"],
+            ["--set-interpreter", f"{libraries}/lib/{loader}"],
+        ):
+            subprocess.run(["patchelf", *words, program], check=True)
 
     def _program(self, name: str, paths: Iterable[str], libraries: str) -> None:
         target = self._directory(f"{name}/bin")
