@@ -34,6 +34,11 @@ class Installation:
         """Whether it tells clients if they are trusted, and can demote them (`nix daemon --force-untrusted`)."""
         return self.version != "2.8"
 
+    @property
+    def mounted(self) -> tuple[str, ...]:
+        """Return the flags with which it is there inside: the system's is in any case."""
+        return () if self.directory == "/usr/bin" else ("--mount-ro", self.directory)
+
     def program(self, name: str = "nix") -> str:
         return f"{self.directory}/{name}"
 

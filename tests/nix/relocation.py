@@ -102,7 +102,7 @@ class Relocation:
 
     def _patch(self, program: str, libraries: str) -> None:
         loader = next(name for name in os.listdir(self._daemon.real(f"{libraries}/lib")) if _LOADER.fullmatch(name))
-        # One after the other, in this order: at once, patchelf 0.18 makes parts of Python 3.13 that lie over each other.
+        # One after the other, in this order: at once, patchelf 0.18 makes segments of Python 3.13 that overlap.
         for words in (
             ["--force-rpath", "--set-rpath", f"{libraries}/lib"],
             ["--set-interpreter", f"{libraries}/lib/{loader}"],

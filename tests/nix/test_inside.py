@@ -152,20 +152,20 @@ def test_a_store_that_somebody_has_without_a_daemon_is_only_read(daemons, nix_bo
 def test_the_commands_of_comma_work(daemons, nix_boxes, ordinary_account):
     # proves TOOL-01, D-02
     daemon = daemons("2.26")
-    newer = installation("2.26").directory
+    newer = installation("2.26").program()
     box = nix_boxes(daemon, ordinary_account, NIXPKGS=f"path:{daemon.source}", NIX_INDEX_DATABASE="/nix/store/x-index")
     script = f"""
       set -e
       printf 'hello.out\\nother.out\\n' | "$COMMA_PICKER"
-      out=$({newer}/nix {FEATURES} build --print-out-paths --no-link nixpkgs#hello.out)
+      out=$({newer} {FEATURES} build --print-out-paths --no-link nixpkgs#hello.out)
       exec 3<&0 </dev/null
       $out/bin/hello comma
-      {newer}/nix {FEATURES} shell nixpkgs#hello --command hello shell
-      {newer}/nix {FEATURES} build --print-out-paths --no-link -f '<nixpkgs>' hello.out
+      {newer} {FEATURES} shell nixpkgs#hello --command hello shell
+      {newer} {FEATURES} build --print-out-paths --no-link -f '<nixpkgs>' hello.out
       echo $NIX_INDEX_DATABASE
     """
 
-    result = box.sh(script, flags=("--mount-ro", newer))
+    result = box.sh(script, flags=daemon.nix.mounted)
 
     assert result.returncode == 0, result.stderr
     hello = daemon.build("hello")
