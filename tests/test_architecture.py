@@ -53,7 +53,7 @@ NOT_PURE = ("config.files", "config.trust", "config.syntax", "config.validate")
 OFF_THE_PATH = (
     "broker", "commands", "demo", "config.syntax", "config.validate", "facts.client_settings", "facts.nix_query",
     "facts.secret_scan", "facts.walk", "launch.events", "launch.git_beginning", "launch.git_checkout",
-    "launch.git_locks", "launch.git_obeyed", "launch.git_operations",
+    "launch.git_locks", "launch.git_moved", "launch.git_obeyed", "launch.git_operations",
     "launch.git_report", "launch.git_sandbox", "launch.git_sides", "launch.git_submodules", "launch.git_transfer",
     "launch.git_worktrees", "launch.git_adopt", "launch.git_import", "launch.git_lfs",
     "launch.inotify", "launch.nix_build", "launch.pty", "launch.pty_filter",

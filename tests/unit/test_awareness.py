@@ -39,7 +39,7 @@ def test_the_text_describes_this_sandbox_and_no_other():
 
 def test_the_agent_learns_that_submodules_stay():
     # proves AWARE-02
-    row = Guarded("git-config", f"{hosts.PROJECT}/sub/.git", "git looks into submodules", "none", "present")
+    row = Guarded("submodules", f"{hosts.PROJECT}/sub/.git", "git looks into submodules", "none", "present")
 
     assert "git rm --cached" in described(Policy("client"), guarded=(row,))
     assert "git rm --cached" not in described(Policy("client"), guarded=hosts.guarded(".vscode"))

@@ -233,6 +233,7 @@ def test_what_was_changed_inside_stays_when_the_host_changes_something_else():
     assert list(git_settings.merge([first, second], [first, fetched], [first, third])) == [first, second, third]
     assert list(git_settings.merge([first, second], [first, second], [second])) == [second]
     assert list(git_settings.merge([first], [], [])) == [first]
+    assert list(git_settings.merge([second], [first], [second])) == [second]  # both sides have changed it
     assert list(git_settings.merge([first], [first], [])) == [first]  # the file was lost
 
 

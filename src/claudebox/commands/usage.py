@@ -169,7 +169,7 @@ def _words(row: Setting) -> tuple[str, ...]:
     if row.metavar == "LANGUAGE":
         return tuple(TOOLCHAINS)
     if row.metavar == "PROTECTED":
-        return (project_paths.GIT, *(name for name, _, _ in project_paths.PROTECTED))
+        return project_paths.NAMES
     return row.choices
 
 

@@ -208,7 +208,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "allow", ("--allow",), "list", "Restrictions",
-        "let the agent change this protected path in this session: `git-config`, `.claude`, `.vscode`, ...; repeatable",
+        "let the agent change this protected path in this session: `git-config`, `submodules`, `.claude`, ...; "
+        "repeatable",
         metavar="PROTECTED", in_files="user",
     ),
     Setting(

@@ -69,9 +69,8 @@ def part(given: Given) -> str:
 
 def protected(given: Given) -> str:
     """Read the name of something protected."""
-    names = (project_paths.GIT, *(name for name, _, _ in project_paths.PROTECTED))
-    if given.value not in names:
-        known = ", ".join(f"`{name}`" for name in names)
+    if given.value not in project_paths.NAMES:
+        known = ", ".join(f"`{name}`" for name in project_paths.NAMES)
         raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not protected", hint=f"protected are {known}")
     return given.value
 

@@ -85,12 +85,12 @@ def _rows(workdir: str, repository: Repository | None) -> Iterator[Guarded]:
             # Whatever is not a repository at `.git` stops git of the host. What is there stays as it is; where there
             # is nothing, a directory of the sandbox's own takes the place of the submodule (`find_empty_submodules`).
             relative = os.path.relpath(path, workdir)
-            around = _look(project_paths.GIT, workdir, relative, "directory", "a submodule belongs there")
+            around = _look(project_paths.SUBMODULES, workdir, relative, "directory", "a submodule belongs there")
             if around.kind == "present" and around.path != path:  # nothing can be made there before it is opened
                 yield around
                 continue
             below = _obstacle(workdir, relative) or (relative if _has_other_files(path) else f"{relative}/.git")
-            yield _look(project_paths.GIT, workdir, below, "none", "git looks into submodules")
+            yield _look(project_paths.SUBMODULES, workdir, below, "none", "git looks into submodules")
     for executed in repository.executed:
         if executed.path == workdir:
             yield Guarded(project_paths.GIT, workdir, executed.reason, "none", "whole")
@@ -137,13 +137,15 @@ def find_empty_submodules(workdir: str, repository: Repository | None, instance:
     if repository is None or repository.directory is None or not os.access(workdir, os.W_OK):
         return
     made = {path for _, path in state.recorded_stubs(instance)} if repository.checkouts else ()
-    for path in _checkouts(workdir, repository):
-        if _obstacle(workdir, os.path.relpath(path, workdir)):
-            continue
+    empty: tuple[str, ...] = ()
+    for path in sorted(_checkouts(workdir, repository)):
+        if path.startswith(empty) or _obstacle(workdir, os.path.relpath(path, workdir)):
+            continue  # what is around it is empty itself, and the sandbox's own
         row = _look("", workdir, os.path.relpath(path, workdir), "directory", "")
         missing = row.kind == "missing" and row.stub == "directory"
         if missing or (row.kind == "present" and row.path == path and _is_empty(path)):
             name = syscalls.sha256(os.fsencode(path))[:16]
+            empty = (*empty, f"{path}/")
             above = tuple(place for place in _above(workdir, path) if place in made or not os.path.lexists(place))
             yield EmptySubmodule(path, name, missing or path in made, above)
 

@@ -53,7 +53,7 @@ def adopt_submodules(path: str) -> list[str]:
         place = f"{layout.common}/modules/{name}"
         relative = os.path.relpath(f"{layout.work_tree}/{checkout}", place)
         os.makedirs(os.path.dirname(place), exist_ok=True)
-        _make(place, f"{path}/own/modules/{name}", f"{_CONFIG}\tworktree = {_quoted(relative)}\n")
+        _make(place, f"{path}/own/modules/{name}", f"{_CONFIG}\tworktree = {quote(relative)}\n")
         status = os.lstat(place)
         private = syscalls.sha256(f"{status.st_dev}:{status.st_ino}".encode())[:_DIGITS]
         private = f"{os.path.dirname(path)}/{private}"
@@ -75,10 +75,10 @@ def adopt_submodules(path: str) -> list[str]:
 def _new_modules(path: str, layout: Layout) -> Iterator[tuple[str, str]]:
     """Yield the name and the checkout of each submodule that only the agent has: a gitfile leads to it."""
     for checkout in _gitfiles(layout.work_tree):
-        inside = syscalls.sha256(os.fsencode(f"{layout.work_tree}/{checkout}"))[:_DIGITS]
         gitfile = _read_below(layout.work_tree, f"{checkout}/.git")
         if gitfile is None:  # it is not initialised outside
-            gitfile = _read_below(os.path.dirname(path), f"checkouts/{inside}/.git")
+            inside = own_checkout(path, layout.replace(work_tree=f"{layout.work_tree}/{checkout}"))
+            gitfile = _read_below(os.path.dirname(path), os.path.relpath(f"{inside}/.git", os.path.dirname(path)))
         content = (gitfile or b"").decode("utf-8", "surrogateescape")
         target = os.path.normpath(f"{layout.work_tree}/{checkout}/{content.removeprefix('gitdir: ').rstrip()}")
         name = target.removeprefix(f"{layout.common}/modules/")
@@ -86,6 +86,11 @@ def _new_modules(path: str, layout: Layout) -> Iterator[tuple[str, str]]:
             continue
         if not os.path.lexists(f"{layout.common}/modules/{name}") and _holds_work(f"{path}/own", f"modules/{name}"):
             yield name, checkout
+
+
+def own_checkout(path: str, layout: Layout) -> str:
+    """Return what stands inside in the place of a submodule that is not initialised outside."""
+    return f"{os.path.dirname(path)}/checkouts/{syscalls.sha256(os.fsencode(layout.work_tree))[:_DIGITS]}"
 
 
 def _gitfiles(work_tree: str) -> Iterator[str]:
@@ -178,5 +183,6 @@ def _write(path: str, layout: Layout) -> None:
         os.close(descriptor)
 
 
-def _quoted(value: str) -> str:
+def quote(value: str) -> str:
+    """Return a value as it stands in a configuration of git."""
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -48,9 +48,11 @@ class Follower:
         session: str,
         mode: Import,
         unguarded: tuple[tuple[str, tuple[str, ...]], ...] = (),
+        movable: tuple[str, ...] = (),
     ) -> None:
         self._repositories, self._tools, self._session, self._mode = repositories, tools, session, mode
         self._unguarded = unguarded  # submodules by private directory
+        self._movable = movable  # submodules that the agent could rename
         self._child = 0
         self._line = -1
         self._due = 0.0  # when the process is started
@@ -115,6 +117,11 @@ class Follower:
 
             done = git_submodules.put_aside(git_state.read_layout(path), map(os.fsencode, checkouts))
             said += [f"git: {note}" for note in done.notes]
+        for path in self._movable:
+            from claudebox.launch import git_moved  # noqa: PLC0415 - hardly ever
+
+            note = git_moved.follow(path)
+            said += [f"git ({git_state.read_layout(path).module}): {note}"] if note else []
         return said
 
     def _is_untouched(self) -> bool:

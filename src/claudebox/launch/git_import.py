@@ -211,7 +211,7 @@ class _Import:
             mine, theirs = (set(text.decode("utf-8", "surrogateescape").split("\n")) for text in rows)
             stays = "made inside, where `claudebox --exec -- git stash list` and `git notes` find it"
             self._refused.update((row.partition(" ")[2], stays) for row in mine - theirs)
-        if self._layout.module and not os.path.lexists(f"{self._layout.work_tree}/.git"):
+        if self._layout.module and os.path.lexists(f"{git_adopt.own_checkout(self._private.path, self._layout)}/.git"):
             remedy = "`git submodule update --init` brings its commits there"
             found.append(f"it is not initialised outside: {remedy}; what is not committed stays inside")
         return found

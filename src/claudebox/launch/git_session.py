@@ -11,6 +11,8 @@ from claudebox.launch import git_setup, git_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from claudebox.launch.git_follow import Follower
     from claudebox.launch.git_sandbox import Tools
     from claudebox.plan.model import Plan
@@ -21,7 +23,16 @@ def follow(plan: Plan) -> Follower:
     from claudebox.launch.git_follow import Follower  # noqa: PLC0415 - only where there is a repository
 
     unguarded = tuple((own.private, own.unguarded) for own in plan.git if own.real and own.unguarded)
-    return Follower(_repositories(plan), lambda: _tools(plan), _name(), plan.git_import, unguarded)
+    movable = tuple(_movable(plan)) if unguarded else ()
+    return Follower(_repositories(plan), lambda: _tools(plan), _name(), plan.git_import, unguarded, movable)
+
+
+def _movable(plan: Plan) -> Iterator[str]:
+    """Yield the submodules that the agent can rename: they are initialised outside, and no mount is in the way."""
+    places = {f"{own.worktree}/{checkout}" for own in plan.git for checkout in own.unguarded}
+    for own in plan.git:
+        if own.place and own.worktree in places and os.path.lexists(f"{own.worktree}/.git"):
+            yield own.private
 
 
 def set_up(plan: Plan) -> list[int]:

@@ -1,6 +1,7 @@
 """Branches, tags, HEAD and index of the host's repositories, put back as a snapshot has them.
 
-A session can change nothing else there. Written by git in the sandbox of imports, each ref by compare-and-swap.
+A session can change nothing else there but where submodules lie. Written by git in the sandbox of imports, each ref by
+compare-and-swap.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import hashlib
 import os
 
 from claudebox.errors import ClaudeboxError
-from claudebox.launch import git_locks
+from claudebox.launch import git_locks, git_moved
 from claudebox.launch.git_sandbox import GitError, Limits
 from claudebox.launch.git_sides import real_side
 from claudebox.launch.git_state import Private, read_layout
@@ -80,6 +81,9 @@ def put_back(tools: Tools, store: SnapshotStore, before: Snapshot, now: Snapshot
                 problems |= _put_back(tools, store, private, row, wanted)
         except (GitError, ClaudeboxError, OSError) as error:
             problems[row.real] = error.message if isinstance(error, ClaudeboxError) else str(error)
+    for row in before.repositories:
+        if os.path.isfile(f"{row.private}/layout.json") and read_layout(row.private).module:
+            git_moved.follow(row.private)  # its directory may be where it was before
     return problems
 
 

@@ -165,7 +165,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
 
 def _empty_submodules(policy: Policy, host: Host) -> Iterator[EmptySubmodule]:
     """Yield the submodules that are not initialised; around them nothing is made where nothing may be."""
-    for row in host.empty_submodules:
+    for row in () if project.are_submodules_open(policy) else host.empty_submodules:
         if not row.above or not project.is_closed(policy, host, row.path):
             yield row
 

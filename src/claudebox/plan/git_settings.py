@@ -49,10 +49,10 @@ def _address(value: str) -> str:
 
 def merge(rows: Iterable[Row], before: Iterable[Row], inside: Iterable[Row]) -> Iterator[Row]:
     """Yield the rows of the host with what was changed inside since they were written `before`."""
-    was, now = set(before), list(inside)
+    was, now, rows = set(before), list(inside), list(rows)
     gone = was - set(now) if now else set()
     yield from (row for row in rows if row not in gone)
-    yield from (row for row in now if row not in was)
+    yield from (row for row in now if row not in was and row not in rows)  # the host may have the same by now
 
 
 def signs(rows: Iterable[Row]) -> bool:

@@ -91,15 +91,16 @@ def is_closed(policy: Policy, host: Host, path: str) -> bool:
 
 
 def is_submodule_guarded(policy: Policy, host: Host, path: str) -> bool:
-    """Return whether nothing inside can put a `.git` into the directory of a submodule, or is meant to be able to."""
-    return (
-        project_paths.GIT in _opened(policy)
-        or host.only_read
-        or any(
-            guarded.path in (path, f"{path}/.git") or path.startswith(f"{guarded.path}/")
-            for guarded in _closed(policy, host)
-        )
+    """Return whether nothing inside can put a `.git` into the directory of a submodule."""
+    return host.only_read or any(
+        guarded.path in (path, f"{path}/.git") or path.startswith(f"{guarded.path}/")
+        for guarded in _closed(policy, host)
     )
+
+
+def are_submodules_open(policy: Policy) -> bool:
+    """Return whether the user lets the agent remove and rename the directories of submodules."""
+    return project_paths.SUBMODULES in _opened(policy)
 
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
