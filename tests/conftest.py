@@ -74,8 +74,8 @@ def _accounts() -> list[str]:
 
 
 def pytest_configure() -> None:
-    """Hear signals that a shell has set to be ignored, as it does for whatever it starts with `&`."""
-    for number in (signal.SIGINT, signal.SIGQUIT):
+    """Hear signals that were set to be ignored, as a shell does for whatever it starts with `&`, and `nohup`."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
 

@@ -86,11 +86,15 @@ def test_programs_inside_get_out_by_the_proxy_and_trust_the_authority(companybox
     commands = dict(CLIENTS)
     found = subprocess.run([PYTHON, "-m", "pip", "--version"], capture_output=True, check=False)
     need(found.returncode == 0, "pip for the system's Python")
-    tools = rust(box) if tier == "inet" else ()
-    if not tools:
+    place, tools = rust(box) if tier == "inet" else ("", ())
+    if not place:
         del commands["cargo"]
+    if tier == "full":  # which alone has a password inside; npm of Debian 13 sends none, not even outside
+        words = ("npm", "i", "--fetch-retries=0", "--registry=https://public.example/npm", "pkg")
+        if "npm ERR! code E407" in box.host(*words, cwd=box.home).stderr:
+            del commands["npm"]
     script = "\n".join(f"echo == {name}; {command}" for name, (command, _) in commands.items())
-    script = script.replace("RUST", tools[1] if tools else "")
+    script = script.replace("RUST", place)
 
     result = box.sh(f"{script}\necho == environment; env; cat $SSL_CERT_FILE", flags=(*TIERS[tier], *tools))
 
