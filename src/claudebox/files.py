@@ -14,7 +14,22 @@ import time
 _OWNER = 0o700
 _given: list[int] = []  # the umask of whoever started us
 
+OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class Closing:
+    """A descriptor that is closed at the end of a `with` block."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> int:
+        return self._descriptor
+
+    def __exit__(self, *_reason: object) -> None:
+        os.close(self._descriptor)
 
 
 def keep_owner_rights() -> None:
@@ -95,11 +110,8 @@ def open_beneath(directory: int, relative: str, *, listed: bool = False) -> int:
     current = os.dup(directory)
     flags = (0 if listed else os.O_PATH) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     for part in relative.split("/") if relative else ():
-        above = current
-        try:
+        with Closing(current) as above:
             current = os.open(part, flags, dir_fd=above)
-        finally:
-            os.close(above)
     return current
 
 
@@ -123,7 +135,7 @@ def close_again(directory: int, mode: int | None) -> None:
 
 
 def _read(descriptor: int, limit: int) -> bytes | None:
-    try:
+    with Closing(descriptor):
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
             return None
@@ -134,8 +146,6 @@ def _read(descriptor: int, limit: int) -> bytes | None:
                 return content
             content += piece
         return None
-    finally:
-        os.close(descriptor)
 
 
 def replace_file(directory: int, name: str, content: bytes) -> None:
@@ -144,8 +154,7 @@ def replace_file(directory: int, name: str, content: bytes) -> None:
     Writers take turns, so that one name serves for all unfinished files: what a killed process leaves is at most one of
     them, and the next one takes it away. An agent can hold the lock of a directory of its own: then we do not wait.
     """
-    turn = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-    try:
+    with Closing(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)) as turn:
         temporary = f".{name}.tmp" if _lock_soon(turn) else f".{name}.{os.getpid()}.tmp"
         try:
             os.unlink(temporary, dir_fd=directory)
@@ -154,17 +163,20 @@ def replace_file(directory: int, name: str, content: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
         try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(descriptor, view) :]
+            write_all(descriptor, content)
             os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
         except OSError:
             os.unlink(temporary, dir_fd=directory)
             raise
         finally:
             os.close(descriptor)
-    finally:
-        os.close(turn)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all of this, however often the kernel takes only a part."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def _lock_soon(descriptor: int) -> bool:

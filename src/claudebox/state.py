@@ -15,7 +15,7 @@ import time
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError, describe_failure
-from claudebox.files import others_write, read_at, read_small, replace_file
+from claudebox.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, others_write, read_at, read_small, replace_file
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -29,7 +29,6 @@ _CONFIG = ".claude.json"
 _CONFIG_LIMIT = 64 << 20
 STUBS, STUBS_LIMIT = "stubs", 4 << 20  # the journal of stubs in the project
 _LOCK_STALE, _LOCK_WAIT, _LOCK_POLL = 10.0, 3.0, 0.02
-_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WELCOME = b"""\
 <!-- What you write here reaches the agent in every sandbox of claudebox. It is never overwritten. -->
 """
@@ -75,15 +74,10 @@ def locate(home: str, root: str, state: str = "") -> Instance:
 
 def open_state(state: str, name: str) -> int:
     """Open a directory of ours in ~/.claudebox, made if it is missing."""
-    home = os.open(os.path.dirname(state), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with Closing(os.open(os.path.dirname(state), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as home:
         own = _enter(home, os.path.basename(state))
-    finally:
-        os.close(home)
-    try:
+    with Closing(own):
         return _enter(own, name)
-    finally:
-        os.close(own)
 
 
 def create(
@@ -137,7 +131,7 @@ def _enter(parent: int, name: str) -> int:
     """Open a directory of ours, made if it is missing; refuse anybody else's."""
     _mkdir(parent, name)
     try:
-        descriptor = os.open(name, _OPEN_DIRECTORY, dir_fd=parent)
+        descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=parent)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise ClaudeboxError(f"`{_path(parent, name)}` is not a directory", hint="move it away") from None
@@ -184,10 +178,8 @@ def _create_file(directory: int, name: str, content: bytes) -> None:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=directory)
     except FileExistsError:
         return
-    try:
+    with Closing(descriptor):
         os.write(descriptor, content)
-    finally:
-        os.close(descriptor)
 
 
 def _stand(claude: int, name: str, *, directory: bool) -> None:
@@ -211,13 +203,10 @@ def _seed(own: int, claude: int, workdir: str, key: str) -> None:
     stamp = syscalls.sha256(os.fsencode(workdir) + b"\0" + os.fsencode(key)).encode() + b"\n"
     if stamp in (read_at(own, _SEEDED) or b"") and _is_file(claude, _CONFIG):
         return
-    lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=own)
-    try:
+    with Closing(os.open("lock", OPEN_LOCK, 0o600, dir_fd=own)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _locked(claude, lambda: _merge(claude, workdir, key))
         replace_file(own, _SEEDED, (read_at(own, _SEEDED) or b"")[-65536:] + stamp)
-    finally:
-        os.close(lock)
 
 
 def _is_file(directory: int, name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from claudebox.config.options import SETTINGS
 from claudebox.errors import ClaudeboxError
-from claudebox.files import replace_file
+from claudebox.files import OPEN_DIRECTORY, Closing, replace_file
 from claudebox.state import open_state
 
 if TYPE_CHECKING:
@@ -29,11 +29,8 @@ def write_config(home: str, chosen: dict[str, str] | None = None) -> str:
     if os.path.lexists(path):
         raise ClaudeboxError(f"`{path}` is there already, and stays as it is")
     os.close(open_state(f"{home}/.claudebox", "profiles"))
-    directory = os.open(f"{home}/.claudebox", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
+    with Closing(os.open(f"{home}/.claudebox", OPEN_DIRECTORY)) as directory:
         replace_file(directory, "config.toml", text(chosen).encode())
-    finally:
-        os.close(directory)
     return path
 
 

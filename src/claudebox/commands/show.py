@@ -10,7 +10,7 @@ import stat
 from claudebox import console, state
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.host import current_home
-from claudebox.files import open_beneath
+from claudebox.files import Closing, open_beneath
 
 
 def run(environ: dict[str, str], words: tuple[str, ...]) -> int:
@@ -24,12 +24,10 @@ def run(environ: dict[str, str], words: tuple[str, ...]) -> int:
     directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY) if os.path.islink(place) else -1
     if directory < 0:
         directory = state.open_state(f"{home}/.claudebox", "drop")
-    try:
+    with Closing(directory):
         for word in words:
             name = _copy(word, directory)
             console.write([console.clean(f"{place}/{name}")], descriptor=1)
-    finally:
-        os.close(directory)
     console.note(
         "press Ctrl+V in the client for the newest picture, or name the path; "
         "sessions that were started before the directory existed do not see it"
@@ -59,15 +57,10 @@ def _open(path: str) -> int:
     """Open what stands at a path, through no link: an agent can make one, and ask you to show it."""
     parent, name = os.path.split(os.path.abspath(path))
     try:
-        top = os.open("/", os.O_PATH | os.O_CLOEXEC)
-        try:
+        with Closing(os.open("/", os.O_PATH | os.O_CLOEXEC)) as top:
             directory = open_beneath(top, parent.strip("/"))
-        finally:
-            os.close(top)
-        try:
+        with Closing(directory):
             return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-        finally:
-            os.close(directory)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and os.path.realpath(path) != os.path.abspath(path):
             raise _leads_elsewhere(path) from None

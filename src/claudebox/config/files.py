@@ -16,7 +16,7 @@ from claudebox import __version__, console, syscalls
 from claudebox.config import settings
 from claudebox.config.settings import Given, Layer
 from claudebox.errors import ClaudeboxError
-from claudebox.files import others_write, real_path
+from claudebox.files import OPEN_DIRECTORY, Closing, others_write, real_path
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -157,7 +157,7 @@ class SettingsReader:
             if error.errno == errno.ELOOP and role == "project":
                 raise ClaudeboxError(f"{shown} is a link", hint="it must be a file of the project itself") from None
             raise ClaudeboxError(f"{shown} cannot be read: {error.strerror}") from None
-        try:
+        with Closing(descriptor):
             status = os.fstat(descriptor)
             brought = path.startswith(f"{BUILT_IN}/")  # as good as the program itself
             _check(shown, status)
@@ -168,8 +168,6 @@ class SettingsReader:
             content = b""
             while len(content) <= LIMIT and (piece := os.read(descriptor, LIMIT + 1 - len(content))):
                 content += piece
-        finally:
-            os.close(descriptor)
         if len(content) > LIMIT:
             raise _too_large(shown)
         return Source(path, shown, role, content)
@@ -206,13 +204,11 @@ class SettingsReader:
             return None
         finally:
             os.close(directory)
-        try:
+        with Closing(descriptor):
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or not _is_ours(status) or status.st_size > LIMIT * 8:
                 return None
             data = os.read(descriptor, status.st_size)
-        finally:
-            os.close(descriptor)
         if syscalls.sha256(data[_DIGEST:]).encode() != data[:_DIGEST]:  # damaged: marshal believes whatever it is given
             return None
         rows: dict[str, Any] = marshal.loads(data[_DIGEST:])  # noqa: S302 - ours, and whole
@@ -271,7 +267,7 @@ def _too_large(shown: str) -> ClaudeboxError:
 def _open_own(path: str) -> int | None:
     """Open a directory that nobody else can write to; without one there is no cache."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, OPEN_DIRECTORY)
     except OSError:
         return None
     status = os.fstat(descriptor)

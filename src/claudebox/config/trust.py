@@ -12,7 +12,7 @@ import os
 from claudebox import console, syscalls
 from claudebox.config.options import SETTINGS
 from claudebox.config.settings import Layer
-from claudebox.files import read_small, real_path
+from claudebox.files import Closing, read_small, real_path
 from claudebox.tables.host_paths import COPIES
 from claudebox.values import Value
 
@@ -151,12 +151,9 @@ def approve(request: TrustRequest, wide: tuple[str, ...]) -> None:
     from claudebox.files import replace_file  # noqa: PLC0415
     from claudebox.state import open_state  # noqa: PLC0415
 
-    directory = open_state(request.state, "trust")
-    try:
+    with Closing(open_state(request.state, "trust")) as directory:
         words = (os.fsencode(request.path), request.digest.encode(), *(_encoded(text) for text in wide))
         replace_file(directory, os.path.basename(_record(request.state, request.path)), b"\0".join(words))
-    finally:
-        os.close(directory)
 
 
 def _record(state: str, path: str) -> str:

@@ -6,7 +6,7 @@ import os
 import stat
 
 from claudebox.facts.model import Submount
-from claudebox.files import read_small
+from claudebox.files import Closing, read_small
 from claudebox.values import Value
 
 _LIMIT = 16 << 20
@@ -46,10 +46,8 @@ def mount_of(path: str) -> int:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return -1
-    try:
+    with Closing(descriptor):
         lines = (read_small(f"/proc/self/fdinfo/{descriptor}") or b"").split(b"\n")
-    finally:
-        os.close(descriptor)
     return next((int(line.partition(b":")[2]) for line in lines if line.startswith(b"mnt_id:")), -1)
 
 

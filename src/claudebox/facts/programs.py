@@ -10,7 +10,7 @@ import stat
 
 from claudebox import build_paths
 from claudebox.errors import NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
-from claudebox.files import read_small, real_path
+from claudebox.files import Closing, read_small, real_path
 from claudebox.tables import agent
 from claudebox.values import Value
 
@@ -178,15 +178,10 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _head(path: str) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with Closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)) as descriptor:
+            return os.read(descriptor, 256)
     except OSError:
         return b""
-    try:
-        return os.read(descriptor, 256)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
 
 
 def _broken(found: str, problem: str) -> ClaudeboxError:

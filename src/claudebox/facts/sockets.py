@@ -15,7 +15,7 @@ import stat
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.mount_table import mount_of
-from claudebox.files import read_small
+from claudebox.files import Closing, read_small
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -161,16 +161,11 @@ def _locate(row: BoundSocket) -> str:
     parent, name = os.path.split(row.name)
     try:
         # The kernel follows 40 links and no more; what an agent puts on the way cannot keep us busy.
-        directory = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        with Closing(os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
+            status = os.lstat(name, dir_fd=directory)
+            real = os.readlink(f"/proc/self/fd/{directory}")
     except (OSError, ValueError):
         return ""
-    try:
-        status = os.lstat(name, dir_fd=directory)
-        real = os.readlink(f"/proc/self/fd/{directory}")
-    except OSError:
-        return ""
-    finally:
-        os.close(directory)
     same = stat.S_ISSOCK(status.st_mode) and status.st_ino & 0xFFFFFFFF == row.inode and status.st_nlink == 1
     return os.path.join(real, name) if same else ""
 

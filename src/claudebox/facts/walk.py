@@ -6,6 +6,8 @@ import errno
 import os
 import time
 
+from claudebox.files import Closing
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,11 +35,8 @@ class Walk:
             except OSError as error:
                 self._missed(directory, error)
                 continue
-            try:
-                with os.scandir(descriptor) as found:
-                    yield from self._list(directory, found, entered)
-            finally:
-                os.close(descriptor)
+            with Closing(descriptor), os.scandir(descriptor) as found:
+                yield from self._list(directory, found, entered)
 
     def _list(
         self, directory: str, found: Iterator[os.DirEntry[str]], entered: Callable[[str], bool]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from claudebox.files import read_small, replace_file
+from claudebox.files import OPEN_DIRECTORY, Closing, read_small, replace_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,12 +24,7 @@ def keep_approved(instance: Instance, decided: tuple[str, ...], *, before: froze
     if before == frozenset(decided):
         return
     try:
-        directory = os.open(instance.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with Closing(os.open(instance.directory, OPEN_DIRECTORY)) as directory:
+            replace_file(directory, _FILE, "".join(f"{line}\n" for line in decided).encode("utf-8", "replace"))
     except OSError:
         return
-    try:
-        replace_file(directory, _FILE, "".join(f"{line}\n" for line in decided).encode("utf-8", "replace"))
-    except OSError:
-        return
-    finally:
-        os.close(directory)

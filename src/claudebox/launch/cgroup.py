@@ -10,7 +10,7 @@ import os
 import time
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_small
+from claudebox.files import Closing, read_small
 from claudebox.launch import freezer, process
 
 TYPE_CHECKING = False
@@ -164,14 +164,12 @@ def _text(path: str) -> str:
 
 
 def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, text.encode())
-    except OSError as error:
-        error.filename = path
-        raise
-    finally:
-        os.close(descriptor)
+    with Closing(os.open(path, os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
+        try:
+            os.write(descriptor, text.encode())
+        except OSError as error:
+            error.filename = path
+            raise
 
 
 def _removed(path: str) -> bool:

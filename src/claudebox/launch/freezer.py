@@ -13,6 +13,7 @@ import os
 import time
 
 from claudebox import syscalls
+from claudebox.files import Closing
 from claudebox.syscalls import signal
 
 TYPE_CHECKING = False
@@ -225,14 +226,9 @@ def _read(path: str) -> bytes:
     """Return the content of a file of the kernel, however long; nothing if there is none."""
     content = b""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return content
-    try:
-        while piece := os.read(descriptor, 65536):
-            content += piece
+        with Closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+            while piece := os.read(descriptor, 65536):
+                content += piece
     except OSError:
         return b""
-    finally:
-        os.close(descriptor)
     return content

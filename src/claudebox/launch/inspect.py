@@ -7,7 +7,7 @@ import stat
 import time
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import open_beneath, read_small
+from claudebox.files import Closing, open_beneath, read_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def mounts(payload: int, plan: Plan, standing: Mapping[str, Identity]) -> None:
     the mask, and cover the very file that was looked at.
     """
     stubs = {stub.path for stub in plan.stubs}
-    root = os.open(f"/proc/{payload}/root", _PATH)
-    try:
+    with Closing(os.open(f"/proc/{payload}/root", _PATH)) as root:
         for mount in plan.mounts:
             if mount.kind in ("mask", "copy") and mount.role == "masked":
                 _see_mask(root, mount)
@@ -69,8 +68,6 @@ def mounts(payload: int, plan: Plan, standing: Mapping[str, Identity]) -> None:
                     raise ClaudeboxError(
                         f"`{mount.source}` was replaced by something else while the sandbox was being built"
                     )
-    finally:
-        os.close(root)
 
 
 def _see_mask(root: int, mount: Mount) -> None:
@@ -93,15 +90,10 @@ def _look(root: int, path: str) -> os.stat_result | None:
     """Return what is at a path inside, reached through no link."""
     above, _, name = path.strip("/").rpartition("/")
     try:
-        parent = open_beneath(root, above)
+        with Closing(open_beneath(root, above)) as parent:
+            return os.lstat(name, dir_fd=parent)
     except OSError:
         return None
-    try:
-        return os.lstat(name, dir_fd=parent)
-    except OSError:
-        return None
-    finally:
-        os.close(parent)
 
 
 def _status(process: int) -> dict[str, str]:

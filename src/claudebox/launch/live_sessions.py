@@ -12,7 +12,7 @@ import os
 import time
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_at, real_path
+from claudebox.files import OPEN_LOCK, Closing, read_at, real_path
 from claudebox.state import open_state
 
 TYPE_CHECKING = False
@@ -28,7 +28,6 @@ DIRECTORY = "live"
 _LOCK = "lock"
 _CLAIM = ".claim"  # ends the names of entries that keep sessions away
 _LIMIT = 4 << 20  # more than bwrap takes mounts
-_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Presence:
@@ -49,8 +48,7 @@ class Presence:
         ]
         lineages = {mount.dest: _lineage(mount.source) for mount in written}
         endangered = [lineages[mount.dest] for mount in written if _is_built_upon(mount, plan)]
-        lock = self._turn()
-        try:
+        with Closing(self._turn()):
             for workdir, others, claimed in self._others():
                 if claimed and _overlap(list(lineages.values()), others):
                     raise ClaudeboxError(f"`claudebox --undo` is at work in `{workdir}`", hint="wait for its end")
@@ -61,27 +59,21 @@ class Presence:
                         hint="update bubblewrap to 0.12 or newer, or wait for the end of that session",
                     )
             self._write(plan.workdir, lineages.values())
-        finally:
-            os.close(lock)
 
     def claim(self, path: str) -> None:
         """Keep every session away from a directory; refuse where one is at work that can write to it."""
         lineage = _lineage(path)
-        lock = self._turn()
-        try:
+        with Closing(self._turn()):
             for workdir, others, claimed in self._others():
                 if _overlap([lineage], others):
                     who = "`claudebox --undo`" if claimed else "a session"
                     raise ClaudeboxError(f"{who} is at work in `{workdir}`", hint="end it first")
             self._name += _CLAIM
             self._write(path, [lineage])
-        finally:
-            os.close(lock)
 
     def list_sessions(self) -> list[tuple[int, str, float]]:
         """Return the launchers that are alive: process, project, and since when."""
-        lock = self._turn()
-        try:
+        with Closing(self._turn()):
             names = [
                 name
                 for name in os.listdir(self._directory)
@@ -93,17 +85,15 @@ class Presence:
                  os.lstat(name, dir_fd=self._directory).st_mtime)
                 for name, content in rows if content is not None
             ]  # fmt: skip
-        finally:
-            os.close(lock)
 
     def _turn(self) -> int:
         """Wait for our turn: an entry that is being made is not locked yet, and would pass for dead."""
-        lock = os.open(_LOCK, _FILE, 0o600, dir_fd=self._directory)
+        lock = os.open(_LOCK, OPEN_LOCK, 0o600, dir_fd=self._directory)
         fcntl.flock(lock, fcntl.LOCK_EX)
         return lock
 
     def _write(self, workdir: str, lineages: Iterable[Lineage]) -> None:
-        self._entry = os.open(self._name, _FILE | os.O_TRUNC, 0o600, dir_fd=self._directory)
+        self._entry = os.open(self._name, OPEN_LOCK | os.O_TRUNC, 0o600, dir_fd=self._directory)
         fcntl.flock(self._entry, fcntl.LOCK_EX)
         rows = (" ".join(f"{device}:{inode}" for device, inode in lineage) for lineage in lineages)
         os.write(self._entry, os.fsencode("\0".join((workdir, *rows))))

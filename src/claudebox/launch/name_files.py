@@ -13,6 +13,7 @@ import os
 import time
 
 from claudebox import syscalls
+from claudebox.files import write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,8 +96,6 @@ def _write(path: str, content: bytes) -> None:
         os.unlink(path + _NEW)
     descriptor = os.open(path + _NEW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     os.fchmod(descriptor, 0o644)
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    write_all(descriptor, content)
     os.close(descriptor)
     os.rename(path + _NEW, path)

@@ -9,6 +9,7 @@ import os
 import select
 
 from claudebox.errors import ClaudeboxError
+from claudebox.files import Closing
 from claudebox.launch import process
 from claudebox.network import netns, uplink_args
 from claudebox.syscalls import signal, socket
@@ -152,7 +153,7 @@ class NetworkSidecar:
         link = self._link
         # What it complains about is kept without being read: it must neither block on it nor fill the memory.
         self._words, words = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
+        with Closing(words):
             if link.program == "pasta":
                 self._start_pasta(words, ipv6=ipv6)
             else:
@@ -163,8 +164,6 @@ class NetworkSidecar:
                 os.close(told)
                 self._await(ready, lambda: bool(os.read(ready, 1)))
                 os.close(ready)
-        finally:
-            os.close(words)
 
     def _start_pasta(self, words: int, *, ipv6: bool) -> None:
         directory = _private_directory()
@@ -187,11 +186,8 @@ class NetworkSidecar:
 
     def _await(self, ready: int, said: Callable[[], bool]) -> None:
         """Wait until the uplink says that packets flow, or ends, or takes too long."""
-        ended = os.pidfd_open(self._uplink)
-        try:
+        with Closing(os.pidfd_open(self._uplink)) as ended:
             signs = select.select([ready, ended], [], [], _PATIENCE)[0]
-        finally:
-            os.close(ended)
         if not signs:
             raise self._broken(f"did not get ready within {_PATIENCE:.0f} seconds")
         if ready not in signs or not said():

@@ -12,7 +12,7 @@ import time
 from claudebox import console
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.nix_model import DAEMON_CACHE
-from claudebox.files import replace_file
+from claudebox.files import OPEN_DIRECTORY, Closing, replace_file
 from claudebox.state import open_state
 
 TYPE_CHECKING = False
@@ -56,30 +56,22 @@ def resolve(policy: Policy, nix: Nix, known: Packages, environ: dict[str, str], 
 
 def remember_daemon(state: str, answer: bytes) -> None:
     """Keep what the daemon said, so that it need not be asked at each launch."""
-    directory = open_state(state, "cache")
-    try:
+    with Closing(open_state(state, "cache")) as directory:
         replace_file(directory, DAEMON_CACHE, answer)
-    finally:
-        os.close(directory)
 
 
 def _directory(state: str, key: str) -> str:
-    parent = open_state(state, "nix")
-    try:
-        os.mkdir(key, 0o700, dir_fd=parent)
-    except FileExistsError:
-        pass
-    finally:
-        os.close(parent)
+    with Closing(open_state(state, "nix")) as parent:
+        try:
+            os.mkdir(key, 0o700, dir_fd=parent)
+        except FileExistsError:
+            pass
     return f"{state}/nix/{key}"
 
 
 def _remember(state: str, key: str, directories: tuple[str, ...]) -> None:
-    directory = os.open(f"{state}/nix/{key}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with Closing(os.open(f"{state}/nix/{key}", OPEN_DIRECTORY)) as directory:
         replace_file(directory, "paths", os.fsencode("".join(f"{path}\n" for path in directories)))
-    finally:
-        os.close(directory)
 
 
 def _cleanup(state: str) -> None:

@@ -16,6 +16,7 @@ from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import nix_handshake
 from claudebox.facts.nix_model import RELAY_PREFIX as PREFIX
+from claudebox.files import Closing
 from claudebox.launch import process
 from claudebox.syscalls import socket
 
@@ -75,7 +76,7 @@ class NixRelaySidecar:
         """Wait until it answers, and hear from itself that it trusts nobody."""
         ended = os.pidfd_open(self._child)
         limit = time.monotonic() + _PATIENCE
-        try:
+        with Closing(ended):
             while not _answers(self._socket):
                 if select.select([ended], [], [], 0.003)[0]:
                     raise ClaudeboxError(f"the relay to the Nix daemon did not start{self._said()}", hint=_HINT)
@@ -83,8 +84,6 @@ class NixRelaySidecar:
                     raise ClaudeboxError(
                         f"the relay to the Nix daemon did not get ready within {_PATIENCE:.0f} seconds", hint=_HINT
                     )
-        finally:
-            os.close(ended)
         try:
             said: str = nix_handshake.trust(self._socket)
         except OSError as error:

@@ -11,14 +11,13 @@ import os
 import time
 
 from claudebox.errors import ClaudeboxError
+from claudebox.files import OPEN_DIRECTORY, OPEN_LOCK, Closing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.plan.model import Plan
 
 _DAY = 24 * 3600.0
-_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Storage:
@@ -30,16 +29,14 @@ class Storage:
         self._own = -1  # holds the lock of the scratch directory
         self._caches = _lock_caches(plan.caches) if plan.caches else -1
         try:
-            top = os.open(self._place, _DIRECTORY)
+            top = os.open(self._place, OPEN_DIRECTORY)
         except OSError:  # no session here ever had one
             return
-        try:
+        with Closing(top):
             fcntl.flock(top, fcntl.LOCK_EX)  # what another session makes at this moment is not locked yet
             left = [(name, held) for name in os.listdir(top) if (held := _take(top, name)) >= 0]
             if self._name:
                 self._make(top)
-        finally:
-            os.close(top)
         for name, held in left:
             self._clear(name)
             os.close(held)
@@ -85,7 +82,7 @@ def _take(top: int, name: str) -> int:
     """Open and lock a scratch directory that no session uses, or return nothing."""
     descriptor = -1
     try:
-        descriptor = os.open(name, _DIRECTORY, dir_fd=top)
+        descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=top)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         if descriptor >= 0:
@@ -96,7 +93,7 @@ def _take(top: int, name: str) -> int:
 
 def _lock_caches(directory: str) -> int:
     """Return a descriptor that says that caches are in use."""
-    descriptor = os.open(f"{directory}.lock", _LOCK, 0o600)
+    descriptor = os.open(f"{directory}.lock", OPEN_LOCK, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:  # another session, which has ended, removes what is old

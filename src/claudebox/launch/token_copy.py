@@ -13,7 +13,7 @@ import os
 import sys
 import time
 
-from claudebox.files import read_small
+from claudebox.files import Closing, read_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ class Freshness:
     def _start(self) -> int:
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         arguments = ["-IS", "-c", _REFRESHER.format(package), self._login.path, self._directory]
-        nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with Closing(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)) as nothing:
             return os.posix_spawn(
                 sys.executable,
                 [sys.executable, *arguments],
@@ -84,5 +83,3 @@ class Freshness:
                 setsid=True,  # what ends the session must not end it
                 setsigmask=[],
             )
-        finally:
-            os.close(nothing)

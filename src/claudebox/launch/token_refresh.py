@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from claudebox import syscalls
-from claudebox.files import read_small, real_path, replace_file
+from claudebox.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, read_small, real_path, replace_file
 from claudebox.host_proxy import find_proxy
 from claudebox.launch import broker_wire, token_copy
 from claudebox.launch.tls_context import make_context
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
     """Renew if due, and write the copy: `token_refresh CREDENTIALS LOGIN-DIRECTORY`."""
     source, directory = argv
     _withdraw()
-    descriptor = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(os.path.join(directory, "lock"), OPEN_LOCK, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         status = DONE
@@ -132,15 +132,13 @@ def _copy(source: str, directory: str) -> int:
         return UNUSABLE
     shown = {name: value for name, value in tokens.items() if name != "refreshToken"}
     expires = tokens.get("expiresAt") or 0
-    store = os.open(os.path.join(directory, "store"), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
+    with (
+        Closing(os.open(f"{directory}/store", OPEN_DIRECTORY)) as store,
+        Closing(os.open(directory, OPEN_DIRECTORY)) as parent,
+    ):
         replace_file(store, ".credentials.json", json.dumps({agent.TOKENS: shown}).encode())
         stamp = f"{status.st_mtime_ns} {status.st_size} {status.st_ino} {int(expires)}\n"
         replace_file(parent, token_copy.STAMP, stamp.encode())
-    finally:
-        os.close(store)
-        os.close(parent)
     return DONE
 
 
@@ -162,8 +160,7 @@ def renew(
             return DONE
         if not isinstance(tokens.get("refreshToken"), str):
             return REFUSED
-        parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+        with Closing(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as parent:
             _check_room(parent, name, len(json.dumps(document)))
             try:
                 answer = _ask(tokens["refreshToken"], proxy, context)
@@ -177,8 +174,6 @@ def renew(
                 replace_file(parent, name, json.dumps(document).encode())
                 with contextlib.suppress(OSError):
                     os.setxattr(source, _MARK, _digest(tokens))
-        finally:
-            os.close(parent)
     return DONE if isinstance(answer.get("access_token"), str) else UNREACHABLE
 
 

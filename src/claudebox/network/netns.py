@@ -14,6 +14,7 @@ import select
 import time
 
 from claudebox import syscalls
+from claudebox.files import Closing
 from claudebox.launch import process
 from claudebox.network import addresses, netlink, nftables, prefixes, redirect
 from claudebox.syscalls import socket
@@ -221,15 +222,10 @@ class _Watch:
 
 def _set(name: str, value: str) -> None:
     try:
-        descriptor = os.open(f"/proc/sys/net/{name}", os.O_WRONLY | os.O_CLOEXEC)
+        with Closing(os.open(f"/proc/sys/net/{name}", os.O_WRONLY | os.O_CLOEXEC)) as descriptor:
+            os.write(descriptor, value.encode())
     except OSError:  # comfort, not protection
         return
-    try:
-        os.write(descriptor, value.encode())
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
 
 
 def _listen(port: int) -> list[socket.socket]:

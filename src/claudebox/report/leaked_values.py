@@ -12,7 +12,7 @@ import time
 
 from claudebox import syscalls
 from claudebox.console import shorten
-from claudebox.files import read_small
+from claudebox.files import Closing, read_small
 from claudebox.report import tree
 from claudebox.report.forms import find_forms
 from claudebox.tables import agent
@@ -115,23 +115,17 @@ def search(forms: list[Form], files: Iterable[str], deadline: float) -> Result:
             unsearched.append((path, tree.OUT_OF_TIME))
             continue
         try:
-            descriptor = os.open(path, _READ)
+            with Closing(os.open(path, _READ)) as descriptor:
+                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    look = _Look(forms, path, deadline, left)
+                    for hit in look.into(descriptor):
+                        hits.setdefault((hit.name, hit.path, hit.line), hit)
+                    left -= look.done
+                    unsearched += look.unsearched
         except FileNotFoundError:  # another session is at work
             continue
         except OSError as error:
             unsearched.append((path, error.strerror or str(error)))
-            continue
-        try:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                look = _Look(forms, path, deadline, left)
-                for hit in look.into(descriptor):
-                    hits.setdefault((hit.name, hit.path, hit.line), hit)
-                left -= look.done
-                unsearched += look.unsearched
-        except OSError as error:
-            unsearched.append((path, error.strerror or str(error)))
-        finally:
-            os.close(descriptor)
     return Result(tuple(hits.values()), tuple(unsearched))
 
 

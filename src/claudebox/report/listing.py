@@ -12,7 +12,7 @@ import os
 import time
 
 from claudebox import syscalls
-from claudebox.files import replace_file
+from claudebox.files import Closing, replace_file
 from claudebox.report import tree
 from claudebox.report.sweep import coded
 from claudebox.values import Value
@@ -62,10 +62,8 @@ def _moment(workdir: str) -> float:
         descriptor = os.open(workdir, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     except OSError:
         return _named_moment(workdir)
-    try:
+    with Closing(descriptor):
         return os.fstat(descriptor).st_ctime
-    finally:
-        os.close(descriptor)
 
 
 def _named_moment(workdir: str) -> float:

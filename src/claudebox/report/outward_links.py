@@ -6,6 +6,7 @@ import os
 import sys
 
 from claudebox import syscalls
+from claudebox.files import Closing
 from claudebox.report import tree
 
 _OPENAT2 = 437
@@ -25,12 +26,10 @@ def find_target(workdir: str, path: str) -> str:
         top = os.open(workdir or "/", tree.DIRECTORY)
     except OSError as error:
         return error.strerror or str(error)
-    try:
+    with Closing(top):
         encoded = os.fsencode(start) + b"\0"
         descriptor = syscalls.call("syscall", _OPENAT2, top, encoded, _BENEATH, len(_BENEATH))
         if descriptor >= 0:
             os.close(descriptor)
             return ""
-    finally:
-        os.close(top)
     return target

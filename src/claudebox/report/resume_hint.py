@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from claudebox import console
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_at, read_small, replace_file
+from claudebox.files import OPEN_DIRECTORY, Closing, read_at, read_small, replace_file
 from claudebox.tables import agent
 
 _IDENTIFIER = frozenset("0123456789abcdef-")
 _MADE = ".credentials.json"
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST = 4096  # entries of a directory that are looked at
 _LONGEST = 100
 
@@ -64,33 +63,25 @@ def offer(instance: Instance) -> None:
         store = _open_store(instance)
     except OSError:
         return
-    try:
+    with Closing(store):
         content = read_at(store, _MADE, limit=1 << 20)
         if content is None or not _is_login(content):
             return
         made = _identity(store)
         if not _wanted(instance):
             return
-        directory = os.open(instance.login, _DIRECTORY)
-        try:
+        with Closing(os.open(instance.login, OPEN_DIRECTORY)) as directory:
             replace_file(directory, "credentials.json", content)
-        finally:
-            os.close(directory)
         if _identity(store) == made:
             os.unlink(_MADE, dir_fd=store)
-    finally:
-        os.close(store)
 
 
 def _open_store(instance: Instance) -> int:
     """Open the directory of the login made inside, one part after another."""
-    descriptor = os.open(instance.directory, _DIRECTORY)
+    descriptor = os.open(instance.directory, OPEN_DIRECTORY)
     for part in ("login", "store"):
-        above = descriptor
-        try:
-            descriptor = os.open(part, _DIRECTORY, dir_fd=above)
-        finally:
-            os.close(above)
+        with Closing(descriptor) as above:
+            descriptor = os.open(part, OPEN_DIRECTORY, dir_fd=above)
     return descriptor
 
 

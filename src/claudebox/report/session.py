@@ -9,6 +9,7 @@ import os
 import time
 
 from claudebox import console, state
+from claudebox.files import OPEN_DIRECTORY, Closing
 from claudebox.report import changes, listing
 from claudebox.report.session_log import DIRECTORY, SessionLog
 from claudebox.tables.secret_patterns import looks_secret
@@ -197,12 +198,9 @@ class SessionReport:
         return False
 
     def _keep(self) -> None:
-        directory = os.open(self._host.instance.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        with Closing(os.open(self._host.instance.directory, OPEN_DIRECTORY)) as directory:
             for root, names in self._listings.items():
                 listing.keep(root, directory, names)
-        finally:
-            os.close(directory)
 
     def _has_values(self) -> bool:
         """Return whether there is anything that could be found."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from claudebox.files import close_again, open_up
+from claudebox.files import Closing, close_again, open_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def walk(
     except OSError as error:
         unseen.append((root, error.strerror or str(error)))
         return
-    try:
+    with Closing(top):
         waiting: list[tuple[str, tuple[int, int] | None]] = [("", None)]
         while waiting:
             path, identity = waiting.pop()
@@ -146,8 +146,6 @@ def walk(
                 if status.st_mode & KIND == IS_DIRECTORY:
                     waiting.append((where, (status.st_dev, status.st_ino)))
                 yield f"{root}/{where}", status
-    finally:
-        os.close(top)
 
 
 def remove(parent: str, name: str) -> None:
@@ -160,11 +158,8 @@ def remove(parent: str, name: str) -> None:
         waiting = _empty(top, top)
         while waiting:
             inner = waiting.pop()
-            descriptor = _enter(top, inner)
-            try:
+            with Closing(_enter(top, inner)) as descriptor:
                 waiting += _empty(descriptor, top)
-            finally:
-                os.close(descriptor)
             os.rmdir(inner, dir_fd=top)
         os.rmdir(name, dir_fd=base)
     finally:
@@ -174,12 +169,9 @@ def remove(parent: str, name: str) -> None:
 
 def _enter(parent: int, name: str) -> int:
     """Open a directory whose owner may have no rights in it; no link is followed."""
-    found = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-    try:
+    with Closing(os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)) as found:
         os.chmod(f"/proc/self/fd/{found}", 0o700)
         return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    finally:
-        os.close(found)
 
 
 def _empty(directory: int, top: int) -> list[str]:

@@ -19,6 +19,7 @@ from claudebox.broker.inject.substitute import Replacement
 from claudebox.broker.inject.tls_proxy import Interceptor
 from claudebox.broker.proxy.dial import Dialer
 from claudebox.broker.proxy.private_ranges import RangeWatch
+from claudebox.files import Closing, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -86,11 +87,8 @@ def _bundle(path: str) -> bytes:
 
 def _write(descriptor: int, text: bytes) -> None:
     """Write what bwrap makes a file of; it reads while it builds the sandbox."""
-    try:
-        view = memoryview(text)
-        while view:
-            view = view[os.write(descriptor, view) :]
-    except OSError:  # bwrap has ended, and the launcher says why
-        pass
-    finally:
-        os.close(descriptor)
+    with Closing(descriptor):
+        try:
+            write_all(descriptor, text)
+        except OSError:  # bwrap has ended, and the launcher says why
+            pass

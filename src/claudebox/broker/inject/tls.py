@@ -8,6 +8,8 @@ import os
 import ssl
 from typing import TYPE_CHECKING, NamedTuple
 
+from claudebox import syscalls
+from claudebox.files import Closing, write_all
 from claudebox.launch.tls_context import make_context
 from claudebox.plan.network_model import Trust
 
@@ -42,9 +44,7 @@ def _make(hosts: tuple[str, ...], inlet: int) -> None:
     try:
         from claudebox.broker.inject.ca import issue  # noqa: PLC0415 - large, and only for this moment
 
-        view = memoryview(marshal.dumps(issue(hosts)))
-        while view:
-            view = view[os.write(inlet, view) :]
+        write_all(inlet, marshal.dumps(issue(hosts)))
     finally:
         os._exit(0)
 
@@ -79,14 +79,8 @@ def _only(host: str) -> Callable[[ssl.SSLObject, str | None, ssl.SSLContext], in
 
 def _load(context: ssl.SSLContext, chain: bytes) -> None:
     """Give a context its key: it takes files only, so it gets one that is nothing but memory."""
-    descriptor = os.memfd_create("claudebox", os.MFD_CLOEXEC)
-    try:
-        view = memoryview(chain)
-        while view:
-            view = view[os.write(descriptor, view) :]
+    with Closing(syscalls.memory_file(chain)) as descriptor:
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
 
 
 def upstream_context(bundle: str) -> ssl.SSLContext:

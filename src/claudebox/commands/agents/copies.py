@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from claudebox import syscalls
 from claudebox.commands.agents import names
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_small, real_path, replace_file
+from claudebox.files import OPEN_DIRECTORY, Closing, read_small, real_path, replace_file
 from claudebox.launch.live_sessions import Presence
 from claudebox.report import tree
 from claudebox.state import locate, open_state
@@ -84,12 +84,9 @@ class Copies:
 
     def save(self, copy: Copy) -> None:
         """Write down what a copy is."""
-        directory = os.open(copy.project, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        with Closing(os.open(copy.project, OPEN_DIRECTORY)) as directory:
             row = "\0".join((copy.source, copy.base, repr(time.time())))
             replace_file(directory, f".{copy.name}", os.fsencode(row))
-        finally:
-            os.close(directory)
 
     def remove(self, copy: Copy) -> None:
         """Remove a copy with the state that it has as a project."""

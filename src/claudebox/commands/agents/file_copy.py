@@ -12,12 +12,11 @@ import os
 import stat
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import open_beneath
+from claudebox.files import OPEN_DIRECTORY, Closing, open_beneath
 from claudebox.report.log_reader import human
 
 _FICLONE = 0x40049409
 _DEPTH = 400
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM)
@@ -27,7 +26,7 @@ class TreeCopier:
     """Copies from one directory to another, up to so many bytes that are not shared."""
 
     def __init__(self, source: str, target: str, most: int, skipped: frozenset[str] = frozenset()) -> None:
-        self._source, self._target = os.open(source, _DIRECTORY), os.open(target, _DIRECTORY)
+        self._source, self._target = os.open(source, OPEN_DIRECTORY), os.open(target, OPEN_DIRECTORY)
         self._most, self._skipped = most, skipped
         self.copied = 0  # bytes that take room
         self._clones = True
@@ -44,17 +43,12 @@ class TreeCopier:
             source = open_beneath(self._source, parent, listed=True)
         except OSError:
             return False
-        try:
+        with Closing(source):
             if not os.path.lexists(f"/proc/self/fd/{source}/{name}"):
                 return False
-            target = self._make_parents(parent)
-            try:
+            with Closing(self._make_parents(parent)) as target:
                 self._entry(source, target, name, _DEPTH)
-            finally:
-                os.close(target)
             return True
-        finally:
-            os.close(source)
 
     def copy_all(self) -> None:
         """Copy everything."""
@@ -63,13 +57,10 @@ class TreeCopier:
     def _make_parents(self, relative: str) -> int:
         current = os.dup(self._target)
         for part in relative.split("/") if relative else ():
-            above = current
-            try:
+            with Closing(current) as above:
                 if not os.path.lexists(f"/proc/self/fd/{above}/{part}"):
                     os.mkdir(part, 0o755, dir_fd=above)
-                current = os.open(part, _DIRECTORY, dir_fd=above)
-            finally:
-                os.close(above)
+                current = os.open(part, OPEN_DIRECTORY, dir_fd=above)
         return current
 
     def _directory(self, source: int, target: int, depth: int, *, top: bool = False) -> None:
@@ -97,7 +88,7 @@ class TreeCopier:
             os.mkdir(name, 0o700, dir_fd=target)
         except FileExistsError:
             pass
-        below, there = os.open(name, _DIRECTORY, dir_fd=source), os.open(name, _DIRECTORY, dir_fd=target)
+        below, there = os.open(name, OPEN_DIRECTORY, dir_fd=source), os.open(name, OPEN_DIRECTORY, dir_fd=target)
         try:
             self._directory(below, there, depth - 1)
             os.fchmod(there, mode & 0o777 | 0o700)
@@ -110,16 +101,11 @@ class TreeCopier:
             old = os.open(name, _READ, dir_fd=source)
         except PermissionError:  # what the user cannot read, no agent needs
             return
-        try:
+        with Closing(old):
             status = os.fstat(old)
-            new = os.open(name, _WRITE, stat.S_IMODE(status.st_mode) & 0o777, dir_fd=target)
-            try:
+            with Closing(os.open(name, _WRITE, stat.S_IMODE(status.st_mode) & 0o777, dir_fd=target)) as new:
                 self._content(old, new, status.st_size)
                 os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
-            finally:
-                os.close(new)
-        finally:
-            os.close(old)
 
     def _content(self, old: int, new: int, size: int) -> None:
         if self._clones:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_at, read_small, replace_file
+from claudebox.files import OPEN_LOCK, Closing, read_at, read_small, replace_file
 from claudebox.state import open_state
 
 if TYPE_CHECKING:
@@ -85,12 +85,9 @@ class Records:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock under which names are given."""
-        lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._directory)
-        try:
+        with Closing(os.open("lock", OPEN_LOCK, 0o600, dir_fd=self._directory)) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(lock)
 
     def all(self) -> list[Agent]:
         """Return every record that can be read, oldest first."""

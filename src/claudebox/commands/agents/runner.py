@@ -15,6 +15,7 @@ from claudebox.commands.agents.notify import ENDED, Notifier
 from claudebox.commands.agents.records import Records, boot_id, mark_begun, process_start
 from claudebox.commands.agents.tmux import Tmux
 from claudebox.errors import FAILED, ClaudeboxError
+from claudebox.files import Closing
 from claudebox.state import Instance
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def _receive(pipe: str) -> bytes:
     """Return what comes through a pipe, all of it or nothing; nobody waits for ever on a user who is gone."""
     descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     data, limit = b"", time.monotonic() + HANDING
-    try:
+    with Closing(descriptor):
         while (left := limit - time.monotonic()) > 0 and select.select([descriptor], [], [], left)[0]:
             try:
                 piece = os.read(descriptor, 1 << 16)
@@ -45,8 +46,6 @@ def _receive(pipe: str) -> bytes:
                 return b""
             else:  # nobody writes as yet
                 time.sleep(_POLL)
-    finally:
-        os.close(descriptor)
     return b""
 
 

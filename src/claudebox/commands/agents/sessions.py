@@ -14,6 +14,7 @@ from claudebox.commands.agents.records import Agent, Records, process_start
 from claudebox.commands.agents.tmux import Tmux
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.host import current_home
+from claudebox.files import Closing
 
 if TYPE_CHECKING:
     from claudebox.config.settings import Settings
@@ -128,13 +129,8 @@ def _await_end(records: Records, agent: Agent, patience: float) -> Agent | None:
 def _send(agent: Agent, number: int) -> None:
     """Send a signal to the launcher, and to no process that has got its number since."""
     try:
-        descriptor = os.pidfd_open(agent.pid)
+        with Closing(os.pidfd_open(agent.pid)) as descriptor:
+            if process_start(agent.pid) == agent.start:
+                signal.pidfd_send_signal(descriptor, number)
     except ProcessLookupError:
         return
-    try:
-        if process_start(agent.pid) == agent.start:
-            signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        return
-    finally:
-        os.close(descriptor)

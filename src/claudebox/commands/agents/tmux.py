@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from claudebox import console, syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import programs
-from claudebox.files import replace_file
+from claudebox.files import Closing, replace_file
 from claudebox.state import open_state
 
 _LONGEST = 100  # bytes of the path of a socket, of which the kernel takes 107
@@ -81,11 +81,8 @@ class Tmux:
     def start(self, identifier: str, size: tuple[int, int], words: list[str]) -> None:
         """Start a session that runs this program; nothing of this environment goes with it."""
         self.require()
-        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with Closing(os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
             replace_file(descriptor, "tmux.conf", _SETTINGS.encode())
-        finally:
-            os.close(descriptor)
         columns, rows = size
         result = self._run(
             "new-session", "-d", "-s", identifier, "-x", str(columns), "-y", str(rows), "-c", "/", "--", *words

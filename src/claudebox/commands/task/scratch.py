@@ -10,6 +10,7 @@ import tempfile
 from typing import TYPE_CHECKING, Self
 
 from claudebox.errors import ClaudeboxError
+from claudebox.files import Closing
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -68,13 +69,12 @@ class Scratch:
                 lock = os.open(f"{path}/{_LOCK}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             except OSError:
                 continue
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                remove(path)
-            except BlockingIOError:
-                pass  # somebody works there
-            finally:
-                os.close(lock)
+            with Closing(lock):
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove(path)
+                except BlockingIOError:
+                    pass  # somebody works there
 
 
 def remove(path: str) -> None:
