@@ -97,6 +97,22 @@ def read_at(directory: int, name: str, *, limit: int = 65536) -> bytes | None:
         return None
 
 
+def mode_of(path: str | bytes, directory: int | None = None) -> int:
+    """Return the mode of what is at a path, which may be a link itself; 0 where nothing can be seen."""
+    try:
+        return os.lstat(path, dir_fd=directory).st_mode
+    except OSError:
+        return 0
+
+
+def list_names(directory: str) -> list[str]:
+    """Return the names in a directory, in order; none where it cannot be listed."""
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
 def real_path(path: str) -> str:
     """Return a path with every link resolved, or as it is if it leads through more links than the kernel follows."""
     try:

@@ -15,7 +15,7 @@ import time
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError, describe_failure
-from claudebox.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, others_write, read_at, read_small, replace_file
+from claudebox.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, mode_of, others_write, read_at, read_small, replace_file
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -201,19 +201,12 @@ def _stand(claude: int, name: str, *, directory: bool) -> None:
 def _seed(own: int, claude: int, workdir: str, key: str) -> None:
     """Answer the client's first-time questions, once per working directory and key."""
     stamp = syscalls.sha256(os.fsencode(workdir) + b"\0" + os.fsencode(key)).encode() + b"\n"
-    if stamp in (read_at(own, _SEEDED) or b"") and _is_file(claude, _CONFIG):
+    if stamp in (read_at(own, _SEEDED) or b"") and stat.S_ISREG(mode_of(_CONFIG, claude)):
         return
     with Closing(os.open("lock", OPEN_LOCK, 0o600, dir_fd=own)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _locked(claude, lambda: _merge(claude, workdir, key))
         replace_file(own, _SEEDED, (read_at(own, _SEEDED) or b"")[-65536:] + stamp)
-
-
-def _is_file(directory: int, name: str) -> bool:
-    try:
-        return stat.S_ISREG(os.lstat(name, dir_fd=directory).st_mode)
-    except OSError:
-        return False
 
 
 def _merge(claude: int, workdir: str, key: str) -> None:
@@ -253,7 +246,7 @@ def _locked(claude: int, action: Callable[[], None]) -> None:
             os.mkdir(name, 0o700, dir_fd=claude)
             break
         except FileExistsError:
-            age = time.time() - os.lstat(name, dir_fd=claude).st_mtime if _exists(claude, name) else 0
+            age = time.time() - os.lstat(name, dir_fd=claude).st_mtime if mode_of(name, claude) else 0
             if age > _LOCK_STALE or time.monotonic() > deadline:
                 break  # its owner has gone, or holds on to it: better a late answer than none
             time.sleep(_LOCK_POLL)
@@ -264,14 +257,6 @@ def _locked(claude: int, action: Callable[[], None]) -> None:
             os.rmdir(name, dir_fd=claude)
         except OSError:
             pass
-
-
-def _exists(directory: int, name: str) -> bool:
-    try:
-        os.lstat(name, dir_fd=directory)
-    except OSError:
-        return False
-    return True
 
 
 class StubEntry(Value):

@@ -12,7 +12,7 @@ from claudebox.errors import DECLINED, ClaudeboxError
 from claudebox.facts.host import current_directory, current_home
 from claudebox.launch import broker_wire
 from claudebox.launch.broker import control_directory
-from claudebox.launch.live_sessions import Presence
+from claudebox.launch.live_sessions import list_sessions
 
 if TYPE_CHECKING:
     from claudebox.config.settings import Settings
@@ -30,7 +30,9 @@ def run(environ: dict[str, str], flags: Settings) -> int:
     requests = [(given.value, given.origin) for given in flags.all("allow_domain")]
     names = tuple(dict.fromkeys(str(domain) for domain, _ in domains.expand(requests, groups)))
     workdir = current_directory()
-    found = [process for process in _sessions(environ, workdir) if os.path.isdir(control_directory(process))]
+    sessions = list_sessions(f"{current_home(environ)}/.claudebox")
+    here = (process for process, project, _ in sessions if project == workdir)
+    found = [process for process in here if os.path.isdir(control_directory(process))]
     if not found:
         raise ClaudeboxError(
             f"no session of tier `allow` runs in `{workdir}`",
@@ -43,14 +45,6 @@ def run(environ: dict[str, str], flags: Settings) -> int:
         _tell(process, names)
     console.note(f"reachable from now on: {', '.join(names)}")
     return 0
-
-
-def _sessions(environ: dict[str, str], workdir: str) -> list[int]:
-    presence = Presence(f"{current_home(environ)}/.claudebox")
-    try:
-        return [process for process, project, _ in presence.list_sessions() if project == workdir]
-    finally:
-        presence.leave()
 
 
 def _tell(process: int, names: tuple[str, ...]) -> None:

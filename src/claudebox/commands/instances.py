@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from claudebox import console
 from claudebox.errors import FAILED, ClaudeboxError
 from claudebox.facts.host import current_home
-from claudebox.files import read_small
+from claudebox.files import list_names, read_small
 from claudebox.report import tree
 from claudebox.report.log_reader import human
 
@@ -53,11 +53,7 @@ def run(environ: dict[str, str], settings: Settings) -> int:
 
 
 def _entries(state: str) -> Iterator[Entry]:
-    try:
-        names = os.listdir(state)
-    except OSError:
-        return
-    for name in names:
+    for name in list_names(state):
         directory = os.path.join(state, name)
         manifest = os.path.join(directory, "project")
         project = read_small(manifest)

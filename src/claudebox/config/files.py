@@ -16,7 +16,7 @@ from claudebox import __version__, console, syscalls
 from claudebox.config import settings
 from claudebox.config.settings import Given, Layer
 from claudebox.errors import ClaudeboxError
-from claudebox.files import OPEN_DIRECTORY, Closing, others_write, real_path
+from claudebox.files import OPEN_DIRECTORY, Closing, list_names, mode_of, others_write, real_path
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -75,9 +75,8 @@ class SettingsReader:
     def project(self, workdir: str) -> Source | None:
         """Return the project's own file, unread and untrusted."""
         path = os.path.join(workdir, PROJECT_FILE)
-        try:
-            mode = os.lstat(path).st_mode
-        except OSError:
+        mode = mode_of(path)
+        if not mode:
             return None
         if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             return self._open(path, "project", shown=PROJECT_FILE)
@@ -131,11 +130,7 @@ class SettingsReader:
         """Return all profiles and where they lie."""
         found: dict[str, str] = {}
         for directory in (BUILT_IN, f"{self.state}/profiles"):
-            try:
-                entries = sorted(os.listdir(directory))
-            except OSError:
-                continue
-            for entry in entries:
+            for entry in list_names(directory):
                 stem, suffix = os.path.splitext(entry)
                 if suffix in _SUFFIXES and not stem.startswith("."):
                     found[stem] = f"{directory}/{entry}"

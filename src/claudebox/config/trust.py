@@ -12,7 +12,7 @@ import os
 from claudebox import console, syscalls
 from claudebox.config.options import SETTINGS
 from claudebox.config.settings import Layer
-from claudebox.files import Closing, read_small, real_path
+from claudebox.files import Closing, list_names, read_small, real_path
 from claudebox.tables.host_paths import COPIES
 from claudebox.values import Value
 
@@ -166,11 +166,7 @@ def _encoded(text: str) -> bytes:
 
 def approvals(state: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield path, digest and effect of everything that was approved."""
-    try:
-        names = sorted(os.listdir(f"{state}/trust"))
-    except OSError:
-        return
-    for name in names:
+    for name in list_names(f"{state}/trust"):
         words = (read_small(f"{state}/trust/{name}", limit=_LIMIT) or b"").split(b"\0")
         if len(words) >= 2 and f"{state}/trust/{name}" == _record(state, os.fsdecode(words[0])):
             yield os.fsdecode(words[0]), os.fsdecode(words[1]), tuple(os.fsdecode(word) for word in words[2:])

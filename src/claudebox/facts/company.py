@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from claudebox.facts.git_config import expand
-from claudebox.files import read_small, real_path
+from claudebox.files import list_names, read_small, real_path
 from claudebox.tables.host_paths import CA_BUNDLES
 from claudebox.tables.inside import AUTHORITIES
 from claudebox.values import Value
@@ -98,10 +98,7 @@ def _read(path: str) -> bytes:
     """Return the content of a file, or of all files of a directory."""
     if not os.path.isdir(path):
         return read_small(path, limit=_LIMIT, follow=True) or b""
-    try:
-        names = sorted(os.listdir(path))[:_MOST_FILES]
-    except OSError:
-        return b""
+    names = list_names(path)[:_MOST_FILES]
     return b"\n".join(read_small(f"{path}/{name}", limit=_LIMIT, follow=True) or b"" for name in names)
 
 

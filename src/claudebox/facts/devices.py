@@ -6,7 +6,7 @@ import os
 import stat
 
 from claudebox.facts import programs
-from claudebox.files import read_small, real_path
+from claudebox.files import list_names, read_small, real_path
 from claudebox.tables import devices as table
 from claudebox.values import Value
 
@@ -86,9 +86,9 @@ def look(path: str) -> Node | None:
 
 
 def _gpu_nodes() -> Iterator[Node]:
-    names = [f"/dev/{name}" for name in _names("/dev") if _is_gpu(name)]
+    names = [f"/dev/{name}" for name in list_names("/dev") if _is_gpu(name)]
     for directory, prefix in table.GPU_DIRECTORIES:
-        names += (f"{directory}/{name}" for name in _names(directory) if name.startswith(prefix))
+        names += (f"{directory}/{name}" for name in list_names(directory) if name.startswith(prefix))
     for name in names:
         node = look(name) if not os.path.islink(name) else None
         if node is not None and not node.block:
@@ -101,17 +101,10 @@ def _is_gpu(name: str) -> bool:
     )
 
 
-def _names(directory: str) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except OSError:
-        return []
-
-
 def _cards(nodes: tuple[Node, ...]) -> Iterator[tuple[str, str]]:
     """Yield address and directory of each card: those that render, and those of NVIDIA's driver."""
     places = [f"/sys/dev/char/{node.number[0]}:{node.number[1]}/device" for node in nodes]
-    places += (f"/sys/bus/pci/devices/{name}" for name in _names("/proc/driver/nvidia/gpus"))
+    places += (f"/sys/bus/pci/devices/{name}" for name in list_names("/proc/driver/nvidia/gpus"))
     for place in places:
         real = real_path(place) if os.path.isdir(place) else ""
         if real.startswith("/sys/devices/pci"):
@@ -139,7 +132,7 @@ def _libraries(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
     known = (os.fsdecode(word) for word in cache.split(b"\0") if word.startswith(b"/"))
     listed = [os.path.dirname(name) for name in known if os.path.basename(name).startswith(table.GPU_LIBRARIES)]
     named = [place for place in environ.get("LD_LIBRARY_PATH", "").split(":") if place.startswith("/")]
-    searched = [place for place in named if any(name.startswith(table.GPU_LIBRARIES) for name in _names(place))]
+    searched = [place for place in named if any(name.startswith(table.GPU_LIBRARIES) for name in list_names(place))]
     return list(dict.fromkeys(listed)), searched
 
 

@@ -9,7 +9,7 @@ import os
 
 from claudebox.facts.model import Guarded
 from claudebox.facts.paths import above
-from claudebox.files import real_path
+from claudebox.files import list_names, real_path
 from claudebox.tables.project_paths import OWN
 
 TYPE_CHECKING = False
@@ -35,10 +35,7 @@ def find_own_settings(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tu
 def _places(state: str) -> Iterator[str]:
     profiles = f"{state}/profiles"
     yield from (f"{state}/config.toml", f"{state}/CLAUDE.md", profiles)
-    try:
-        yield from (f"{profiles}/{name}" for name in sorted(os.listdir(profiles)))
-    except OSError:
-        return
+    yield from (f"{profiles}/{name}" for name in list_names(profiles))
 
 
 def _identity(path: str) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import os
 import stat
 
 from claudebox.facts.model import Submount
-from claudebox.files import Closing, read_small
+from claudebox.files import Closing, mode_of, read_small
 from claudebox.values import Value
 
 _LIMIT = 16 << 20
@@ -64,7 +64,5 @@ def find_submounts(mounts: tuple[MountRow, ...], workdir: str) -> tuple[Submount
 def _is_directory(path: str, kind: str) -> bool:
     if kind.startswith(_REMOTE):  # a server that does not answer would keep us waiting
         return True
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return True
+    mode = mode_of(path)
+    return not mode or stat.S_ISDIR(mode)

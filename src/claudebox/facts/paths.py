@@ -6,7 +6,7 @@ import os
 import stat
 
 from claudebox.facts.model import Held, Hidden, PathFact
-from claudebox.files import real_path
+from claudebox.files import list_names, mode_of, real_path
 from claudebox.tables import host_paths
 from claudebox.values import Value
 
@@ -111,10 +111,7 @@ def destination(dest: str, seen: dict[str, int]) -> Destination:
     for part in dest.strip("/").split("/"):
         current = f"{current}/{part}"
         if current not in seen:  # a thousand mounts mostly share what is above them
-            try:
-                seen[current] = os.lstat(current).st_mode
-            except OSError:
-                seen[current] = 0
+            seen[current] = mode_of(current)
         mode = seen[current]
         if not mode:
             return Destination()
@@ -187,11 +184,7 @@ def above(paths: Iterable[str], workdir: str) -> Iterator[Held]:
 def claude_parts(home: str) -> tuple[tuple[str, str, bool], ...]:
     """Return the entries of the host's ~/.claude: name, place, and whether it is a directory."""
     directory = f"{home}/.claude"
-    try:
-        names = sorted(os.listdir(directory))
-    except OSError:
-        return ()
-    places_of = ((name, real_path(f"{directory}/{name}")) for name in names)
+    places_of = ((name, real_path(f"{directory}/{name}")) for name in list_names(directory))
     return tuple((name, real, os.path.isdir(real)) for name, real in places_of if os.path.exists(real))
 
 

@@ -8,7 +8,7 @@ import stat
 from claudebox import state, syscalls
 from claudebox.facts.git_model import EmptySubmodule
 from claudebox.facts.model import Guarded, Held, PathFact
-from claudebox.files import real_path
+from claudebox.files import mode_of, real_path
 from claudebox.tables import project_paths
 
 TYPE_CHECKING = False
@@ -112,9 +112,8 @@ def _obstacle(workdir: str, relative: str) -> str:
     path = ""
     for part in relative.split("/"):
         path = f"{path}/{part}" if path else part
-        try:
-            mode = os.lstat(f"{workdir}/{path}").st_mode
-        except OSError:
+        mode = mode_of(f"{workdir}/{path}")
+        if not mode:
             return ""
         if not stat.S_ISDIR(mode):
             return "" if stat.S_ISLNK(mode) else path

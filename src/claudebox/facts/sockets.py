@@ -15,7 +15,7 @@ import stat
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.mount_table import mount_of
-from claudebox.files import Closing, read_small
+from claudebox.files import Closing, mode_of, read_small
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -119,7 +119,7 @@ def _walk(roots: list[str], missing: set[int], found: set[str], strays: set[str]
     for root in roots:
         walk = Walk(root, most=most, seconds=seconds)
         for path, entry in walk.entries(lambda _: True):
-            if entry.is_file(follow_symlinks=False) or entry.is_symlink() or not _is_socket(path):
+            if entry.is_file(follow_symlinks=False) or entry.is_symlink() or not stat.S_ISSOCK(mode_of(path)):
                 continue
             number = entry.inode() & 0xFFFFFFFF
             seen.add(number)
@@ -141,17 +141,10 @@ def _in_top(directory: str) -> Iterator[str]:
             for entry in entries:
                 if entry.is_symlink() or entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False):
                     continue
-                if _is_socket(entry.path):
+                if stat.S_ISSOCK(mode_of(entry.path)):
                     yield entry.path
     except OSError:
         return
-
-
-def _is_socket(path: str) -> bool:
-    try:
-        return stat.S_ISSOCK(os.lstat(path).st_mode)
-    except OSError:
-        return False
 
 
 def _locate(row: BoundSocket) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from claudebox.files import real_path
+from claudebox.files import list_names, real_path
 from claudebox.tables.toolchains import TOOLCHAINS
 from claudebox.values import Value
 
@@ -103,20 +103,13 @@ def _directories(home: str, pattern: str, chosen: list[str]) -> list[str]:
     if not star:
         return [before] if os.path.isdir(before) else []
     if "*" in after:
-        tools = (pattern.replace("*", tool, 1) for tool in _names(before))
+        tools = (pattern.replace("*", tool, 1) for tool in list_names(before))
         return [path for tool in tools for path in _directories(home, tool, chosen)]
     if any(entry.startswith(before) for entry in chosen):
         return []
-    versions = sorted(_names(before), key=_version, reverse=True)
+    versions = sorted(list_names(before), key=_version, reverse=True)
     candidates = (f"{before}{version}{after}" for version in versions)
     return next(([path] for path in candidates if os.path.isdir(path)), [])
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except OSError:
-        return []
 
 
 def _version(name: str) -> list[tuple[int, str]]:

@@ -173,6 +173,15 @@ def _overlap(ours: list[Lineage], theirs: list[Lineage]) -> bool:
     return any(one and other and (one[0] in other or other[0] in one) for one in ours for other in theirs)
 
 
+def list_sessions(state: str) -> list[tuple[int, str, float]]:
+    """Return the launchers that are alive, for one that is not going to be among them."""
+    presence = Presence(state)
+    try:
+        return presence.list_sessions()
+    finally:
+        presence.leave()
+
+
 def is_in_use(state: str) -> bool:
     """Return whether some session has an entry in this ~/.claudebox."""
     try:

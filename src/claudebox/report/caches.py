@@ -10,6 +10,7 @@ import fcntl
 import os
 import time
 
+from claudebox.files import list_names
 from claudebox.report import tree
 from claudebox.values import Value
 
@@ -30,11 +31,7 @@ class Usage(Value):
 
 def measure(directory: str, deadline: float) -> Iterator[Usage]:
     """Yield what is in a directory of caches, as far as time permits."""
-    try:
-        names = os.listdir(directory)
-    except OSError:
-        return
-    for name in names:
+    for name in list_names(directory):
         path = f"{directory}/{name}"
         try:
             rows = [os.lstat(path)]

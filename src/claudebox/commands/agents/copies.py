@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from claudebox import syscalls
 from claudebox.commands.agents import names
 from claudebox.errors import ClaudeboxError
-from claudebox.files import OPEN_DIRECTORY, Closing, read_small, real_path, replace_file
-from claudebox.launch.live_sessions import Presence
+from claudebox.files import OPEN_DIRECTORY, Closing, list_names, read_small, real_path, replace_file
+from claudebox.launch.live_sessions import list_sessions
 from claudebox.report import tree
 from claudebox.state import locate, open_state
 from claudebox.tables.host_paths import COPIES
@@ -56,9 +56,9 @@ class Copies:
     def all(self) -> list[Copy]:
         """Return every copy that there is."""
         found = []
-        for project in _names(self.directory):
+        for project in list_names(self.directory):
             directory = f"{self.directory}/{project}"
-            rows = (self._read(directory, name[1:]) for name in _names(directory) if name.startswith("."))
+            rows = (self._read(directory, name[1:]) for name in list_names(directory) if name.startswith("."))
             found += [row for row in rows if row is not None]
         return sorted(found, key=lambda copy: (copy.created, copy.path))
 
@@ -102,11 +102,7 @@ class Copies:
 
     def require_idle(self, copy: Copy) -> None:
         """Refuse while an agent is at work in a copy."""
-        presence = Presence(self.state)
-        try:
-            alive = [process for process, workdir, _ in presence.list_sessions() if workdir == copy.path]
-        finally:
-            presence.leave()
+        alive = [process for process, workdir, _ in list_sessions(self.state) if workdir == copy.path]
         if alive:
             raise ClaudeboxError(
                 f"an agent is at work in `{copy.name}` (process {alive[0]})", hint=f"`claudebox --stop {copy.name}`"
@@ -121,10 +117,3 @@ class Copies:
             return Copy(name, f"{directory}/{name}", source, base, float(created or 0))
         except ValueError:
             return None
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except OSError:
-        return []

@@ -11,7 +11,7 @@ from claudebox import console
 from claudebox.commands.agents.copies import Copies
 from claudebox.commands.agents.records import process_start
 from claudebox.commands.agents.spent import Spending, Spent
-from claudebox.launch.live_sessions import Presence
+from claudebox.launch.live_sessions import list_sessions
 from claudebox.report.log_reader import human, sum_usage
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def look(records: Records, tmux: Tmux) -> list[SessionRow]:
     """Return the sessions as they are now."""
     panes = tmux.panes()
     spending = Spending(records.state)
-    sessions = _sessions(records.state)  # before the records: who is there has written one
+    sessions = list_sessions(records.state)  # before the records: who is there has written one
     children = _children()
     rows = []
     agents = records.all()
@@ -88,14 +88,6 @@ def look(records: Records, tmux: Tmux) -> list[SessionRow]:
     left = (copy for copy in Copies(os.path.dirname(records.state)).all() if copy.path not in worked_in)
     rows += [SessionRow(copy.name, "copy", copy.source, copy.created, 0) for copy in left]
     return rows
-
-
-def _sessions(state: str) -> list[tuple[int, str, float]]:
-    presence = Presence(state)
-    try:
-        return presence.list_sessions()
-    finally:
-        presence.leave()
 
 
 def _last_line(lines: list[str]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from claudebox.commands.agents.branch import LIMITS
 from claudebox.console import clean
 from claudebox.errors import ClaudeboxError
+from claudebox.files import mode_of
 from claudebox.launch.git_sandbox import GitError, GitSandbox
 from claudebox.launch.git_setup import describe_layout
 from claudebox.launch.git_sides import real_mounts
@@ -85,10 +86,7 @@ def _find_overwritten(box: GitSandbox, worktree: bytes, branch: str) -> bytes | 
     for path in filter(None, added):
         place = path
         while place and place not in known:
-            try:
-                mode = os.lstat(worktree + b"/" + place).st_mode
-            except OSError:
-                mode = 0
+            mode = mode_of(worktree + b"/" + place)
             if mode and (place == path or not stat.S_ISDIR(mode)):
                 return place
             place = os.path.dirname(place)
