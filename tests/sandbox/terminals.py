@@ -38,6 +38,25 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|
 _UNFINISHED = re.compile(r"\x1b(\[[0-?]*[ -/]*|\][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
 _BASH = ("/bin/bash", "--norc", "--noprofile", "-i")
 
+# Like the real client: it reads the key itself, puts the terminal in order and stops its whole group.
+CLIENT = """\
+import os, signal, sys, termios, time, tty
+modes = termios.tcgetattr(0)
+tty.setraw(0)
+signal.signal(signal.SIGCONT, lambda *_: None)
+os.write(1, b"ready\\r\\n")
+while True:
+    key = os.read(0, 1)
+    if key == b"\\x1a":
+        termios.tcsetattr(0, termios.TCSADRAIN, modes)
+        os.kill(0, signal.SIGTSTP)
+        tty.setraw(0)
+        os.write(1, b"back again\\r\\n")
+    elif key == b"q":
+        termios.tcsetattr(0, termios.TCSADRAIN, modes)
+        raise SystemExit(3)
+"""
+
 
 def wait_until(condition: Callable[[], object], what: str, *, patience: float = PATIENCE) -> None:
     """Wait for something to become true, and fail if it does not."""
@@ -98,6 +117,13 @@ def put_down(marker: str) -> None:
     for process in marked(marker):
         with contextlib.suppress(ProcessLookupError):  # one of the others took it along
             os.kill(process, signal.SIGKILL)
+
+
+def use_terminal(box: Box, kind: str) -> Box:
+    """Give a box a terminal of this kind from now on: `shared` or `private`."""
+    box.write(f"{box.home}/.claudebox/config.toml", f'network = "full"\nterminal = "{kind}"\n', mode=0o600)
+    os.chmod(f"{box.home}/.claudebox", 0o700)
+    return box
 
 
 def command(box: Box, *words: str) -> str:

@@ -32,6 +32,17 @@ def children(process):
     return [int(child) for child in content(f"/proc/{process}/task/{process}/children").split()]
 
 
+def await_ready(process):
+    """Wait until the program says that it is ready; return the monitor and the first process of its sandbox."""
+    said = []
+    while "ready\n" not in said:
+        said.append(process.stdout.readline())
+        assert said[-1], (process.wait(20), said)  # why it did not start
+    (monitor,) = children(process.pid)
+    (init,) = children(monitor)
+    return monitor, init
+
+
 def traces(box, launchers, before):
     """Return what these launches of a box have left on the host: mounts, and files in the project and in /tmp."""
     mounts = [line for line in content("/proc/self/mountinfo").splitlines() if box.base in line or "newroot" in line]
@@ -92,12 +103,7 @@ def test_killing_any_of_the_processes_around_it_ends_a_running_sandbox(box, back
     # proves E10, SAND-15
     script = "setsid sleep 1000 & echo ready; sleep 1000; :"
     process, marker = launch(background, box, "sh", "-c", script)
-    said = []
-    while "ready\n" not in said:
-        said.append(process.stdout.readline())
-        assert said[-1], (process.wait(20), said)  # why it did not start
-    (monitor,) = children(process.pid)
-    (init,) = children(monitor)
+    monitor, init = await_ready(process)
     inside = children(init)
     os.kill({"claudebox": process.pid, "monitor": monitor, "init": init}[victim], signal.SIGKILL)
 
@@ -184,12 +190,7 @@ def test_a_sandbox_that_is_killed_with_many_processes_leaves_none(user_box, back
     # proves E10, E12
     script = "i=0; while [ $i -lt 100 ]; do (setsid sleep 1000 &); i=$((i + 1)); done; echo ready; sleep 1000; :"
     process, marker = launch(background, user_box, "sh", "-c", script)
-    said = []
-    while "ready\n" not in said:
-        said.append(process.stdout.readline())
-        assert said[-1], (process.wait(20), said)  # why it did not start
-    (monitor,) = children(process.pid)
-    (init,) = children(monitor)
+    _, init = await_ready(process)
     wait_until(lambda: len(children(init)) == 101, "all of them run")
     inside = children(init)
     process.kill()
@@ -203,11 +204,6 @@ def test_orphans_are_reaped_while_it_runs(user_box, background):
     # Whoever holds the first process of a sandbox must let it do its work.
     script = "i=0; while [ $i -lt 20 ]; do (setsid true &); i=$((i + 1)); done; sleep 0.2; echo ready; sleep 1000; :"
     process, _ = launch(background, user_box, "sh", "-c", script)
-    said = []
-    while "ready\n" not in said:
-        said.append(process.stdout.readline())
-        assert said[-1], (process.wait(20), said)  # why it did not start
-    (monitor,) = children(process.pid)
-    (init,) = children(monitor)
+    _, init = await_ready(process)
 
     wait_until(lambda: [state(child) for child in children(init)] == ["S"], "no zombies are left")

@@ -5,7 +5,18 @@ from __future__ import annotations
 import os
 import signal
 
-from tests.sandbox.terminals import CTRL_C, CTRL_Z, Terminal, command, content, marked, wait_until
+from tests.conftest import every_case
+from tests.sandbox.terminals import (
+    CLIENT,
+    CTRL_C,
+    CTRL_Z,
+    Terminal,
+    command,
+    content,
+    marked,
+    use_terminal,
+    wait_until,
+)
 
 
 def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(box):
@@ -39,29 +50,10 @@ def test_ctrl_z_works_while_a_program_starts_others(user_box):
         assert terminal.prompt() == 130
 
 
-# Like the real client: it reads the key itself, puts the terminal in order and stops its whole group.
-CLIENT = """\
-import os, signal, sys, termios, time, tty
-modes = termios.tcgetattr(0)
-tty.setraw(0)
-signal.signal(signal.SIGCONT, lambda *_: None)
-os.write(1, b"ready\\r\\n")
-while True:
-    key = os.read(0, 1)
-    if key == b"\\x1a":
-        termios.tcsetattr(0, termios.TCSADRAIN, modes)
-        os.kill(0, signal.SIGTSTP)
-        tty.setraw(0)
-        os.write(1, b"back again\\r\\n")
-    elif key == b"q":
-        termios.tcsetattr(0, termios.TCSADRAIN, modes)
-        raise SystemExit(3)
-"""
-
-
-def test_a_program_that_suspends_itself_and_its_group_is_suspended(box):
+@every_case("kind", ["shared", "private"], as_root=1)
+def test_a_program_that_suspends_itself_and_its_group_is_suspended(box, kind):
     # proves SAND-15
-    with Terminal(box) as terminal:
+    with Terminal(use_terminal(box, kind)) as terminal:
         terminal.python(CLIENT)
         for _ in range(3):
             terminal.press(CTRL_Z)

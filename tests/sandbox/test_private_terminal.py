@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 from tests.conftest import need
 from tests.sandbox.terminals import (
-    CTRL_BACKSLASH,
-    CTRL_C,
     CTRL_Z,
     Multiplexer,
     Terminal,
     command,
     content,
     marked,
+    use_terminal,
     wait_until,
 )
 
@@ -35,75 +34,7 @@ KEPT_OUT = {
 }
 
 
-# Like the real client: it reads the key itself, puts the terminal in order and stops its whole group.
-CLIENT = """\
-import os, signal, sys, termios, time, tty
-modes = termios.tcgetattr(0)
-tty.setraw(0)
-signal.signal(signal.SIGCONT, lambda *_: None)
-os.write(1, b"ready\\r\\n")
-while True:
-    key = os.read(0, 1)
-    if key == b"\\x1a":
-        termios.tcsetattr(0, termios.TCSADRAIN, modes)
-        os.kill(0, signal.SIGTSTP)
-        tty.setraw(0)
-        os.write(1, b"back again\\r\\n")
-    elif key == b"q":
-        termios.tcsetattr(0, termios.TCSADRAIN, modes)
-        raise SystemExit(3)
-"""
-LISTENER = """\
-import signal
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-print("ready", flush=True)
-print("got", int(signal.sigwait([signal.SIGINT])), flush=True)
-print("read", input(), flush=True)
-raise SystemExit(7)
-"""
-RESIZED = """\
-import os, signal
-def tell(*_):
-    os.write(1, b"%d %d\\n" % os.get_terminal_size())
-signal.signal(signal.SIGWINCH, tell)
-print("ready", flush=True)
-while True:
-    signal.pause()
-"""
-SPOILER = """\
-import fcntl, os, signal, sys, termios, tty
-tty.setraw(0)
-modes = termios.tcgetattr(0)
-modes[3] &= ~termios.ECHO
-termios.tcsetattr(0, termios.TCSANOW, modes)
-fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_NONBLOCK)
-os.kill(os.getpid(), int(sys.argv[1]))
-"""
-TYPIST = """\
-import fcntl, os, sys, termios
-for name in ("0", "1", "2", "/dev/tty"):
-    try:
-        descriptor = os.open(name, os.O_RDWR) if name.startswith("/") else int(name)
-        for key in f"touch typed-into-{os.path.basename(name)}\\n".encode():
-            fcntl.ioctl(descriptor, termios.TIOCSTI, bytes([key]))
-        print(name, "typed")
-    except OSError as error:
-        print(name, error.strerror)
-"""
-
 SPY = Path(__file__).resolve().parent.parent / "probes" / "spy.py"
-
-
-def start(terminal, program, *, said="ready"):
-    """Run a Python program in the sandbox, and wait until it has said something."""
-    terminal.claudebox("python3", terminal.box.write("program.py", program))
-    terminal.expect(rf"\n{said}\n")
-
-
-def private(box):
-    """Give a box a private terminal from now on."""
-    box.write(f"{box.home}/.claudebox/config.toml", 'terminal = "private"\n')
-    return box
 
 
 WHICH = """\
@@ -132,7 +63,7 @@ def test_the_terminal_inside_is_not_the_persons(box):
         )  # control: it is, if shared
         terminal.prompt()
 
-        private(box)
+        use_terminal(box, "private")
         terminal.claudebox("python3", program)
         inside = terminal.expect(r"terminal (\d+) (\d+)\n")
         assert inside[1] == inside[2] != str(real)
@@ -141,25 +72,12 @@ def test_the_terminal_inside_is_not_the_persons(box):
         assert f"open {real}\n" not in terminal.raw().replace("\r", "").rpartition("foreground")[2]
 
 
-def test_a_program_inside_types_nothing_into_the_shell_of_the_host(user_box):
-    # proves B01
-    user_box.write("typist.py", TYPIST)
-    with Terminal(private(user_box)) as terminal:
-        terminal.claudebox("python3", "typist.py")
-        for name in ("0", "1", "2", "/dev/tty"):
-            terminal.expect(rf"\n{name} Operation not permitted")
-        terminal.prompt()
-        terminal.type("touch typed-by-the-person")
-        terminal.prompt()
-        assert [name for name in os.listdir(user_box.project) if name.startswith("typed")] == ["typed-by-the-person"]
-
-
 @pytest.mark.parametrize("kind", ["plain", "timer", "leaderless"])
 def test_a_spy_gets_nothing_of_what_is_typed_after_ctrl_z(user_box, kind):
     # proves B06
     stolen = f"{user_box.project}/stolen"
     program = user_box.write("spy.py", SPY.read_bytes())
-    with Terminal(private(user_box)) as terminal:
+    with Terminal(use_terminal(user_box, "private")) as terminal:
         terminal.claudebox("python3", program, kind, stolen)
         terminal.expect("the spy is ready")
         terminal.type("first")
@@ -175,41 +93,9 @@ def test_a_spy_gets_nothing_of_what_is_typed_after_ctrl_z(user_box, kind):
         assert content(stolen) == before
 
 
-def test_a_new_size_of_the_window_reaches_a_program_inside(user_box):
-    # proves B07, SAND-15
-    with Terminal(private(user_box)) as terminal:
-        start(terminal, RESIZED)
-        for rows, columns in ((50, 132), (24, 80)):
-            terminal.resize(rows, columns)
-            terminal.expect(rf"{columns} {rows}\n")
-
-
-@pytest.mark.parametrize(("key", "status"), [(CTRL_C, 130), (CTRL_BACKSLASH, 131)])
-def test_ctrl_c_and_ctrl_backslash_end_a_plain_program(box, key, status):
-    # proves SAND-14, SAND-15
-    with Terminal(private(box)) as terminal:
-        terminal.claudebox("sh", box.write("program.sh", "echo rea''dy; exec sleep 1000"))
-        terminal.expect("\nready\n")
-        terminal.press(key)
-
-        assert terminal.prompt() == status
-    assert marked(box.project) == []
-
-
-def test_a_program_that_handles_ctrl_c_goes_on_and_reads_what_is_typed(user_box):
-    # proves SAND-14, SAND-15
-    with Terminal(private(user_box)) as terminal:
-        start(terminal, LISTENER)
-        terminal.press(CTRL_C)
-        terminal.expect(f"got {signal.SIGINT:d}\n")
-        terminal.type("something")
-        assert terminal.expect(r"read (\w+)\n")[1] == "something"
-        assert terminal.prompt() == 7
-
-
 def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(box):
     # proves SAND-15, B07
-    with Terminal(private(box)) as terminal:
+    with Terminal(use_terminal(box, "private")) as terminal:
         terminal.claudebox("sh", box.write("program.sh", "echo rea''dy; read line; echo \"read $line\"; exit 7"))
         terminal.expect("\nready\n")
         modes = terminal.modes()
@@ -227,23 +113,10 @@ def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(box):
         assert terminal.prompt() == 7
 
 
-def test_a_program_that_suspends_itself_and_its_group_is_suspended(user_box):
-    # proves SAND-15
-    with Terminal(private(user_box)) as terminal:
-        start(terminal, CLIENT)
-        for _ in range(2):
-            terminal.press(CTRL_Z)
-            assert terminal.prompt() == 128 + signal.SIGTSTP
-            terminal.type("fg")
-            terminal.expect("back again\n")
-        terminal.press("q")
-        assert terminal.prompt() == 3
-
-
 def test_a_shell_inside_has_job_control(user_box):
     # proves SAND-15
     program = user_box.write("program.sh", "echo ready; read line")
-    with Terminal(private(user_box)) as terminal:
+    with Terminal(use_terminal(user_box, "private")) as terminal:
         terminal.type(f"PS1= {user_box.program} -y --shell --norc --noprofile -i")
         terminal.expect(r"bash-[\d.]+[$#] ")
         terminal.type("PS1='ins''ide$ '")
@@ -260,18 +133,6 @@ def test_a_shell_inside_has_job_control(user_box):
         assert terminal.prompt() == 9
 
 
-@pytest.mark.parametrize("number", [0, signal.SIGKILL])
-def test_a_terminal_that_was_left_raw_and_nonblocking_is_as_it_was(user_box, number):
-    # proves B08
-    program = ("python3", user_box.write("spoiler.py", SPOILER), str(int(number)))
-    private(user_box)
-    with Terminal(user_box, argv=("sh", "-c", f"{command(user_box, *program)}; echo men''ded; read line")) as terminal:
-        modes = terminal.modes()
-        terminal.expect("mended")
-        assert terminal.modes() == modes
-        assert not terminal.flags() & os.O_NONBLOCK
-
-
 @pytest.mark.parametrize("name", KEPT_OUT)
 def test_what_a_terminal_would_obey_or_answer_does_not_reach_it(user_box, name):
     # proves B09, B11
@@ -282,7 +143,7 @@ def test_what_a_terminal_would_obey_or_answer_does_not_reach_it(user_box, name):
         terminal.prompt()
         assert f"before{harmful}after" in terminal.raw()  # control: on a shared terminal it arrives
 
-        private(user_box)
+        use_terminal(user_box, "private")
         terminal.claudebox("sh", script)
         terminal.prompt()
         assert "beforeafter" in terminal.raw()
@@ -293,7 +154,7 @@ def test_the_clipboard_of_the_person_is_not_written(user_box):
     script = user_box.write("script.sh", f"printf '{KEPT_OUT['clipboard']}done\\n'\n")
     with Multiplexer(user_box) as window:
         window._tmux("set-option", "-s", "set-clipboard", "on")
-        private(user_box)
+        use_terminal(user_box, "private")
         window.claudebox("sh", script)
         window.expect("\ndone\n")
         assert window._tmux("show-buffer") == ""
@@ -308,7 +169,7 @@ def test_the_title_is_as_it_was_and_modes_are_undone(user_box):
     script = user_box.write("script.sh", "printf '\\033]0;pwned\\007\\033[?1003h\\033[?25l'; sleep 0.3; echo done\n")
     with Multiplexer(user_box) as window:
         window._tmux("select-pane", "-T", "mine")
-        private(user_box)
+        use_terminal(user_box, "private")
         window.claudebox("sh", script)
         wait_until(lambda: window.state("pane_title") == ["pwned"], "the program has a title")
         window.expect("\ndone\n.*host")
@@ -324,7 +185,7 @@ def test_the_title_is_as_it_was_and_modes_are_undone(user_box):
 
 def test_colours_and_titles_and_a_lot_of_text_arrive(user_box):
     script = user_box.write("script.sh", "printf '\\033[31mred\\033[0m\\n'; seq 1 20000; echo the e''nd\n")
-    with Terminal(private(user_box)) as terminal:
+    with Terminal(use_terminal(user_box, "private")) as terminal:
         terminal.claudebox("sh", script)
         terminal.expect("the end\n")
         assert terminal.prompt() == 0
@@ -343,7 +204,7 @@ def test_full_screen_programs_look_as_at_a_shared_terminal(user_box, program, le
     screens = []
     for way in ("shared", "private"):
         with Multiplexer(user_box) as window:
-            user_box.write(f"{user_box.home}/.claudebox/config.toml", f'terminal = "{way}"\n')
+            use_terminal(user_box, way)
             window.claudebox("env", "TERM=xterm-256color", *program.split())
             window.expect("line 20")
             window.press("C-d")
@@ -361,7 +222,7 @@ def test_full_screen_programs_look_as_at_a_shared_terminal(user_box, program, le
 
 
 def test_what_is_redirected_goes_where_it_was_redirected(user_box):
-    private(user_box)
+    use_terminal(user_box, "private")
     with Terminal(user_box) as terminal:
         terminal.type(f"{command(user_box, 'sh', '-c', 'echo out; echo err >&2')} >file")
         terminal.expect("\nerr\n")
@@ -376,7 +237,7 @@ def test_what_is_redirected_goes_where_it_was_redirected(user_box):
 def test_nothing_is_left_when_claudebox_is_ended(user_box, number):
     # proves SAND-15, E10, E15
     program = user_box.write("program.sh", "echo rea''dy; exec sleep 1000")
-    with Terminal(private(user_box)) as terminal:
+    with Terminal(use_terminal(user_box, "private")) as terminal:
         terminal.claudebox("sh", program)
         terminal.expect("\nready\n")
         os.kill(os.tcgetpgrp(terminal.master), number)  # the launcher is the leader of its group
@@ -387,7 +248,7 @@ def test_nothing_is_left_when_claudebox_is_ended(user_box, number):
 def test_closing_the_window_ends_everything(user_box):
     # proves SAND-15
     program = user_box.write("program.sh", "echo rea''dy; exec sleep 1000")
-    with contextlib.suppress(OSError), Terminal(private(user_box)) as terminal:
+    with contextlib.suppress(OSError), Terminal(use_terminal(user_box, "private")) as terminal:
         terminal.claudebox("sh", program)
         terminal.expect("\nready\n")
         terminal.hang_up()

@@ -8,8 +8,20 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.sandbox.terminals import CTRL_BACKSLASH, CTRL_C, CTRL_Z, Terminal, command, content, marked, wait_until
+from tests.conftest import every_case
+from tests.sandbox.terminals import (
+    CTRL_BACKSLASH,
+    CTRL_C,
+    CTRL_Z,
+    Terminal,
+    command,
+    content,
+    marked,
+    use_terminal,
+    wait_until,
+)
 
+KINDS = ["shared", "private"]
 LEGACY_TIOCSTI = Path("/proc/sys/dev/tty/legacy_tiocsti")
 
 
@@ -26,10 +38,11 @@ for name in ("0", "1", "2", "/dev/tty"):
 """
 
 
-def test_a_program_inside_types_nothing_into_the_shell_of_the_host(box):
+@every_case("kind", KINDS, as_root=1)
+def test_a_program_inside_types_nothing_into_the_shell_of_the_host(box, kind):
     # proves B01
     box.write("typist.py", TYPIST)
-    with Terminal(box) as terminal:
+    with Terminal(use_terminal(box, kind)) as terminal:
         terminal.claudebox("python3", "typist.py")
         for name in ("0", "1", "2", "/dev/tty"):
             terminal.expect(rf"\n{name} Operation not permitted")
@@ -55,19 +68,21 @@ while True:
 """
 
 
-def test_a_new_size_of_the_window_reaches_a_program_inside(user_box):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_size_of_the_window_reaches_a_program_inside(user_box, kind):
     # proves B07, SAND-15
-    with Terminal(user_box) as terminal:
+    with Terminal(use_terminal(user_box, kind)) as terminal:
         terminal.python(RESIZED)
         for rows, columns in ((50, 132), (24, 80)):
             terminal.resize(rows, columns)
             terminal.expect(rf"{columns} {rows}\n")
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("key", "status"), [(CTRL_C, 130), (CTRL_BACKSLASH, 131)])
-def test_ctrl_c_and_ctrl_backslash_end_a_plain_program(box, key, status):
+def test_ctrl_c_and_ctrl_backslash_end_a_plain_program(box, key, status, kind):
     # proves SAND-14, SAND-15
-    with Terminal(box) as terminal:
+    with Terminal(use_terminal(box, kind)) as terminal:
         terminal.claudebox("sh", box.write("program.sh", "echo rea''dy; exec sleep 1000"))
         terminal.expect("\nready\n")
         terminal.press(key)
@@ -88,9 +103,10 @@ raise SystemExit(7)
 """
 
 
-def test_a_program_that_handles_ctrl_c_and_ctrl_backslash_goes_on(user_box):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_program_that_handles_ctrl_c_and_ctrl_backslash_goes_on(user_box, kind):
     # proves SAND-14, SAND-15
-    with Terminal(user_box) as terminal:
+    with Terminal(use_terminal(user_box, kind)) as terminal:
         terminal.python(LISTENER)
         for key, number in ((CTRL_C, signal.SIGINT), (CTRL_BACKSLASH, signal.SIGQUIT), (CTRL_C, signal.SIGINT)):
             terminal.press(key)
@@ -111,9 +127,11 @@ os.kill(os.getpid(), int(sys.argv[1]))
 """
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", [0, signal.SIGKILL])
-def test_a_terminal_that_was_left_raw_and_nonblocking_is_put_in_order(user_box, number):
+def test_a_terminal_that_was_left_raw_and_nonblocking_is_put_in_order(user_box, number, kind):
     # proves B08
+    use_terminal(user_box, kind)
     program = ("python3", user_box.write("spoiler.py", SPOILER), str(int(number)))
     # bash mends a terminal itself; sh does not, and shows what was left.
     with Terminal(user_box, argv=("sh", "-c", f"{shlex.join(program)}; echo spoi''led; read line")) as terminal:
