@@ -134,7 +134,7 @@ def marks() -> Iterator[Mark]:
         tests = [
             (node.lineno, node.end_lineno or node.lineno, node.name)
             for node in ast.walk(ast.parse(source))
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
         ]
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             found = _MARK.match(token.string) if token.type == tokenize.COMMENT else None

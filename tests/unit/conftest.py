@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import shutil
 import subprocess
@@ -14,6 +16,20 @@ from claudebox.facts import programs
 
 MACHINE = os.uname().machine
 ELF = {"x86_64": 62, "aarch64": 183}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine, for a minute at the most."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+
+    async def bounded() -> None:
+        await asyncio.wait_for(pyfuncitem.obj(**given), 60)
+
+    asyncio.run(bounded())
+    return True
 
 
 def elf(machine: int | None = None) -> bytes:

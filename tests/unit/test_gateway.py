@@ -98,64 +98,55 @@ async def gateway(intercept=None, addresses=("127.0.0.1",)):
             await asyncio.sleep(0.05)
 
 
-def test_bytes_are_counted_and_the_decision_is_written_down_at_the_end():
-    async def body():
-        async with gateway() as setting:
-            caller = await setting.call()
-            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
-            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            caller.send(b"\0" * 1000)
-            assert await read(far) == b"\0" * 1000
-            far.send(b"y" * 20)
-            far.close()
-            assert await drained(caller) == b"y" * 20
-            caller.close()
-            await asyncio.sleep(0.1)
-            assert setting.written == [
-                {"host": "a.example", "port": setting.port, "verdict": "allowed", "rule": f"a.example:{setting.port}",
-                 "up": 1000, "down": 20},
-            ]  # fmt: skip
-
-    asyncio.run(body())
+async def test_bytes_are_counted_and_the_decision_is_written_down_at_the_end():
+    async with gateway() as setting:
+        caller = await setting.call()
+        assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        caller.send(b"\0" * 1000)
+        assert await read(far) == b"\0" * 1000
+        far.send(b"y" * 20)
+        far.close()
+        assert await drained(caller) == b"y" * 20
+        caller.close()
+        await asyncio.sleep(0.1)
+        assert setting.written == [
+            {"host": "a.example", "port": setting.port, "verdict": "allowed", "rule": f"a.example:{setting.port}",
+             "up": 1000, "down": 20},
+        ]  # fmt: skip
 
 
-def test_what_was_said_early_is_not_lost():
-    async def body():
-        async with gateway() as setting:
-            greeting = client_hello("a.example")
-            caller = await setting.call(f"CONNECT a.example:{setting.port} HTTP/1.1\r\n\r\n".encode() + greeting)
-            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
-            assert await read(far) == greeting
-            caller.close()
-            far.close()
-
-    asyncio.run(body())
+async def test_what_was_said_early_is_not_lost():
+    async with gateway() as setting:
+        greeting = client_hello("a.example")
+        caller = await setting.call(f"CONNECT a.example:{setting.port} HTTP/1.1\r\n\r\n".encode() + greeting)
+        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+        assert await read(far) == greeting
+        caller.close()
+        far.close()
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 300])
-def test_a_greeting_may_come_in_pieces(pieces):
-    async def body():
-        async with gateway() as setting:
-            greeting = client_hello("a.example")
-            caller = await setting.call(b"C")
-            caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for text in (f"ONNECT a.example:{setting.port} HTTP/1.1\r\n\r\n".encode(), greeting):
-                for at in range(0, len(text), pieces):
-                    caller.send(text[at : at + pieces])
-                    await asyncio.sleep(0)
-            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            got = b""
-            while len(got) < len(greeting):
-                got += await read(far)
-            assert got == greeting
-            caller.close()
-            far.close()
-
-    asyncio.run(body())
+async def test_a_greeting_may_come_in_pieces(pieces):
+    async with gateway() as setting:
+        greeting = client_hello("a.example")
+        caller = await setting.call(b"C")
+        caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for text in (f"ONNECT a.example:{setting.port} HTTP/1.1\r\n\r\n".encode(), greeting):
+            for at in range(0, len(text), pieces):
+                caller.send(text[at : at + pieces])
+                await asyncio.sleep(0)
+        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        got = b""
+        while len(got) < len(greeting):
+            got += await read(far)
+        assert got == greeting
+        caller.close()
+        far.close()
 
 
-def test_tls_that_is_taken_over_arrives_whole(tmp_path):
+async def test_tls_that_is_taken_over_arrives_whole(tmp_path):
     seen: list[object] = []
 
     async def handler(caller, name, port, dial):
@@ -167,204 +158,170 @@ def test_tls_that_is_taken_over_arrives_whole(tmp_path):
         caller.close()
         far.close()
 
-    async def body():
-        async with gateway(lambda name, _: handler if name == "a.example" else None) as setting:
-            caller = await setting.call()
-            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
-            caller.send(client_hello("a.example"))
-            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            assert await drained(caller) == b"taken over"
-            assert await read(far) == b"hello from the handler"
-            caller.close()
-            far.close()
-            await asyncio.sleep(0.05)
-            assert setting.written == []  # which is up to whoever took it over
-        assert seen == ["a.example", "a.example"]
-
-    asyncio.run(body())
+    async with gateway(lambda name, _: handler if name == "a.example" else None) as setting:
+        caller = await setting.call()
+        assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+        caller.send(client_hello("a.example"))
+        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        assert await drained(caller) == b"taken over"
+        assert await read(far) == b"hello from the handler"
+        caller.close()
+        far.close()
+        await asyncio.sleep(0.05)
+        assert setting.written == []  # which is up to whoever took it over
+    assert seen == ["a.example", "a.example"]
 
 
 @pytest.mark.parametrize("name", ["b.example", None])
-def test_tls_for_another_name_is_never_handed_on(name):
-    async def body():
-        async with gateway(lambda *_: pytest.fail("it was taken over")) as setting:
-            caller = await setting.call()
-            await read(caller)
-            caller.send(client_hello(name))
-            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            assert await drained(caller) == tls_sni.REFUSAL
-            assert await drained(far) == b""
-            assert setting.written[-1]["rule"] == "other-server-name"
-            caller.close()
-            far.close()
-
-    asyncio.run(body())
+async def test_tls_for_another_name_is_never_handed_on(name):
+    async with gateway(lambda *_: pytest.fail("it was taken over")) as setting:
+        caller = await setting.call()
+        await read(caller)
+        caller.send(client_hello(name))
+        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        assert await drained(caller) == tls_sni.REFUSAL
+        assert await drained(far) == b""
+        assert setting.written[-1]["rule"] == "other-server-name"
+        caller.close()
+        far.close()
 
 
 @pytest.mark.parametrize("second", ["a.example", "b.example", None])
 @pytest.mark.parametrize("early", [b"", record(20, b"\1"), record(20, b"\1") + record(23, bytes(40))])
-def test_a_second_greeting_must_name_the_same_server(second, early):
+async def test_a_second_greeting_must_name_the_same_server(second, early):
     # proves K02, OLD-B2
-    async def body():
-        async with gateway() as setting:
-            caller = await setting.call()
-            await read(caller)
-            first = client_hello("a.example")
-            caller.send(first)
-            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            assert await read(far) == first
-            again = record(22, server_hello(RETRY))
-            far.send(again)
-            assert await read(caller) == again
-            caller.send(early + client_hello(second))
-            if second == "a.example":
-                whole = early + client_hello(second)
-                got = b""
-                while len(got) < len(whole):
-                    got += await read(far)
-                far.send(b"more")
-                assert await read(caller) == b"more"
-            else:
-                assert await drained(caller) == tls_sni.REFUSAL
-                assert await drained(far) == early
-                assert setting.written[-1]["rule"] == "other-server-name"
-            caller.close()
-            far.close()
-
-    asyncio.run(body())
+    async with gateway() as setting:
+        caller = await setting.call()
+        await read(caller)
+        first = client_hello("a.example")
+        caller.send(first)
+        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        assert await read(far) == first
+        again = record(22, server_hello(RETRY))
+        far.send(again)
+        assert await read(caller) == again
+        caller.send(early + client_hello(second))
+        if second == "a.example":
+            whole = early + client_hello(second)
+            got = b""
+            while len(got) < len(whole):
+                got += await read(far)
+            far.send(b"more")
+            assert await read(caller) == b"more"
+        else:
+            assert await drained(caller) == tls_sni.REFUSAL
+            assert await drained(far) == early
+            assert setting.written[-1]["rule"] == "other-server-name"
+        caller.close()
+        far.close()
 
 
 @pytest.mark.parametrize("before", [record(21, b"\1\x5a"), record(20, b"\1"), record(23, b"x"), b"\x80\x2e\1\3\1"])
-def test_nothing_may_stand_in_front_of_a_greeting(before):
+async def test_nothing_may_stand_in_front_of_a_greeting(before):
     # proves K03, OLD-B2
-    async def body():
-        async with gateway() as setting:
-            caller = await setting.call()
-            await read(caller)
-            caller.send(before + client_hello("b.example"))
-            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            assert await drained(caller) == tls_sni.REFUSAL
-            assert await drained(far) == b""
-            caller.close()
-            far.close()
-
-    asyncio.run(body())
+    async with gateway() as setting:
+        caller = await setting.call()
+        await read(caller)
+        caller.send(before + client_hello("b.example"))
+        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        assert await drained(caller) == tls_sni.REFUSAL
+        assert await drained(far) == b""
+        caller.close()
+        far.close()
 
 
 @pytest.mark.parametrize("method", ["GET", "BREW", "M-SEARCH", "X" * 300])
-def test_a_request_on_another_port_is_for_the_host_that_was_asked_for(method):
+async def test_a_request_on_another_port_is_for_the_host_that_was_asked_for(method):
     # proves K11, OLD-B9
-    async def body():
-        async with gateway() as setting:
-            for host, wanted in ((f"a.example:{setting.port}", method.encode()), ("b.example", b"")):
-                caller = await setting.call()
-                await read(caller)
-                for piece in (method[:2], method[2:], f" / HTTP/1.1\r\nHost: {host}\r\n\r\n"):
-                    caller.send(piece.encode())
-                    await asyncio.sleep(0.01)
-                far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-                assert (await read(far)).startswith(wanted)
-                if not wanted:
-                    assert (await drained(caller)).startswith(b"HTTP/1.1 403 ")
-                caller.close()
-                far.close()
-
-    asyncio.run(body())
-
-
-def test_a_text_that_ends_without_a_line_end_is_no_request():
-    async def body():
-        async with gateway() as setting:
+    async with gateway() as setting:
+        for host, wanted in ((f"a.example:{setting.port}", method.encode()), ("b.example", b"")):
             caller = await setting.call()
             await read(caller)
-            caller.send(b"just a word")
-            caller.shutdown(socket.SHUT_WR)
+            for piece in (method[:2], method[2:], f" / HTTP/1.1\r\nHost: {host}\r\n\r\n"):
+                caller.send(piece.encode())
+                await asyncio.sleep(0.01)
             far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            assert await drained(far) == b"just a word"
+            assert (await read(far)).startswith(wanted)
+            if not wanted:
+                assert (await drained(caller)).startswith(b"HTTP/1.1 403 ")
             caller.close()
             far.close()
 
-    asyncio.run(body())
+
+async def test_a_text_that_ends_without_a_line_end_is_no_request():
+    async with gateway() as setting:
+        caller = await setting.call()
+        await read(caller)
+        caller.send(b"just a word")
+        caller.shutdown(socket.SHUT_WR)
+        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        assert await drained(far) == b"just a word"
+        caller.close()
+        far.close()
 
 
-def test_a_server_that_speaks_first_is_heard():
-    async def body():
-        async with gateway() as setting:
-            caller = await setting.call()
-            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            far.send(b"220 welcome")
-            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
-            assert await read(caller) == b"220 welcome"
-            caller.close()
-            far.close()
-
-    asyncio.run(body())
+async def test_a_server_that_speaks_first_is_heard():
+    async with gateway() as setting:
+        caller = await setting.call()
+        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        far.send(b"220 welcome")
+        assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+        assert await read(caller) == b"220 welcome"
+        caller.close()
+        far.close()
 
 
 @pytest.mark.parametrize("side", ["caller", "far"])
-def test_a_reset_is_a_reset_on_the_other_side(side):
-    async def body():
-        async with gateway() as setting:
-            caller = await setting.call()
-            await read(caller)
-            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            caller.send(b"\0")
-            await read(far)
-            one, other = (caller, far) if side == "caller" else (far, caller)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(4, "little") + bytes(4))
-            one.close()
-            with pytest.raises(ConnectionResetError):
-                await read(other)
-            other.close()
-
-    asyncio.run(body())
+async def test_a_reset_is_a_reset_on_the_other_side(side):
+    async with gateway() as setting:
+        caller = await setting.call()
+        await read(caller)
+        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        caller.send(b"\0")
+        await read(far)
+        one, other = (caller, far) if side == "caller" else (far, caller)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(4, "little") + bytes(4))
+        one.close()
+        with pytest.raises(ConnectionResetError):
+            await read(other)
+        other.close()
 
 
-def test_other_words_than_ours_are_refused_in_their_own_language():
-    async def body():
-        async with gateway() as setting:
-            for text, start in (
-                (b"\x05\x01\x02", b"\x05\xff"),
-                (b"\x05\x01\x00\x05\x02\x00\x03\x09a.example\x00\x50", b"\x05\x00\x05\x07"),
-                (client_hello("a.example"), tls_sni.REFUSAL),
-                (b"BREW / HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
-                (b"CONNECT a.example:x HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
-                (b"CONNECT a.example HTTP/1.1\r\n\r\n", b"HTTP/1.1 403 "),
-            ):
-                caller = await setting.call(text)
-                assert (await drained(caller)).startswith(start), text
-                caller.close()
-
-    asyncio.run(body())
+async def test_other_words_than_ours_are_refused_in_their_own_language():
+    async with gateway() as setting:
+        for text, start in (
+            (b"\x05\x01\x02", b"\x05\xff"),
+            (b"\x05\x01\x00\x05\x02\x00\x03\x09a.example\x00\x50", b"\x05\x00\x05\x07"),
+            (client_hello("a.example"), tls_sni.REFUSAL),
+            (b"BREW / HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
+            (b"CONNECT a.example:x HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
+            (b"CONNECT a.example HTTP/1.1\r\n\r\n", b"HTTP/1.1 403 "),
+        ):
+            caller = await setting.call(text)
+            assert (await drained(caller)).startswith(start), text
+            caller.close()
 
 
-def test_a_dead_address_does_not_hold_up_a_live_one(monkeypatch):
+async def test_a_dead_address_does_not_hold_up_a_live_one(monkeypatch):
     monkeypatch.setattr(dialing, "HEAD_START", 10.0)
-
-    async def body():
-        with listening() as server:
-            start = time.monotonic()
-            found = await dialing.connect(["127.0.0.2", "127.0.0.1"], server.getsockname()[1])
-            assert found.getpeername()[0] == "127.0.0.1"
-            assert time.monotonic() - start < 9
-            found.close()
-            with pytest.raises(NoConnection, match="refused"):
-                await dialing.connect(["127.0.0.2", "127.0.0.3"], server.getsockname()[1])
-
-    asyncio.run(body())
+    with listening() as server:
+        start = time.monotonic()
+        found = await dialing.connect(["127.0.0.2", "127.0.0.1"], server.getsockname()[1])
+        assert found.getpeername()[0] == "127.0.0.1"
+        assert time.monotonic() - start < 9
+        found.close()
+        with pytest.raises(NoConnection, match="refused"):
+            await dialing.connect(["127.0.0.2", "127.0.0.3"], server.getsockname()[1])
 
 
-def test_the_address_that_answered_is_tried_first_the_next_time():
-    async def body():
-        with listening() as server:
-            dialer = Dialer(Everywhere(RANGES), lookup=lambda _: ["127.0.0.2", "127.0.0.1"])
-            assert await dialer.addresses("a.example") == ["127.0.0.2", "127.0.0.1"]
-            (await dialer.dial("a.example", server.getsockname()[1])).close()
-            assert await dialer.addresses("a.example") == ["127.0.0.1", "127.0.0.2"]
-            assert await dialer.addresses("b.example") == ["127.0.0.2", "127.0.0.1"]
-            dialer.close()
-
-    asyncio.run(body())
+async def test_the_address_that_answered_is_tried_first_the_next_time():
+    with listening() as server:
+        dialer = Dialer(Everywhere(RANGES), lookup=lambda _: ["127.0.0.2", "127.0.0.1"])
+        assert await dialer.addresses("a.example") == ["127.0.0.2", "127.0.0.1"]
+        (await dialer.dial("a.example", server.getsockname()[1])).close()
+        assert await dialer.addresses("a.example") == ["127.0.0.1", "127.0.0.2"]
+        assert await dialer.addresses("b.example") == ["127.0.0.2", "127.0.0.1"]
+        dialer.close()
 
 
 def test_families_take_turns():
@@ -373,7 +330,7 @@ def test_families_take_turns():
     assert interleaved(["1.1.1.1", "2.2.2.2"]) == ["1.1.1.1", "2.2.2.2"]
 
 
-def test_one_near_answer_refuses_the_name_and_names_are_asked_for_once():
+async def test_one_near_answer_refuses_the_name_and_names_are_asked_for_once():
     # proves F14
     asked: list[str] = []
 
@@ -381,14 +338,11 @@ def test_one_near_answer_refuses_the_name_and_names_are_asked_for_once():
         asked.append(name)
         return ["203.0.113.80", "10.0.0.1"]
 
-    async def body():
-        dialer = Dialer(PrivateRanges(RANGES), lookup=lookup)
-        for _ in range(2):
-            with pytest.raises(Denied, match=r"points at 10\.0\.0\.1: private networks"):
-                await dialer.dial("a.example", 443)
-        dialer.close()
-
-    asyncio.run(body())
+    dialer = Dialer(PrivateRanges(RANGES), lookup=lookup)
+    for _ in range(2):
+        with pytest.raises(Denied, match=r"points at 10\.0\.0\.1: private networks"):
+            await dialer.dial("a.example", 443)
+    dialer.close()
     assert asked == ["a.example"]
 
 
@@ -404,42 +358,34 @@ def test_a_context_of_the_standard_library_understands_the_refusal():
 
 
 @pytest.mark.parametrize("text", [b"CONNECT a.exam", b"\x05", b"\x05\x01\x00\x05\x01", b"G"])
-def test_who_never_says_what_they_want_is_sent_away(monkeypatch, text):
+async def test_who_never_says_what_they_want_is_sent_away(monkeypatch, text):
     monkeypatch.setattr(module, "GREETING", 0.2)
-
-    async def body():
-        async with gateway() as setting:
-            caller = await setting.call(text)
-            start = time.monotonic()
-            with pytest.raises(ConnectionResetError):
-                await drained(caller)
-            assert 0.1 < time.monotonic() - start < 15
-            caller.close()
-
-    asyncio.run(body())
+    async with gateway() as setting:
+        caller = await setting.call(text)
+        start = time.monotonic()
+        with pytest.raises(ConnectionResetError):
+            await drained(caller)
+        assert 0.1 < time.monotonic() - start < 15
+        caller.close()
 
 
-def test_who_finds_no_room_waits_and_is_served_when_there_is_some(monkeypatch):
+async def test_who_finds_no_room_waits_and_is_served_when_there_is_some(monkeypatch):
     monkeypatch.setattr(module, "capacity", lambda: 2)
-
-    async def body():
-        async with gateway() as setting:
-            loop = asyncio.get_running_loop()
-            callers = [await setting.call() for _ in range(3)]
-            ends = []
-            for caller in callers[:2]:
-                await read(caller)
-                ends.append((await loop.sock_accept(setting.server))[0])
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(loop.sock_recv(callers[2], 100), 0.2)
-            callers[0].close()
-            ends[0].close()
-            assert (await read(callers[2])).startswith(b"HTTP/1.1 200 ")
+    async with gateway() as setting:
+        loop = asyncio.get_running_loop()
+        callers = [await setting.call() for _ in range(3)]
+        ends = []
+        for caller in callers[:2]:
+            await read(caller)
             ends.append((await loop.sock_accept(setting.server))[0])
-            for channel in (*callers[1:], *ends[1:]):
-                channel.close()
-
-    asyncio.run(body())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(loop.sock_recv(callers[2], 100), 0.2)
+        callers[0].close()
+        ends[0].close()
+        assert (await read(callers[2])).startswith(b"HTTP/1.1 200 ")
+        ends.append((await loop.sock_accept(setting.server))[0])
+        for channel in (*callers[1:], *ends[1:]):
+            channel.close()
 
 
 def test_there_is_always_room_for_the_way_to_the_model():
@@ -449,36 +395,28 @@ def test_there_is_always_room_for_the_way_to_the_model():
     assert module.capacity() == 8 or module.capacity() * 6 <= limit // 2
 
 
-def test_on_the_web_a_server_that_speaks_first_opens_nothing(monkeypatch):
+async def test_on_the_web_a_server_that_speaks_first_opens_nothing(monkeypatch):
     monkeypatch.setattr(module, "WEB", range(1, 65536))
-
-    async def body():
-        async with gateway() as setting:
-            caller = await setting.call()
-            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
-            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            far.send(b"HTTP/1.0 408 Request Time-out\r\n\r\n")
-            await asyncio.sleep(0.1)
-            caller.send(client_hello("b.example"))
-            assert await drained(caller) == tls_sni.REFUSAL
-            with contextlib.suppress(ConnectionResetError):  # what it said was never taken
-                assert await drained(far) == b""
-            caller.close()
-            far.close()
-
-    asyncio.run(body())
+    async with gateway() as setting:
+        caller = await setting.call()
+        assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        far.send(b"HTTP/1.0 408 Request Time-out\r\n\r\n")
+        await asyncio.sleep(0.1)
+        caller.send(client_hello("b.example"))
+        assert await drained(caller) == tls_sni.REFUSAL
+        with contextlib.suppress(ConnectionResetError):  # what it said was never taken
+            assert await drained(far) == b""
+        caller.close()
+        far.close()
 
 
-def test_on_the_web_a_server_that_leaves_first_is_told(monkeypatch):
+async def test_on_the_web_a_server_that_leaves_first_is_told(monkeypatch):
     monkeypatch.setattr(module, "WEB", range(1, 65536))
-
-    async def body():
-        async with gateway() as setting:
-            caller = await setting.call()
-            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
-            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
-            far.close()
-            assert await read(caller) == b""
-            caller.close()
-
-    asyncio.run(body())
+    async with gateway() as setting:
+        caller = await setting.call()
+        assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        far.close()
+        assert await read(caller) == b""
+        caller.close()

@@ -105,56 +105,43 @@ async def bench(tmp_path, answer: Answer, *, trusted: bool = True) -> AsyncItera
         server.close()
 
 
-def run(test: Awaitable[None]) -> None:
-    async def bounded() -> None:
-        await asyncio.wait_for(test, 60)
-
-    asyncio.run(bounded())
-
-
 async def plain(head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     text = b"granted" if VALUE in head else b"refused"
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
 
 
-def test_a_value_is_put_in_and_the_use_is_written_down(tmp_path):
-    async def test():
-        async with bench(tmp_path, plain) as here:
-            assert (await here.ask(request("/secret-path", TOKEN))).endswith(b"granted")
-            assert (await here.ask(request())).endswith(b"refused")
-            first, second = here.decisions()
-            assert (first["secrets"], first["verdict"], first["down"]) == (["TOKEN"], "allowed", 7)
-            assert "secrets" not in second
-            assert "secret-path" not in here.log.read_text()
-
-    run(test())
+async def test_a_value_is_put_in_and_the_use_is_written_down(tmp_path):
+    async with bench(tmp_path, plain) as here:
+        assert (await here.ask(request("/secret-path", TOKEN))).endswith(b"granted")
+        assert (await here.ask(request())).endswith(b"refused")
+        first, second = here.decisions()
+        assert (first["secrets"], first["verdict"], first["down"]) == (["TOKEN"], "allowed", 7)
+        assert "secrets" not in second
+        assert "secret-path" not in here.log.read_text()
 
 
-def test_events_pass_at_once_and_a_value_in_them_does_not(tmp_path):
-    async def test():
-        more = asyncio.Event()
+async def test_events_pass_at_once_and_a_value_in_them_does_not(tmp_path):
+    more = asyncio.Event()
 
-        async def events(_head, _reader, writer):
-            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n")
-            await writer.drain()
-            await more.wait()
-            writer.write(b"%x\r\n%s\r\n" % (20, VALUE[:20]))
-            await writer.drain()
-            writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (26, VALUE[20:] + b"\n\n"))
+    async def events(_head, _reader, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n")
+        await writer.drain()
+        await more.wait()
+        writer.write(b"%x\r\n%s\r\n" % (20, VALUE[:20]))
+        await writer.drain()
+        writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (26, VALUE[20:] + b"\n\n"))
 
-        async with bench(tmp_path, events) as here:
-            reader, writer = await here.open()
-            writer.write(request("/", TOKEN))
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
-            assert b"chunked" in head
-            assert b"data: 1\n\n" in await asyncio.wait_for(reader.readuntil(b"\n\n"), 5)
-            more.set()
-            rest = await asyncio.wait_for(reader.read(), 5)
-            assert VALUE not in rest
-            assert PLACEHOLDER in rest
-            writer.close()
-
-    run(test())
+    async with bench(tmp_path, events) as here:
+        reader, writer = await here.open()
+        writer.write(request("/", TOKEN))
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        assert b"chunked" in head
+        assert b"data: 1\n\n" in await asyncio.wait_for(reader.readuntil(b"\n\n"), 5)
+        more.set()
+        rest = await asyncio.wait_for(reader.read(), 5)
+        assert VALUE not in rest
+        assert PLACEHOLDER in rest
+        writer.close()
 
 
 def shape(answer: bytes) -> list[int]:
@@ -168,29 +155,26 @@ def shape(answer: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("step", [1, 7, 64])
-def test_a_guess_shows_neither_in_chunks_nor_in_records(tmp_path, step):
+async def test_a_guess_shows_neither_in_chunks_nor_in_records(tmp_path, step):
     """The host serves what the agent chose: prefixes of the value, and the same with another last character."""
+
     # proves SECRET-01, K01, OLD-B1
+    async def chosen(head, _reader, writer):
+        text = head.split(b" ")[1].lstrip(b"/") + b"\ntail\n"
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for at in range(0, len(text), step):
+            piece = text[at : at + step]
+            writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            await writer.drain()
+            await asyncio.sleep(0.002)
+        writer.write(b"0\r\n\r\n")
 
-    async def test():
-        async def chosen(head, _reader, writer):
-            text = head.split(b" ")[1].lstrip(b"/") + b"\ntail\n"
-            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-            for at in range(0, len(text), step):
-                piece = text[at : at + step]
-                writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-                await writer.drain()
-                await asyncio.sleep(0.002)
-            writer.write(b"0\r\n\r\n")
-
-        async with bench(tmp_path, chosen) as here:
-            for known in (5, 12, 30, len(VALUE) - 1):
-                right, wrong = VALUE[:known].decode(), VALUE[: known - 1].decode() + "_"
-                answers = [await here.ask(request(f"/{guess}")) for guess in (right, wrong)]
-                assert shape(answers[0]) == shape(answers[1]), known
-                assert len(shape(answers[0])) > 1
-
-    run(test())
+    async with bench(tmp_path, chosen) as here:
+        for known in (5, 12, 30, len(VALUE) - 1):
+            right, wrong = VALUE[:known].decode(), VALUE[: known - 1].decode() + "_"
+            answers = [await here.ask(request(f"/{guess}")) for guess in (right, wrong)]
+            assert shape(answers[0]) == shape(answers[1]), known
+            assert len(shape(answers[0])) > 1
 
 
 HOSTILE = {
@@ -203,24 +187,21 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_an_odd_answer_gives_nothing_away(tmp_path, name):
+async def test_an_odd_answer_gives_nothing_away(tmp_path, name):
     # proves SECRET-03, K05, K06, OLD-B4
     fields, refused = HOSTILE[name]
 
-    async def test():
-        async def odd(_head, _reader, writer):
-            body = gzip.compress(gzip.compress(VALUE)) if b"gzip" in fields else b"[" + VALUE + b"]"
-            writer.write(b"HTTP/1.1 200 %s\r\n%sContent-Length: %d\r\n\r\n%s" % (VALUE, fields, len(body), body))
+    async def odd(_head, _reader, writer):
+        body = gzip.compress(gzip.compress(VALUE)) if b"gzip" in fields else b"[" + VALUE + b"]"
+        writer.write(b"HTTP/1.1 200 %s\r\n%sContent-Length: %d\r\n\r\n%s" % (VALUE, fields, len(body), body))
 
-        async with bench(tmp_path, odd) as here:
-            answer = await here.ask(request("/", TOKEN))
-            assert answer.startswith(b"HTTP/1.1 502 Bad Gateway" if refused else b"HTTP/1.1 200 OK")
-            assert VALUE.lower() not in answer.lower()
-            for form in (base64.b64encode(b"user:" + VALUE)[12:-4], gzip.compress(VALUE)[12:-8]):
-                assert form not in answer
-            assert refused or b"[" + PLACEHOLDER + b"]" in answer
-
-    run(test())
+    async with bench(tmp_path, odd) as here:
+        answer = await here.ask(request("/", TOKEN))
+        assert answer.startswith(b"HTTP/1.1 502 Bad Gateway" if refused else b"HTTP/1.1 200 OK")
+        assert VALUE.lower() not in answer.lower()
+        for form in (base64.b64encode(b"user:" + VALUE)[12:-4], gzip.compress(VALUE)[12:-8]):
+            assert form not in answer
+        assert refused or b"[" + PLACEHOLDER + b"]" in answer
 
 
 @pytest.mark.parametrize("head", [
@@ -228,56 +209,46 @@ def test_an_odd_answer_gives_nothing_away(tmp_path, name):
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + VALUE, b"HTTP/1.1 200 OK\r\n" + VALUE + b" x: y",
     b"HTTP/1.1 200 OK\r\nContent-Encoding: " + VALUE,
 ])  # fmt: skip
-def test_an_error_of_ours_quotes_nothing(tmp_path, head):
+async def test_an_error_of_ours_quotes_nothing(tmp_path, head):
     # proves K06, OLD-B5
+    async def odd(_head, _reader, writer):
+        writer.write(head + b"\r\n\r\n")
+        writer.close()
 
-    async def test():
-        async def odd(_head, _reader, writer):
-            writer.write(head + b"\r\n\r\n")
-            writer.close()
-
-        async with bench(tmp_path, odd) as here:
-            answer = await here.ask(request("/", TOKEN))
-            assert answer.startswith(b"HTTP/1.1 502 ")
-            assert VALUE[:12] not in answer
-
-    run(test())
+    async with bench(tmp_path, odd) as here:
+        answer = await here.ask(request("/", TOKEN))
+        assert answer.startswith(b"HTTP/1.1 502 ")
+        assert VALUE[:12] not in answer
 
 
-def test_large_bodies_pass_in_both_directions(tmp_path):
+async def test_large_bodies_pass_in_both_directions(tmp_path):
     size = 24 << 20
 
-    async def test():
-        async def count(head, reader, writer):
-            body = await reader.readexactly(size)
-            assert PLACEHOLDER in body
-            assert VALUE not in body
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
-            for at in range(0, size, 1 << 20):
-                writer.write(body[at : at + (1 << 20)])
-                await writer.drain()
+    async def count(head, reader, writer):
+        body = await reader.readexactly(size)
+        assert PLACEHOLDER in body
+        assert VALUE not in body
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        for at in range(0, size, 1 << 20):
+            writer.write(body[at : at + (1 << 20)])
+            await writer.drain()
 
-        async with bench(tmp_path, count) as here:
-            body = os.urandom(1 << 16) * (size >> 16)
-            body = body[:1000] + PLACEHOLDER + body[1000 + len(PLACEHOLDER) :]
-            answer = await here.ask(request("/", TOKEN, f"Content-Length: {size}", method="POST") + body)
-            assert answer.endswith(body)
-            (line,) = here.decisions()
-            assert (line["up"], line["down"]) == (size, size)
-
-    run(test())
+    async with bench(tmp_path, count) as here:
+        body = os.urandom(1 << 16) * (size >> 16)
+        body = body[:1000] + PLACEHOLDER + body[1000 + len(PLACEHOLDER) :]
+        answer = await here.ask(request("/", TOKEN, f"Content-Length: {size}", method="POST") + body)
+        assert answer.endswith(body)
+        (line,) = here.decisions()
+        assert (line["up"], line["down"]) == (size, size)
 
 
-def test_many_programs_are_served_at_a_time_over_few_connections(tmp_path):
-    async def test():
-        async with bench(tmp_path, plain) as here:
-            for _ in range(3):
-                answers = await asyncio.gather(*(here.ask(request("/", TOKEN)) for _ in range(40)))
-                assert all(answer.endswith(b"granted") for answer in answers)
-            assert here.dialer.dialled < 120
-            assert len(here.decisions()) == 120
-
-    run(test())
+async def test_many_programs_are_served_at_a_time_over_few_connections(tmp_path):
+    async with bench(tmp_path, plain) as here:
+        for _ in range(3):
+            answers = await asyncio.gather(*(here.ask(request("/", TOKEN)) for _ in range(40)))
+            assert all(answer.endswith(b"granted") for answer in answers)
+        assert here.dialer.dialled < 120
+        assert len(here.decisions()) == 120
 
 
 @pytest.mark.parametrize(
@@ -292,59 +263,47 @@ def test_many_programs_are_served_at_a_time_over_few_connections(tmp_path):
         (request(f"{HOST}:443", method="CONNECT"), b"405", ""),
     ],
 )
-def test_what_is_not_meant_for_this_host_is_refused_and_written_down(tmp_path, asked, status, rule):
-    async def test():
-        async with bench(tmp_path, plain) as here:
-            answer = await here.ask(asked.replace(b"Connection", TOKEN.encode() + b"\r\nConnection"))
-            assert answer.split()[1] == status
-            assert b"claudebox: " in answer
-            assert here.dialer.dialled == 0
-            if rule:
-                assert [(line["verdict"], line["rule"]) for line in here.decisions()] == [("denied", rule)]
-            assert (await here.ask(request("/", TOKEN))).endswith(b"granted")  # the control
-
-    run(test())
+async def test_what_is_not_meant_for_this_host_is_refused_and_written_down(tmp_path, asked, status, rule):
+    async with bench(tmp_path, plain) as here:
+        answer = await here.ask(asked.replace(b"Connection", TOKEN.encode() + b"\r\nConnection"))
+        assert answer.split()[1] == status
+        assert b"claudebox: " in answer
+        assert here.dialer.dialled == 0
+        if rule:
+            assert [(line["verdict"], line["rule"]) for line in here.decisions()] == [("denied", rule)]
+        assert (await here.ask(request("/", TOKEN))).endswith(b"granted")  # the control
 
 
-def test_a_host_that_is_not_trusted_gets_nothing(tmp_path):
-    async def test():
-        reached = []
+async def test_a_host_that_is_not_trusted_gets_nothing(tmp_path):
+    reached = []
 
-        async def note(head, _reader, _writer):
-            reached.append(head)
+    async def note(head, _reader, _writer):
+        reached.append(head)
 
-        async with bench(tmp_path, note, trusted=False) as here:
-            answer = await here.ask(request("/", TOKEN))
-            assert answer.startswith(b"HTTP/1.1 502")
-            assert b"is not one that this machine trusts" in answer
-            assert not reached
-            assert here.decisions()[0]["verdict"] == "failed"
-
-    run(test())
+    async with bench(tmp_path, note, trusted=False) as here:
+        answer = await here.ask(request("/", TOKEN))
+        assert answer.startswith(b"HTTP/1.1 502")
+        assert b"is not one that this machine trusts" in answer
+        assert not reached
+        assert here.decisions()[0]["verdict"] == "failed"
 
 
 @pytest.mark.parametrize("end", [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"nonsense\r\n\r\n"])
-def test_a_host_that_breaks_off_is_told(tmp_path, end):
-    async def test():
-        async def breaking(_head, _reader, writer):
-            writer.write(end)
-            writer.close()
+async def test_a_host_that_breaks_off_is_told(tmp_path, end):
+    async def breaking(_head, _reader, writer):
+        writer.write(end)
+        writer.close()
 
-        async with bench(tmp_path, breaking) as here:
-            assert (await here.ask(request("/", TOKEN))).startswith(b"HTTP/1.1 502")
-
-    run(test())
+    async with bench(tmp_path, breaking) as here:
+        assert (await here.ask(request("/", TOKEN))).startswith(b"HTTP/1.1 502")
 
 
-def test_a_body_that_breaks_off_is_not_taken_for_a_whole_one(tmp_path):
-    async def test():
-        async def breaking(_head, _reader, writer):
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
-            await writer.drain()
-            writer.close()
+async def test_a_body_that_breaks_off_is_not_taken_for_a_whole_one(tmp_path):
+    async def breaking(_head, _reader, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+        await writer.drain()
+        writer.close()
 
-        async with bench(tmp_path, breaking) as here:
-            with contextlib.suppress(ConnectionError, ssl.SSLError):
-                assert len((await here.ask(request("/", TOKEN))).partition(b"\r\n\r\n")[2]) < 100
-
-    run(test())
+    async with bench(tmp_path, breaking) as here:
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            assert len((await here.ask(request("/", TOKEN))).partition(b"\r\n\r\n")[2]) < 100
