@@ -16,6 +16,7 @@ import pytest
 from tests.baking import bake
 from tests.conftest import Account, Box, make_box, need
 from tests.network import topology
+from tests.network.topology import PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,31 @@ PYTHON = "/usr/bin/python3"
 UPLINKS = ("slirp4netns", "pasta")
 # Where `scripts/fetch-debian` was told to put it, on a distribution whose own is too old.
 FETCHED_PASTA = os.environ.get("CLAUDEBOX_TEST_PASTA", "/var/cache/claudebox-tests/pasta/pasta")
+
+
+@dataclass
+class Asking:
+    """A probe that runs inside."""
+
+    process: subprocess.Popen[str]
+
+    def __call__(self, kind: str, where: str) -> str:
+        """Try one target, and return its answer."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([kind, where, PORT]) + "\n")
+        self.process.stdin.flush()
+        return str(json.loads(self.process.stdout.readline())[0])
+
+    def end(self) -> str:
+        """Let it end, and return what claudebox has said."""
+        assert self.process.stdin is not None
+        assert self.process.stderr is not None
+        if self.process.stdin.closed:
+            return ""
+        self.process.stdin.close()
+        assert self.process.wait(15) == 0
+        return self.process.stderr.read()
 
 
 @dataclass
@@ -67,6 +93,16 @@ class NetBox(Box):
                 yield process
             finally:
                 process.kill()
+
+    @contextlib.contextmanager
+    def asking(self, flags: tuple[str, ...], *, wait: bool = False) -> Iterator[Asking]:
+        """Start the probe in the sandbox, to be asked one target after the other; it has to end well."""
+        script = self.write("probe.py", Path(__file__).with_name("probe.py").read_text())
+        words = (PYTHON, script, *(("--wait",) if wait else ()), "--follow")
+        with self.start(*words, flags=flags, stdin=subprocess.PIPE) as process:
+            asking = Asking(process)
+            yield asking
+            asking.end()
 
     def probe(
         self, targets: list[list[object]], *, flags: tuple[str, ...] | None, wait: bool = True

@@ -300,24 +300,15 @@ def test_nothing_outlives_the_launcher(plain_netbox, how):
 
 def test_a_broker_that_dies_takes_the_way_out_and_nothing_else(plain_netbox):
     # proves NET-03
-    probe = plain_netbox.write("probe.py", Path(__file__).with_name("probe.py").read_text())
-    with plain_netbox.start(PYTHON, probe, "--follow", flags=allow("public.example"), stdin=subprocess.PIPE) as process:
-
-        def ask(kind: str, name: str) -> str:
-            process.stdin.write(json.dumps([kind, name, PORT]) + "\n")
-            process.stdin.flush()
-            return str(json.loads(process.stdout.readline())[0])
-
+    with plain_netbox.asking(allow("public.example")) as ask:
         assert ask("tcp", "public.example") == "internet"
-        (number,) = broker_of(process)
+        (number,) = broker_of(ask.process)
         os.kill(number, signal.SIGKILL)
         assert wait_until(lambda: not processes.alive(number))
 
         assert ask("connect", "public.example") in ("ECONNREFUSED", "ECONNRESET")
         assert ask("tcp", "public.example") not in PLACES
-        process.stdin.close()
-        assert process.wait(15) == 0
-        assert "the broker ended during the session" in process.stderr.read()
+        assert "the broker ended during the session" in ask.end()
 
 
 def test_what_becomes_the_hosts_own_during_a_session_is_refused(plain_netbox, world):
@@ -325,21 +316,11 @@ def test_what_becomes_the_hosts_own_during_a_session_is_refused(plain_netbox, wo
     world.address("tailnet", "lo", "192.0.2.50/32")
     world.ip("host", "route", "add", "192.0.2.0/24", "via", "100.64.7.1")
     world.ip("tailnet", "route", "add", "192.168.77.0/24", "via", "100.64.7.2")
-    probe = plain_netbox.write("probe.py", Path(__file__).with_name("probe.py").read_text())
-    flags = allow("roaming.example")
     try:
-        with plain_netbox.start(PYTHON, probe, "--follow", flags=flags, stdin=subprocess.PIPE) as process:
-
-            def ask() -> str:
-                process.stdin.write(json.dumps(["connect", "roaming.example", PORT]) + "\n")
-                process.stdin.flush()
-                return str(json.loads(process.stdout.readline())[0])
-
-            assert ask() == "tailnet"
+        with plain_netbox.asking(allow("roaming.example")) as ask:
+            assert ask("connect", "roaming.example") == "tailnet"
             world.address("host", "tail0", "192.0.2.1/24")
-            assert wait_until(lambda: ask() == "403", 2)
-            process.stdin.close()
-            assert process.wait(15) == 0
+            assert wait_until(lambda: ask("connect", "roaming.example") == "403", 2)
     finally:
         for words in (
             ("host", "addr", "del", "192.0.2.1/24", "dev", "tail0"),
@@ -534,7 +515,6 @@ def test_rude_callers_leave_nothing_behind(plain_netbox):
 def test_the_user_can_let_a_domain_into_the_session_that_runs(plain_netbox):
     # proves NET-07
     box = plain_netbox
-    probe = box.write("probe.py", Path(__file__).with_name("probe.py").read_text())
 
     def admit(*words: str) -> subprocess.CompletedProcess[str]:
         done: subprocess.CompletedProcess[str] = box.host(box.program, "-y", "--now", *words)
@@ -543,13 +523,7 @@ def test_the_user_can_let_a_domain_into_the_session_that_runs(plain_netbox):
     nobody = admit("--allow-domain", f"other.example:{PORT}")
     assert (nobody.returncode, "no session of tier `allow` runs" in nobody.stderr) == (125, True)
     flags = (*allow("public.example"),)
-    with box.start(PYTHON, probe, "--follow", flags=flags, stdin=subprocess.PIPE) as process:
-
-        def ask(way: str, name: str) -> str:
-            process.stdin.write(json.dumps([way, name, PORT]) + "\n")
-            process.stdin.flush()
-            return str(json.loads(process.stdout.readline())[0])
-
+    with box.asking(flags) as ask:
         assert [ask("connect", "public.example"), ask("connect", "other.example")] == ["internet", "403"]
         refused = admit("--allow-domain", "127.0.0.1")
         assert refused.returncode == 125
@@ -563,6 +537,4 @@ def test_the_user_can_let_a_domain_into_the_session_that_runs(plain_netbox):
         assert ask("connect", "four.example") == "403"
         visible = box.run("sh", "-c", "ls -d /run/user/*/claudebox* /tmp/claudebox*", flags=flags)
         assert "control" not in visible.stdout  # nothing inside can do the same
-        process.stdin.close()
-        assert process.wait(10) == 0
     assert "let in by the user: other.example" in box.host(box.program, "--log", "all").stdout

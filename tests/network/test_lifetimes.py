@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pty
 import select
@@ -162,25 +161,17 @@ def test_a_box_of_an_uplink_uses_that_one(user_netbox, uplink):
 
 def test_an_uplink_that_dies_takes_the_network_and_nothing_else(netbox, uplink):
     # proves NET-02
-    probe = netbox.write("probe.py", Path(__file__).with_name("probe.py").read_text())
-    with netbox.start(PYTHON, probe, "--wait", "--follow", flags=INET, stdin=subprocess.PIPE) as process:
-
-        def ask(address: str) -> str:
-            process.stdin.write(json.dumps(["tcp", address, PORT]) + "\n")
-            process.stdin.flush()
-            return str(json.loads(process.stdout.readline())[0])
-
-        assert ask(topology.INTERNET4) == "internet"
-        carrier = [pid for pid, line in processes.descendants(process.pid).items() if uplink in line and "tap0" in line]
+    with netbox.asking(INET, wait=True) as ask:
+        assert ask("tcp", topology.INTERNET4) == "internet"
+        found = processes.descendants(ask.process.pid)
+        carrier = [pid for pid, line in found.items() if uplink in line and "tap0" in line]
         assert len(carrier) == 1
         os.kill(carrier[0], signal.SIGKILL)
-        assert wait_until(lambda: ask(topology.INTERNET4) != "internet")
-        assert ask("192.168.77.50") not in topology.PLACES
+        assert wait_until(lambda: ask("tcp", topology.INTERNET4) != "internet")
+        assert ask("tcp", "192.168.77.50") not in topology.PLACES
         assert wait_until(lambda: not processes.alive(carrier[0]))
         time.sleep(0.2)  # and the session goes on for a while
-        process.stdin.close()
-        assert process.wait(10) == 0
-        assert "the uplink ended during the session" in process.stderr.read()
+        assert "the uplink ended during the session" in ask.end()
 
 
 def test_nothing_carries_packets_when_nobody_watches_the_rules(netbox, uplink):

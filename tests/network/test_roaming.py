@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import os
 import shutil
 import subprocess
@@ -27,17 +27,9 @@ def test_what_becomes_the_hosts_own_during_a_session_is_barred_at_once(user_netb
     world.ip("host", "-6", "route", "add", "2001:db8:99::/64", "via", "fd99::1")
     world.ip("tailnet", "-6", "route", "add", "2001:db8:77::/64", "via", "fd99::2")
     world.ip("tailnet", "route", "add", "192.168.77.0/24", "via", "100.64.7.2")
-    probe = user_netbox.write("probe.py", Path(__file__).with_name("probe.py").read_text())
     try:
-        with user_netbox.start(
-            PYTHON, probe, "--wait", "--follow", flags=("--network", "inet"), stdin=subprocess.PIPE
-        ) as process:
-
-            def ask(address: str) -> str:
-                process.stdin.write(json.dumps(["tcp", address, PORT]) + "\n")
-                process.stdin.flush()
-                return str(json.loads(process.stdout.readline())[0])
-
+        with user_netbox.asking(("--network", "inet"), wait=True) as probe:
+            ask = functools.partial(probe, "tcp")
             # As long as a gateway leads there it is the internet, as far as anybody can tell.
             assert [ask(PEER4), ask(PEER6)] == ["tailnet", "tailnet"]
 
@@ -55,8 +47,6 @@ def test_what_becomes_the_hosts_own_during_a_session_is_barred_at_once(user_netb
             # A network that is reached without a gateway, but without an address there (WireGuard).
             world.ip("host", "route", "add", "203.0.113.0/24", "dev", "tail0")
             assert wait_until(lambda: ask("203.0.113.80") == "ECONNREFUSED", 2)
-            process.stdin.close()
-            assert process.wait(10) == 0
     finally:
         for words in (
             ("host", "addr", "del", f"{OWN6}/64", "dev", "tail0"),
