@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from claudebox import __version__, console, session, syscalls
+from claudebox import __version__, console
 from claudebox.commands.task import checkout
+from claudebox.commands.task.child import ENDING, Cancelled, play
 from claudebox.commands.task.model import DONE, FAILED, OVER_BUDGET, OVER_TIME, RETRY, Task, read_task
 from claudebox.commands.task.result import Staging, TaskResult, copy_messages, copy_state, read_answer, take_over
 from claudebox.commands.task.scratch import Scratch, remove
 from claudebox.commands.task.usage import add_usage, find_errors
-from claudebox.config.settings import parse_arguments
 from claudebox.errors import ClaudeboxError, describe_failure
 from claudebox.facts import host, programs
 from claudebox.report import leaked_values
@@ -33,11 +32,8 @@ if TYPE_CHECKING:
 
     from claudebox.config.settings import Settings
 
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_GRACE = 30.0  # seconds between the polite end of a session and the forced one
 _ASIDE_LIMIT = 600.0  # seconds that git may take inside, before and after the agent
 _PAUSE = 5.0  # seconds before the second try, then twice as long each time
-_PR_SET_PDEATHSIG = 1
 _CLIENT_RETRIES = 3
 # Of the upstream or of something on the way to it, and gone after a while.
 _PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 529}
@@ -45,10 +41,6 @@ _SEARCH = 20.0  # seconds
 _WORDS = {
     DONE: "done", RETRY: "retry", OVER_TIME: "over time", OVER_BUDGET: "over budget", FAILED: "failed",
 }  # fmt: skip
-
-
-class _Cancelled(BaseException):
-    """Somebody wants the task to end."""
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
@@ -62,18 +54,18 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     result = TaskResult(task.id, host=socket.gethostname(), versions={"claudebox": __version__})
     begun = time.time()
     result.started = _moment(begun)
-    for number in _ENDING:
+    for number in ENDING:
         signal.signal(number, _cancel)
     try:
         with Scratch(environ) as scratch:
             _Runner(task, scratch.path, staging.path, environ, result).work()
-    except _Cancelled:
+    except Cancelled:
         result.status, result.exit, result.retry, result.why = "cancelled", RETRY, True, "the task was cancelled"
     except (ClaudeboxError, OSError) as problem:
         error = problem if isinstance(problem, ClaudeboxError) else describe_failure(problem)
         console.report(error)
         _judge(result, error.status, str(error))
-    for number in _ENDING:
+    for number in ENDING:
         signal.signal(number, signal.SIG_IGN)  # the result is written in any case
     _withhold_secrets(result, staging.path, environ)  # also after a failure or a signal
     result.ended, result.seconds = _moment(time.time()), round(time.time() - begun, 1)
@@ -86,7 +78,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
 
 
 def _cancel(_number: int, _frame: object) -> NoReturn:
-    raise _Cancelled
+    raise Cancelled
 
 
 def _moment(seconds: float) -> str:
@@ -134,7 +126,7 @@ class _Runner:
         try:
             status = self._let_work(work)
         finally:  # also what was done before a cancellation
-            held, self._result.head = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING), self._result.base
+            held, self._result.head = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING), self._result.base
             self._take_out(work)
             answer, said = self._collect()
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
@@ -169,10 +161,9 @@ class _Runner:
             words += ["--budget", f"{max(int(left * 100), 1) / 100:.2f}"]
         with open(f"{self._scratch}/prompt", "w", encoding="utf-8") as file:
             file.write(task.prompt)
-        return self._play(
-            [*words, "-p", "--output-format", "json"], work, self._environ, limit=task.timeout,
-            files=(f"{self._scratch}/prompt", f"{self._scratch}/answer", f"{self._scratch}/said"),
-        )  # fmt: skip
+        words += ["-p", "--output-format", "json"]
+        files = (f"{self._scratch}/prompt", f"{self._scratch}/answer", f"{self._scratch}/said")
+        return play(words, work, self._environ, self._state, limit=task.timeout, files=files)
 
     def _take_out(self, work: str) -> None:
         """Have git inside write what was done; a crafted index or object never meets the git of the host."""
@@ -194,30 +185,12 @@ class _Runner:
         """Run something of ours in the sandbox of the task, without a network and without anything of the host's."""
         messages = f"{self._scratch}/messages"
         options = ["-y", "--profile", self._task.profile, "--network", "none", "--receipt", "never", "--exec", "--"]
-        status = self._play([*options, *words], work, self._bare, limit=_ASIDE_LIMIT, files=("", output, messages))
+        files = ("", output, messages)
+        status = play([*options, *words], work, self._bare, self._state, limit=_ASIDE_LIMIT, files=files)
         if status:
             last = copy_messages(messages, "/dev/null")
             why = f"took longer than {_ASIDE_LIMIT:.0f} seconds" if status == OVER_TIME else f"ended with {status}"
             raise ClaudeboxError(f"{name} {why}: {last}", status=status if status in (125, 126, 127) else FAILED)
-
-    def _play(
-        self, words: list[str], work: str, environ: dict[str, str], *, limit: float, files: tuple[str, str, str]
-    ) -> int:
-        """Run a session beside us and wait for its end; return its status, or that it took too long."""
-        process = os.fork()
-        if not process:
-            _become_session(words, work, environ, self._state, files)
-        ending = os.pidfd_open(process)
-        try:
-            if _ended(ending, limit):
-                return _status(process)
-            _end(process, ending)
-            return OVER_TIME
-        except _Cancelled:
-            _end(process, ending)
-            raise
-        finally:
-            os.close(ending)
 
 
 def _withhold_secrets(result: TaskResult, target: str, environ: dict[str, str]) -> None:
@@ -245,56 +218,6 @@ def _withhold_secrets(result: TaskResult, target: str, environ: dict[str, str]) 
 def _secrets(environ: dict[str, str]) -> Iterator[tuple[str, str]]:
     yield from ((name, value) for name, value in environ.items() if looks_secret(name, value))
     yield from leaked_values.tokens(f"{host.current_home(environ)}/.claude/.credentials.json")
-
-
-def _become_session(
-    words: list[str], work: str, environ: dict[str, str], state: str, files: tuple[str, str, str]
-) -> NoReturn:
-    """In the child: be a session of claudebox without a terminal, and end with whoever waits for it."""
-    status = FAILED
-    try:
-        for number in _ENDING:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-        os.setsid()
-        syscalls.call("prctl", _PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        os.dup2(os.open(files[0] or "/dev/null", os.O_RDONLY), 0)
-        for descriptor, path in ((1, files[1]), (2, files[2])):
-            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), descriptor)
-        os.chdir(work)
-        status = session.run(parse_arguments(words), environ, state=state)
-    except ClaudeboxError as error:
-        console.report(error)
-        status = error.status
-    except OSError as error:
-        console.report(describe_failure(error))
-        status = 125
-    except BaseException as error:  # noqa: BLE001 - nothing may return from here
-        console.warn(f"the session ended with {type(error).__name__}")
-        status = 125
-    finally:
-        os._exit(status)
-
-
-def _ended(descriptor: int, limit: float) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(limit * 1000))
-
-
-def _end(process: int, descriptor: int) -> None:
-    """End a session politely, then by force."""
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    os.kill(process, signal.SIGTERM)
-    if not _ended(descriptor, _GRACE):
-        os.kill(process, signal.SIGKILL)
-    _status(process)
-    signal.pthread_sigmask(signal.SIG_SETMASK, held)
-
-
-def _status(process: int) -> int:
-    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    return code if code >= 0 else 128 - code
 
 
 def _verdict(status: int, answer: dict[str, Any], said_last: str, errors: set[int] | None) -> tuple[int, str]:
