@@ -272,14 +272,21 @@ def _cleaned(spec: Spec, text: str) -> list[bytes]:
 def sockets(spec: Spec) -> str:
     """Connect to sockets of the host, in and outside of the project."""
     for path in _given(spec, "sockets", "no socket could be made"):
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(2)
-            try:
-                client.connect(path)
-            except OSError:
-                continue
+        if _answers(path):
             return f"{path} answers"
     return ""
+
+
+def _answers(address: str | tuple[str, int]) -> bool:
+    """Return whether somebody takes connections at a path, at an abstract name, or at a host and a port."""
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    with socket.socket(family) as client:
+        client.settimeout(2)
+        try:
+            client.connect(address)
+        except OSError:
+            return False
+    return True
 
 
 def masked(spec: Spec) -> str:
@@ -294,25 +301,13 @@ def masked(spec: Spec) -> str:
 def abstract(spec: Spec) -> str:
     """Connect to an abstract socket of the host."""
     (name,) = _given(spec, "abstract", "the kernel is older than 6.12: not promised in this tier")
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(2)
-        try:
-            client.connect("\0" + name)
-        except OSError:
-            return ""
-    return "an abstract socket of the host answers"
+    return "an abstract socket of the host answers" if _answers("\0" + name) else ""
 
 
 def listeners(spec: Spec) -> str:
     """Connect to services of this machine."""
     for address, port in _given(spec, "listeners", "tier `full` is the network of the host: not promised"):
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with socket.socket(family) as client:
-            client.settimeout(2)
-            try:
-                client.connect((address, port))
-            except OSError:
-                continue
+        if _answers((address, port)):
             return f"{address}:{port} answers"
     return ""
 
@@ -366,12 +361,7 @@ def domains(spec: Spec) -> str:
             answer = client.recv(64)
         if not answer.startswith(b"HTTP/1.1 403 "):
             return f"the proxy says {answer[:20]!r} to {host}:{port}"
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as client:
-            client.settimeout(2)
-            try:
-                client.connect((host.strip("[]"), port))
-            except OSError:
-                continue
+        if _answers((host.strip("[]"), port)):
             return f"{host}:{port} answers"
     return ""
 
