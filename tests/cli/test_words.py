@@ -65,12 +65,6 @@ def test_the_status_of_the_program_comes_back(user_box, status):
     assert user_box.sh(f"exit {status}").returncode == status
 
 
-@pytest.mark.parametrize(("name", "number"), [("KILL", 9), ("TERM", 15), ("SEGV", 11)])
-def test_the_end_by_a_signal_comes_back_as_a_shell_shows_it(user_box, name, number):
-    # proves SAND-14
-    assert user_box.sh(f"kill -{name} $$").returncode == 128 + number
-
-
 def test_what_follows_the_name_of_a_program_is_its_own(user_box):
     # proves D-01
     result = user_box.claudebox("-y", "--exec", "echo", "--version", "-y", "--network", "--", "x")

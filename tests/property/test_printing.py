@@ -1,32 +1,19 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
 
 from hypothesis import assume, given
 from hypothesis import settings as bounds
 from hypothesis import strategies as st
 from tests import hosts
 from tests.property.strategies import components, environs, names, paths, strings
+from tests.unit.test_explain import renderings
 
 from claudebox import console
 from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.facts.git_identity import UserSettings
 from claudebox.facts.git_model import Repository
-from claudebox.plan import audit, compose, explain, sandbox_md
-
-if TYPE_CHECKING:
-    from claudebox.plan.model import Plan
-
-
-def renderings(made: Plan) -> dict[str, str]:
-    return {
-        "audit": "\n".join(audit.lines(made, frozenset(), asking=True)),
-        "brief": "\n".join(audit.lines(made, frozenset(audit.decided(made)), asking=False)),
-        "dry run": "\n".join(explain.dry_run(made)),
-        "tree": "\n".join(explain.tree(made)),
-        "json": explain.as_json(made),
-    }
+from claudebox.plan import compose, explain, sandbox_md
 
 
 @given(st.text(st.characters(exclude_characters="\0"), max_size=40))

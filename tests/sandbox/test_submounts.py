@@ -115,25 +115,16 @@ def test_a_thousand_links_stop_nothing(user_box, place):
         assert "there is no such file or directory" in result.stderr
 
 
-@pytest.mark.parametrize("setting", [("core.hooksPath", "l0"), ("include.path", "../l0"), ("core.worktree", "../l0")])
-def test_configuration_of_git_through_a_thousand_links_stops_nothing(user_box, setting):
+@pytest.mark.parametrize("git", ["core.hooksPath l0", "include.path ../l0", "core.worktree ../l0", "l0", "../l0/x"])
+def test_git_through_a_thousand_links_stops_nothing(user_box, git):
     # proves E16, OLD-A25
     for number in range(1200):
         os.symlink(f"l{number + 1}", f"{user_box.project}/l{number}")
-    user_box.host("git", "init", "-q")
-    user_box.host("git", "config", *setting)
-    result = user_box.run("echo", "ran")
-
-    assert "Traceback" not in result.stderr
-    assert result.stdout == "ran\n", result.stderr
-
-
-@pytest.mark.parametrize("file", ["gitdir: l0\n", "gitdir: ../l0/x\n"])
-def test_a_git_file_through_a_thousand_links_stops_nothing(user_box, file):
-    # proves E16
-    for number in range(1200):
-        os.symlink(f"l{number + 1}", f"{user_box.project}/l{number}")
-    user_box.write(".git", file)
+    if " " in git:
+        user_box.host("git", "init", "-q")
+        user_box.host("git", "config", *git.split())
+    else:
+        user_box.write(".git", f"gitdir: {git}\n")
     result = user_box.run("echo", "ran")
 
     assert "Traceback" not in result.stderr
