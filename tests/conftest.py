@@ -23,10 +23,11 @@ from hypothesis import HealthCheck, settings
 from tests import baking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ORDINARY_USER = "claudebox-test"
+PATIENCE = 20.0  # seconds; only a hang needs them
 IN_CI = os.environ.get("CI") == "true"
 
 # What one worker does as a whole, since it is made ready once for all of it: daemons, machines, installations.
@@ -51,6 +52,15 @@ def need(condition: object, what: str) -> None:
     """Fail in CI, skip elsewhere, where this machine lacks something that a test needs."""
     if not condition:
         (pytest.fail if IN_CI else pytest.skip)(f"this machine has no {what}")
+
+
+def wait_until(condition: Callable[[], object], what: str, *, patience: float = PATIENCE) -> None:
+    """Wait for something to become true, and fail if it does not."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {patience:.0f} seconds in vain: {what}")
+        time.sleep(0.01)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import hosts
+from tests.conftest import wait_until
 
 from claudebox.broker.model_api.metering import Meter, TokenUsage, UsageFilter, add_reminder
 from claudebox.config.model import Policy
@@ -33,13 +34,6 @@ def message(model=MODEL, text=LIES, **numbers):
     tool = {"type": "tool_use", "id": "t", "name": "x", "input": {"usage": {"input_tokens": 0, "output_tokens": 0}}}
     return {"type": "message", "id": "m", "role": "assistant", "model": model, "stop_reason": "end_turn",
             "content": [{"type": "text", "text": text}, tool], "usage": {**usage, **numbers}}  # fmt: skip
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert condition()
 
 
 def stream(document):
@@ -188,14 +182,14 @@ def test_requests_at_the_same_time_do_not_pass_the_budget_together(upstream, bro
 
     free = upstream(reply)
     callers = ask(broker(free))
-    wait_until(lambda: len(free.requests) == 6)  # the control: nobody waits without a budget
+    wait_until(lambda: len(free.requests) == 6, "all of them")  # the control: nobody waits without a budget
     released.set()
     assert [caller.answer()[0] for caller in callers] == [200] * 6
 
     released.clear()
     limited = upstream(reply)
     callers = ask(broker(limited, budget=Budget(tokens=1500)))
-    wait_until(lambda: len(limited.requests) == 1)
+    wait_until(lambda: len(limited.requests) == 1, "the first of them")
     released.set()
     assert sorted(caller.answer()[0] for caller in callers) == [200] * 2 + [402] * 4  # 1200 tokens each
     assert len(limited.requests) == 2

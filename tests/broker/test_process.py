@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.conftest import KEY, LIBRARIES, Caller, running
-from tests.conftest import REPOSITORY, need
+from tests.conftest import REPOSITORY, need, wait_until
 
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import broker_libraries
@@ -84,12 +84,9 @@ def test_it_ends_with_the_launcher_however_that_ends():
         alive = os.path.exists(f"/proc/{broker}")
         launcher.kill()
         launcher.wait()
-    deadline = time.monotonic() + 30
-    while os.path.exists(f"/proc/{broker}") and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: not os.path.exists(f"/proc/{broker}"), "the end of the broker")
 
     assert alive
-    assert not os.path.exists(f"/proc/{broker}")
     assert os.path.isdir(directory)  # nobody could take it away
     os.utime(directory, (0, 0))
     with running(1):

@@ -9,12 +9,13 @@ import socket
 import subprocess
 import tempfile
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from tests import baking
-from tests.conftest import Account, Box, make_box, need
+from tests.conftest import PATIENCE, Account, Box, make_box, need, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +46,31 @@ class Git(Protocol):
     """Run git on the host as the account of the box, without anybody's system configuration."""
 
     def __call__(self, *words: str, cwd: str = "", check: bool = True) -> str: ...
+
+
+@dataclass
+class Session:
+    """A session beside the test, which lasts as long as the file `up` is in its directory."""
+
+    process: subprocess.Popen[str]
+    up: str
+
+    def end(self) -> str:
+        """Let it end, and return what it has said."""
+        if os.path.exists(self.up):
+            os.unlink(self.up)
+        return self.process.communicate(timeout=PATIENCE)[0]
+
+    def kill(self) -> None:
+        """Kill the launcher."""
+        self.process.kill()
+        self.process.wait()
+
+
+class Running(Protocol):
+    """Start a session that waits for its end, and then executes a script."""
+
+    def __call__(self, box: Box, *flags: str, then: str = "true", cwd: str = "") -> Session: ...
 
 
 class Background(Protocol):
@@ -140,6 +166,21 @@ def background() -> Iterator[Background]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def running(background: Background) -> Running:
+    """Return what starts sessions beside the test; each has begun when it is returned."""
+
+    def start(box: Box, *flags: str, then: str = "true", cwd: str = "") -> Session:
+        where = cwd or box.project
+        script = f"touch up; while test -e up; do sleep 0.02; done; {then}"
+        process = background(box, box.program, "-y", *flags, "--exec", "--", "sh", "-c", script, cwd=where)
+        wait_until(lambda: os.path.exists(f"{where}/up") or process.poll() is not None, "the session begins")
+        assert process.poll() is None, process.communicate()
+        return Session(process, f"{where}/up")
+
+    return start
 
 
 @pytest.fixture

@@ -23,14 +23,11 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tests.conftest import configure, need
+from tests.conftest import PATIENCE, configure, need, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.conftest import Box
 
-PATIENCE = 20.0  # seconds; only a hang needs them
 CTRL_C, CTRL_Z, CTRL_BACKSLASH = "\x03", "\x1a", "\x1c"
 _PROMPT = "<$?>host$ "  # shows the status of the last command
 _AT_PROMPT = r"<(\d+)>host\$ "
@@ -56,15 +53,6 @@ while True:
         termios.tcsetattr(0, termios.TCSADRAIN, modes)
         raise SystemExit(3)
 """
-
-
-def wait_until(condition: Callable[[], object], what: str, *, patience: float = PATIENCE) -> None:
-    """Wait for something to become true, and fail if it does not."""
-    deadline = time.monotonic() + patience
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {patience:.0f} seconds in vain: {what}")
-        time.sleep(0.01)
 
 
 def content(path: str) -> str:

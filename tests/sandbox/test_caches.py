@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 
 import pytest
 
@@ -83,7 +82,7 @@ def test_nothing_is_mounted_below_what_an_agent_could_have_replaced(user_box):
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_what_was_not_used_for_longest_goes_when_they_are_too_large(user_box, background, busy):
+def test_what_was_not_used_for_longest_goes_when_they_are_too_large(user_box, running, busy):
     # proves TOOL-05
     make = "mkdir -p ~/.cache/{}/deep && head -c 3000000 /dev/urandom >~/.cache/{}/deep/x && chmod 0 ~/.cache/{}/deep"
     user_box.sh("; ".join(make.replace("{}", name) for name in ("old", "new")) + "; ln -s /etc ~/.cache/link",
@@ -94,11 +93,7 @@ def test_what_was_not_used_for_longest_goes_when_they_are_too_large(user_box, ba
         os.utime(f"{caches}/{path}", (1e9, 1e9))
     os.utime(f"{caches}.lock", (1e9, 1e9))
     if busy:
-        argv = (user_box.program, "-y", *SHARED, "--exec", "--", "sh", "-c", "touch up; exec sleep 60")
-        background(user_box, *argv, cwd=other_project(user_box))
-        deadline = time.monotonic() + 20
-        while not os.path.exists(f"{other_project(user_box)}/up") and time.monotonic() < deadline:
-            time.sleep(0.02)
+        running(user_box, *SHARED, cwd=other_project(user_box))
     limit = (*SHARED, "--cache-size", "0")
 
     result = user_box.sh("true", flags=limit)

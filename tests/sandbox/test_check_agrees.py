@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from tests import baking
-from tests.conftest import Box, need
+from tests.conftest import Box, need, wait_until
 from tests.sandbox.test_refusals import FAKE, WRAPPER
-from tests.sandbox.test_stand_ins import wait_for
 
 from claudebox.launch import live_sessions
 
@@ -203,7 +202,7 @@ def another_session(machine: Machine) -> None:
     if not live_sessions.follows_links("/usr/bin/bwrap"):
         pytest.skip("the bwrap of this machine is a newer one, which does not mind another session")
     machine.background(machine.box, machine.box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
-    wait_for(f"{machine.box.project}/up")
+    wait_until(lambda: os.path.exists(f"{machine.box.project}/up"), "the session begins")
 
 
 def end_session(machine: Machine) -> None:

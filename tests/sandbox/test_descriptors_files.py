@@ -10,7 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.sandbox.terminals import command, content, wait_until
+from tests.conftest import wait_until
+from tests.sandbox.terminals import command, content
 
 # Tries to have more of its standard descriptors than the bytes that are meant for it.
 REACHING = """\

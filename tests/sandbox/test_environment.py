@@ -8,6 +8,7 @@ import subprocess
 import uuid
 
 import pytest
+from tests.conftest import wait_until
 from tests.sandbox.conftest import PROBES, PYTHON
 
 CANARY = "canary-7f3a"
@@ -91,13 +92,7 @@ def test_other_users_see_no_value_and_no_mount_in_the_process_list(box, backgrou
         box, box.program, "-y", "--env", "WANTED", "--mount-ro", f"{extra}:/extra-of-the-host", "--exec", "--",
         "sh", "-c", f"touch ready; read x; echo {word[:8]}", env={"WANTED": word}, stdin=subprocess.PIPE,
     )  # fmt: skip
-    for _ in range(200):
-        if os.path.exists(ready):
-            break
-        try:
-            process.wait(0.05)
-        except subprocess.TimeoutExpired:
-            continue
+    wait_until(lambda: os.path.exists(ready), "the session begins")
     listing = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
     process.communicate("\n", timeout=20)
 
@@ -155,15 +150,6 @@ def test_named_variables_enter_and_loaders_are_marked(user_box, way):
     assert not {"OTHER", "NOT_SET", "CLAUDEBOX_EXTRA_ENV"} & set(inside)
     line = next(line for line in result.stderr.splitlines() if line.split()[:2] == ["warning", "BASH_ENV"])
     assert "changes what programs load" in line
-
-
-@pytest.mark.parametrize("name", ["PATH", "HOME", "USER", "TMPDIR", "XDG_RUNTIME_DIR", "SHELL"])
-def test_a_variable_that_claudebox_makes_cannot_be_asked_for(user_box, name):
-    # proves D-04, E02
-    result = user_box.run("true", flags=("--env", name), env={name: user_box.variables().get(name, "/nonexistent")})
-
-    assert result.returncode == 125
-    assert name in result.stderr
 
 
 @pytest.mark.parametrize("name", ["A=B", "", "1A", "A-B", "A\nB", "--bind", "ÄA", "A B"])

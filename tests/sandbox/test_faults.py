@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.sandbox import repositories
-from tests.sandbox.test_stand_ins import entries, wait_for
+from tests.sandbox.test_stand_ins import entries
 
 if TYPE_CHECKING:
     import subprocess
@@ -161,23 +161,13 @@ def test_a_keeper_of_the_login_that_fails_lets_no_more_in(target, altered, body)
     assert "r-token" not in inside.stdout
 
 
-def test_a_project_that_goes_away_during_the_session_ends_it_in_order(target, background):
+def test_a_project_that_goes_away_during_the_session_ends_it_in_order(target, running):
     # proves E08, C21
-    session = background(
-        target,
-        target.program,
-        "-y",
-        "--exec",
-        "--",
-        "sh",
-        "-c",
-        "touch up; while test -e up; do sleep 0.02; done; exit 7",
-    )
-    wait_for(f"{target.project}/up")
+    session = running(target, then="exit 7")
     os.rename(target.project, f"{target.base}/moved")
-    os.unlink(f"{target.base}/moved/up")
-    output, _ = session.communicate(timeout=20)
-    assert session.returncode == 7, output
+    session.up = f"{target.base}/moved/up"
+    output = session.end()
+    assert session.process.returncode == 7, output
     assert "Traceback" not in output
 
 

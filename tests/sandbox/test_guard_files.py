@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 
 import pytest
+from tests.conftest import wait_until
 from tests.sandbox import repositories
 
 from claudebox.tables import project_paths
@@ -124,19 +124,9 @@ def test_git_on_the_host_is_safe_while_a_session_runs(box, background):
         "printf '[core]\\n\\tfsmonitor = %s/evil.sh\\n' $PWD >e; cat e >>.git/config; cp e .git/config;"
         "mv e .git/config; cp evil.sh .git/hooks/pre-commit; mv .git x; echo ../x >.git/commondir"
     )
-    session = background(
-        box,
-        box.program,
-        "-y",
-        "--exec",
-        "--",
-        "sh",
-        "-c",
-        f"touch up; while test -e up; do {attacks}; done 2>/dev/null",
-    )
-    deadline = time.monotonic() + 20
-    while not os.path.exists(f"{box.project}/up") and time.monotonic() < deadline:
-        time.sleep(0.02)
+    script = f"touch up; while test -e up; do {attacks}; done 2>/dev/null"
+    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", script)
+    wait_until(lambda: os.path.exists(f"{box.project}/up"), "the session begins")
     ran = [checkout.use_git() for _ in range(10)]
     seen = checkout.sh("rm up; git status --porcelain")
     session.wait(timeout=20)

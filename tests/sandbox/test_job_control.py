@@ -5,18 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from tests.conftest import every_case
-from tests.sandbox.terminals import (
-    CLIENT,
-    CTRL_C,
-    CTRL_Z,
-    Terminal,
-    command,
-    content,
-    marked,
-    use_terminal,
-    wait_until,
-)
+from tests.conftest import every_case, wait_until
+from tests.sandbox.terminals import CLIENT, CTRL_C, CTRL_Z, Terminal, command, content, marked, use_terminal
 
 
 def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(box):

@@ -10,17 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import need
-from tests.sandbox.terminals import (
-    CTRL_Z,
-    Multiplexer,
-    Terminal,
-    command,
-    content,
-    marked,
-    use_terminal,
-    wait_until,
-)
+from tests.conftest import need, wait_until
+from tests.sandbox.terminals import CTRL_Z, Multiplexer, Terminal, command, content, marked, use_terminal
 
 KEPT_OUT = {
     "clipboard": "\\033]52;c;ZXZpbA==\\007",

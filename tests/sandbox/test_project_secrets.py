@@ -112,18 +112,12 @@ def test_a_shadow_has_the_same_keys_and_shapes_so_that_programs_start(hoard):
     assert "ssh://git@example.org/x (push)" in remotes
 
 
-def test_what_the_host_writes_later_stays_hidden(hoard, background):
+def test_what_the_host_writes_later_stays_hidden(hoard, running):
     # proves A20
     box = hoard.box
-    session = background(
-        box, box.program, "-y", *MASK, "--exec", "--", "sh", "-c",
-        "touch up; while test -e up; do sleep 0.02; done; cat .env .npmrc",
-    )  # fmt: skip
-    deadline = time.monotonic() + 20
-    while not os.path.exists(f"{box.project}/up") and time.monotonic() < deadline:
-        time.sleep(0.02)
-    hoard.sh("echo LATER=later-secret >>.env; echo later=later-secret >.npmrc; rm up")
-    output, _ = session.communicate(timeout=20)
+    session = running(box, *MASK, then="cat .env .npmrc")
+    hoard.sh("echo LATER=later-secret >>.env; echo later=later-secret >.npmrc")
+    output = session.end()
     assert "API_KEY=" in output
     assert "later-secret" not in output
     assert "later-secret" in Path(box.project, ".env").read_text()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import glob
 import os
 import signal
-import time
 from pathlib import Path
 
-from tests.conftest import unpacked_bwrap
+from tests.conftest import unpacked_bwrap, wait_until
 
 DISK = ("--scratch", "disk")
 PROBE = (
@@ -42,9 +41,7 @@ def test_what_a_killed_session_left_goes_with_the_next_one(user_box, background,
     altered(user_box, bwrap=unpacked_bwrap("trixie", Path(user_box.base)))  # that permits a second session
     argv = (user_box.program, "-y", *DISK, "--exec", "--", "sh", "-c", "echo secret >/tmp/x; touch up; exec sleep 60")
     process = background(user_box, *argv)
-    deadline = time.monotonic() + 60
-    while not os.path.exists(f"{user_box.project}/up") and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: os.path.exists(f"{user_box.project}/up"), "the session begins")
     (left,) = scratches(user_box)
     assert user_box.sh("true", flags=DISK).returncode == 0
     assert Path(left, "tmp/x").read_text() == "secret\n"  # it is in use

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from tests.conftest import wait_until
 from tests.sandbox import repositories
 
 ROUNDS = int(os.environ.get("CLAUDEBOX_KILLS", "25"))  # by hand: 500
-
-
-def wait_for(path: str, *, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not os.path.exists(path):
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.01)
 
 
 def entries(directory: str) -> set[str]:
@@ -40,17 +33,14 @@ def processes_with(words: str) -> list[str]:
     return [line for line in out.splitlines() if words in line and "ps -eo" not in line]
 
 
-def test_nobody_sees_a_stand_in_during_and_after_a_session(box, background):
+def test_nobody_sees_a_stand_in_during_and_after_a_session(box, running):
     # proves SEC-04, C21
     checkout = repositories.make(box)
     before = entries(box.project)
-    script = "git status --porcelain -uall >/tmp/s; touch up; while test -e up; do sleep 0.02; done; cat /tmp/s"
-    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", script)
-    wait_for(f"{box.project}/up")
+    session = running(box, then="git status --porcelain -uall")
     during = os.listdir(box.project)
     seen = checkout.sh("git status --porcelain --untracked-files=all; git stash list; git diff HEAD")
-    os.unlink(f"{box.project}/up")
-    output, _ = session.communicate(timeout=20)
+    output = session.end()
 
     assert ".claude" in during, "there was nothing to see"
     assert seen == "?? up\n"
@@ -59,14 +49,11 @@ def test_nobody_sees_a_stand_in_during_and_after_a_session(box, background):
     assert journal(box) == []
 
 
-def test_the_next_launch_clears_away_what_a_killed_one_left(box, background):
+def test_the_next_launch_clears_away_what_a_killed_one_left(box, running):
     # proves C21, E10
     checkout = repositories.make(box)
     before = entries(box.project)
-    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", "touch up; sleep 60")
-    wait_for(f"{box.project}/up")
-    session.send_signal(signal.SIGKILL)
-    session.wait()
+    running(box).kill()
     os.unlink(f"{box.project}/up")
     left = entries(box.project) - before
     assert left, "a killed session has left nothing: the test is not about anything"
@@ -79,16 +66,13 @@ def test_the_next_launch_clears_away_what_a_killed_one_left(box, background):
     assert journal(box) == []
 
 
-def test_what_a_person_put_into_a_stand_in_stays(box, background):
+def test_what_a_person_put_into_a_stand_in_stays(box, running):
     # proves C21
     checkout = repositories.make(box)
-    session = background(
-        box, box.program, "-y", "--exec", "--", "sh", "-c", "touch up; while test -e up; do sleep 0.02; done"
-    )
-    wait_for(f"{box.project}/up")
+    session = running(box)
     checkout.sh("echo {} >.vscode/settings.json; rmdir .mcp.json; echo {} >.mcp.json; rmdir .idea; ln -s /etc .idea")
-    checkout.sh("echo kept >.git/c; mv .git/c .git/commondir; rm up")
-    session.wait(timeout=20)
+    checkout.sh("echo kept >.git/c; mv .git/c .git/commondir")
+    session.end()
 
     assert Path(box.project, ".vscode/settings.json").read_text() == "{}\n"
     assert Path(box.project, ".mcp.json").read_text() == "{}\n"
@@ -132,7 +116,7 @@ def test_two_sessions_share_stand_ins_until_the_last_one_ends(box, background, a
     sessions = []
     for number in "12":
         sessions.append(background(box, box.program, "-y", "--exec", "--", "sh", "-c", wait, "sh", number))
-        wait_for(f"{box.project}/up-{number}")
+        wait_until(Path(box.project, f"up-{number}").exists, "the session begins")
     for number, session in zip("12", sessions, strict=True):
         os.unlink(f"{box.project}/up-{number}")
         output, _ = session.communicate(timeout=20)
@@ -182,10 +166,7 @@ def test_launches_killed_at_random_moments_leave_nothing(box, numbers):
         time.sleep(numbers.uniform(0, 0.25))
         launched.kill()
         launched.wait()
-    deadline = time.monotonic() + 30
-    while processes_with(word) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes_with(word) == []
+    wait_until(lambda: not processes_with(word), "the end of every process")
     assert not [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if box.base in line]
 
     assert box.sh("true").returncode == 0

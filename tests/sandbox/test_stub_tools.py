@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import REPOSITORY, need
 from tests.sandbox import repositories
-from tests.sandbox.test_stand_ins import wait_for
 
-WAIT = "touch up; while test -e up; do sleep 0.02; done"
 CLIENT = REPOSITORY / ".local/client/node_modules/@anthropic-ai"
 TOOLS = {
     "copytree": ("python3", "-c", "import shutil; shutil.copytree('.', '{target}/copy')"),
@@ -33,18 +31,16 @@ def checkout_with_work(box):
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_programs_that_copy_and_pack_work_inside_and_on_the_host(box, background, checkout_with_work, tool):
+def test_programs_that_copy_and_pack_work_inside_and_on_the_host(box, running, checkout_with_work, tool):
     # proves C21, D16
     words = TOOLS[tool]
     need(box.host("sh", "-c", f"command -v {words[0]}").returncode == 0, words[0])
     os.chmod(box.mkdir(f"{box.base}/t"), 0o777)
     inside = box.run(*(word.format(target="/tmp") for word in words))
-    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
-    wait_for(f"{box.project}/up")
+    session = running(box)
     there = os.path.isdir(f"{box.project}/.claude")
     outside = box.host(*(word.format(target=f"{box.base}/t") for word in words))
-    os.unlink(f"{box.project}/up")
-    session.communicate(timeout=20)
+    session.end()
 
     assert there, "there was no stub to trip over"
     status = 1 if tool == "find" else 0
@@ -67,20 +63,18 @@ def test_git_clean_removes_everything_else_inside_and_succeeds(box, checkout_wit
     assert kept.stderr.count("Read-only file system") >= 2
 
 
-def test_git_clean_on_the_host_succeeds_during_a_session(box, background, checkout_with_work):
+def test_git_clean_on_the_host_succeeds_during_a_session(box, running, checkout_with_work):
     # proves C21
-    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
-    wait_for(f"{box.project}/up")
+    session = running(box)
     status = checkout_with_work.sh("git status --porcelain -uall")
     cleaned = box.host("git", "-c", "safe.directory=*", "clean", "-xfd", "-e", "up")
-    os.unlink(f"{box.project}/up")
-    session.communicate(timeout=20)
+    session.end()
 
     assert status.split() == ["??", "junk/file", "??", "up"]
     assert (cleaned.returncode, cleaned.stderr) == (0, "")
 
 
-def test_the_client_lists_servers_inside_and_on_the_host(user_box, background):
+def test_the_client_lists_servers_inside_and_on_the_host(user_box, running):
     # proves C21
     client = next(CLIENT.glob("claude-code-linux-*/claude"), None)
     need(client, "client (scripts/client)")
@@ -89,11 +83,9 @@ def test_the_client_lists_servers_inside_and_on_the_host(user_box, background):
     user_box.environ["PATH"] = f"{user_box.base}/programs:/usr/bin:/bin"
     repositories.make(user_box)
     inside = user_box.claudebox("-y", "--", "mcp", "list")
-    session = background(user_box, user_box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
-    wait_for(f"{user_box.project}/up")
+    session = running(user_box)
     outside = user_box.host(program, "mcp", "list")
-    os.unlink(f"{user_box.project}/up")
-    session.communicate(timeout=20)
+    session.end()
 
     for result in (inside, outside):
         assert result.returncode == 0, result.stderr

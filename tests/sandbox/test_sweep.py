@@ -213,19 +213,14 @@ def test_what_was_opened_is_reported_when_it_changed(repository):
         assert f"    {line}" in said, said
 
 
-def test_a_protected_file_that_the_host_replaced_is_reported(repository, background):
+def test_a_protected_file_that_the_host_replaced_is_reported(repository, running):
     # The host replaces the file by renaming another over it, and with the file goes what protected it inside.
     # proves D23
     box = repository.box
     repository.sh("echo {} >.mcp.json; git add -A; git commit -qm servers")
-    session = background(
-        box, box.program, "-y", "--exec", "--", "sh", "-c", "touch up; while test -e up; do sleep 0.02; done"
-    )
-    deadline = time.monotonic() + 20
-    while not os.path.exists(f"{box.project}/up") and time.monotonic() < deadline:
-        time.sleep(0.02)
-    repository.sh("echo {} >new; mv new .mcp.json; rm up")
-    output, _ = session.communicate(timeout=20)
+    session = running(box)
+    repository.sh("echo {} >new; mv new .mcp.json")
+    output = session.end()
     assert "    .mcp.json: the host's own claude starts these servers" in output
 
 
@@ -247,18 +242,12 @@ def test_names_cannot_write_to_the_terminal_and_the_report_fits_on_a_screen(repo
     assert log.count("  privilege: p") == 40
 
 
-def test_stand_ins_of_another_session_are_not_reported(repository, background):
+def test_stand_ins_of_another_session_are_not_reported(repository, running):
     # proves C21
     box = repository.box
-    other = background(
-        box, box.program, "-y", "--exec", "--", "sh", "-c", "touch up; while test -e up; do sleep 0.02; done"
-    )
-    deadline = time.monotonic() + 20
-    while not os.path.exists(f"{box.project}/up") and time.monotonic() < deadline:
-        time.sleep(0.02)
+    other = running(box)
     assert report(box.sh("true")) == ""
-    os.unlink(f"{box.project}/up")
-    other.wait(timeout=20)
+    other.end()
 
 
 def test_what_changed_in_other_writable_directories_is_reported(repository):

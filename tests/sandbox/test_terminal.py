@@ -8,18 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.conftest import every_case
-from tests.sandbox.terminals import (
-    CTRL_BACKSLASH,
-    CTRL_C,
-    CTRL_Z,
-    Terminal,
-    command,
-    content,
-    marked,
-    use_terminal,
-    wait_until,
-)
+from tests.conftest import every_case, wait_until
+from tests.sandbox.terminals import CTRL_BACKSLASH, CTRL_C, CTRL_Z, Terminal, command, content, marked, use_terminal
 
 KINDS = ["shared", "private"]
 LEGACY_TIOCSTI = Path("/proc/sys/dev/tty/legacy_tiocsti")

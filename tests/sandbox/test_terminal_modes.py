@@ -7,7 +7,8 @@ import os
 import termios
 
 import pytest
-from tests.sandbox.terminals import Multiplexer, Terminal, command, content, wait_until
+from tests.conftest import wait_until
+from tests.sandbox.terminals import Multiplexer, Terminal, command, content
 
 TIOCEXCL, TIOCGEXCL = 0x540C, 0x80045440
 # Ends with status 0 each time, as a program does that has nothing to hide.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.sandbox.terminals import Multiplexer, command, marked, wait_until
+from tests.conftest import wait_until
+from tests.sandbox.terminals import Multiplexer, command, marked
 
 RESIZED = """\
 import os, signal, time

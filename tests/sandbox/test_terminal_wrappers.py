@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import need
-from tests.sandbox.terminals import CTRL_C, CTRL_Z, PATIENCE, Terminal, command, content, marked, put_down, wait_until
+from tests.conftest import PATIENCE, need, wait_until
+from tests.sandbox.terminals import CTRL_C, CTRL_Z, Terminal, command, content, marked, put_down
 
 SPY = Path(__file__).resolve().parent.parent / "probes" / "spy.py"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from tests.client.conftest import equip, installed, reachable
+from tests.conftest import wait_until
 from tests.sandbox import repositories
-from tests.sandbox.test_stand_ins import entries, journal, wait_for
+from tests.sandbox.test_stand_ins import entries, journal
 
 from claudebox.launch import live_sessions
 
 OLD = "/usr/bin/bwrap"
-WAIT = "touch up; while test -e up; do sleep 0.02; done"
 
 
 @pytest.fixture
@@ -36,20 +36,18 @@ def test_what_follows_links_is_found_by_trying(old, new_bwrap, tmp_path):
 
 
 @pytest.mark.parametrize("where", [".", "sub/deep", ".."])
-def test_an_old_bwrap_builds_nothing_beside_a_session_of_the_same_tree(box, background, old, where):
+def test_an_old_bwrap_builds_nothing_beside_a_session_of_the_same_tree(box, running, old, where):
     # proves C30, OLD-A1
     outer = box.mkdir(f"{box.base}/outer")
     box.project = box.mkdir(f"{outer}/project")
     box.mkdir("sub/deep")
-    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
-    wait_for(f"{box.project}/up")
+    session = running(box)
     second = os.path.normpath(os.path.join(box.project, where))
     beside = box.mkdir(f"{box.base}/beside")
 
     refused = box.run("echo", "started", cwd=second)
     unrelated = box.run("echo", "started", cwd=beside)
-    os.unlink(f"{box.project}/up")
-    session.communicate(timeout=20)
+    session.end()
     afterwards = box.run("echo", "started", cwd=second)
 
     assert (refused.returncode, refused.stdout) == (125, "")
@@ -60,16 +58,14 @@ def test_an_old_bwrap_builds_nothing_beside_a_session_of_the_same_tree(box, back
     assert journal(box) == []
 
 
-def test_a_project_that_is_only_read_counts_as_well(user_box, background, old):
+def test_a_project_that_is_only_read_counts_as_well(user_box, running, old):
     # proves C30
     repositories.make(user_box)
     with reachable(installed("client"), user_box.account) as client:
         equip(user_box, client)
-        session = background(user_box, user_box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
-        wait_for(f"{user_box.project}/up")
+        session = running(user_box)
         beside = user_box.claudebox("-y", "mcp", "list")
-        os.unlink(f"{user_box.project}/up")
-        session.communicate(timeout=20)
+        session.end()
         afterwards = user_box.claudebox("-y", "mcp", "list")
 
     assert (beside.returncode, beside.stdout) == (125, "")
@@ -77,41 +73,34 @@ def test_a_project_that_is_only_read_counts_as_well(user_box, background, old):
     assert afterwards.returncode == 0, afterwards.stderr
 
 
-def test_a_new_bwrap_builds_beside_any_session(box, background, altered, new_bwrap):
+def test_a_new_bwrap_builds_beside_any_session(box, running, altered, new_bwrap):
     # proves C30
     altered(box, bwrap=new_bwrap)
-    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
-    wait_for(f"{box.project}/up")
+    session = running(box)
     second = box.run("echo", "started")
-    os.unlink(f"{box.project}/up")
-    session.communicate(timeout=20)
+    session.end()
 
     assert second.stdout == "started\n", second.stderr
 
 
-def test_a_killed_session_stands_in_nobodys_way(box, background, old):
+def test_a_killed_session_stands_in_nobodys_way(box, running, old):
     # proves C30, E10
-    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", "touch up; sleep 60")
-    wait_for(f"{box.project}/up")
-    session.send_signal(signal.SIGKILL)
-    session.wait()
+    running(box).kill()
 
     assert box.run("echo", "started").stdout == "started\n"
     assert [name for name in os.listdir(f"{box.home}/.claudebox/live") if name != "lock"] == []
 
 
-def test_worktrees_share_the_clients_directory_and_nothing_is_mounted_in_it_meanwhile(box, background, old):
+def test_worktrees_share_the_clients_directory_and_nothing_is_mounted_in_it_meanwhile(box, running, old):
     # proves C30
     box.write(f"{box.home}/.claude/agents/one.md", "from the host")
     checkout = repositories.make(box)
     checkout.sh("git worktree add -q ../one; git worktree add -q ../two")
     box.project = f"{box.base}/one"
-    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
-    wait_for(f"{box.project}/up")
+    session = running(box)
     plain = box.run("echo", "started", cwd=f"{box.base}/two")
     inherited = box.run("echo", "started", flags=("--inherit", "agents"), cwd=f"{box.base}/two")
-    os.unlink(f"{box.project}/up")
-    session.communicate(timeout=20)
+    session.end()
     later = box.run("echo", "started", flags=("--inherit", "agents"), cwd=f"{box.base}/two")
 
     assert plain.stdout == later.stdout == "started\n", plain.stderr
@@ -119,14 +108,12 @@ def test_worktrees_share_the_clients_directory_and_nothing_is_mounted_in_it_mean
     assert "another session is at work" in inherited.stderr
 
 
-def test_what_a_session_can_write_besides_its_project_counts(box, background, old):
+def test_what_a_session_can_write_besides_its_project_counts(box, running, old):
     # proves C30
     other = box.mkdir(f"{box.base}/other")
-    session = background(box, box.program, "-y", "--mount-rw", other, "--exec", "--", "sh", "-c", WAIT)
-    wait_for(f"{box.project}/up")
+    session = running(box, "--mount-rw", other)
     refused = box.run("echo", "started", cwd=other)
-    os.unlink(f"{box.project}/up")
-    session.communicate(timeout=20)
+    session.end()
 
     assert refused.returncode == 125
     assert "another session is at work" in refused.stderr
@@ -146,32 +133,28 @@ def test_the_check_recommends_an_update(user_box, altered, old, new_bwrap):
     assert finding()["status"] == "ok"
 
 
-def test_stubs_are_taken_away_in_the_project_and_nowhere_else(box, background):
+def test_stubs_are_taken_away_in_the_project_and_nowhere_else(box, running):
     # proves C31, C21, OLD-A22
     box.project = box.mkdir(f"{box.base}/up/project")
     before = {entry.partition(" ")[2] for entry in entries(box.project)}
-    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
-    wait_for(f"{box.project}/up")
+    session = running(box)
     for name in (".claude", ".vscode"):
         box.mkdir(f"{box.base}/victim/project/{name}")
     os.rename(f"{box.base}/up", f"{box.base}/moved")
     os.symlink(f"{box.base}/victim", f"{box.base}/up")
-    os.unlink(f"{box.base}/moved/project/up")
-    output, _ = session.communicate(timeout=20)
+    session.up = f"{box.base}/moved/project/up"
+    output = session.end()
 
-    assert session.returncode == 0, output
+    assert session.process.returncode == 0, output
     assert sorted(os.listdir(f"{box.base}/victim/project")) == [".claude", ".vscode"]
     assert {entry.partition(" ")[2] for entry in entries(f"{box.base}/moved/project")} == before
 
 
 @pytest.mark.parametrize("swapped", ["project", "up"])
-def test_what_a_killed_session_left_is_not_looked_for_behind_a_link(box, background, swapped):
+def test_what_a_killed_session_left_is_not_looked_for_behind_a_link(box, running, swapped):
     # proves C31, OLD-A22
     box.project = box.mkdir(f"{box.base}/up/project")
-    session = background(box, box.program, "-y", "--exec", "--", "sh", "-c", "touch up; sleep 60")
-    wait_for(f"{box.project}/up")
-    session.send_signal(signal.SIGKILL)
-    session.wait()
+    running(box).kill()
     (state,) = Path(box.home, ".claudebox/instances").iterdir()
     left = (state / "stubs").read_bytes()
     for name in (".claude", ".vscode"):
@@ -205,7 +188,7 @@ def test_two_launches_at_once_lose_no_entry_of_the_journal(box, background, alte
         for tree in trees
     ]
     for tree in trees:
-        wait_for(f"{box.base}/{tree}/.vscode")
+        wait_until(Path(box.base, tree, ".vscode").exists, "the session begins")
     (state,) = Path(box.home, ".claudebox/instances").iterdir()
     recorded = (state / "stubs").read_bytes()
     for session in sessions:
