@@ -71,7 +71,18 @@ async def main():
     print(sum([await process.wait() for process in processes]))
 asyncio.run(main())
 """
-SETUP = 'from setuptools import setup\nsetup(name="greeting", version="1.0", py_modules=["greeting"])\n'
+# A backend of its own: environments have no setuptools any more since Python 3.12.
+BUILD = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+BACKEND = """import zipfile
+def build_wheel(directory, *settings):
+    with zipfile.ZipFile(f"{directory}/greeting-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.write("greeting.py")
+        info = "greeting-1.0.dist-info/"
+        wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\\nName: greeting\\nVersion: 1.0\\n")
+        wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(info + "RECORD", "")
+    return "greeting-1.0-py3-none-any.whl"
+"""
 PACKAGE = (
     '{"name": "greeting", "version": "1.0.0", "main": "index.js", "scripts": {"fail": "exit 3", "test": "node t.js"}}'
 )
@@ -110,9 +121,10 @@ LIGHT: dict[str, Piece] = {
                        ("gcc",)),
     "strace": Piece("strace -f -e trace=openat -o log cat page >/dev/null; grep -c 'page' log", {"page": "x"},
                     ("strace",)),
-    "venv and pip": Piece("python3 -m venv v && v/bin/pip install -q --no-index --no-build-isolation ./g 2>&1; "
+    "venv and pip": Piece("python3 -m venv v && v/bin/pip install -q --no-index ./g 2>&1; "
                           "v/bin/python -c 'import greeting; print(greeting.WORD)'; v/bin/pip list 2>/dev/null | grep gree",
-                          {"g/setup.py": SETUP, "g/greeting.py": "WORD = 'hello'\n"}, ("python3",)),
+                          {"g/pyproject.toml": BUILD, "g/backend.py": BACKEND, "g/greeting.py": "WORD = 'hello'\n"},
+                          ("python3",)),
     "unittest": Piece("python3 -m unittest -q t 2>&1 | sed 's/ in .*//'; python3 -m unittest -q t 2>/dev/null",
                       {"t.py": "import unittest\nclass T(unittest.TestCase):\n def test_it(self): self.assertTrue(0)\n"},
                       ("python3",), status=1),

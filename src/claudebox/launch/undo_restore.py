@@ -198,7 +198,11 @@ class _Restoring:
 
     def _finish_directory(self, directory: int, name: str, path: str) -> None:
         entry = self._before[path]
-        descriptor = os.dup(self._root) if path == "." else os.open(name, _DIRECTORY, dir_fd=directory)
+        try:
+            descriptor = os.dup(self._root) if path == "." else os.open(name, _DIRECTORY, dir_fd=directory)
+        except PermissionError:  # it has lost its rights, and nothing in it had to be put back
+            _unlock(name, directory)
+            descriptor = os.open(name, _DIRECTORY, dir_fd=directory)
         try:
             _dress(descriptor, entry)
             if os.fstat(descriptor).st_mtime_ns != entry.mtime:
