@@ -86,6 +86,7 @@ MODULES = tuple(
     plan.warnings
     report
     report.changes
+    report.leftovers
     report.listing
     report.session
     report.session_log

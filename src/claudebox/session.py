@@ -197,11 +197,11 @@ def _play(
         )
     except start.Interrupted as interruption:
         for report in remembered:
-            report.record.write("end", {"status": 128 + interruption.number})
+            report.give_up(128 + interruption.number)
         return 128 + interruption.number
     except ClaudeboxError as error:
         for report in remembered:
-            report.record.write("end", {"status": error.status})
+            report.give_up(error.status)
         raise
     (report,) = remembered
     report.conclude(status, settings.one("receipt").value)

@@ -79,6 +79,23 @@ def test_a_session_runs_on_without_a_terminal_and_leaves_its_status(box):
     assert listed(box) == []
 
 
+def test_a_report_that_nobody_has_seen_is_mentioned_until_somebody_has(user_box):
+    # proves AGENT-01, REPORT-02
+    detach(user_box, "echo 'all:' >Makefile")
+    wait_for(user_box, lambda rows: rows[0]["state"] == "ended")
+
+    first = user_box.sh("true")
+    detach(user_box, "true")  # the other one keeps its name
+    names = sorted(row["name"] for row in wait_for(user_box, lambda rows: {"ended"} == {row["state"] for row in rows}))
+    shown = user_box.claudebox("--attach", "project")
+    second = user_box.sh("true")
+
+    assert "`project` has left something to look at: `claudebox --attach project` shows its report" in first.stderr
+    assert names == ["project", "project-2"]
+    assert "Makefile" in shown.stdout
+    assert "has left something" not in second.stderr
+
+
 def test_the_environment_of_this_terminal_goes_with_it_and_no_other(user_box):
     # proves AGENT-01, A15
     box = user_box

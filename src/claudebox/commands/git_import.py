@@ -12,6 +12,7 @@ from claudebox.facts.host import current_directory, current_home
 from claudebox.launch import git_import, git_report, git_result, git_state
 from claudebox.launch.git_sandbox import Limits, Tools
 from claudebox.plan import seccomp
+from claudebox.report import leftovers
 
 _LIMITS = Limits(seconds=3600.0, size=16 << 30)  # the user waits for it, and can end it
 
@@ -21,6 +22,7 @@ def run(environ: dict[str, str]) -> int:
     home, workdir = current_home(environ), current_directory()
     repository = git.find_repository(workdir, os.getuid(), home, environ)
     instance = state.locate(home, repository.main if repository else workdir)
+    leftovers.catch_up(instance)
     tools = find_tools(programs.search_path(environ, workdir))
     done, failed = import_all(instance, tools)
     lines = git_report.lines(done, again=True)

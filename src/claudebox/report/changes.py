@@ -146,7 +146,9 @@ class _Account:
         self.unsure: list[str] = []
         self.unseen: list[tuple[str, str]] = []
         self.harmless: dict[str, list[str]] = {}
-        self.unlisted = tuple(path for path in found.unlisted if self._may_have_lost(path))
+        self.unlisted = tuple(
+            path for path in found.unlisted if path not in self._standing and self._may_have_lost(path)
+        )
 
     def _relative(self, path: str) -> str:
         return path[len(self._workdir) + 1 :] if path.startswith(f"{self._workdir}/") else path

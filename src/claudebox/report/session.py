@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import time
 
-from claudebox import console, state
-from claudebox.files import OPEN_DIRECTORY, Closing
-from claudebox.report import changes, listing
+from claudebox import console
+from claudebox.report import leftovers
 from claudebox.report.session_log import DIRECTORY, SessionLog
 from claudebox.tables.secret_patterns import looks_secret
 
@@ -25,12 +24,10 @@ if TYPE_CHECKING:
     from claudebox.report.changes import Report
     from claudebox.report.leaked_values import Result
     from claudebox.report.session_log import Plain
-    from claudebox.report.sweep import Listing
 
     T = TypeVar("T")
 
 _MOST_NAMES, _LONGEST = 64, 200
-_MAYBE_LINKS = ("link", "reported", "secret")  # kinds of changes that a link may be of
 OUT_OF_TIME = 124  # the status that the limit of time gives a session
 
 
@@ -42,13 +39,12 @@ class SessionReport:
         self._plan, self._policy, self._host = plan, policy, host
         self._started = time.time()
         self._failed: list[str] = []
-        state_directory = host.instance.directory
-        self._beginning = listing.begin(host.workdir.real, state_directory)
-        # Other directories that the user lets the agent write to.
-        roots = {row.source for row in plan.mounts if row.kind == "bind" and row.role == "asked"}
-        self._mounts = [(root, listing.begin(root, state_directory)) for root in sorted(roots) if os.path.isdir(root)]
-        self._listings: dict[str, Listing] = {}
         self.record = SessionLog(host.instance.state, host.instance.name)
+        leftovers.catch_up(host.instance, self.record)
+        scope = leftovers.describe(plan, host)
+        stubs = frozenset(stub.path for stub in plan.stubs)
+        self._leftovers = leftovers.Leftovers(scope, host.instance, host.guarded, stubs)
+        self._unlooked = leftovers.Unlooked(scope, host.instance)
         self._start: dict[str, Plain] = {
             "program": policy.program,
             "project": plan.workdir[:_LONGEST],
@@ -76,7 +72,7 @@ class SessionReport:
 
         Each part stands for itself: one that fails is named, and the others go on.
         """
-        report = self.part("looking for changes", self._look)
+        report = self.part("looking for changes", self._leftovers.look)
         found = self.part("searching for withheld secrets", lambda: self._search(report))
         self.part("putting aside what git would run", lambda: self._disarm(report))
         end = self._end(status, report, found)
@@ -87,7 +83,13 @@ class SessionReport:
             self.part("printing what changed", lambda: self._print_changes(report))
         if found is not None:
             self.part("printing what was found", lambda: self._print_found(found))
-        self.part("keeping the list of files", self._keep)
+        self.part("keeping the list of files", self._leftovers.keep)
+        self._unlooked.remove()
+
+    def give_up(self, status: int) -> None:
+        """Write down that the payload did not run."""
+        self.record.write("end", {"status": status})
+        self._unlooked.remove()
 
     def part(self, name: str, action: Callable[[], T]) -> T | None:
         """Do one part of the end; what fails is named, and the rest goes on."""
@@ -141,66 +143,9 @@ class SessionReport:
 
         console.write(leaked_values.lines(found, self._plan.workdir))
 
-    def _look(self) -> Report:
-        host = self._host
-        workdir = host.workdir.real
-        git_dir = host.repository.common_dir if host.repository is not None else ""
-        stubs = frozenset(stub.path for stub in self._plan.stubs)
-        standing = frozenset(path for _, path in state.recorded_stubs(host.instance))
-        places = changes.Places(workdir, git_dir, host.guarded, stubs, standing, host.home)
-        limit = time.monotonic() + changes.BUDGET
-        report = changes.look(places, self._beginning)
-        self._listings[workdir] = report.listing
-        for root, beginning in self._mounts:
-            git_dir = next((row.common_dir for row in host.more_repositories if row.root == root), "")
-            places = changes.Places(root, git_dir, host.guarded, stubs, standing, host.home)
-            other = changes.look(places, beginning, budget=limit - time.monotonic())
-            self._listings[root] = other.listing
-            report = changes.join(report, root, other)
-        return report
-
     def _disarm(self, report: Report | None) -> None:
-        """Put aside what git of the host would run of repositories that were made inside, or changed."""
-        if report is None:
-            return
-        links = [os.path.join(self._plan.workdir, row.path) for row in report.changes if row.kind.name in _MAYBE_LINKS]
-        if not (links or report.in_git or report.git_shapes):
-            return
-        from claudebox.report import nested_git  # noqa: PLC0415 - only where something changed in one
-
-        repository = self._host.repository
-        ours = (*((repository, *repository.nested) if repository is not None else ()), *self._host.more_repositories)
-        known = (row.common_dir for row in ours if row.common_dir)
-        shapes, roots = report.git_shapes, tuple(root for root, _ in self._mounts)
-        lines = nested_git.disarm(
-            self._plan.workdir, report.in_git, shapes, self._is_writable, known, report.standing_configs, roots
-        )
-        lines += nested_git.put_links_aside(self._plan.workdir, links, self._is_hidden)
-        for line in lines:
+        for line in self._leftovers.disarm(report) if report is not None else ():
             console.warn(line)
-
-    def _is_hidden(self, path: str) -> bool:
-        """Return whether the agent could change a path of the host that nobody has looked at."""
-        roots = (self._plan.workdir, *(root for root, _ in self._mounts))
-        return self._is_writable(path) and not any(f"{path}/".startswith(f"{root}/") for root in roots)
-
-    def _is_writable(self, path: str) -> bool:
-        """Return whether the agent could change a path of the host."""
-        mounts = {row.dest: row for row in self._plan.mounts}
-        for row in mounts.values():
-            if row.kind != "bind" or not f"{path}/".startswith(f"{row.source}/"):
-                continue
-            inside = row.dest + path[len(row.source) :]
-            while inside not in mounts:  # the innermost mount is what is there
-                inside = inside.rpartition("/")[0]
-            if inside == row.dest:
-                return True
-        return False
-
-    def _keep(self) -> None:
-        with Closing(os.open(self._host.instance.directory, OPEN_DIRECTORY)) as directory:
-            for root, names in self._listings.items():
-                listing.keep(root, directory, names)
 
     def _has_values(self) -> bool:
         """Return whether there is anything that could be found."""
@@ -215,7 +160,7 @@ class SessionReport:
         from claudebox.report import leaked_values  # noqa: PLC0415 - off the launch path
 
         files = report.files if report is not None else ()
-        return leaked_values.run(self._plan, self._host, files, listing.since(self._beginning)[0])
+        return leaked_values.run(self._plan, self._host, files, self._leftovers.since)
 
     def _print_receipt(self, name: str, end: dict[str, Plain]) -> None:
         from claudebox.report import receipt  # noqa: PLC0415

@@ -22,6 +22,7 @@ from claudebox.commands.agents.runner import END, HANDING
 from claudebox.commands.agents.tmux import Tmux
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.facts.host import current_directory, current_home
+from claudebox.report import leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +52,7 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str], *, name: str 
         return DECLINED
     workdir = current_directory()
     instance = planned.host.instance
+    leftovers.catch_up(instance)
     records = Records(state)
     for old in records.prune():
         tmux.kill(old.id)

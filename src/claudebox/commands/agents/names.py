@@ -40,6 +40,6 @@ def give_name(records: Records, wanted: str, project: str) -> tuple[str, list[Ag
     """Return a name that no living session of this project has, and the ended ones that make room for it."""
     base = slug(wanted)[: _LONGEST - 4]
     others = [agent for agent in records.all() if agent.project == project]
-    taken = {agent.name for agent in others if agent.alive or agent.starting}
+    taken = {agent.name for agent in others if agent.alive or agent.starting or not records.is_seen(agent)}
     name = next(name for number in range(1, 1000) if (name := base if number == 1 else f"{base}-{number}") not in taken)
     return name, [agent for agent in others if agent.name == name]

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import OPEN_LOCK, Closing, read_at, read_small, replace_file
+from claudebox.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, read_at, read_small, replace_file
+from claudebox.report.leftovers import UNSEEN
 from claudebox.state import open_state
 
 if TYPE_CHECKING:
@@ -109,8 +110,26 @@ class Records:
         """Write one down."""
         replace_file(self._directory, f"{agent.id}{_SUFFIX}", json.dumps(asdict(agent)).encode())
 
+    def mark_seen(self, agent: Agent, *, seen: bool = True) -> None:
+        """Write down whether somebody has seen the report of one that has ended."""
+        path = self._note(agent)
+        if not seen:
+            with Closing(os.open(os.path.dirname(path), OPEN_DIRECTORY)) as directory:
+                replace_file(directory, os.path.basename(path), os.fsencode(agent.name))
+            return
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def is_seen(self, agent: Agent) -> bool:
+        """Return whether there is nothing to be seen."""
+        return not os.path.lexists(self._note(agent))
+
+    def _note(self, agent: Agent) -> str:
+        return f"{self.state}/instances/{agent.instance}/{UNSEEN}{agent.id}"
+
     def remove(self, agent: Agent) -> None:
         """Forget one."""
+        self.mark_seen(agent)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{agent.id}{_SUFFIX}", dir_fd=self._directory)
 

@@ -11,11 +11,14 @@ import time
 from typing import TYPE_CHECKING
 
 from claudebox import cli, console
+from claudebox.commands import log
 from claudebox.commands.agents.notify import ENDED, Notifier
-from claudebox.commands.agents.records import Records, boot_id, mark_begun, process_start
+from claudebox.commands.agents.records import Agent, Records, boot_id, mark_begun, process_start
 from claudebox.commands.agents.tmux import Tmux
 from claudebox.errors import FAILED, ClaudeboxError
 from claudebox.files import Closing
+from claudebox.report import session_log
+from claudebox.report.log_reader import LogReader
 from claudebox.state import Instance
 
 if TYPE_CHECKING:
@@ -47,6 +50,20 @@ def _receive(pipe: str) -> bytes:
             else:  # nobody writes as yet
                 time.sleep(_POLL)
     return b""
+
+
+def _left_something(state: str, agent: Agent) -> bool:
+    """Return whether the end of a session said something that its user should look at."""
+    directory = f"{state}/{session_log.DIRECTORY}"
+    suffix = f"-{agent.pid}{session_log.SUFFIX}"
+    for name in [name for name in log.records(directory, agent.instance) if name.endswith(suffix)][-1:]:
+        for end in LogReader(directory, name).lines(b'"end"'):
+            changed = end.get("changed") or {}
+            if any(kind != "harmless" for kind in changed) or any(
+                end.get(key) for key in ("unseen", "found", "failed")
+            ):
+                return True
+    return False
 
 
 def main() -> NoReturn:
@@ -89,10 +106,12 @@ def main() -> NoReturn:
     status = cli.guarded(play)
     for told in notifier:
         told.tell(ENDED.format(status))
-    agent = records.get(identifier) or agent
+    agent, tmux = records.get(identifier) or agent, Tmux(state, environ)
     try:
+        if _left_something(state, agent) and not tmux.is_shown(identifier):
+            records.mark_seen(agent, seen=False)
         records.save(dataclasses.replace(agent, ended=time.time(), status=status))
     except OSError as error:  # a full disk: what tmux remembers of us has to do
         console.warn(f"the end of this session is not written down: {error.strerror}")
-    Tmux(state, environ).leave(identifier)
+    tmux.leave(identifier)
     os._exit(status)

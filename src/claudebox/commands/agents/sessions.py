@@ -81,6 +81,7 @@ def _attach(records: Records, tmux: Tmux, agent: Agent) -> int:
         console.note(f"`{agent.name}` runs on: `claudebox --attach {agent.name}` brings it back")
         return 0
     console.write(tmux.screen(agent.id, history=2000) if tmux.program else [], descriptor=1)
+    records.mark_seen(agent)
     console.note(f"`{agent.name}` {listing.ending(agent, tmux.panes().get(agent.id))}")
     return 0
 

@@ -103,6 +103,10 @@ class Tmux:
             if "unsuitable terminal" not in message or name == _FALLBACK:
                 raise ClaudeboxError(f"tmux: {message[-200:]}")
 
+    def is_shown(self, identifier: str) -> bool:
+        """Return whether some terminal shows a session."""
+        return bool(self._run("list-clients", "-t", f"={identifier}").stdout.strip())
+
     def leave(self, identifier: str) -> None:
         """Let go of every terminal that shows a session."""
         self._run("detach-client", "-s", f"={identifier}")

@@ -1,0 +1,210 @@
+"""What a session has left in the directories that it could write: looked at, and what git would run put aside.
+
+All that this takes is written down before the payload runs. So after a session that was killed, or whose machine went
+down, the next one in the project does it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import marshal
+import os
+import time
+
+from claudebox import console, state
+from claudebox.files import OPEN_DIRECTORY, Closing, read_small
+from claudebox.report import changes, listing
+from claudebox.report.session_log import SessionLog
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.facts.host import Host
+    from claudebox.facts.model import Guarded
+    from claudebox.plan.model import Plan
+    from claudebox.report.changes import Report
+    from claudebox.report.listing import Beginning
+    from claudebox.report.sweep import Listing
+    from claudebox.state import Instance
+
+# These begin the names of notes in the state of a project.
+_UNLOOKED = "unlooked-"  # nobody has looked at what a session left
+UNSEEN = "unseen-"  # somebody has, and nobody has seen the report; with the name of the session
+_FORMAT = 1
+_LIMIT = 16 << 20
+_MAYBE_LINKS = ("link", "reported", "secret")  # kinds of changes that a link may be of
+
+
+class Scope(Value):
+    """What a session could write, and how that looked when it began."""
+
+    workdir: str
+    home: str
+    mounts: tuple[tuple[str, str, str], ...]  # destination, kind, source
+    known: tuple[str, ...]  # git directories of the host, which it could not write
+    roots: tuple[tuple[str, str, Beginning], ...]  # directory, its git directory, beginning; that of the project first
+
+
+def describe(plan: Plan, host: Host) -> Scope:
+    """Return the scope of a session that is about to begin."""
+    repository = host.repository
+    ours = (*((repository, *repository.nested) if repository is not None else ()), *host.more_repositories)
+    # Other directories that the user lets the agent write to.
+    asked = {row.source for row in plan.mounts if row.kind == "bind" and row.role == "asked"}
+    roots = {host.workdir.real: repository.common_dir if repository is not None else ""}
+    for root in sorted(asked):
+        if os.path.isdir(root):
+            roots.setdefault(root, next((row.common_dir for row in host.more_repositories if row.root == root), ""))
+    return Scope(
+        host.workdir.real,
+        host.home,
+        tuple((row.dest, row.kind, row.source) for row in plan.mounts),
+        tuple(row.common_dir for row in ours if row.common_dir),
+        tuple((root, own, listing.begin(root, host.instance.directory)) for root, own in roots.items()),
+    )
+
+
+class Leftovers:
+    """What one session has left."""
+
+    def __init__(
+        self, scope: Scope, instance: Instance, guarded: tuple[Guarded, ...] = (), stubs: frozenset[str] = frozenset()
+    ) -> None:
+        self._scope, self._instance, self._guarded, self._stubs = scope, instance, guarded, stubs
+        self._listings: dict[str, Listing] = {}
+        self._mounts = {dest: (kind, source) for dest, kind, source in scope.mounts}
+
+    @property
+    def since(self) -> float:
+        """Return from when on a change of the project counts."""
+        return listing.since(self._scope.roots[0][2])[0]
+
+    def look(self) -> Report:
+        """Look at everything that changed."""
+        report: Report | None = None
+        standing = frozenset(path for _, path in state.recorded_stubs(self._instance))
+        limit = time.monotonic() + changes.BUDGET
+        for root, git_dir, beginning in self._scope.roots:
+            places = changes.Places(root, git_dir, self._guarded, self._stubs, standing, self._scope.home)
+            found = changes.look(places, beginning, budget=limit - time.monotonic())
+            self._listings[root] = found.listing
+            report = found if report is None else changes.join(report, root, found)
+        return report if report is not None else changes.Report()
+
+    def disarm(self, report: Report) -> list[str]:
+        """Put aside what git of the host would run of repositories that were made inside, or changed; say what."""
+        workdir = self._scope.workdir
+        links = [os.path.join(workdir, row.path) for row in report.changes if row.kind.name in _MAYBE_LINKS]
+        if not (links or report.in_git or report.git_shapes):
+            return []
+        from claudebox.report import nested_git  # noqa: PLC0415 - only where something changed in one
+
+        shapes, roots = report.git_shapes, tuple(root for root, *_ in self._scope.roots[1:])
+        lines = nested_git.disarm(
+            workdir, report.in_git, shapes, self._is_writable, self._scope.known, report.standing_configs, roots
+        )
+        return lines + nested_git.put_links_aside(workdir, links, self._is_hidden)
+
+    def keep(self) -> None:
+        """Keep what was seen, for the next session."""
+        with Closing(os.open(self._instance.directory, OPEN_DIRECTORY)) as directory:
+            for root, names in self._listings.items():
+                listing.keep(root, directory, names)
+
+    def _is_hidden(self, path: str) -> bool:
+        """Return whether the agent could change a path of the host that nobody has looked at."""
+        return self._is_writable(path) and not any(f"{path}/".startswith(f"{root}/") for root, *_ in self._scope.roots)
+
+    def _is_writable(self, path: str) -> bool:
+        """Return whether the agent could change a path of the host."""
+        for dest, (kind, source) in self._mounts.items():
+            if kind != "bind" or not f"{path}/".startswith(f"{source}/"):
+                continue
+            inside = dest + path[len(source) :]
+            while inside not in self._mounts:  # the innermost mount is what is there
+                inside = inside.rpartition("/")[0]
+            if inside == dest:
+                return True
+        return False
+
+
+class Unlooked:
+    """The note that somebody has still to look; whoever wrote it holds it for as long as it lives."""
+
+    def __init__(self, scope: Scope, instance: Instance) -> None:
+        self._path = f"{instance.directory}/{_UNLOOKED}{os.getpid()}.{time.monotonic_ns()}"
+        self._descriptor = -1
+        roots = tuple((root, own, at.since, at.clock, at.uptime, at.top) for root, own, at in scope.roots)
+        content = marshal.dumps((_FORMAT, scope.workdir, scope.home, scope.mounts, scope.known, roots))
+        try:
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            os.write(self._descriptor, content)
+        except OSError as error:
+            console.warn(f"if this session is killed, nobody will look at what it left: {error.strerror}")
+
+    def remove(self) -> None:
+        """Take it away: somebody has looked."""
+        if self._descriptor >= 0:
+            os.unlink(self._path)
+            os.close(self._descriptor)
+
+
+def catch_up(instance: Instance, record: SessionLog | None = None) -> None:
+    """Look at what killed sessions have left, say so, and write it down: into this `record`, or into one of its own.
+
+    Of reports that nobody has seen, say how to see them.
+    """
+    try:
+        names = sorted(os.listdir(instance.directory))
+    except FileNotFoundError:
+        return
+    for name in names:
+        if name.startswith(UNSEEN):
+            session = os.fsdecode(read_small(f"{instance.directory}/{name}") or b"")
+            console.note(f"`{session}` has left something to look at: `claudebox --attach {session}` shows its report")
+        if not name.startswith(_UNLOOKED):
+            continue
+        path = f"{instance.directory}/{name}"
+        try:
+            with Closing(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as held:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                scope = _read(read_small(path, limit=_LIMIT), instance)
+                if scope is not None:
+                    _look(scope, instance, os.fstat(held).st_mtime, record)
+                os.unlink(path)
+        except (BlockingIOError, FileNotFoundError):  # it is alive, or another was quicker
+            continue
+        except OSError as error:
+            console.warn(f"what a killed session has left could not be looked at: {error.strerror}")
+
+
+def _read(content: bytes | None, instance: Instance) -> Scope | None:
+    """Return what a session wrote down; nothing where it was killed before it was done, and no payload ran."""
+    try:
+        number, workdir, home, mounts, known, rows = marshal.loads(content or b"")  # noqa: S302 - our own file
+    except (ValueError, EOFError, TypeError):
+        return None
+    roots = (
+        (root, own, listing.begin(root, instance.directory).replace(since=since, clock=clock, uptime=uptime, top=top))
+        for root, own, since, clock, uptime, top in rows
+        if os.path.isdir(root)
+    )
+    return Scope(workdir, home, mounts, known, tuple(roots)) if number == _FORMAT else None
+
+
+def _look(scope: Scope, instance: Instance, began: float, record: SessionLog | None) -> None:
+    if not scope.roots:
+        return
+    from claudebox.report import log_rows, screen  # noqa: PLC0415 - hardly ever
+
+    left = Leftovers(scope, instance)
+    report = left.look()
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
+    if not report.is_empty:
+        console.warn(f"a session in {scope.workdir} that began at {moment} was killed; what changed since:")
+        console.write(screen.lines(report))
+        log_rows.write(record or SessionLog(instance.state, instance.name), report)
+    for line in left.disarm(report):
+        console.warn(line)
+    left.keep()
