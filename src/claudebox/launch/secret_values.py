@@ -104,8 +104,7 @@ def _check_value(value: str, secret: SecretRequest) -> None:
             f"`{origin}`: the value for `{name}` is shorter than {_SHORTEST} characters",
             hint="so short a placeholder could stand in a request by chance",
         )
-    marks = sum(not char.isalnum() for char in value)
-    if 9 * marks > len(value) + 64:
+    if not has_few_marks(value):
         raise ClaudeboxError(
             f"`{origin}`: the value for `{name}` has more special characters than can be recognised in every spelling"
         )
@@ -114,6 +113,11 @@ def _check_value(value: str, secret: SecretRequest) -> None:
             f"`{origin}`: the value for `{name}` could be guessed, and answers without it would confirm a guess",
             hint='use a longer random value, or add `weak = "accept"` to this secret',
         )
+
+
+def has_few_marks(value: str) -> bool:
+    """Return whether every spelling of a value is one that the broker recognises: a mark may become ten characters."""
+    return 9 * sum(not char.isalnum() for char in value) <= len(value) + 64
 
 
 def guessable_bits(value: str) -> float:

@@ -26,7 +26,6 @@ _WORD = 8  # bytes that are looked up at once
 _REGION = {15: (0,), 11: (0, 4), 9: (0, 2, 4, 6), 8: tuple(range(8))}  # its length → offsets at which to look
 _LINE, _SHORTEST_LINE = 60, 48  # characters: lines of wrapped base64 are longer, but for what stands before it
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_="
-_SPELLING = 10  # bytes that stand for one special character, at the most
 _BREAK = rb"(?:\r?\n|(?:\\{1,3}r)?\\{1,3}n|(?:%0[dD])?%0[aA])?"
 _NAMED = {ord("&"): b"amp", ord("<"): b"lt", ord(">"): b"gt", ord('"'): b"quot", ord("'"): b"apos", ord(" "): b"nbsp"}
 
@@ -34,12 +33,6 @@ _NAMED = {ord("&"): b"amp", ord("<"): b"lt", ord(">"): b"gt", ord('"'): b"quot",
 def longest(length: int) -> int:
     """Return how many bytes any spelling of a value of this length has, at the most."""
     return 2 * length + 64
-
-
-def has_few_marks(value: bytes) -> bool:
-    """Return whether the spellings of a value stay within `longest`."""
-    marks = sum(not _PLAIN.match(bytes((byte,))) for byte in value)
-    return len(value) + (_SPELLING - 1) * marks <= longest(len(value))
 
 
 class Recognizer:
@@ -85,10 +78,6 @@ class Recognizer:
     def clean(self, text: bytes) -> bytes:
         """Return a text without any value, of the same length."""
         return self._pattern.sub(self._replaced, text) if self._suspects(text) else text
-
-    def is_in(self, text: bytes) -> bool:
-        """Return whether a value stands in a text."""
-        return self._suspects(text) and self._pattern.search(text) is not None
 
     def is_in_name(self, name: bytes) -> bool:
         """Return whether the name of a header field, which is in lower case, has a value in it."""
