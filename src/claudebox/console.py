@@ -12,7 +12,7 @@ from claudebox import errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from claudebox.errors import ClaudeboxError
 
@@ -44,6 +44,11 @@ def shorten(text: str, width: int = 120) -> str:
 def quote(path: str) -> str:
     """Return a path or word as it can be shown inside a sentence."""
     return f"`{shorten(path, 300)}`"
+
+
+def list_some(texts: Sequence[str], most: int) -> str:
+    """Return texts in a row, `most` of them, and how many there are besides."""
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
 def paint(text: str, style: str, *, descriptor: int = 2) -> str:

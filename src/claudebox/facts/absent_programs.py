@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from claudebox.console import list_some
 from claudebox.tables.toolchains import TOOLCHAINS
 
 TYPE_CHECKING = False
@@ -30,10 +31,9 @@ def describe_absent(directories: Iterable[str], inside: Iterable[str], home: str
         if not names:
             continue
         names.sort(key=lambda name: (_WANTED.index(name) if name in _WANTED else len(_WANTED), name))
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         shown = f"~{directory[len(home) :]}" if directory.startswith(f"{home}/") else directory
-        listed = f"{', '.join(names[:_NAMED])}{more}"
-        yield f"{listed} of {shown} {'is' if len(names) == 1 else 'are'} not inside: {_flag(directory, shown, home)}"
+        verb = "is" if len(names) == 1 else "are"
+        yield f"{list_some(names, _NAMED)} of {shown} {verb} not inside: {_flag(directory, shown, home)}"
 
 
 def _entries(directory: str) -> list[str]:

@@ -6,7 +6,7 @@ user decides about; what claudebox makes itself and what shells set is not among
 
 from __future__ import annotations
 
-from claudebox.console import clean, lay_out, paint, shorten
+from claudebox.console import clean, lay_out, list_some, paint, shorten
 from claudebox.plan import network
 from claudebox.plan.model import GIT_TOKEN
 from claudebox.tables import agent
@@ -209,6 +209,4 @@ def _files(plan: Plan) -> str:
 
 def _listed(names: Iterable[str], most: int = _NAMED) -> str:
     """Return names in a row, whole ones only."""
-    shown = [shorten(name, _LONGEST) for name in names]
-    more = f" and {len(shown) - most} more" if len(shown) > most else ""
-    return ", ".join(shown[:most]) + more
+    return list_some([shorten(name, _LONGEST) for name in names], most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from claudebox.console import list_some
 from claudebox.plan.model import Mount
 
 TYPE_CHECKING = False
@@ -36,12 +37,11 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
     """Name files and lines, never values."""
     if host.submounts:
-        named = ", ".join(f"{row.path} ({row.kind})" for row in host.submounts[:_FILES])
-        more = f" and {len(host.submounts) - _FILES} more" if len(host.submounts) > _FILES else ""
+        named = list_some([f"{row.path} ({row.kind})" for row in host.submounts], _FILES)
         if policy.submounts == "mask":
-            yield f"mounts of the host below the project are empty inside: {named}{more}"
+            yield f"mounts of the host below the project are empty inside: {named}"
         else:
-            yield f"mounts of the host below the project come along: {named}{more}; `--submounts mask` hides them"
+            yield f"mounts of the host below the project come along: {named}; `--submounts mask` hides them"
     if host.leaks_note:
         yield f"the search for secrets in the project: {host.leaks_note}"
 

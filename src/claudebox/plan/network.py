@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox.console import clean
+from claudebox.console import clean, list_some
 from claudebox.errors import ClaudeboxError
 from claudebox.plan.model import Variable
 from claudebox.plan.network_model import AllowedDomain, Barred, Link, OpenedAddress, ProxyConfig, Ranges, Served
@@ -200,16 +200,14 @@ def described(plan: Plan) -> Iterator[str]:
     proxy = _proxy(plan)
     if proxy is not None:
         names = [row.name for row in proxy.domains]
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         if proxy.reach == "listed":
-            yield f"domains: {', '.join(names[:_SHOWN]) or 'none'}{more}"
+            yield f"domains: {list_some(names, _SHOWN) or 'none'}"
         if proxy.proxy is not None:
             kept = "; its password stays outside" if proxy.proxy.login else ""
             yield f"through the proxy of this machine, {proxy.proxy}, which resolves the names{kept}"
     opened = [place(row) for row in _ranges(plan).opened]
     if opened:
-        more = f" and {len(opened) - _SHOWN} more" if len(opened) > _SHOWN else ""
-        yield f"opened by --allow-address: {', '.join(opened[:_SHOWN])}{more}"
+        yield f"opened by --allow-address: {list_some(opened, _SHOWN)}"
     if link is not None and link.host_ports:
         yield f"reachable inside: localhost of this machine, port {_listed(link.host_ports)}"
     if link is not None and link.published:

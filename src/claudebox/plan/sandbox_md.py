@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox.console import clean
+from claudebox.console import clean, list_some
 from claudebox.plan import network
 
 TYPE_CHECKING = False
@@ -37,9 +37,9 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
     protected = [clean(row.dest) for row in rows if row.role == "protected"]
     if protected:
         yield (
-            f"- Read-only in the project, because tools of the user's machine execute or obey it: {_some(protected)}. "
-            "Do not work around it; if a task needs a change there, say which file and what should be in it, or that "
-            "the user can start claudebox with `--allow NAME`."
+            "- Read-only in the project, because tools of the user's machine execute or obey it: "
+            f"{list_some(protected, _NAMED)}. Do not work around it; if a task needs a change there, say which file "
+            "and what should be in it, or that the user can start claudebox with `--allow NAME`."
         )
     if any(name.endswith("/.git") for name in protected):
         yield (
@@ -77,11 +77,6 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
         "- Everything that runs ends with the session, background tasks and servers included: finish what must be "
         "finished, and say what the user has to start again."
     )
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _network(policy: Policy) -> Iterator[str]:

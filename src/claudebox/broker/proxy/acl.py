@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from claudebox.config.domains import Permission, canonical
+from claudebox.console import list_some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,13 +74,12 @@ class AccessList:
     def denial(self, host: str, port: int, rule: str, why: str) -> Denied:
         """Write a refusal down, and return it in words for an agent."""
         self._record(host=shown(host), port=port, verdict="denied", rule=rule)
-        listed = ", ".join(self._listed[:_LISTED]) or "none"
-        more = f" and {len(self._listed) - _LISTED} more" if len(self._listed) > _LISTED else ""
+        listed = list_some(self._listed, _LISTED) or "none"
         where = f"{shown(host)}:{port}" if rule == "port" or port not in (80, 443) else shown(host)
         ask = f" with `claudebox --allow-domain {where}`" if rule in ("port", "not-listed") else ""
         return Denied(
             rule,
-            f"{why} ({shown(host)}:{port}). Permitted are: {listed}{more}. That is intended and cannot be changed from "
+            f"{why} ({shown(host)}:{port}). Permitted are: {listed}. That is intended and cannot be changed from "
             f"inside: do not try to work around it. If the task needs it, say so: the user can allow it{ask}.",
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from claudebox.commands.agents import large_files
-from claudebox.console import clean, shorten
+from claudebox.console import clean, list_some, shorten
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import git_lfs, git_locks, git_transfer
 from claudebox.launch.git_merge import Move
@@ -163,8 +163,7 @@ def lines(copy: Copy, work: Work) -> Iterator[str]:
 
 def _paths(heading: str, paths: list[str]) -> Iterator[str]:
     if paths:
-        more = f" and {len(paths) - _PATHS} more" if len(paths) > _PATHS else ""
-        yield f"  {heading} ({len(paths)}): {', '.join(clean(path) for path in paths[:_PATHS])}{more}"
+        yield f"  {heading} ({len(paths)}): {list_some([clean(path) for path in paths], _PATHS)}"
 
 
 def _count(number: int, what: str) -> str:
