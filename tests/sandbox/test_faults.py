@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.sandbox import repositories
-from tests.sandbox.test_stand_ins import entries
+from tests.sandbox.test_stubs import entries
 
 if TYPE_CHECKING:
     import subprocess

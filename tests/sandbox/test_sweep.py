@@ -242,7 +242,7 @@ def test_names_cannot_write_to_the_terminal_and_the_report_fits_on_a_screen(repo
     assert log.count("  privilege: p") == 40
 
 
-def test_stand_ins_of_another_session_are_not_reported(repository, running):
+def test_stubs_of_another_session_are_not_reported(repository, running):
     # proves C21
     box = repository.box
     other = running(box)

@@ -11,7 +11,7 @@ import pytest
 from tests.client.conftest import equip, installed, reachable
 from tests.conftest import wait_until
 from tests.sandbox import repositories
-from tests.sandbox.test_stand_ins import entries, journal
+from tests.sandbox.test_stubs import entries, journal
 
 from claudebox.launch import live_sessions
 

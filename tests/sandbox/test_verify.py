@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import every_case
 from tests.sandbox import repositories
-from tests.sandbox.test_stand_ins import entries, journal
+from tests.sandbox.test_stubs import entries, journal
 
 PROMISES = [
     "environment", "arguments", "memory", "descriptors", "redirected", "keyrings", "hidden", "secrets", "login",

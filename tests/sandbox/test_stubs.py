@@ -1,4 +1,4 @@
-"""Stand-ins for missing protected paths: nobody sees them, nothing of a user is lost, nothing stays."""
+"""Stubs for missing protected paths: nobody sees them, nothing of a user is lost, nothing stays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def processes_with(words: str) -> list[str]:
     return [line for line in out.splitlines() if words in line and "ps -eo" not in line]
 
 
-def test_nobody_sees_a_stand_in_during_and_after_a_session(box, running):
+def test_nobody_sees_a_stub_during_and_after_a_session(box, running):
     # proves SEC-04, C21
     checkout = repositories.make(box)
     before = entries(box.project)
@@ -66,7 +66,7 @@ def test_the_next_launch_clears_away_what_a_killed_one_left(box, running):
     assert journal(box) == []
 
 
-def test_what_a_person_put_into_a_stand_in_stays(box, running):
+def test_what_a_user_put_into_a_stub_stays(box, running):
     # proves C21
     checkout = repositories.make(box)
     session = running(box)
@@ -95,7 +95,7 @@ def test_stubs_go_from_directories_that_were_closed_meanwhile(box):
     os.chmod(box.project, 0o755)
 
 
-def test_an_empty_directory_of_a_person_stays(box):
+def test_an_empty_directory_of_the_user_stays(box):
     # proves C21
     repositories.make(box)
     for name in (".vscode", ".claude"):
@@ -107,7 +107,7 @@ def test_an_empty_directory_of_a_person_stays(box):
     assert not os.path.lexists(f"{box.project}/.idea")
 
 
-def test_two_sessions_share_stand_ins_until_the_last_one_ends(box, background, altered, new_bwrap):
+def test_two_sessions_share_stubs_until_the_last_one_ends(box, background, altered, new_bwrap):
     # proves C21, SEC-04
     altered(box, bwrap=new_bwrap)
     repositories.make(box)
@@ -126,7 +126,7 @@ def test_two_sessions_share_stand_ins_until_the_last_one_ends(box, background, a
     assert journal(box) == []
 
 
-def test_a_launch_that_fails_leaves_no_stand_in(user_box, altered):
+def test_a_launch_that_fails_leaves_no_stub(user_box, altered):
     # proves C21, E08
     repositories.make(user_box)
     before = entries(user_box.project)
@@ -139,7 +139,7 @@ def test_a_launch_that_fails_leaves_no_stand_in(user_box, altered):
     assert entries(user_box.project) == before
 
 
-def test_a_project_that_cannot_hold_a_stand_in_is_refused(user_box, altered):
+def test_a_project_that_cannot_hold_a_stub_is_refused(user_box, altered):
     # proves C20, E08
     repositories.make(user_box)
     altered(user_box, edits={"launch/stubs.py": ("os.mkdir(name, 0o755, dir_fd=directory)",
