@@ -255,7 +255,7 @@ def test_little_memory_is_one_line(user_box, kilobytes):
     assert "Traceback" not in result.stderr
 
 
-def test_a_full_or_closed_home_is_an_error_for_a_person(user_box):
+def test_a_full_or_closed_home_is_an_error_for_a_user(user_box):
     # proves SAND-14
     os.chmod(user_box.home, 0o555)
     result = user_box.run("true")

@@ -230,7 +230,7 @@ def test_packages_without_nix_are_refused_in_plain_words(user_box):
     assert "the package `jq` needs Nix, and there is none on this machine" in result.stderr
 
 
-def test_profiles_lists_ours_and_the_persons_and_those_that_are_broken(user_box):
+def test_profiles_lists_ours_and_the_users_and_those_that_are_broken(user_box):
     # proves EXT-03
     config(user_box, 'description = "my own"\n', name="profiles/mine.toml")
     config(user_box, "oops", name="profiles/broken.toml")

@@ -45,7 +45,7 @@ def test_what_only_tightens_needs_nobody(user_box):
     assert "approved" not in result.stderr
 
 
-def test_a_person_sees_the_difference_approves_once_and_is_asked_again_for_another_content(user_box):
+def test_a_user_sees_the_difference_approves_once_and_is_asked_again_for_another_content(user_box):
     # proves EXT-01, E05, E06
     config(user_box, 'network = "none"\n')
     path = user_box.write(".claudebox.toml", WIDE)
@@ -81,7 +81,7 @@ def test_a_person_sees_the_difference_approves_once_and_is_asked_again_for_anoth
     assert "is not approved" in changed.stderr
 
 
-def test_an_approval_does_not_reach_further_when_the_persons_settings_become_tighter(user_box):
+def test_an_approval_does_not_reach_further_when_the_users_settings_become_tighter(user_box):
     # proves EXT-01
     user_box.write(".claudebox.toml", 'network = "full"\nextra_env_passthrough = ["WANTED"]\n')
     with Terminal(user_box) as terminal:

@@ -64,7 +64,7 @@ def test_any_arguments_are_understood_or_refused(argv, environ):
 
 @bounds(max_examples=200)
 @given(arguments, environs, strings)
-def test_any_arguments_lead_to_a_plan_or_to_an_error_for_a_person(argv, environ, home):
+def test_any_arguments_lead_to_a_plan_or_to_an_error_for_a_user(argv, environ, home):
     def made() -> Plan:
         wishes = policy.decide_policy(settings.read_settings(argv, environ), home=home, workdir=hosts.PROJECT)
         return compose.make_plan(wishes, hosts.asking(hosts.debian(environ=environ), wishes))

@@ -104,7 +104,7 @@ def test_nothing_starts_with_a_directory_of_the_host_as_standard_descriptor(user
     assert not os.path.exists(f"{user_box.project}/marker")
 
 
-def test_limit_of_open_files_inside_is_that_of_the_person(user_box):
+def test_limit_of_open_files_inside_is_that_of_the_user(user_box):
     # proves A04
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = (64, limit[1])

@@ -91,7 +91,7 @@ def test_the_launcher_runs_no_git_at_all(box, git, repository):
     assert not [line for line in started if "git" in line]
 
 
-def test_commits_work_inside_with_the_persons_name_and_nothing_else_of_their_configuration(box, git, repository):
+def test_commits_work_inside_with_the_users_name_and_nothing_else_of_their_configuration(box, git, repository):
     # proves GIT-01, GIT-02, D-05, D24
     box.write(f"{box.home}/.gitconfig", (
         "[user]\n\tname = Ada Lovelace\n\temail = ada@example.org\n\tsigningkey = ABCDEF\n"

@@ -61,7 +61,7 @@ def test_the_filter_denies_what_the_kernel_would_allow(box, probe, naive):
     assert {inside[name] for name in ALLOWED} == {"ok"}
 
 
-def test_the_filter_holds_on_a_terminal_of_the_person(user_box, probe):
+def test_the_filter_holds_on_a_terminal_of_the_user(user_box, probe):
     # proves B02, B03, B04
     program = probe(user_box, "syscalls")
 

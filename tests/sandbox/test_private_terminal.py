@@ -42,7 +42,7 @@ for name in sorted(os.listdir("/proc/self/fd")):
 """
 
 
-def test_the_terminal_inside_is_not_the_persons(box):
+def test_the_terminal_inside_is_not_the_users(box):
     # proves B05
     program = box.write("which.py", WHICH)
     with Terminal(box) as terminal:
@@ -140,7 +140,7 @@ def test_what_a_terminal_would_obey_or_answer_does_not_reach_it(user_box, name):
         assert "beforeafter" in terminal.raw()
 
 
-def test_the_clipboard_of_the_person_is_not_written(user_box):
+def test_the_clipboard_of_the_user_is_not_written(user_box):
     # proves B09
     script = user_box.write("script.sh", f"printf '{KEPT_OUT['clipboard']}done\\n'\n")
     with Multiplexer(user_box) as window:

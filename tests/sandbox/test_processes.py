@@ -84,7 +84,7 @@ def test_host_shared_memory_and_message_queues_are_not_shared(box, probe):
     assert not came_back
 
 
-def test_groups_of_the_person_open_files_of_the_project_only(checkout, ordinary_account):
+def test_groups_of_the_user_open_files_of_the_project_only(checkout, ordinary_account):
     # proves A12
     need(os.getuid() == 0, "privileges of root")
     group = 4  # adm, which reads logs
@@ -182,7 +182,7 @@ def test_number_of_processes_is_limited_for_the_sandbox_alone(user_box, altered)
     assert 40 < int(count) < 60
 
 
-def test_files_made_inside_belong_to_the_person(box):
+def test_files_made_inside_belong_to_the_user(box):
     # proves H05, SAND-05
     result = box.sh("id -u; touch made; chown 1:1 made")
 

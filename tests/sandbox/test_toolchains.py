@@ -72,7 +72,7 @@ def test_programs_enter_and_credentials_beside_them_do_not(user_box, name):
     assert inside.stdout == f"the {name} program\n", inside.stderr
 
 
-def test_all_of_them_together_from_a_profile_of_the_person(box):
+def test_all_of_them_together_from_a_profile_of_the_user(box):
     # proves PROF-01, SAND-09
     commands, canaries = zip(*(furnish(box, name) for name in HOMES), strict=True)
     box.write(f"{box.home}/.claudebox/config.toml", f"toolchains = {sorted(HOMES)}\n")
@@ -118,7 +118,7 @@ def test_no_directory_of_path_can_be_written_to_inside(user_box):
     assert [path for path in writable if path != f"{user_box.home}/.local/bin"] == []
 
 
-def test_the_version_that_the_person_has_chosen_is_the_one_inside(user_box):
+def test_the_version_that_the_user_has_chosen_is_the_one_inside(user_box):
     for version in ("v18.2.0", "v20.9.0", "v20.10.0"):
         path = f"{user_box.home}/.nvm/versions/node/{version}/bin/node"
         user_box.write(path, f"#!/bin/sh\necho {version}\n", mode=0o755)

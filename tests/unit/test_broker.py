@@ -85,7 +85,7 @@ def test_without_a_credential_or_a_wish_for_it_there_is_no_broker():
         {"constants": (Constant("ANTHROPIC_AUTH_TOKEN", "x", "--set-env"),)},
     ],
 )
-def test_a_credential_that_the_person_names_enters_as_they_said(wish):
+def test_a_credential_that_the_user_names_enters_as_they_said(wish):
     result = made(POLICY.replace(**wish), environ={"ANTHROPIC_API_KEY": KEY})
 
     assert result.broker is None

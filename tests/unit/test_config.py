@@ -236,7 +236,7 @@ def test_profiles_that_extend_each_other_in_a_circle_are_refused(person):
     assert "in a circle: a -> b -> c -> a" in found
 
 
-def test_a_profile_of_the_person_can_extend_the_built_in_one_of_the_same_name(person):
+def test_a_profile_of_the_user_can_extend_the_built_in_one_of_the_same_name(person):
     # proves EXT-03
     person.profile("strict.toml", 'extends = "strict"\nextra_env_passthrough = ["A"]\n')
 
@@ -574,7 +574,7 @@ def test_the_cache_does_not_grow_without_end_and_leaves_others_alone(person):
         assert file.read() == b"kept"
 
 
-def test_what_a_project_says_is_kept_apart_from_what_the_person_says(person):
+def test_what_a_project_says_is_kept_apart_from_what_the_user_says(person):
     # proves E05
     text = 'network = "full"\n'
     person.defaults(text)

@@ -100,7 +100,7 @@ def test_a_name_has_one_spelling_and_an_address_is_no_name(spelling, name):
     assert canonical(spelling) == name
 
 
-def test_groups_are_used_by_name_and_those_of_a_person_win():
+def test_groups_are_used_by_name_and_those_of_a_user_win():
     own = {"work": ("git.example.org", "*.example.net:8443"), "github": ("github.example.org",)}
 
     found = [str(domain) for domain, _ in expand([("work", "x"), ("github", "x"), ("a.example", "x")], own)]

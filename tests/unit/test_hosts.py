@@ -126,7 +126,7 @@ def test_a_bwrap_that_is_privileged_or_replaceable_is_refused(fake_bwrap):
     assert fake_bwrap(0o755).options == {"--args", "--seccomp"}
 
 
-def test_without_bwrap_the_person_is_told_how_to_get_it(monkeypatch):
+def test_without_bwrap_the_user_is_told_how_to_get_it(monkeypatch):
     # proves UX-05
     monkeypatch.setattr(programs, "_TRUSTED", ())
     missing = bubblewrap.find_bwrap(())

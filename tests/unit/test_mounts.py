@@ -105,7 +105,7 @@ def test_parts_of_etc_that_lead_to_visible_places_are_links_and_the_rest_is_boun
     assert (table["/etc/alternatives"].kind, table["/etc/alternatives"].source) == ("ro-bind", "/etc/alternatives")
 
 
-def test_etc_is_made_by_claudebox_and_knows_two_accounts_and_the_person(host):
+def test_etc_is_made_by_claudebox_and_knows_two_accounts_and_the_user(host):
     # proves A18
     table = rows(host)
     shell = "/bin/bash" if host.bash else "/bin/sh"
@@ -140,7 +140,7 @@ def test_the_network_none_has_an_empty_resolv_conf():
     assert b"192.0.2.53" in rows(hosts.debian())["/etc/resolv.conf"].content
 
 
-def test_git_inside_knows_the_person_and_nothing_else():
+def test_git_inside_knows_the_user_and_nothing_else():
     # proves GIT-01, GIT-02, D24
     config = rows(hosts.debian())[f"{hosts.HOME}/.gitconfig"]
 

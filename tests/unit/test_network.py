@@ -49,7 +49,7 @@ def test_only_tier_full_shares_the_network_of_the_host():
     assert shared == ["full"]
 
 
-def test_every_tier_has_a_meaning_that_a_person_can_read():
+def test_every_tier_has_a_meaning_that_a_user_can_read():
     # proves F18
     tiers = next(row for row in SETTINGS if row.key == "network").choices
 

@@ -67,7 +67,7 @@ def test_what_is_not_known_counts_as_trusted():
 
 
 @pytest.mark.parametrize("tier", ["inet", "none", "a-tier-of-tomorrow"])
-def test_every_tier_but_full_is_without_the_daemon_unless_the_person_said_so(tier):
+def test_every_tier_but_full_is_without_the_daemon_unless_the_user_said_so(tier):
     # proves NIXSEC-01, G03
     decision = judged(Policy("exec", network=tier))
 
@@ -79,7 +79,7 @@ def test_every_tier_but_full_is_without_the_daemon_unless_the_person_said_so(tie
     assert any("the host's network" in warning for warning in plainly.warnings)
 
 
-def test_what_the_person_says_plainly_is_done_with_a_warning():
+def test_what_the_user_says_plainly_is_done_with_a_warning():
     # proves NIXSEC-01
     told = judged(Policy("exec", nix="daemon", nix_origin="--nix"), trusted="yes", sandbox="false")
 
@@ -90,7 +90,7 @@ def test_what_the_person_says_plainly_is_done_with_a_warning():
     assert judged(Policy("exec", nix="relay", nix_origin="--nix")).kind == "relay"
 
 
-def test_what_the_person_says_plainly_and_cannot_be_had_stops_the_launch():
+def test_what_the_user_says_plainly_and_cannot_be_had_stops_the_launch():
     # proves NIXSEC-01
     with pytest.raises(ClaudeboxError, match="cannot stand in front"):
         judged(Policy("exec", nix="relay", nix_origin="--nix"), version="2.8.0")
@@ -241,7 +241,7 @@ def test_a_socket_is_not_looked_for_in_the_project(name, tmp_path, monkeypatch):
         assert "not an absolute path" in nix_location.find_nix({name: value}).problem
 
 
-def test_a_configuration_of_the_person_says_nothing_about_the_daemon_of_the_machine(tmp_path, monkeypatch):
+def test_a_configuration_of_the_user_says_nothing_about_the_daemon_of_the_machine(tmp_path, monkeypatch):
     # proves G02, NIXSEC-01
     (tmp_path / "system").mkdir()
     (tmp_path / "system/nix.conf").write_text("sandbox = false\n")

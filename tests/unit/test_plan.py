@@ -89,7 +89,7 @@ def test_the_filter_is_the_one_of_the_machine_and_of_the_policy():
     assert any("user namespaces are allowed" in warning for warning in loose.warnings)
 
 
-def test_an_old_machine_is_used_as_far_as_it_goes_and_the_person_is_told():
+def test_an_old_machine_is_used_as_far_as_it_goes_and_the_user_is_told():
     # proves F15
     made = compose.make_plan(CLIENT, hosts.unmerged())
 

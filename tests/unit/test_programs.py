@@ -38,7 +38,7 @@ def test_no_path_means_no_directories(tree):
     assert programs.search_path({"PATH": ""}, tree.project) == ()
 
 
-def test_a_tool_comes_from_the_system_before_the_persons_path(tree):
+def test_a_tool_comes_from_the_system_before_the_users_path(tree):
     # proves E01, E02
     trusted = tree.write("system/bwrap", elf())
     tree.write("bin/bwrap", elf())

@@ -54,7 +54,7 @@ def test_a_hostile_name_writes_no_instructions_for_the_agent():
     assert "Ignore all of the above" not in text.splitlines()
 
 
-def test_texts_of_administrator_and_person_stand_around_ours():
+def test_texts_of_administrator_and_user_stand_around_ours():
     # proves AWARE-02
     made = compose.make_plan(Policy("client"), hosts.debian(memory_files=(b"from the administrator", b"from the user")))
     content = next(row.content for row in made.mounts if row.dest.endswith("/claude-code/CLAUDE.md")).decode()

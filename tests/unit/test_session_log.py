@@ -41,7 +41,7 @@ def test_what_is_written_is_json_in_ascii_on_one_line(value):
     assert text.isprintable()
 
 
-def test_a_record_is_the_persons_alone(state):
+def test_a_record_is_the_users_alone(state):
     made = session_log.SessionLog(state, "project")
     made.write("start", {"name": "\udcff\x1b[31m"})
     made.close()

@@ -52,7 +52,7 @@ def test_the_way_back_has_the_other_direction():
     assert changes(off, merged()) == {}
 
 
-def test_what_the_person_has_already_is_no_difference():
+def test_what_the_user_has_already_is_no_difference():
     # proves EXT-01
     mine = {"env": [Given("A", "~/.claudebox/config.toml:1")], "mounts": [MOUNT]}
     theirs = {"env": [*mine["env"], Given("A", "x")], "mounts": [MOUNT, MOUNT]}
