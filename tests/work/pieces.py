@@ -150,7 +150,7 @@ LIGHT: dict[str, Piece] = {
                  {"a": "1\n"}, ("git",)),
     "git bisect": Piece(GIT + "for i in 1 2 3 4 5; do echo $i >a; git add a; " + COMMIT + "-m $i; done; "
                         "git bisect start HEAD HEAD~4 >/dev/null 2>&1; git bisect run sh -c '[ $(cat a) -lt 3 ]' | "
-                        "grep 'first bad' | cut -c1-40", {}, ("git",)),
+                        "grep 'is the first' | cut -c1-40", {}, ("git",)),
     "archives": Piece("tar -cJf a.tar.xz --sort=name --mtime=@0 --owner=0 --group=0 d && zip -qrX a.zip d && "
                       "gzip -kn d/x && tar -tJf a.tar.xz && sha256sum a.tar.xz d/x.gz && unzip -qo a.zip -d out 2>/dev/null"
                       "; cat d/x.gz | gunzip", {"d/x": "content\n"}, ("xz", "zip")),

@@ -49,6 +49,7 @@ def test_the_status_that_the_client_shows_is_the_same_inside(user_box, real_clie
     # proves TOOL-11
     need(shutil.which("tmux"), "tmux")
     equip(user_box, real_client)
+    user_box.write(f"{user_box.home}/.gitconfig", "[http]\n\tsslCAInfo = /etc/ssl/certs/ca-certificates.crt\n")
     with ModelProcess() as model:
         env = variables(model)
         with Tui(user_box, {**env, **unsandboxed(user_box)}) as screen:
