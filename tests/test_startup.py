@@ -92,6 +92,17 @@ def resident(process: int) -> int:
     raise AssertionError("the kernel does not tell")
 
 
+def _bare() -> int:
+    """Return how many kilobytes the interpreter takes that the launcher runs in."""
+    with subprocess.Popen(
+        ["/usr/bin/python3", "-IS", "-c", "import os; os.write(1, b'1'); os.read(0, 1)"], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"1"
+        return resident(process.pid)
+
+
 def test_the_waiting_launcher_is_small(user_box):
     argv = (user_box.program, "-y", "--exec", "--", "sh", "-c", "echo started; exec sleep 60")
     with subprocess.Popen(
@@ -103,7 +114,7 @@ def test_the_waiting_launcher_is_small(user_box):
             assert process.stdout.readline() == b"started\n"
             time.sleep(0.2)  # whatever it does at the start, it keeps what it needs
             assert Path(f"/proc/{process.pid}/comm").read_text(encoding="utf-8").strip() in ("claudebox", "python3")
-            assert resident(process.pid) <= 16 * 1024
+            assert resident(process.pid) <= _bare() + 8 * 1024  # 16 MB with Python 3.11; 3.14 alone takes 1.6 MB more
             threads = os.listdir(f"/proc/{process.pid}/task")
             assert len(threads) == 1
         finally:
