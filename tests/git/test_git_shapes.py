@@ -76,28 +76,72 @@ def test_what_the_users_own_checkouts_lead_to_is_disarmed(user_box):
         assert has_mark(box, use), use  # the positive control
 
 
-def test_what_a_nested_repository_of_the_user_names_comes_first(user_box):
+def test_what_a_nested_repository_of_the_user_names_is_put_aside(box):
     """Hooks, an included file and a filter, outside of its own directory, too; and where its remotes lead now."""
     # proves D11, D13
-    box = make_repository(user_box)
+    make_repository(box)
+    evil = box.write(f"{box.base}/evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
     sh(box, "printf 'lib\\nw\\ncfg\\n' >.gitignore; git clone -q . lib; cd lib; mkdir .githooks; touch .githooks/x "
-       "clean.sh ../cfg; git config core.hooksPath .githooks; git config include.path ../../cfg; "
-       "git config filter.z.clean ./clean.sh")  # fmt: skip
+       "../cfg; printf '#!/bin/sh\\ncat\\n' >clean.sh; chmod +x clean.sh; git config core.hooksPath .githooks; "
+       "git config include.path ../../cfg; git config filter.z.clean ./clean.sh; echo '* filter=z' >.gitattributes; "
+       "git add .; git commit -qm more")  # fmt: skip
     quiet = box.sh("git -C lib commit -q --allow-empty -m more; git clone -q lib w")
     assert "the configuration of git" not in quiet.stderr
+    assert "put aside" not in quiet.stderr
     assert "leads to" not in quiet.stderr
     decoys = "for n in $(seq 12); do mkdir d$n; echo >d$n/.envrc; done; "
+    hook = f"printf '#!/bin/sh\\n{evil}\\n' >{{0}}; chmod +x {{0}}"
 
-    result = box.sh(f"{decoys} cd lib; echo >.githooks/post-index-change; echo >>clean.sh; echo '#' >>../cfg")
+    result = box.sh(
+        f"{decoys} cd lib; {hook.format('.githooks/post-index-change')}; "
+        f"printf '#!/bin/sh\\n{evil}\\ncat\\n' >clean.sh; printf '[core]\\n fsmonitor = {evil};:\\n' >>../cfg; "
+        "echo more >>a"
+    )
 
     said = [line.strip() for line in result.stderr.split("\n")]
     first = said[said.index("run or obeyed by tools of the host:") + 1 :][:3]
-    assert sorted(line.partition(": ")[0] for line in first) == [
-        "cfg", "lib/.githooks/post-index-change", "lib/clean.sh"
-    ]  # fmt: skip
+    names = ["cfg", "lib/.githooks/post-index-change", "lib/clean.sh"]
+    assert sorted(line.partition(": ")[0] for line in first) == names
     assert all(line.endswith(", in `lib`") for line in first), first
+    assert all(f"in `lib`: `{name}`" in result.stderr for name in names), result.stderr
+    assert sh(box, "ls lib/.githooks") == "post-index-change.claudebox\nx\n"
+    assert not has_mark(box, "cd lib; git status; git add a")
+    for name in names:
+        sh(box, f"mv {name} {name}.was || true; mv {name}.claudebox {name}")
+        assert has_mark(box, "cd lib; echo >>a; git status; git add a; git update-index --refresh"), name  # it would
+        sh(box, f"rm {name}; mv {name}.was {name} || true")
     changed = box.sh("git -C lib config remote.origin.url https://host.invalid/x")
     assert "`lib/.git` has another configuration now: origin leads to https://host.invalid/x" in changed.stderr
+
+
+def test_hooks_of_checkouts_that_the_agent_made_are_put_aside(user_box):
+    """A relative `core.hooksPath` of the repository, in a worktree of it; and one of the user, in a new repository."""
+    # proves D08, D11, D13
+    box = make_repository(user_box)
+    evil = box.write(f"{box.base}/evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
+    sh(box, "mkdir hk; echo '#!/bin/sh' >hk/post-checkout; chmod +x hk/post-checkout; git add hk; git commit -qm hk; "
+       "git config core.hooksPath hk; git config --global core.hooksPath hk")  # fmt: skip
+    hook = f"printf '#!/bin/sh\\n{evil}\\n' >hk/{{0}}; chmod +x hk/{{0}}"
+    work = (
+        f"set -e; git worktree add -q w1; git worktree add -q fine; (cd w1; {hook.format('post-checkout')}; "
+        f"{hook.format('pre-commit')}); git clone -q . other; git init -q nn; cd nn; mkdir hk; "
+        f"{hook.format('post-index-change')}"
+    )
+
+    result = box.sh(work)
+
+    assert result.returncode == 0, result.stderr
+    assert sh(box, "ls w1/hk fine/hk nn/hk other/hk") == (
+        "fine/hk:\npost-checkout\n\nnn/hk:\npost-index-change.claudebox\n\n"
+        "other/hk:\npost-checkout\n\nw1/hk:\npost-checkout.claudebox\npre-commit.claudebox\n"
+    ), result.stderr
+    assert sh(box, "git -C fine status --porcelain") == ""  # what the user has is no change
+    uses = ("cd w1; git checkout -qb w9; git commit -q --allow-empty -m x", "cd nn; touch x; git add x; git status")
+    for use in uses:
+        assert not has_mark(box, use), use
+    sh(box, "for name in w1/hk/post-checkout nn/hk/post-index-change; do mv $name.claudebox $name; done")
+    for use in (uses[0].replace("w9", "w8"), uses[1].replace("x", "y")):
+        assert has_mark(box, use), use  # the positive control
 
 
 def test_armed_repositories_are_named_before_decoys(user_box):

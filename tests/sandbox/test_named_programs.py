@@ -15,6 +15,7 @@ name filter.e.clean 'bash<t/e.sh'; name filter.f.clean '${X:-t/f.sh}'; name filt
 name filter.h.clean 't/h.sh;t/i.sh'; name filter.j.clean 'python3 -m t.j'; name core.editor 'PATH=t:$PATH k.sh'
 name filter.l.clean '~/bin/l.sh'; name filter.m.clean 'sh -c "`cat ./t/m.sh`"'; name core.pager 'sh t/n'
 name diff.o.textconv '$HOME/bin/o.sh'; name merge.p.driver "sh 't/p q.sh' %A"
+name filter.lfs.clean 'git-lfs clean -- %f'; name filter.lfs.smudge 'git-lfs smudge --skip -- %f'
 """
 FILES = "a.py b.sh c.sh d.sh e.sh f.sh g.sh h.sh i.sh j.py k.sh l.sh m.sh n o.sh"
 TRY = (
@@ -28,11 +29,13 @@ def test_programs_that_the_configuration_names_in_whatever_spelling_are_read_onl
     checkout = repositories.make(user_box)
     checkout.sh(
         f"mkdir t; for f in {FILES} free.sh; do echo >t/$f; done; echo >'t/p q.sh'; ln -s $PWD/t ~/bin;"
+        "for f in clean smudge git-lfs; do echo >$f; done;"
         f'name() {{ git config "$@"; }}; {NAMED}'
     )
     result = user_box.sh(TRY)
 
-    assert set(result.stdout.split("\n")) == {"./a", "./evil.sh", "./t/free.sh", ""}, result.stderr
+    free = {"./a", "./evil.sh", "./t/free.sh", "./clean", "./smudge", ""}
+    assert set(result.stdout.split("\n")) == free, result.stderr
 
 
 def test_what_links_of_a_git_directory_lead_to_is_read_only(user_box):

@@ -12,6 +12,7 @@ from claudebox.facts import git_config
 from claudebox.facts.git_config import expand
 from claudebox.facts.git_model import Executed
 from claudebox.files import real_path
+from claudebox.tables.git_keys import FILTERS
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -31,6 +32,7 @@ _MOST_DIRECTORIES = 8  # that one value names
 _INNOCENT = frozenset(("url", "pushurl", "fetch", "push", "merge", "remote", "name", "email", "template", "worktree",
                        "ignorerevsfile", "excludesfile", "blobs", "active", "branch"))  # fmt: skip
 _PROSE = frozenset(("alias", "branch", "color", "format", "log", "pretty"))  # where a bare word is no file
+_KNOWN = frozenset(value for rows in FILTERS.values() for _, value in rows)  # as `git lfs install` writes them
 _PARTED = str.maketrans(dict.fromkeys("'\"", "\n"))
 _JOINED = str.maketrans(dict.fromkeys("'\"\\", ""))
 _SHELL = str.maketrans(dict.fromkeys(";|&<>(){}$`=:,\\", " "))
@@ -65,13 +67,23 @@ def find_executed(
     return tuple(row for path, row in rows.items() if not f"{path}/".startswith(own))[:_MOST_PATHS]
 
 
-def name_executed(root: str, common: str, git_dir: str, home: str) -> Iterator[tuple[str, str]]:
-    """Yield what git obeys in another checkout, by its own configuration and wherever it lies, and why."""
-    files = (f"{common}/config", f"{git_dir}/config.worktree")
-    own = git_config.read_config(files, git_config.IncludeContext(home, everything=True))
+def name_executed(
+    root: str, common: str, git_dir: str, home: str, user: tuple[Row, ...], *, own: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield what git obeys in another checkout, wherever it lies, and why: by the user's rows, and by its `own`."""
+    files = (f"{common}/config", f"{git_dir}/config.worktree") if own else ()
+    found = git_config.read_config(files, git_config.IncludeContext(home, everything=True))
     places = _Places()
-    for row in _named(_Checkout(root, own.rows, own.files, common), home, places):
+    for row in _named(_Checkout(root, user + found.rows, found.files, common), home, places):
         yield from ((path, row.reason) for path in places.of(row.path))
+
+
+def read_user_hooks(home: str, environ: dict[str, str]) -> tuple[Row, ...]:
+    """Return what the user's own configuration says of hooks in every repository."""
+    user = git_config.read_config(
+        git_config.user_files(home, environ), git_config.IncludeContext(home, everything=True)
+    )
+    return tuple(row for row in user.rows if (row[0], row[2]) == ("core", "hookspath"))
 
 
 def _checkouts(
@@ -172,6 +184,8 @@ def _programs(value: str, root: str, home: str, places: _Places, *, bare: bool) 
     bare = bare and " " in value
     if not bare and "/" not in value and "." not in value:
         return
+    if value.replace(" --skip", "") in _KNOWN:  # its arguments are no files: `clean` is none
+        value = value.partition(" ")[0]
     words = _words(value.replace("${HOME}", home).replace("$HOME", home))
     names = [name for word in words for name in _spellings(word, module="-m" in words)]
     names = [name for name in dict.fromkeys(names) if bare or "/" in name or "." in name][:_MOST_NAMES]

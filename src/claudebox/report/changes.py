@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from claudebox.facts.model import Guarded
     from claudebox.report.kinds import Kind
     from claudebox.report.listing import Beginning
+    from claudebox.report.named_by_git import Named
     from claudebox.report.sweep import Listing, Sweep
 
 BUDGET = sweep.BUDGET
@@ -53,6 +54,7 @@ class Report(Value):
     in_git: tuple[str, ...] = ()  # all that is a `.git`, or lies in one, by its whole path
     standing_configs: frozenset[str] = frozenset()  # of those, configurations that may have been there before
     git_shapes: dict[str, tuple[str, ...]] = {}  # noqa: RUF012 - other git directories, and what git obeys in them
+    named: tuple[tuple[str, Named], ...] = ()  # files that git obeys in nested repositories and other worktrees
     clock_set_back: float = 0.0
     listing: Listing = {}  # noqa: RUF012 - never changed
 
@@ -80,6 +82,7 @@ def join(report: Report, root: str, other: Report) -> Report:
         files=(*report.files, *other.files),
         in_git=(*report.in_git, *other.in_git),
         git_shapes={**report.git_shapes, **other.git_shapes},
+        named=(*report.named, *other.named),
         standing_configs=report.standing_configs | other.standing_configs,
     )
 
@@ -116,10 +119,11 @@ def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Rep
     rows = _find_shapes(found, account) if found.changed else {}
     shapes = {f"{workdir}/{place}".rstrip("/"): tuple(f"{workdir}/{path}" for path in paths)
               for place, paths in rows.items()}  # fmt: skip
+    named = ((f"{workdir}/{path}", why) for path in account.obeyed if (why := account.find_named(path)) is not None)
     unseen = [*account.unseen, *found.unseen]
     return Report(
         tuple(changes), account.harmless, tuple(unseen), account.unlisted, tuple(account.unsure), tuple(files),
-        tuple(in_git), standing, shapes, back, account.listing(),
+        tuple(in_git), standing, shapes, tuple(named), back, account.listing(),
     )  # fmt: skip
 
 
@@ -140,7 +144,8 @@ class _Account:
         self._stubs = {self._relative(path) for path in places.stubs}
         self._names: dict[str, dict[str, str] | None] = {}
         self._repositories: dict[str, tuple[str, bool] | None] = {}
-        self._named: dict[str, str] | None = None
+        self._named: dict[str, Named] | None = None
+        self.obeyed: list[str] = []  # of what changed, files that git obeys in such a place
         self._new = self._new_directories()
         self._is_known = any(names is not None for path, (_, names) in before.items() if path)  # an earlier list
         self.unsure: list[str] = []
@@ -205,6 +210,8 @@ class _Account:
                 continue  # it was there, and what changed in it is told
             sure = path in self._new if is_directory else own or moved
             kind = self._kind(path, mode)
+            if kind.rank < 0 and sure and not is_directory:
+                self.obeyed.append(path)
             if not sure and kind.name not in _TOLD_ANYWAY:
                 self.unsure.append(path)
             elif kind.name == "harmless":
@@ -233,9 +240,9 @@ class _Account:
         row = self._protected(path)
         if row is not None:
             return kinds.Kind("protected", self._relative(row.path), row.reason)
-        why = self._why_named(path)
-        if why:
-            return kinds.Kind("reported", path, why, -1)
+        obeyed = self.find_named(path)
+        if obeyed is not None:
+            return kinds.Kind("reported", path, obeyed.why, -1)
         parent, _, name = path.rpartition("/")
         if name.lower() == ".git":
             return kinds.Kind("repository", path)
@@ -258,18 +265,18 @@ class _Account:
             path = path.rpartition("/")[0]
         return None
 
-    def _why_named(self, path: str) -> str:
-        """Return why git obeys a path in a nested repository of the user's."""
+    def find_named(self, path: str) -> Named | None:
+        """Return why git obeys a path in a nested repository or in another worktree."""
         if self._named is None:
             from claudebox.report import named_by_git  # noqa: PLC0415 - only where something changed
 
-            changed = {row[0] for row in self._found.changed}
-            self._named = named_by_git.find_named(self._workdir, self._places.home, self._found.listing, changed)
+            at, listing = self._places, self._found.listing
+            self._named = named_by_git.find_named(self._workdir, at.git_dir, at.home, listing, self.was_missing)
         while path and self._named:
             if path in self._named:
                 return self._named[path]
             path = path.rpartition("/")[0]
-        return ""
+        return None
 
     def _repository(self, directory: str) -> tuple[str, bool] | None:
         """Return the git directory that a directory is or lies in, and whether its name says so or only its shape."""

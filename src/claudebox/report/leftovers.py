@@ -95,14 +95,15 @@ class Leftovers:
         """Put aside what git of the host would run of repositories that were made inside, or changed; say what."""
         workdir = self._scope.workdir
         links = [os.path.join(workdir, row.path) for row in report.changes if row.kind.name in _MAYBE_LINKS]
-        if not (links or report.in_git or report.git_shapes):
+        if not (links or report.in_git or report.git_shapes or report.named):
             return []
-        from claudebox.report import nested_git  # noqa: PLC0415 - only where something changed in one
+        from claudebox.report import named_by_git, nested_git  # noqa: PLC0415 - only where something changed in one
 
         shapes, roots = report.git_shapes, tuple(root for root, *_ in self._scope.roots[1:])
         lines = nested_git.disarm(
             workdir, report.in_git, shapes, self._is_writable, self._scope.known, report.standing_configs, roots
         )
+        lines += named_by_git.put_aside(workdir, report.named, self._is_writable)
         return lines + nested_git.put_links_aside(workdir, links, self._is_hidden)
 
     def keep(self) -> None:

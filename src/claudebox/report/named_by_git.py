@@ -1,44 +1,91 @@
-"""Files of the project that git obeys in a nested repository or worktree of the user's, because its settings say so.
+"""Files of the project that git obeys in a nested repository or worktree, because its settings say so.
 
-In the project's own repository such files are protected; here they are named first if the agent changed them.
+In the project's own repository such files are protected; here those that the agent made or changed are put aside.
 """
 
 from __future__ import annotations
 
 import os
 
-from claudebox.facts.git_executed import name_executed
-from claudebox.files import read_small, real_path
+from claudebox.console import shorten
+from claudebox.facts.git_executed import name_executed, read_user_hooks
+from claudebox.files import open_up, read_small, real_path
+from claudebox.report.nested_git import ASIDE, bound, open_directory, rename_aside, show
+from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from claudebox.report.sweep import Listing
 
 _GIT = (".git/d", ".git", ".git/l", ".git/x")
-_MOST = 200  # repositories
+_MOST = 500  # repositories
 _LINE = 8192
+_LARGEST = 1 << 20  # of a file that is compared
 
 
-def find_named(workdir: str, home: str, listing: Listing, changed: set[str]) -> dict[str, str]:
-    """Return paths below the project and why git obeys them; settings that the agent changed are put aside anyway."""
-    found: dict[str, str] = {}
-    for directory in _find_checkouts(listing):
+class Named(Value):
+    """Why git obeys a path."""
+
+    why: str
+    checkout: str = ""  # the directory that git works in there
+    whole: bool = False  # all of the checkout would be obeyed, and nobody can tell what is
+
+
+def find_named(
+    workdir: str, git_dir: str, home: str, listing: Listing, is_new: Callable[[str], bool]
+) -> dict[str, Named]:
+    """Return what git obeys below the project, by path; `git_dir` is that of the project, `is_new` tells of a path.
+
+    The agent's own settings are put aside anyway, so in a repository that is new those of the user alone count.
+    """
+    found: dict[str, Named] = {}
+    user = read_user_hooks(home, dict(os.environ))
+    for directory in _find_checkouts(listing, is_new):
         checkout = f"{workdir}/{directory}"
-        git_dir, common = _find_git_dir(checkout)
-        files = (f"{common}/config", f"{git_dir}/config.worktree")
-        if any(path.removeprefix(f"{workdir}/") in changed for path in files):
-            continue
-        for path, reason in name_executed(checkout, common, git_dir, home):
-            if path.startswith(f"{workdir}/") and not path.startswith((f"{git_dir}/", f"{common}/")):
-                found.setdefault(path[len(workdir) + 1 :], f"{reason}, in `{directory}`")
+        own, common = _find_git_dir(checkout)
+        new = common != git_dir and is_new(f"{common}/config".removeprefix(f"{workdir}/"))
+        for path, reason in name_executed(checkout, common, own, home, user, own=not new):
+            if path.startswith(f"{workdir}/") and not path.startswith((f"{own}/", f"{common}/")):
+                whole = f"{checkout}/".startswith(f"{path}/")
+                found.setdefault(path[len(workdir) + 1 :], Named(f"{reason}, in `{directory}`", checkout, whole))
     return found
 
 
-def _find_checkouts(listing: Listing) -> list[str]:
+def put_aside(root: str, rows: Iterable[tuple[str, Named]], is_writable: Callable[[str], bool]) -> list[str]:
+    """Rename what the agent has made or changed of that, and say what; a file that the `root` has is the user's."""
+    done: dict[str, list[str]] = {}
+    failed = []
+    for path, named in rows:
+        twin = f"{root}{path[len(named.checkout) :]}"
+        if named.whole or not is_writable(path) or (not is_writable(twin) and _is_same(path, twin)):
+            continue
+        try:
+            parent = open_directory(os.path.dirname(path))
+            try:
+                open_up(parent)
+                rename_aside(parent, os.path.basename(path))
+            finally:
+                os.close(parent)
+            done.setdefault(named.why, []).append(show(path, root))
+        except FileNotFoundError:  # it went with the directory around it
+            continue
+        except OSError as error:
+            failed.append(f"{show(path, root)} cannot be renamed ({error.strerror}), and {named.why}: remove it")
+    lines = [f"put aside as *{ASIDE}, since {why}: {shorten(', '.join(paths), 300)}" for why, paths in done.items()]
+    return bound([*failed, *lines], "repositories")
+
+
+def _is_same(path: str, twin: str) -> bool:
+    content = read_small(path, limit=_LARGEST)
+    return content is not None and content == read_small(twin, limit=_LARGEST)
+
+
+def _find_checkouts(listing: Listing, is_new: Callable[[str], bool]) -> list[str]:
+    """Return the checkouts, those of the user first: nobody can make so many that they are overlooked."""
     rows = (path for path, (_, names) in listing.items() if path and names and any(name in names for name in _GIT))
-    return sorted(rows, key=lambda path: (path.count("/"), path))[:_MOST]
+    return sorted(rows, key=lambda path: (is_new(f"{path}/.git"), path.count("/"), path))[:_MOST]
 
 
 def _find_git_dir(checkout: str) -> tuple[str, str]:

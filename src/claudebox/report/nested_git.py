@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-_ASIDE = ".claudebox"
+ASIDE = ".claudebox"
 _STATES = ("rebase-merge", "rebase-apply", "sequencer")  # going on with them runs what is listed there
 _CONFIG = ("config", "config.worktree")
 _CONFIG_LIMIT = 1 << 20
@@ -48,16 +48,17 @@ def disarm(
     work.run()
     told = "since git of the host would run or obey it"
     # What is still dangerous comes first: what was put aside must not push it off the screen.
-    lines = [f"{_shown(place, root)} cannot be examined ({why}): look at it before git of the host does"
+    lines = [f"{show(place, root)} cannot be examined ({why}): look at it before git of the host does"
              for place, why in work.closed]  # fmt: skip
-    lines += [f"{_shown(place, root)} has another configuration now: {shorten(', '.join(rows), 300)}"
+    lines += [f"{show(place, root)} has another configuration now: {shorten(', '.join(rows), 300)}"
               for place, rows in work.addresses.items() if rows]  # fmt: skip
-    lines += [f"{_shown(place, root)}: put aside as *{_ASIDE}, {told}: {', '.join(names)}"
+    lines += [f"{show(place, root)}: put aside as *{ASIDE}, {told}: {', '.join(names)}"
               for place, names in work.aside.items()]  # fmt: skip
-    return _bounded(lines, "repositories")
+    return bound(lines, "repositories")
 
 
-def _bounded(lines: list[str], what: str) -> list[str]:
+def bound(lines: list[str], what: str) -> list[str]:
+    """Return as many lines as fit on a screen, and how many more there are."""
     more = [f"and {len(lines) - _MOST_LINES} other {what}"] if len(lines) > _MOST_LINES else []
     return [*lines[:_MOST_LINES], *more]
 
@@ -68,9 +69,9 @@ def put_links_aside(root: str, paths: Iterable[str], is_hidden: Callable[[str], 
     for path in paths:
         if not os.path.islink(path) or not is_hidden(real_path(path)):
             continue
-        what = f"{_shown(path, root)} led to a directory of claudebox's own"
+        what = f"{show(path, root)} led to a directory of claudebox's own"
         try:
-            parent = _open(os.path.dirname(path))
+            parent = open_directory(os.path.dirname(path))
             try:
                 open_up(parent)
                 name = rename_aside(parent, os.path.basename(path))
@@ -79,19 +80,20 @@ def put_links_aside(root: str, paths: Iterable[str], is_hidden: Callable[[str], 
             lines.append(f"{what}: renamed to `{shorten(name, 200)}`")
         except OSError as error:
             failed.append(f"{what} and cannot be renamed ({error.strerror}): remove it before git follows it")
-    return _bounded([*failed, *lines], "links")
+    return bound([*failed, *lines], "links")
 
 
 def rename_aside(directory: int, name: str) -> str:
     """Give an entry of a directory a name that nothing obeys, and return it."""
-    free = f"{name}{_ASIDE}"
+    free = f"{name}{ASIDE}"
     if _is_there(directory, free):
         free += f".{os.urandom(8).hex()}"
     os.rename(name, free, src_dir_fd=directory, dst_dir_fd=directory)
     return free
 
 
-def _shown(place: str, root: str) -> str:
+def show(place: str, root: str) -> str:
+    """Return a path as it is shown, relative to the project where it lies in it."""
     return f"`{shorten('.' if place == root else place.removeprefix(f'{root}/'), 200)}`"
 
 
@@ -141,7 +143,7 @@ class _Disarming:
                     self.closed += [(place, why)] if (place, why) not in self.closed else []
 
     def _examine(self, place: str, *, files: bool) -> None:
-        parent, name = _open(os.path.dirname(place)), os.path.basename(place)
+        parent, name = open_directory(os.path.dirname(place)), os.path.basename(place)
         try:
             mode = os.lstat(name, dir_fd=parent).st_mode
             if stat.S_ISREG(mode) != files:
@@ -282,7 +284,7 @@ def _has_samples_only(directory: int, name: str) -> bool:
         os.close(descriptor)
 
 
-def _open(path: str) -> int:
+def open_directory(path: str) -> int:
     """Open a directory, through no link."""
     top = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -148,17 +148,25 @@ def lines(copy: Copy, work: Work) -> Iterator[str]:
         yield f"  and {len(work.commits) - _COMMITS} more"
     deleted = [path for path, row in work.changed.items() if not int(row.mode, 8)]
     yield from _paths("deleted", deleted)
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[tuple[int, str, str]]] = {}  # kind -> rank, reason, path
     for path, row in work.changed.items():
         if path in deleted:
             continue
         kind = kinds.classify(path, int(row.mode, 8), lambda path: _leads_out(path, work.links.get(path, "")))
         kind = kinds.Kind("repository", path, "a submodule") if row.mode == _SUBMODULE else kind
-        found.setdefault(kind.name, []).append(f"{fit(path)} ({clean(kind.why)})" if kind.why else fit(path))
-    for name, heading in kinds.HEADINGS.items():
-        yield from _paths(heading, found.pop(name, []))
-    yield from _paths("of harmless kinds", found.pop(kinds.HARMLESS, []))
+        text = f"{fit(path)} ({clean(kind.why)})" if kind.why else fit(path)
+        found.setdefault(kind.name, []).append((kind.rank, kind.why, text))
+    for name, heading in (*kinds.HEADINGS.items(), (kinds.HARMLESS, "of harmless kinds")):
+        yield from _paths(heading, _by_danger(found.get(name, [])))
     yield from _paths("not committed, and only in the copy", list(work.uncommitted))
+
+
+def _by_danger(rows: list[tuple[int, str, str]]) -> list[str]:
+    """Return paths, the most dangerous first, and before all others one for each reason: many of one hide no other."""
+    firsts: dict[str, tuple[int, str, str]] = {}
+    for row in sorted(rows):
+        firsts.setdefault(row[1], row)
+    return [text for _, _, text in sorted(rows, key=lambda row: (row is not firsts[row[1]], row))]
 
 
 def _paths(heading: str, paths: list[str]) -> Iterator[str]:
