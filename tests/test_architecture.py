@@ -41,7 +41,6 @@ BORDERS = {
 }  # fmt: skip
 # Names that say nothing without their module: a public function has a verb and a noun.
 BARE_VERBS = {"decide", "find", "make", "parse", "read"}
-BARE_VERBS_NOT_YET = {"report.receipt"}
 # Files at the top that phases rest on; they rest on nothing but one another.
 FOUNDATION = {*ROOT, "__init__"}
 AT_THE_TOP = 12  # files beside the folders, at the most
@@ -355,7 +354,7 @@ def test_functions_are_named_by_verb_and_noun(name):
     # proves HOUSE-05
     bare = {node.name for node in parsed(name).body if isinstance(node, ast.FunctionDef)} & BARE_VERBS
 
-    assert not bare or name in BARE_VERBS_NOT_YET
+    assert not bare
 
 
 def test_types_are_imported_for_checkers_only():

@@ -62,12 +62,7 @@ def test_the_man_page_is_sound_and_names_every_flag():
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [
-        ("--dry", ["--dry-run"]),
-        ("--network n", ["none"]),
-        ("--env HOM", ["HOME"]),
-        ("-y --exec -- --dr", []),
-    ],
+    [("--dry", ["--dry-run"]), ("--network n", ["none"]), ("--env HOM", ["HOME"]), ("-y --exec -- --dr", [])],
 )
 def test_bash_completes_what_is_ours_and_nothing_after_the_dashes(words, expected, tmp_path):
     script = (

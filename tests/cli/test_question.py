@@ -45,15 +45,7 @@ def test_what_enters_is_shown_before_the_question(user_box):
     user_box.environ["GH_TOKEN"] = "CANARY"
     with Terminal(user_box) as terminal:
         terminal.type(f"{user_box.program} --exec -- true")
-        for part in (
-            "writes",
-            user_box.project,
-            "network",
-            "secrets",
-            "withheld: GH_TOKEN",
-            "new",
-            QUESTION,
-        ):
+        for part in ("writes", user_box.project, "network", "secrets", "withheld: GH_TOKEN", "new", QUESTION):
             terminal.expect(part.replace(".", r"\."))
         terminal.press("n\r")
         assert terminal.prompt() == 130

@@ -108,10 +108,7 @@ def test_a_program_that_is_not_inside_is_127_and_one_that_cannot_run_is_126(user
     user_box.write("plain", "x")
     for name in ("./plain", "/usr"):
         result = user_box.run(name)
-        assert (result.returncode, result.stderr.splitlines()[-1]) == (
-            126,
-            f"claudebox: {name}: it cannot be executed",
-        )
+        assert (result.returncode, result.stderr.splitlines()[-1]) == (126, f"claudebox: {name}: it cannot be executed")
 
 
 def test_no_client_is_127(user_box):

@@ -197,13 +197,7 @@ def test_entries_of_another_kind_than_recorded_are_never_removed(target):
     target.mkdir("directory")
     os.symlink("kept", f"{target.project}/link")
     before = entries(target.project)
-    rows = [
-        "directory kept",
-        "dot dotted",
-        "file kept/file",
-        "file link",
-        "directory link",
-    ]
+    rows = ["directory kept", "dot dotted", "file kept/file", "file link", "directory link"]
     status = os.stat(target.project)
     root = f"{target.project}\0{status.st_dev}:{status.st_ino}"
     journal = "".join(f"\0\0{row.split()[0]}\0{root}\0{row.split()[1]}\0" for row in rows)

@@ -18,6 +18,7 @@ from claudebox.commands import log
 from claudebox.config import settings
 from claudebox.errors import ClaudeboxError
 from claudebox.report import receipt, session_log
+from claudebox.report.log_reader import read_lines
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_a_line_is_whole_or_says_that_it_was_too_long(state):
     made = session_log.SessionLog(state, "project")
     made.write("end", {"status": 3, "found": tuple("\u00e9" * 300 for _ in range(4000))})
     made.write("end", {"status": 4})
-    lines = receipt.read(f"{state}/log", made.name)
+    lines = read_lines(f"{state}/log", made.name)
 
     assert [line["kind"] for line in lines] == ["end", "end"]
     assert lines[0]["too_long"] > session_log.LINE
@@ -209,7 +210,7 @@ def test_nothing_recorded_is_said(tmp_path, capfd, monkeypatch):
 
 def test_the_receipt_fits_on_a_screen_and_names_no_value(filled):
     name = next(name for name in os.listdir(f"{filled}/log") if "-this-" in name)
-    lines = list(receipt.lines(receipt.read(f"{filled}/log", name), f"{filled}/log/{name}"))
+    lines = list(receipt.lines(read_lines(f"{filled}/log", name), f"{filled}/log/{name}"))
     text = "\n".join(lines)
 
     assert len(lines) <= 24

@@ -20,17 +20,7 @@ from claudebox.config.model import Policy
 from claudebox.config.options import SETTINGS
 from claudebox.config.settings import parse_arguments
 from claudebox.errors import ClaudeboxError, describe_failure
-from claudebox.facts import (
-    broker_libraries,
-    bubblewrap,
-    distro,
-    host,
-    nix,
-    nix_daemon,
-    nix_location,
-    programs,
-    uplink,
-)
+from claudebox.facts import broker_libraries, bubblewrap, distro, host, nix, nix_daemon, nix_location, programs, uplink
 from claudebox.facts.nix_model import Daemon, Nix
 from claudebox.files import read_small
 from claudebox.launch import container, live_sessions

@@ -70,11 +70,7 @@ def _record(fields: tuple[Field, ...]) -> dict[str, Any]:
         "additionalProperties": False,
         "required": [field.name for field in fields if field.default is None],
         "properties": {
-            field.name: {
-                **_value(field),
-                "description": field.help.replace("`", "") + ".",
-            }
-            for field in fields
+            field.name: {**_value(field), "description": field.help.replace("`", "") + "."} for field in fields
         },
     }
 

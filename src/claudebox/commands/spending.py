@@ -12,7 +12,7 @@ from claudebox.commands.log import records
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.host import current_home
 from claudebox.report import session_log
-from claudebox.report.log_reader import LogReader, as_dollars, sum_usage
+from claudebox.report.log_reader import read_lines, sum_usage
 from claudebox.tables import prices
 
 if TYPE_CHECKING:
@@ -46,11 +46,7 @@ def run(environ: dict[str, str], settings: Settings) -> int:
 def _rows(directory: str) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for name in records(directory):
-        reader = LogReader(directory, name)
-        try:
-            lines = list(reader.lines())
-        finally:
-            reader.close()
+        lines = read_lines(directory, name)
         start = next((line for line in lines if line.get("kind") == "start"), {})
         project, sessions = str(start.get("project", "")), set[tuple[str, str]]()
         for line in lines:
@@ -71,5 +67,5 @@ def _shown(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         row["day"], console.shorten(os.path.basename(row["project"]) or "?", 40), str(row["sessions"]),
         str(row["answers"]), str(row["input"]), str(row["output"]), str(row["cached"]),
-        as_dollars(row["price"]) + unknown,
+        prices.as_dollars(row["price"]) + unknown,
     )  # fmt: skip

@@ -48,6 +48,15 @@ class LogReader:
             os.close(self._descriptor)
 
 
+def read_lines(directory: str, name: str, *marks: bytes) -> list[Line]:
+    """Return the lines of one record that are complete by now."""
+    reader = LogReader(directory, name)
+    try:
+        return list(reader.lines(*marks))
+    finally:
+        reader.close()
+
+
 def human(size: int) -> str:
     """Return a number of bytes for people."""
     value = float(size)
@@ -69,9 +78,3 @@ def sum_usage(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
             row = (1, numbers.get("input", 0), numbers.get("output", 0), cached, price, not price)
             total = {name: amount + more for (name, amount), more in zip(total.items(), row, strict=True)}
     return total
-
-
-def as_dollars(millionths: int) -> str:
-    """Return an amount for people."""
-    cents = (millionths + 5_000) // 10_000
-    return f"{cents // 100}.{cents % 100:02d}"

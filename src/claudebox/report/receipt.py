@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from claudebox.console import paint, shorten
-from claudebox.report.log_reader import LogReader, as_dollars, human, sum_usage
+from claudebox.report.log_reader import human, sum_usage
+from claudebox.tables.prices import as_dollars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -46,15 +47,6 @@ def lines(written: Iterable[Line], where: str = "") -> Iterator[str]:
         yield f"  {'leaked':<9} {_found(found)}{missed}"
     if where:
         yield f"  {'kept in':<9} {shorten(where, 200)}"
-
-
-def read(directory: str, name: str) -> list[Line]:
-    """Return the lines of a record."""
-    reader = LogReader(directory, name)
-    try:
-        return list(reader.lines())
-    finally:
-        reader.close()
 
 
 def _duration(seconds: float) -> str:

@@ -163,8 +163,9 @@ class SessionReport:
         return leaked_values.run(self._plan, self._host, files, self._leftovers.since)
 
     def _print_receipt(self, name: str, end: dict[str, Plain]) -> None:
-        from claudebox.report import receipt  # noqa: PLC0415
+        from claudebox.report import log_reader, receipt  # noqa: PLC0415
 
         directory = f"{self._host.instance.state}/{DIRECTORY}"
-        written = receipt.read(directory, name) if name else [{"kind": "start", **self._start}, {"kind": "end", **end}]
+        lines = [{"kind": "start", **self._start}, {"kind": "end", **end}]
+        written = log_reader.read_lines(directory, name) if name else lines
         console.write(receipt.lines(written, f"{directory}/{name}" if name else ""))

@@ -38,3 +38,9 @@ LONG: dict[str, tuple[int, int, int]] = {
     "claude-sonnet-4": (200_000, 200, 150),
     "claude-haiku-5-5": (100_000, 500, 500),
 }
+
+
+def as_dollars(millionths: int) -> str:
+    """Return an amount for people."""
+    cents = (millionths + 5_000) // 10_000
+    return f"{cents // 100}.{cents % 100:02d}"

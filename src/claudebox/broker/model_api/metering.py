@@ -146,7 +146,7 @@ class Meter:
         if budget is None:
             return ""
         if budget.dollars and self.spent >= budget.dollars:
-            spent = f"${dollars(budget.dollars)}, is spent (${dollars(self.spent)} until now)"
+            spent = f"${prices.as_dollars(budget.dollars)}, is spent (${prices.as_dollars(self.spent)} until now)"
             return f"the budget of this session, {spent}"
         if budget.tokens and self.tokens >= budget.tokens:
             return f"the budget of this session, {budget.tokens} tokens, is spent ({self.tokens} until now)"
@@ -166,12 +166,6 @@ def add_reminder(body: bytes, text: str) -> bytes:
         return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
     except (ValueError, LookupError, TypeError, RecursionError):
         return body
-
-
-def dollars(millionths: int) -> str:
-    """Return an amount for people."""
-    cents = (millionths + 5_000) // 10_000
-    return f"{cents // 100}.{cents % 100:02d}"
 
 
 class UsageFilter:

@@ -137,10 +137,7 @@ class Records:
         """Return the one that a user means in this directory: by name, PROJECT/NAME or id, living ones first."""
         agents = self.all()
         wanted = [agent for agent in agents if name in (agent.name, agent.full_name, agent.id)]
-        for subset in (
-            [agent for agent in wanted if agent.alive or agent.starting],
-            wanted,
-        ):
+        for subset in ([agent for agent in wanted if agent.alive or agent.starting], wanted):
             here = [agent for agent in subset if _is_within(workdir, agent)] or subset
             if len(here) == 1 or (here and len({agent.full_name for agent in here}) == 1):
                 return here[-1]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from claudebox.commands import log
 from claudebox.report import session_log
-from claudebox.report.log_reader import LogReader, as_dollars, sum_usage
+from claudebox.report.log_reader import read_lines, sum_usage
+from claudebox.tables.prices import as_dollars
 
 _EARLIER = 1.0  # seconds that a record may have been opened before the session says that it runs
 
@@ -43,10 +44,6 @@ class Spending:
         name = next(names, "") if process else ""
         if not name:
             return Spent(sum_usage(()))
-        reader = LogReader(self._directory, name)
-        try:
-            rows = list(reader.lines(b'"start"', b'"usage"'))
-        finally:
-            reader.close()
+        rows = read_lines(self._directory, name, b'"start"', b'"usage"')
         budget = next((row.get("budget") for row in rows if row.get("kind") == "start"), "")
         return Spent(sum_usage(rows), budget if isinstance(budget, str) else "")

@@ -17,6 +17,7 @@ from claudebox import console
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.report import receipt
+from claudebox.report.log_reader import read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,7 +148,7 @@ def copy_state(state: str, target: str, session: str) -> str:
     """Copy the log and the conversation of the agent; return the version of the client that wrote it."""
     for path in logs(state):
         _copy(path, f"{target}/log.jsonl")
-        lines = receipt.lines(receipt.read(f"{state}/log", os.path.basename(path)), "")
+        lines = receipt.lines(read_lines(f"{state}/log", os.path.basename(path)), "")
         with open(f"{target}/receipt.txt", "w", encoding="utf-8", errors="backslashreplace") as shown:
             shown.writelines(f"{console.clean(line)}\n" for line in lines)
     # One that was ended from outside did not say which is its own: the last that was written.

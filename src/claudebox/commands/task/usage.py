@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from claudebox.broker.model_api.metering import TokenUsage
 from claudebox.commands.task.model import OVER_BUDGET
 from claudebox.commands.task.result import logs
-from claudebox.report.log_reader import LogReader
+from claudebox.report.log_reader import read_lines
 
 if TYPE_CHECKING:
     from claudebox.commands.task.result import TaskResult
@@ -53,11 +53,7 @@ def _usage_lines(path: str) -> list[dict[str, Any]]:
 
 
 def _lines(path: str) -> list[dict[str, Any]]:
-    reader = LogReader(os.path.dirname(path), os.path.basename(path))
-    try:
-        return [*reader.lines()]
-    finally:
-        reader.close()
+    return read_lines(*os.path.split(path))
 
 
 def _numbers(line: dict[str, Any]) -> dict[str, int]:
