@@ -55,6 +55,15 @@ def others_write(descriptor: int, status: os.stat_result) -> bool:
     return bool(status.st_mode & stat.S_IWOTH) or _has_list(descriptor) or not _is_alone_in(status.st_gid)
 
 
+def is_private(path: str) -> bool:
+    """Return whether a path is a directory of ours that nobody else can enter."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+
+
 def _has_list(descriptor: int) -> bool:
     """Return whether an access list names further users: what stands for the group is then their limit."""
     try:

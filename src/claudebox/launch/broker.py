@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import select
-import stat
 import sys
 import time
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
+from claudebox.files import is_private
 from claudebox.launch import broker_wire as wire
 from claudebox.launch import process
 from claudebox.plan.model import ENTRANCE
@@ -37,12 +37,7 @@ _PROGRAM = "import sys; sys.path[:0] = {!r}; from claudebox.broker import main; 
 def _place() -> str:
     """Return where sockets have their names for a moment: the user's runtime directory if there is one."""
     own = f"/run/user/{os.getuid()}"
-    try:
-        status = os.lstat(own)
-    except OSError:
-        return "/tmp"
-    private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
-    return own if private else "/tmp"
+    return own if is_private(own) else "/tmp"
 
 
 def _clear(place: str) -> None:

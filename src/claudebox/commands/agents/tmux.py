@@ -7,14 +7,13 @@ ours, so no name of the user's means anything to tmux.
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 from dataclasses import dataclass
 
 from claudebox import console, syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import programs
-from claudebox.files import Closing, replace_file
+from claudebox.files import Closing, is_private, replace_file
 from claudebox.state import open_state
 
 _LONGEST = 100  # bytes of the path of a socket, of which the kernel takes 107
@@ -161,19 +160,11 @@ def run_directory(state: str) -> str:
         os.close(open_state(state, "run"))
         return path
     runtime, name = f"/run/user/{os.getuid()}", syscalls.sha256(os.fsencode(state))[:8]
-    path = f"{runtime}/claudebox-{name}" if _is_private(runtime) else f"/tmp/claudebox-{os.getuid()}-{name}"
+    path = f"{runtime}/claudebox-{name}" if is_private(runtime) else f"/tmp/claudebox-{os.getuid()}-{name}"
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
         pass
-    if not _is_private(path):
+    if not is_private(path):
         raise ClaudeboxError(f"`{path}` is not a directory that only you can enter", hint="have it removed")
     return path
-
-
-def _is_private(path: str) -> bool:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
