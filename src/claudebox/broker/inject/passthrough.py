@@ -10,6 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from claudebox.broker.proxy import acl, dial
+from claudebox.broker.proxy.peek import Reception
 from claudebox.broker.proxy.tunnel import Pump
 
 if TYPE_CHECKING:
@@ -27,28 +28,17 @@ class Passages:
     def __init__(self, dialer: Dialer, log: Log) -> None:
         self._dialer, self._log = dialer, log
         self._pump = Pump()
-        self._room = asyncio.Semaphore(_MOST)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._reception = Reception(_MOST)
 
     async def serve(self, listener: socket.socket, host: str, port: int) -> None:
         """Take callers in until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await self._room.acquire()
-            try:
-                caller, _ = await loop.sock_accept(listener)
-            except OSError:  # gone again
-                self._room.release()
-                continue
-            task = loop.create_task(self._lead(caller, host, port))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        await self._reception.serve(listener, lambda caller: self._lead(caller, host, port))
 
     async def _lead(self, caller: socket.socket, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
 
         def ended(verdict: Verdict, up: int = 0, down: int = 0) -> None:
-            self._room.release()
+            self._reception.leave()
             self._log.record(service="secrets", host=host, port=port, verdict=verdict, rule="passage", up=up, down=down)
 
         def told(up: int, down: int) -> None:
@@ -65,6 +55,5 @@ class Passages:
 
     def close(self) -> None:
         """End everything."""
-        for task in self._tasks:
-            task.cancel()
+        self._reception.close()
         self._pump.stop()

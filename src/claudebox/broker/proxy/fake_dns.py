@@ -13,6 +13,7 @@ import socket
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from claudebox.broker.proxy.peek import Reception
 from claudebox.config.domains import canonical
 from claudebox.network.redirect import FIRST, POOL
 
@@ -130,25 +131,15 @@ async def serve_datagrams(names: Names, channel: socket.socket) -> None:
 
 async def serve_streams(names: Names, listener: socket.socket) -> None:
     """Answer questions over TCP until cancelled; few at a time, since nobody needs more."""
-    loop = asyncio.get_running_loop()
-    listener.setblocking(False)  # noqa: FBT003
-    room = asyncio.Semaphore(_STREAMS)
-    tasks: set[asyncio.Task[None]] = set()
+    reception = Reception(_STREAMS)
 
-    def ended(task: asyncio.Task[None]) -> None:
-        tasks.discard(task)
-        room.release()
-
-    while True:
-        await room.acquire()
+    async def attend(caller: socket.socket) -> None:
         try:
-            caller, _ = await loop.sock_accept(listener)
-        except OSError:  # gone again
-            room.release()
-            continue
-        task = loop.create_task(_attend(names, caller))
-        tasks.add(task)
-        task.add_done_callback(ended)
+            await _attend(names, caller)
+        finally:
+            reception.leave()
+
+    await reception.serve(listener, attend)
 
 
 async def _attend(names: Names, caller: socket.socket) -> None:

@@ -8,6 +8,7 @@ understands. Listeners belong to the sandbox's network, connections are made fro
 from __future__ import annotations
 
 import asyncio
+import functools
 import resource
 import socket
 from base64 import b64encode
@@ -18,6 +19,7 @@ from claudebox.broker.http.messages import MalformedHttp
 from claudebox.broker.proxy import peek, requests, socks5, tls_handshake, tls_sni
 from claudebox.broker.proxy.acl import Denied, unrecorded
 from claudebox.broker.proxy.dial import NoConnection
+from claudebox.broker.proxy.peek import Reception
 from claudebox.config.domains import WEB, canonical
 
 if TYPE_CHECKING:
@@ -47,23 +49,11 @@ class Gateway:
         self._door, self._dialer, self._pump = access_list, dialer, pump
         self._login = b"Basic " + b64encode(f"{USER}:{password}".encode()) if password else b""
         self._record, self._intercept = record, intercept
-        self._room = asyncio.Semaphore(capacity())
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._reception = Reception(capacity())
 
     async def serve(self, listener: socket.socket, *, redirected: bool = False) -> None:
         """Take callers in until cancelled; `redirected` ones were led here by the kernel and expect no proxy."""
-        loop = asyncio.get_running_loop()
-        listener.setblocking(False)  # noqa: FBT003
-        while True:
-            await self._room.acquire()  # while there is no room, callers wait in the queue of the kernel
-            try:
-                caller, _ = await loop.sock_accept(listener)
-            except OSError:  # gone again
-                self._room.release()
-                continue
-            task = loop.create_task(self._attend(caller, redirected=redirected))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        await self._reception.serve(listener, functools.partial(self._attend, redirected=redirected))
 
     async def _attend(self, caller: socket.socket, *, redirected: bool) -> None:
         """Serve one caller; whatever goes wrong is its own affair."""
@@ -75,7 +65,7 @@ class Gateway:
             peek.reset(caller)
         finally:
             if not carried:
-                self._room.release()
+                self._reception.leave()
                 caller.close()
 
     async def _proxied(self, caller: socket.socket) -> bool:
@@ -285,7 +275,7 @@ class Gateway:
         """Hand both sides to the kernel, and write down how much passed when it is over."""
 
         def ended(up: int, down: int) -> None:
-            self._room.release()
+            self._reception.leave()
             self._record(
                 host=admitted.name, port=admitted.port, verdict="allowed", rule=admitted.rule, up=sent + up, down=down
             )
