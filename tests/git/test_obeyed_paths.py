@@ -92,3 +92,34 @@ def test_what_is_staged_or_committed_by_plumbing_stays_inside(user_box):
     more = box.sh("git log -1 --format=%s; echo more >>a; git commit -qm more a")
     assert "your git obeys" not in more.stderr, more.stderr
     assert sh(box, "git log -1 --format=%s") == "more\n"
+
+
+def test_what_a_submodule_or_another_worktree_obeys_comes_under_another_name(box):
+    """In a submodule by its own configuration; in a worktree, what an absolute path leads to in the main checkout."""
+    # proves GIT-03, D01, D08, D10
+    make_repository(box)
+    evil = box.write(f"{box.base}/evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
+    sh(box, "mkdir hk; echo '#!/bin/sh' >hk/post-checkout; chmod +x hk/post-checkout; git add hk; git commit -qm hk; "
+       "git clone -q . ../lib; git submodule --quiet add ../lib lib; git commit -qm lib; "
+       "git -C lib config core.hooksPath hk; git config core.hooksPath $PWD/hk; "
+       "git worktree add -q ../tree -b feature")  # fmt: skip
+    change = (
+        f"b=$(printf '#!/bin/sh\\n{evil}\\n' | git hash-object -w --stdin); "
+        "git update-index --cacheinfo 100755,$b,hk/post-checkout; git commit -qm innocent"
+    )
+    main, box.project = box.project, f"{box.base}/tree"
+
+    inner = box.sh(f"cd lib; {change}", cwd=main)
+    outer = box.sh(f"{change}; git branch more")
+    box.project = main
+
+    assert "main changes `hk/post-checkout`, which your git obeys: it arrived as" in inner.stderr, inner.stderr
+    assert "feature changes `hk/post-checkout`, which your git obeys: it arrived as" in outer.stderr, outer.stderr
+    use = "git stash; git checkout -q -b n; git merge -q {0} || true; git checkout -q -b m"
+    assert sh(box, "git log -1 --format=%s feature; git -C lib log -1 --format=%s main") == "lib\nhk\n"
+    assert not has_mark(box, use.format("feature"))
+    assert not has_mark(box, f"cd lib; {use.format('main')}")
+    arrived = "$(git for-each-ref --format='%(refname)' refs/heads/claudebox | head -1)"
+    again = "git merge -q {0}; git checkout -q -b {1}"
+    assert has_mark(box, again.format(arrived, "x"))  # the positive control
+    assert has_mark(box, f"cd lib; {again.format(arrived, 'x')}")

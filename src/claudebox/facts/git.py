@@ -67,7 +67,8 @@ def find_repository(
         owner=(status.st_uid, status.st_gid),
     )
     writable = (root, *(real_path(row.source) for row in mounts if row.writable))
-    return found.replace(executed=git_executed.find_executed(found, worktrees, home, environ or {}, writable))
+    executed, obeyed = git_executed.find_executed(found, worktrees, home, environ or {}, writable)
+    return found.replace(executed=executed, obeyed=obeyed)
 
 
 def find_root(workdir: str) -> str:

@@ -53,18 +53,27 @@ def find_executed(
     home: str,
     environ: dict[str, str],
     writable: tuple[str, ...],
-) -> tuple[Executed, ...]:
-    """Return what lies in writable directories, or is one; elsewhere, and in git directories, no agent can write."""
+) -> tuple[tuple[Executed, ...], tuple[str, ...]]:
+    """Return what lies in writable directories, or is one; elsewhere, and in git directories, no agent can write.
+
+    And everything in a checkout of the repository, wherever that is, relative to it: a commit could change it.
+    """
     rows: dict[str, Executed] = {}
+    committed: dict[str, None] = {}
     inside = tuple(top.rstrip("/") + "/" for top in writable)
+    own = tuple(f"{path}/" for path in (found.common_dir, *(nested.common_dir for nested in found.nested)))
+    tops = tuple(top.rstrip("/") + "/" for top in dict.fromkeys((found.root, found.main, *dict(worktrees))))
     places = _Places()
     for checkout in _checkouts(found, worktrees, home, environ):
         for row in _named(checkout, home, places):
             for path in places.of(row.path):
+                if f"{path}/".startswith(own):
+                    continue
                 if f"{path}/".startswith(inside):
                     rows.setdefault(path, row.replace(path=path))
-    own = tuple(f"{path}/" for path in (found.common_dir, *(nested.common_dir for nested in found.nested)))
-    return tuple(row for path, row in rows.items() if not f"{path}/".startswith(own))[:_MOST_PATHS]
+                committed.update((f"{path}/"[len(top) :].rstrip("/") or ".", None)
+                                 for top in tops if f"{path}/".startswith(top))  # fmt: skip
+    return tuple(rows.values())[:_MOST_PATHS], tuple(committed)[:_MOST_PATHS]
 
 
 def name_executed(
@@ -89,7 +98,10 @@ def read_user_hooks(home: str, environ: dict[str, str]) -> tuple[Row, ...]:
 def _checkouts(
     found: Repository, worktrees: tuple[tuple[str, str], ...], home: str, environ: dict[str, str]
 ) -> Iterator[_Checkout]:
-    """Yield the checkout, linked worktrees that lie in it, and submodules: each resolves what is relative in itself."""
+    """Yield the checkout, linked worktrees, and submodules: each resolves what is relative in itself.
+
+    Of worktrees that lie elsewhere only those count that have settings of their own.
+    """
     context = git_config.IncludeContext(home, everything=True)
     user = git_config.read_config(git_config.user_files(home, environ), context)
 
@@ -99,7 +111,8 @@ def _checkouts(
 
     yield work(found.root, found.common_dir, found.git_dir)
     for where, entry in worktrees:
-        yield work(where, found.common_dir, entry, linked=True)
+        if where.startswith(found.root.rstrip("/") + "/") or os.path.lexists(f"{entry}/config.worktree"):
+            yield work(where, found.common_dir, entry, linked=True)
     for directory in found.submodules:
         yield work(directory.worktree or found.root, directory.path, directory.path)
     for nested in found.nested:

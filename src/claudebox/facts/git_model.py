@@ -65,6 +65,7 @@ class Repository(Value):
     checkouts: tuple[str, ...] = ()  # directories of submodules, relative to the root
     nested: tuple[Repository, ...] = ()  # submodules that have their git directory in their checkout
     executed: tuple[Executed, ...] = ()  # what the host executes in the checkout
+    obeyed: tuple[str, ...] = ()  # the same in all checkouts of the repository, relative to them
     owner: Identity = (-1, -1)  # uid and gid of the checkout
 
     @property

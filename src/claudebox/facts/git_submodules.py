@@ -51,11 +51,11 @@ def list_directories(path: str) -> list[str]:
 
 
 def find_worktrees(found: Repository) -> Iterator[tuple[str, str]]:
-    """Yield the linked worktrees that lie in the checkout, each with its own part of the git directory."""
+    """Yield the linked worktrees, each with its own part of the git directory."""
     for name in list_directories(f"{found.common_dir}/worktrees"):
         entry = f"{found.common_dir}/worktrees/{name}"
         where = os.path.dirname(os.fsdecode(read_small(f"{entry}/gitdir", limit=8192) or b"").rstrip("\n"))
-        if where.startswith(found.root.rstrip("/") + "/") and os.path.normpath(where) == where and "\0" not in where:
+        if where.startswith("/") and os.path.normpath(where) == where and "\0" not in where:
             yield where, entry
 
 
@@ -79,7 +79,8 @@ def _find_named(
         if directory.worktree.startswith(found.root.rstrip("/") + "/"):
             yield os.path.relpath(directory.worktree, found.root)
             indexes.append((directory.worktree, f"{directory.path}/index"))
-    indexes += [(where, f"{entry}/index") for where, entry in worktrees]
+    top = found.root.rstrip("/") + "/"
+    indexes += [(where, f"{entry}/index") for where, entry in worktrees if where.startswith(top)]
     for root, index in indexes:
         for name in git_index.find_submodules(index, digest):
             yield os.path.relpath(f"{root}/{name}", found.root)

@@ -76,15 +76,19 @@ def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]
             ref_format=formats.get("refstorage", "files").lower(),
             unmapped=unmapped,
             visible=_visible(policy, host),
-            obeyed=tuple(_obeyed(policy, repository, directory.worktree)),
+            obeyed=tuple(_obeyed(policy, repository, directory)),
             unguarded=() if directory.place else tuple(_unguarded(policy, host, repository)),
         )
 
 
-def _obeyed(policy: Policy, repository: Repository, worktree: str) -> Iterator[str]:
+def _obeyed(policy: Policy, repository: Repository, directory: GitDirectory) -> Iterator[str]:
     """Yield what the agent could change in a commit only; nothing if the user lets it."""
     if any(request.name == project_paths.GIT for request in policy.allow):
         return
+    if not directory.place:
+        yield from repository.obeyed
+        return
+    worktree = directory.worktree
     for row in repository.executed:
         if row.path == worktree:
             yield "."
