@@ -101,7 +101,9 @@ class World:
     def mode(self) -> None:
         path = self.old()
         if not os.path.islink(path):
-            os.chmod(path, self.chance.choice([0o700, 0o755, 0o644, 0o311, 0o2755]))
+            mode = self.chance.choice([0o700, 0o755, 0o644, 0o311, 0o2755])
+            # To a user, what is closed is closed here as well: what the report says of that is tested in sandboxes.
+            os.chmod(path, mode | 0o700 if os.getuid() and os.path.isdir(path) else mode)
 
     def remove(self) -> None:
         path = self.old()

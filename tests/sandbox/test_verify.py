@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.conftest import every_case
+from tests.conftest import every_case, wait_until
 from tests.sandbox import repositories
 from tests.sandbox.test_stubs import entries, journal
 
@@ -364,6 +364,8 @@ def test_a_process_that_outlives_its_sandbox_is_found_and_ended(user_box, backgr
 
     assert not verify._survives("leftover-none")
     left = background(user_box, "/usr/bin/python3", "-ISc", "import time; time.sleep(60)", "leftover-found")
+    # A program that was just started has no arguments yet for a moment.
+    wait_until(lambda: verify._has_argument(str(left.pid), "leftover-found"), "the process has its arguments")
     assert verify._survives("leftover-found")
     assert left.wait(timeout=30) == -9
 

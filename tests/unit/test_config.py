@@ -298,7 +298,7 @@ def fill(content):
 
 def shared(path):
     fill(b"yes = true")(path)
-    os.chmod(path, 0o664)
+    os.chmod(path, 0o666 if os.getuid() else 0o664)  # the group of a user's own name is the user
 
 
 def sparse(path):
@@ -323,7 +323,7 @@ HOSTILE = {
     "not UTF-8": (fill(b"yes = true\n# \xff"), ":2: byte 0xff is not UTF-8"),
     "escape": (fill(b'"\x1b]52;c;x\x07" = 1'), "illegal character|control"),
     "NUL": (fill(b"yes = true\0"), ":1: "),
-    "group-writable": (shared, "can be changed by other users"),
+    "shared": (shared, "can be changed by other users"),
 }
 
 
