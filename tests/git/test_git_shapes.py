@@ -142,6 +142,7 @@ def test_hooks_of_checkouts_that_the_agent_made_are_put_aside(user_box):
     sh(box, "for name in w1/hk/post-checkout nn/hk/post-index-change; do mv $name.claudebox $name; done")
     for use in (uses[0].replace("w9", "w8"), uses[1].replace("x", "y")):
         assert has_mark(box, use), use  # the positive control
+    assert "put aside" not in box.sh("echo more >>nn/hk/new", flags=("--allow", "git-config")).stderr
 
 
 def test_armed_repositories_are_named_before_decoys(user_box):

@@ -51,6 +51,8 @@ def test_the_next_session_disarms_what_a_killed_one_left(box):
     kill_session(box, f"{script}; mkdir .vscode || true", ("--mount-rw", beside))
 
     first = box.sh("touch later")
+    (state,) = Path(box.home, ".claudebox/instances").glob("*")
+    box.write(f"{state}/unlooked-1.1", b"half of a no")
     second = box.sh("true")
     after = status(box, "n", "mine", f"{beside}/m")
     box.host("sh", "-ec", ARM.format("n", run))

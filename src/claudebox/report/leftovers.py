@@ -15,10 +15,12 @@ from claudebox import console, state
 from claudebox.files import OPEN_DIRECTORY, Closing, read_small
 from claudebox.report import changes, listing
 from claudebox.report.session_log import SessionLog
+from claudebox.tables.project_paths import GIT
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from claudebox.config.model import Policy
     from claudebox.facts.host import Host
     from claudebox.facts.model import Guarded
     from claudebox.plan.model import Plan
@@ -43,9 +45,10 @@ class Scope(Value):
     mounts: tuple[tuple[str, str, str], ...]  # destination, kind, source
     known: tuple[str, ...]  # git directories of the host, which it could not write
     roots: tuple[tuple[str, str, Beginning], ...]  # directory, its git directory, beginning; that of the project first
+    opened: bool = False  # the user lets it change what git's configuration names
 
 
-def describe(plan: Plan, host: Host) -> Scope:
+def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
     """Return the scope of a session that is about to begin."""
     repository = host.repository
     ours = (*((repository, *repository.nested) if repository is not None else ()), *host.more_repositories)
@@ -61,6 +64,7 @@ def describe(plan: Plan, host: Host) -> Scope:
         tuple((row.dest, row.kind, row.source) for row in plan.mounts),
         tuple(row.common_dir for row in ours if row.common_dir),
         tuple((root, own, listing.begin(root, host.instance.directory)) for root, own in roots.items()),
+        any(request.name == GIT for request in policy.allow),
     )
 
 
@@ -103,7 +107,8 @@ class Leftovers:
         lines = nested_git.disarm(
             workdir, report.in_git, shapes, self._is_writable, self._scope.known, report.standing_configs, roots
         )
-        lines += named_by_git.put_aside(workdir, report.named, self._is_writable)
+        named = () if self._scope.opened else report.named
+        lines += named_by_git.put_aside(workdir, named, self._is_writable)
         return lines + nested_git.put_links_aside(workdir, links, self._is_hidden)
 
     def keep(self) -> None:
@@ -136,7 +141,7 @@ class Unlooked:
         self._path = f"{instance.directory}/{_UNLOOKED}{os.getpid()}.{time.monotonic_ns()}"
         self._descriptor = -1
         roots = tuple((root, own, at.since, at.clock, at.uptime, at.top) for root, own, at in scope.roots)
-        content = marshal.dumps((_FORMAT, scope.workdir, scope.home, scope.mounts, scope.known, roots))
+        content = marshal.dumps((_FORMAT, scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened))
         try:
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
@@ -170,20 +175,20 @@ def catch_up(instance: Instance, record: SessionLog | None = None) -> None:
         try:
             with Closing(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as held:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                scope = _read(read_small(path, limit=_LIMIT), instance)
-                if scope is not None:
-                    _look(scope, instance, os.fstat(held).st_mtime, record)
+                try:
+                    _look(_read(read_small(path, limit=_LIMIT), instance), os.fstat(held).st_mtime, instance, record)
+                except Exception as error:  # noqa: BLE001 - whatever it left must not keep the next one from starting
+                    why = error.strerror if isinstance(error, OSError) else type(error).__name__
+                    console.warn(f"what a killed session has left could not be looked at: {why}")
                 os.unlink(path)
         except (BlockingIOError, FileNotFoundError):  # it is alive, or another was quicker
             continue
-        except OSError as error:
-            console.warn(f"what a killed session has left could not be looked at: {error.strerror}")
 
 
 def _read(content: bytes | None, instance: Instance) -> Scope | None:
     """Return what a session wrote down; nothing where it was killed before it was done, and no payload ran."""
     try:
-        number, workdir, home, mounts, known, rows = marshal.loads(content or b"")  # noqa: S302 - our own file
+        number, workdir, home, mounts, known, rows, opened = marshal.loads(content or b"")  # noqa: S302 - our own file
     except (ValueError, EOFError, TypeError):
         return None
     roots = (
@@ -191,21 +196,22 @@ def _read(content: bytes | None, instance: Instance) -> Scope | None:
         for root, own, since, clock, uptime, top in rows
         if os.path.isdir(root)
     )
-    return Scope(workdir, home, mounts, known, tuple(roots)) if number == _FORMAT else None
+    return Scope(workdir, home, mounts, known, tuple(roots), opened) if number == _FORMAT else None
 
 
-def _look(scope: Scope, instance: Instance, began: float, record: SessionLog | None) -> None:
-    if not scope.roots:
+def _look(scope: Scope | None, began: float, instance: Instance, record: SessionLog | None) -> None:
+    if scope is None or not scope.roots:
         return
     from claudebox.report import log_rows, screen  # noqa: PLC0415 - hardly ever
 
     left = Leftovers(scope, instance)
     report = left.look()
+    lines = left.disarm(report)
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
     if not report.is_empty:
         console.warn(f"a session in {scope.workdir} that began at {moment} was killed; what changed since:")
         console.write(screen.lines(report))
         log_rows.write(record or SessionLog(instance.state, instance.name), report)
-    for line in left.disarm(report):
+    for line in lines:
         console.warn(line)
     left.keep()

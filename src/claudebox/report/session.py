@@ -41,7 +41,7 @@ class SessionReport:
         self._failed: list[str] = []
         self.record = SessionLog(host.instance.state, host.instance.name)
         leftovers.catch_up(host.instance, self.record)
-        scope = leftovers.describe(plan, host)
+        scope = leftovers.describe(plan, policy, host)
         stubs = frozenset(stub.path for stub in plan.stubs)
         self._leftovers = leftovers.Leftovers(scope, host.instance, host.guarded, stubs)
         self._unlooked = leftovers.Unlooked(scope, host.instance)
