@@ -74,26 +74,6 @@ def test_a_bad_name_in_the_environment_is_refused_as_well(user_box):
     failed(user_box.run("true", env={"CLAUDEBOX_EXTRA_ENV": "LANG,A=B"}), "`CLAUDEBOX_EXTRA_ENV`: `A=B`")
 
 
-def test_names_and_values_of_the_environment_may_be_anything(user_box):
-    # proves A14, B12
-    odd = {
-        "a\nb": "1",
-        "\udcff": "\udcfe",
-        "x y": "z",
-        "\x1b[31m": "\x1b[31m",
-        "LANG": "\udcff\n'",
-        "TERM": "\x1b]0;x\x07",
-    }
-    result = user_box.run("env", "-0", env=odd)
-
-    assert result.returncode == 0, result.stderr
-    inside = result.stdout.split("\0")
-    assert "LANG=\udcff\n'" in inside
-    assert "TERM=\x1b]0;x\x07" in inside
-    assert not [line for line in inside if line.startswith(("a\nb", "\udcff=", "x y", "\x1b"))]
-    assert all(line.isprintable() for line in result.stderr.splitlines())
-
-
 def test_too_many_words_are_refused_and_many_are_not(user_box):
     failed_words = ["x"] * 9100
     result = user_box.run("echo", *failed_words)
@@ -194,20 +174,6 @@ def test_an_odd_home_works(user_box, name):
     assert result.returncode in (0, 1), result.stderr
     assert result.stdout.splitlines() == os.path.normpath(home).splitlines()
     assert sorted(os.listdir(home)) == [".claudebox"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_project_may_have_any_name(user_box, name):
-    # proves C11, B12
-    project = user_box.mkdir(f"{user_box.base}/work/{name}")
-    result = user_box.sh("pwd; touch ok; ls -A", cwd=project)
-
-    assert result.returncode == 0, result.stderr
-    assert "ok" in os.listdir(project)
-    assert result.stdout.startswith(f"{project}\n")
-    assert all(line.isprintable() for line in result.stderr.split("\n"))
-    assert not os.path.exists(f"{project}/hijacked")
-    assert not os.path.exists(f"{user_box.project}/hijacked")
 
 
 @pytest.mark.parametrize("name", ["new\nline", "quo'te", "$(touch hijacked)", "\udcff", "co:lon", "esc\x1b]0;x\x07"])

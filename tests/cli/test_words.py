@@ -151,22 +151,6 @@ def test_a_refusal_is_125(user_box):
     assert result.stderr.startswith("error: ")
 
 
-def test_a_hostile_path_runs_nothing_of_the_project(client_box):
-    # proves E01, E02
-    for name in ("bwrap", "git", "claude", "env", "node", "python3", "sh", "mkdir"):
-        client_box.write(name, f"#!/bin/sh\ntouch {client_box.base}/hijacked\n", mode=0o755)
-    os.chmod(client_box.base, 0o777)
-    assert client_box.host("sh", "-c", "bwrap", env={"PATH": f".:{client_box.environ['PATH']}"}).returncode == 0
-    assert os.path.exists(f"{client_box.base}/hijacked")
-    os.unlink(f"{client_box.base}/hijacked")
-
-    usual = client_box.environ["PATH"]
-    for path in (f".:{usual}", f":{usual}", f"{client_box.project}:{usual}", f"../project:{usual}"):
-        result = client_box.claudebox("-y", "hello", env={"PATH": path})
-        assert client_words(result) == ["hello"]
-        assert not os.path.exists(f"{client_box.base}/hijacked")
-
-
 def test_modules_of_the_project_are_not_imported(client_box):
     # proves E03
     for name in ("json", "os", "stat", "fcntl", "termios", "claudebox", "subprocess", "sitecustomize", "usercustomize"):

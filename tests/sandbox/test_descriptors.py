@@ -63,26 +63,6 @@ def test_no_process_inside_holds_a_descriptor_on_the_host(box):
     assert not [line for line in lines if line.startswith(("socket:", "/memfd:"))]
 
 
-@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
-def test_closed_standard_descriptors_do_not_become_something_else(user_box, closed):
-    # proves A04
-    def close() -> None:
-        for descriptor in closed:
-            os.close(descriptor)
-
-    script = "for n in 0 1 2; do readlink /proc/self/fd/$n; done >links"
-    subprocess.run(
-        [user_box.program, "-y", "--exec", "--", "sh", "-c", script], cwd=user_box.project, env=user_box.variables(),
-        preexec_fn=close, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        timeout=60, **user_box.account.demotion,
-    )  # fmt: skip
-
-    with open(f"{user_box.project}/links", encoding="utf-8") as file:
-        links = file.read().split()
-    assert links[0] == links[2] == "/dev/null"
-    assert links[1] == f"{user_box.project}/links"
-
-
 @pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
 def test_nothing_starts_with_a_directory_of_the_host_as_standard_descriptor(user_box, stream):
     # proves A04

@@ -293,16 +293,6 @@ def test_a_home_that_is_a_repository_does_not_come_along(box, git):
     assert "git does not work inside" in result.stderr
 
 
-def test_a_repository_can_be_made_where_there_is_none(box):
-    # proves GIT-04
-    box.write(f"{box.home}/.gitconfig", "[user]\n\tname = n\n\temail = e@example.org\n")
-    result = box.sh("git status; git init -q && echo x >x && git add x && git commit -qm first && git log --format=%s")
-
-    assert result.stdout == "first\n", result.stderr
-    again = box.sh("git log --format=%s; git status -s")
-    assert again.stdout == "first\n"
-
-
 def test_objects_that_are_borrowed_come_only_if_they_are_asked_for(box, git, repository):
     # proves D15, GIT-04
     os.chmod(box.base, 0o777)

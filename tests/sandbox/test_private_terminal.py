@@ -63,27 +63,6 @@ def test_the_terminal_inside_is_not_the_users(box):
         assert f"open {real}\n" not in terminal.raw().replace("\r", "").rpartition("foreground")[2]
 
 
-@pytest.mark.parametrize("kind", ["plain", "timer", "leaderless"])
-def test_a_spy_gets_nothing_of_what_is_typed_after_ctrl_z(user_box, kind):
-    # proves B06
-    stolen = f"{user_box.project}/stolen"
-    program = user_box.write("spy.py", SPY.read_bytes())
-    with Terminal(use_terminal(user_box, "private")) as terminal:
-        terminal.claudebox("python3", program, kind, stolen)
-        terminal.expect("the spy is ready")
-        terminal.type("first")
-        wait_until(lambda: "first" in content(stolen), "the spy gets what is typed for it")  # control
-        terminal.press(CTRL_Z)
-        terminal.prompt()
-        before = content(stolen)
-        for letter in "abcdefghijklmnopqrstuvwxyz":
-            terminal.press(letter)
-            time.sleep(0.005)
-        time.sleep(0.1)
-
-        assert content(stolen) == before
-
-
 def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(box):
     # proves SAND-15, B07
     with Terminal(use_terminal(box, "private")) as terminal:

@@ -6,7 +6,6 @@ import os
 import resource
 import shutil
 import subprocess
-import time
 import uuid
 
 from tests.conftest import make_box, need
@@ -120,27 +119,6 @@ def test_crashes_leave_no_core_for_the_host_to_parse(box):
 
     assert control.stdout.split()[0] != "0"
     assert inside.stdout.split() == ["0", "0", "0"]
-
-
-def test_a_daemon_left_inside_ends_with_the_sandbox(box):
-    # proves E12, SAND-15
-    word = uuid.uuid4().hex
-    script = f"setsid {PYTHON} -c 'import time; \"{word}\"; time.sleep(30)' >/dev/null 2>&1 </dev/null & sleep 0.2"
-
-    control = box.host("sh", "-c", script)
-    outside = command_lines(word)
-    for process in outside:
-        os.kill(int(process), 9)
-    for _ in range(100):
-        if not command_lines(word):
-            break
-        time.sleep(0.05)
-    inside = box.sh(f"{script}; cat /proc/*/cmdline")
-
-    assert control.returncode == 0
-    assert outside
-    assert word in inside.stdout  # it did start inside
-    assert not command_lines(word)
 
 
 def test_the_first_process_cannot_be_killed_from_inside(box):

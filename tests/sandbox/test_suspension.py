@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import need, wait_until
-from tests.sandbox.terminals import CTRL_C, CTRL_Z, Terminal, command, content, marked, put_down
+from tests.sandbox.terminals import CTRL_C, CTRL_Z, Terminal, command, content, marked, put_down, use_terminal
 
 SPY = Path(__file__).resolve().parent.parent / "probes" / "spy.py"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -58,9 +58,13 @@ def terminal_of(box):
             put_down(f"{box.project}/stolen-by-")
 
 
-@pytest.mark.parametrize("kind", ["plain", "timer", "key", "leaderless", "rabbit", "family", "debugged", "init"])
-def test_a_spy_gets_nothing_of_what_is_typed_after_ctrl_z(user_box, kind):
+@pytest.mark.parametrize(("kind", "terminals"), [
+    *((kind, "shared") for kind in ("plain", "timer", "key", "leaderless", "rabbit", "family", "debugged", "init")),
+    *((kind, "private") for kind in ("plain", "timer", "leaderless")),
+])  # fmt: skip
+def test_a_spy_gets_nothing_of_what_is_typed_after_ctrl_z(user_box, kind, terminals):
     # proves B06, SAND-15
+    use_terminal(user_box, terminals)
     need(kind != "init" or platform.machine() == "x86_64", "machine that the take-over is written for")
     with terminal_of(user_box) as terminal:
         stolen, taken = suspend_with_a_spy(terminal, NAIVE, kind, until_it_steals=True)

@@ -242,12 +242,3 @@ def test_large_output_and_binary_input_arrive_whole(box):
     )  # fmt: skip
 
     assert result.stdout == content
-
-
-def test_a_program_that_does_not_exist_or_cannot_run_has_the_status_of_a_shell(box):
-    # proves SAND-14
-    box.write("plain", "not executable")
-
-    assert box.run("no-such-program").returncode == 127
-    assert box.run("./plain").returncode == 126
-    assert box.run("/usr/bin/false").returncode == 1
