@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 VALUE = "ghp_0aA1bB2cC3dD4eE5fF6gG7hH8iI9jJ0kK1lL"
 ROW = '[[secrets]]\nenv = "GH_TOKEN"\nhosts = ["api.github.com"]\nfrom = "{}"\n'
 
@@ -25,34 +23,6 @@ def test_a_project_cannot_name_secrets(user_box):
     user_box.write(".claudebox.toml", ROW.format("env:GH_TOKEN"))
 
     assert "`secrets` cannot come from a project" in refused(user_box.run("true"))
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("file:~/missing", "does not exist"),
-        ("file:~/empty", "is empty"),
-        ("command:false", "gave no token (status 1)"),
-        ("command:no-such-program-here", "was not found"),
-        (VALUE, "does not come from `env:NAME`"),
-    ],
-)
-def test_a_source_without_a_value_stops_the_launch_with_one_line(user_box, source, message):
-    user_box.write(f"{user_box.home}/empty", "")
-    configure(user_box, source)
-    said = user_box.run("true")
-
-    assert said.returncode == 125
-    assert message in said.stderr
-    assert said.stderr.count("error:") == 1
-
-
-def test_tier_full_is_refused_with_the_tiers_that_work(user_box):
-    configure(user_box, network="full")
-
-    said = refused(user_box.run("true", env={"GH_TOKEN": VALUE}))
-    assert "cannot be kept outside in tier `full`" in said
-    assert "--network inet" in said
 
 
 def test_letting_the_variable_in_as_well_is_a_contradiction(user_box):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import subprocess
 
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import settings as bounds
 from hypothesis import strategies as st
 from tests import hosts
@@ -73,8 +73,15 @@ def test_what_looks_secret_is_in_no_rendering(by_name, by_shape):
         assert "canary" not in text, name
 
 
+ODD_WORDS = [
+    "", "plain", "a b", "it's", '"', "$(id)", "`id`", "$HOME", "%s", "~", "*", "!x", "-n", "--", "a\\b", "a\nb", "\t",
+    "\x1b[31m", "\u202e", "\udcff\udc80", "ä", "日本", "=", "A=B", "a;b", "a&b", "#", "{a,b}", "\x7f", "a\u00a0b",
+]  # fmt: skip
+
+
 @bounds(max_examples=40)
 @given(st.lists(strings, min_size=1, max_size=20))
+@example(ODD_WORDS)
 def test_bash_reads_every_quoted_word_back(words):
     # proves UX-04, C11
     quoted = " ".join(explain.bash_quote(word) for word in words)
@@ -83,3 +90,4 @@ def test_bash_reads_every_quoted_word_back(words):
 
     assert back.split(b"\0")[:-1] == [word.encode("utf-8", "surrogateescape") for word in words]
     assert quoted.isprintable()
+    assert console.clean(quoted) == quoted

@@ -117,16 +117,6 @@ def test_what_was_ignored_at_the_start_stays_ignored():
     )
 
 
-def test_parents_stand_before_children_whatever_the_order_was():
-    # proves C23
-    rows = [Mount(dest, "dir", "r") for dest in ("/a/b/c", "/a-b", "/a", "/a/b", "/a b", "/a/b-c", "/")]
-    arranged = [row.dest for row in compose.arrange(rows)]
-
-    assert arranged == [row.dest for row in compose.arrange(reversed(rows))]
-    for index, dest in enumerate(arranged):
-        assert not any(other.startswith(f"{dest.rstrip('/')}/") for other in arranged[:index])
-
-
 @pytest.mark.parametrize(
     ("first", "second", "winner"),
     [("ro-bind", "bind", "bind"), ("bind", "mask", "mask"), ("ro-bind", "mask", "mask"), ("file", "tmpfs", "tmpfs")],
