@@ -52,27 +52,6 @@ def test_every_flag_of_the_table_is_there(rendering):
             assert choice in text
 
 
-@pytest.mark.parametrize("rendering", sorted(RENDERINGS))
-def test_a_new_row_of_the_table_shows_everywhere(rendering, with_new_row):
-    text = RENDERINGS[rendering]()
-
-    for flag in NEW.flags:
-        assert spelled(rendering, flag) in text
-    for word in NEW.choices:
-        assert word in text
-
-
-def test_a_new_row_of_the_table_is_understood(with_new_row):
-    # proves D-01
-    assert settings.read_settings(["-w", "rain", "x"], {}).one("weather").value == "rain"
-    assert settings.read_settings(["x"], {}).one("weather").value == "sun"
-
-
-def test_without_the_new_row_nothing_knows_it():
-    for text in RENDERINGS.values():
-        assert "weather" not in text()
-
-
 def test_help_fits_a_narrow_terminal_and_names_every_status():
     # proves SAND-14
     lines = list(usage.help_text())
