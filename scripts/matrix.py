@@ -25,11 +25,13 @@ from scripts.trees import TreeError  # noqa: E402
 RESULTS = TOP / "docs/platforms.toml"
 SUITES = {"bookworm": "Debian 12", "trixie": "Debian 13", "sid": "Debian sid"}
 PURE = ("tests/unit", "tests/golden", "tests/property")
+FOLDERS = ("broker", "cli", "client", "fleet", "git", "network", "nix", "sandbox", "work")
 PARTS = {
     "fast": ["--fast"],
     "whole": [],
-    **{name: [f"tests/{name}"] for name in ("broker", "cli", "client", "git", "network", "nix", "sandbox")},
+    **{name: [f"tests/{name}"] for name in FOLDERS},
     "pure": list(PURE),
+    "top": sorted(f"tests/{path.name}" for path in (TOP / "tests").glob("test_*.py")),
 }
 # The part of the gate that runs on Debian 13: what depends most on Python, bwrap, git, the kernel's view of a terminal.
 GATE_SUITE = "trixie"
