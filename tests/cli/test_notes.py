@@ -13,7 +13,7 @@ def test_programs_that_are_not_inside_are_named_once_with_the_flag_that_brings_t
     for name in ("uv", "zzz", "aaa", "pnpm", "bbb", "ls"):
         user_box.write(f"{home}/tools/bin/{name}", "#!/bin/sh\necho inside\n", mode=0o755)
     user_box.write(f"{home}/tools/bin/notes.txt", "no program")
-    user_box.write(f"{home}/.cargo/bin/cargo", "#!/bin/sh\n", mode=0o755)
+    user_box.write(f"{home}/.cargo/bin/rustup", "#!/bin/sh\n", mode=0o755)
     user_box.write(f"{home}/.local/bin/mine", "#!/bin/sh\n", mode=0o755)
     places = (
         f"{home}/.local/bin",
@@ -32,7 +32,7 @@ def test_programs_that_are_not_inside_are_named_once_with_the_flag_that_brings_t
     assert notes == [
         "mine of ~/.local/bin is not inside: `--path ~/.local/bin`",
         "pnpm, uv, aaa, bbb and 1 more of ~/tools/bin are not inside: `--path ~/tools/bin`",
-        "cargo of ~/.cargo/bin is not inside: `--toolchain rust`",
+        "rustup of ~/.cargo/bin is not inside: `--toolchain rust`",
     ]
     assert "not inside" not in again.stderr
     assert "nothing new" in again.stderr
