@@ -28,7 +28,12 @@ GITCONFIG = """\
 \tallow = always
 [advice]
 \tdetachedHead = false
-"""
+[gc]
+\tautoDetach = false
+[maintenance]
+\tautoDetach = false
+"""  # what git does in the background writes into repositories while a test looks at them
+
 # Runs as the account, as claudebox does: nothing of the tests is imported.
 IMPORT = """
 import json, sys

@@ -7,7 +7,6 @@ from tests.git.test_hostile import MARK
 from tests.git.test_session import make_repository, sh
 
 HOST = (
-    "git config maintenance.auto false; "  # in the background it prunes worktrees, also one that is just being added
     "mkdir .husky tools; printf '#!/bin/sh\\ncat\\n' >tools/clean.sh; chmod +x tools/clean.sh; echo '*.dat filter=x' "
     ">.gitattributes; echo '[color]' >.gitcfg; echo 1 >b.dat; echo '#!/bin/sh' >.husky/post-checkout; "
     "chmod +x .husky/*; git config core.hooksPath .husky; git config filter.x.clean ./tools/clean.sh; "

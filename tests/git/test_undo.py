@@ -638,6 +638,8 @@ def test_any_destruction_is_undone_byte_for_byte(tmp_path_factory, steps):
     expected = tree(str(root), without=())
     for action, first, second in steps:
         destroy(root, action, first, second)
+    # As the end of a session does: a user sees nothing of what is closed.
+    subprocess.run(("find", root, "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx", "{}", ";"), check=True)
     now = Scan(str(root), store.contents, before, most=1 << 20).run()
     store.write_snapshot("now", now)
 
@@ -662,7 +664,11 @@ def destroy(root: Path, action: str, first: int, second: int) -> None:
     if not paths:
         return
     path, other = paths[first % len(paths)], paths[second % len(paths)]
-    if action in ("write", "append", "same-size") and not stat.S_ISREG(path.lstat().st_mode):
+    try:
+        is_file = stat.S_ISREG(path.lstat().st_mode)
+    except PermissionError:  # as a user, in a directory without rights
+        return
+    if action in ("write", "append", "same-size") and not is_file:
         return  # a FIFO would wait for ever
     if action == "chmod" and path.is_symlink():
         return  # it would be followed, to the /etc of this machine
