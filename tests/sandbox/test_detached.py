@@ -94,6 +94,10 @@ def test_a_report_that_nobody_has_seen_is_mentioned_until_somebody_has(user_box)
     assert names == ["project", "project-2"]
     assert "Makefile" in shown.stdout
     assert "has left something" not in second.stderr
+    for _ in range(2):  # a session has the name of its copy, whatever was there before
+        detach(user_box, "echo >>Makefile", "--new", "own")
+        wait_for(user_box, lambda rows: {"ended"} == {row["state"] for row in rows})
+    assert sorted(row["name"] for row in listed(user_box)) == ["own", "project", "project-2"]
 
 
 def test_the_environment_of_this_terminal_goes_with_it_and_no_other(user_box):

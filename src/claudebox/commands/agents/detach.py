@@ -57,7 +57,8 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str], *, name: str 
     for old in records.prune():
         tmux.kill(old.id)
     with records.locked():
-        given, replaced = names.give_name(records, name or os.path.basename(workdir), project or instance.root)
+        wanted = name or os.path.basename(workdir)
+        given, replaced = names.give_name(records, wanted, project or instance.root, chosen=bool(name))
         agent = Agent(
             id=os.urandom(4).hex(),
             name=given,

@@ -16,7 +16,7 @@ from claudebox.errors import DECLINED, ClaudeboxError
 from claudebox.facts import programs
 from claudebox.facts.host import current_home
 from claudebox.launch.git_sandbox import GitError
-from claudebox.report import tree
+from claudebox.report import leftovers, tree
 
 if TYPE_CHECKING:
     from claudebox.commands.agents.branch import Work
@@ -144,6 +144,7 @@ class _Finishing:
             console.warn(f"not everything in the copy can be looked at: {path} ({why}){more}")
         tools = git_import.find_tools(programs.search_path(self._environ, self._copy.source))
         instance = state.locate(self._copies.home, self._copy.path)
+        leftovers.catch_up(instance)
         done, failed = git_import.import_all(instance, tools)
         if failed:
             raise ClaudeboxError(f"what was done in `{self._copy.name}` could not be brought together")

@@ -36,10 +36,15 @@ def slug(text: str) -> str:
     return "".join(char if char in _LATER else "-" for char in text).strip("-._") or "agent"
 
 
-def give_name(records: Records, wanted: str, project: str) -> tuple[str, list[Agent]]:
-    """Return a name that no living session of this project has, and the ended ones that make room for it."""
+def give_name(records: Records, wanted: str, project: str, *, chosen: bool = False) -> tuple[str, list[Agent]]:
+    """Return a name that no living session of this project has, and the ended ones that make room for it.
+
+    One whose report nobody has seen keeps its name, unless the user has `chosen` the same: that of a copy, whose work
+    `--finish` shows.
+    """
     base = slug(wanted)[: _LONGEST - 4]
     others = [agent for agent in records.all() if agent.project == project]
-    taken = {agent.name for agent in others if agent.alive or agent.starting or not records.is_seen(agent)}
+    unseen = [] if chosen else [agent for agent in others if not records.is_seen(agent)]
+    taken = {agent.name for agent in others if agent.alive or agent.starting or agent in unseen}
     name = next(name for number in range(1, 1000) if (name := base if number == 1 else f"{base}-{number}") not in taken)
     return name, [agent for agent in others if agent.name == name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -107,9 +108,10 @@ def main() -> NoReturn:
     for told in notifier:
         told.tell(ENDED.format(status))
     agent, tmux = records.get(identifier) or agent, Tmux(state, environ)
-    try:
+    with contextlib.suppress(OSError, ClaudeboxError):
         if _left_something(state, agent) and not tmux.is_shown(identifier):
             records.mark_seen(agent, seen=False)
+    try:
         records.save(dataclasses.replace(agent, ended=time.time(), status=status))
     except OSError as error:  # a full disk: what tmux remembers of us has to do
         console.warn(f"the end of this session is not written down: {error.strerror}")
