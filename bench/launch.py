@@ -184,8 +184,11 @@ def _bare(name: str, base: str, installed: str, argv: Sequence[str], environ: di
     wishes = policy.decide_policy(settings.read_settings(argv, environ), home=environ["HOME"], workdir=twin)
     facts = host.read_host(wishes, environ).replace(terminal=host.TerminalFact())
     made = compose.make_plan(wishes, facts).replace(gate=())
-    Session(facts.instance).begin(made)
+    stubs = Session(facts.instance)
+    stubs.begin(made)
+    stubs.make(made)
     prepared = prepare.complete(prepare.prepare(made), {})
+    os.close(prepared.hold)
     os.chdir(f"{base}/project")
     return Case(name, (made.bwrap, *prepared.argv[1:]), {}, prepared.descriptors)
 

@@ -1,9 +1,10 @@
-"""Write the modules of a launch as one module: `scripts/amalgamate.py OUT` makes `claudebox/amalgamation.py`.
+"""Write the modules of a launch as three: `scripts/amalgamate.py DIRECTORY` makes `amalgamation.py` and two more.
 
 A launch loads some seventy small modules. Finding, opening and checking each of them takes longer than running them,
-so every installation gets them once more in one file, without docstrings, annotations and what only type checkers
-read. The interpreter compiles and keeps it as it does with any module, so there is no cache of our own that could be
-out of date. A checkout runs the modules themselves.
+so every installation gets them once more in three files, without docstrings, annotations and what only type checkers
+read: what is needed until bwrap runs, what is loaded while it is at work, and what a repository needs. The interpreter
+compiles and keeps them as it does with any module, so there is no cache of our own that could be out of date. A
+checkout runs the modules themselves.
 
 Each module becomes a function whose names are all global; its code then runs in the namespace of the real module.
 """
@@ -16,8 +17,9 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
-# Exactly what a launch of a command loads (tests/test_startup.py holds this against a real one).
-MODULES = tuple(
+# Exactly what a launch of a command loads (tests/test_startup.py holds each list against a real one): before bwrap
+# runs, while it is at work, and in a repository.
+FIRST = tuple(
     """
     build_paths
     cli
@@ -53,17 +55,12 @@ MODULES = tuple(
     files
     launch
     launch.approval
-    launch.freezer
     launch.git_lock
-    launch.inspect
-    launch.job
     launch.live_sessions
-    launch.name_files
     launch.prepare
     launch.start
     launch.storage
     launch.stubs
-    launch.supervise
     launch.terminal
     plan
     plan.audit
@@ -84,14 +81,6 @@ MODULES = tuple(
     plan.seccomp
     plan.storage
     plan.warnings
-    report
-    report.changes
-    report.leftovers
-    report.listing
-    report.session
-    report.session_log
-    report.sweep
-    report.tree
     session
     state
     syscalls
@@ -106,25 +95,59 @@ MODULES = tuple(
     values
     """.split()  # noqa: SIM905 - one on a line
 )
+LATER = tuple(
+    """
+    launch.freezer
+    launch.inspect
+    launch.job
+    launch.name_files
+    launch.supervise
+    report
+    report.changes
+    report.leftovers
+    report.listing
+    report.session
+    report.session_log
+    report.sweep
+    report.tree
+    """.split()  # noqa: SIM905 - one on a line
+)
 
-HEAD = '''\
-"""The modules of a launch in one file, made by scripts/amalgamate.py: do not edit, do not read."""
+REPOSITORY = tuple(
+    """
+    facts.git_executed
+    facts.git_index
+    facts.git_submodules
+    launch.git_cleanup
+    launch.git_copy
+    launch.git_follow
+    launch.git_session
+    launch.git_setup
+    launch.git_state
+    """.split()  # noqa: SIM905 - one on a line
+)
+OTHERS = {"amalgamation_later": LATER, "amalgamation_git": REPOSITORY}  # files that are loaded with their first module
 
+HEAD = '"""Modules of a launch in one file, made by scripts/amalgamate.py: do not edit, do not read."""\n\n'
+SEPARATOR = "\n\n"
+TAIL = '''
 import sys
 from os.path import dirname
 
-'''
-SEPARATOR = "\n\n"
-TAIL = '''
+
 class _Finder:
-    """Gives out what is in this file; whatever is not is found beside it as ever."""
+    """Gives out what is in these files; whatever is not is found beside them as ever."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name not in _MODULES:
-            return None
-        spec = type(__spec__)(name, _Finder, is_package=name in _PACKAGES)
-        if name in _PACKAGES:
+        if name not in MODULES:
+            if name not in OTHERS:
+                return None
+            file = getattr(__import__("claudebox", fromlist=[OTHERS[name]]), OTHERS[name])
+            MODULES.update(file.MODULES)
+            PACKAGES.extend(file.PACKAGES)
+        spec = type(__spec__)(name, _Finder, is_package=name in PACKAGES)
+        if name in PACKAGES:
             spec.submodule_search_locations.append(f"{dirname(__file__)}/{name[10:]}")
         return spec
 
@@ -134,7 +157,7 @@ class _Finder:
 
     @staticmethod
     def exec_module(module):
-        exec(_MODULES[module.__name__].__code__, module.__dict__)
+        exec(MODULES[module.__name__].__code__, module.__dict__)
 
 
 sys.meta_path.insert(0, _Finder)
@@ -190,10 +213,19 @@ class _Bare(ast.NodeTransformer):
         return ast.copy_location(ast.Assign(targets=[node.target], value=node.value), node)
 
 
-def amalgamate() -> str:
-    """Return the text of the module."""
+def amalgamate() -> dict[str, str]:
+    """Return the text of each file."""
+    others = {f"claudebox.{name}": file for file, names in OTHERS.items() for name in names}
+    return {
+        "amalgamation.py": f"{HEAD}{_bundle(FIRST)}OTHERS = {others!r}\n{TAIL}",
+        **{f"{file}.py": f"{HEAD}{_bundle(names)}" for file, names in OTHERS.items()},
+    }
+
+
+def _bundle(names: tuple[str, ...]) -> str:
+    """Return a function for each module, and a table of them."""
     functions, packages = [], []
-    for name in MODULES:
+    for name in names:
         path = SOURCE.joinpath("claudebox", *name.split("."))
         if path.is_dir():
             packages.append(f"claudebox.{name}")
@@ -207,9 +239,10 @@ def amalgamate() -> str:
         function = ast.parse(f"def _{name.replace('.', '_')}(): pass").body[0]
         function.body = body  # type: ignore[attr-defined]
         functions.append(ast.unparse(ast.fix_missing_locations(function)))
-    table = "".join(f'    "claudebox.{name}": _{name.replace(".", "_")},\n' for name in MODULES)
-    return f"{HEAD}{SEPARATOR.join(functions)}\n\n\n_MODULES = {{\n{table}}}\n_PACKAGES = {packages!r}\n{TAIL}"
+    table = "".join(f'    "claudebox.{name}": _{name.replace(".", "_")},\n' for name in names)
+    return f"{SEPARATOR.join(functions)}\n\n\nMODULES = {{\n{table}}}\nPACKAGES = {packages!r}\n"
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(amalgamate(), encoding="utf-8")
+    for file, text in amalgamate().items():
+        Path(sys.argv[1], file).write_text(text, encoding="utf-8")

@@ -103,7 +103,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel):
     }
 
     assert modules <= names
-    made = {"claudebox/amalgamation.py"}
+    made = {f"claudebox/{name}.py" for name in ("amalgamation", "amalgamation_git", "amalgamation_later")}
     assert made <= names
     assert {name.split("/")[0].rpartition(".")[2] for name in names - modules - made} == {"dist-info", "data"}
     assert not any(name.endswith("entry_points.txt") for name in names)  # Python would start it with PYTHONPATH
@@ -157,7 +157,8 @@ for name in sys.argv[3:]:
 
 def test_the_one_file_of_an_installation_holds_the_very_modules(prefix):
     # proves HOUSE-02
-    modules = sorted(runpy.run_path(str(REPOSITORY / "scripts/amalgamate.py"))["MODULES"])
+    files = runpy.run_path(str(REPOSITORY / "scripts/amalgamate.py"))
+    modules = sorted((*files["FIRST"], *files["LATER"], *files["REPOSITORY"]))
     command = ("/usr/bin/python3", "-SP", "-c", _COMPARE, f"{prefix}/lib/claudebox")
     one, many = (
         subprocess.run(

@@ -20,8 +20,9 @@ ALLOWED = {
     "__future__", "_ctypes", "_json", "_sha2", "_sha256", "_socket", "errno", "fcntl", "gc", "pwd", "resource",
     "select", "termios", "time",
 }  # fmt: skip
-# Of claudebox, exactly what a launch of a command needs; the same list makes the one file of an installation.
-OWN = set(runpy.run_path(str(REPOSITORY / "scripts/amalgamate.py"))["MODULES"])
+# Of claudebox, exactly what a launch of a command needs; the same lists make the files of an installation.
+_FILES = runpy.run_path(str(REPOSITORY / "scripts/amalgamate.py"))
+FIRST, LATER, OF_GIT = (set(_FILES[name]) for name in ("FIRST", "LATER", "REPOSITORY"))
 FORBIDDEN = {
     "argparse", "asyncio", "collections", "contextlib", "ctypes", "dataclasses", "enum", "functools", "hashlib",
     "importlib.metadata", "inspect", "json", "logging", "pathlib", "re", "selectors", "shlex", "shutil", "signal",
@@ -31,14 +32,16 @@ FORBIDDEN = {
 _LIST = 'os.write(os.open("modules", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "\\n".join(sys.modules).encode())'
 
 
-def loaded(box, *argv: str) -> set[str]:
+def loaded(box, *argv: str, at_fork: bool = False) -> set[str]:
     """Return the modules that a fresh interpreter has at the end, started as bin/claudebox starts it.
 
-    Without arguments it does not even import claudebox.
+    Without arguments it does not even import claudebox. `at_fork`: those that it has when it starts bwrap.
     """
     source = os.path.join(os.path.dirname(os.path.dirname(box.program)), "src")
     launch = f"sys.path.insert(0, {source!r}); from claudebox.cli import main; main(); " if argv else ""
     program = f"import os, sys; {launch}{_LIST}"
+    if at_fork:
+        program = f"import os, sys; fork = os.fork; os.fork = lambda: ({_LIST}, fork())[1]; {launch}"
     result = box.host(PYTHON, "-IS", "-c", program, *argv)
     assert result.returncode == 0, result.stderr
     return set(Path(box.project, "modules").read_text(encoding="utf-8").split("\n"))
@@ -59,7 +62,27 @@ def test_a_launch_loads_exactly_these_modules(launched):
     assert foreign <= ALLOWED, f"dear: {sorted(foreign - ALLOWED)}"
     # Where a socket of some other program is not where its name says, and where npm has settings for all users.
     own -= {"facts.walk", "facts.company"}
-    assert own == OWN, f"new: {sorted(own - OWN)}, gone: {sorted(OWN - own)}"
+    assert own == FIRST | LATER, f"new: {sorted(own - FIRST - LATER)}, gone: {sorted((FIRST | LATER) - own)}"
+
+
+def test_what_is_loaded_while_bwrap_is_at_work_is_not_loaded_before(user_box):
+    need(os.path.exists(PYTHON), PYTHON)
+    assert user_box.run("true").returncode == 0
+    found = loaded(user_box, "-y", "--exec", "--", "true", at_fork=True)
+    own = {name.removeprefix("claudebox.") for name in found}
+
+    assert own & LATER <= {"report"}, "the package alone"
+    assert FIRST - own == set()
+
+
+def test_a_launch_in_a_repository_loads_exactly_these_modules_more(user_box):
+    need(os.path.exists(PYTHON), PYTHON)
+    user_box.host("git", "init", "-q").check_returncode()
+    assert user_box.run("true").returncode == 0
+    found = loaded(user_box, "-y", "--exec", "--", "true")
+    own = {name.removeprefix("claudebox.") for name in found if name.startswith("claudebox.")}
+
+    assert own - FIRST - LATER - {"facts.walk", "facts.company", "launch.sidecars"} == OF_GIT
 
 
 def test_a_launch_loads_nothing_dear(launched):

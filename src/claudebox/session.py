@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.config.settings import Settings
     from claudebox.facts.host import Host
-    from claudebox.facts.model import HeldSecret
+    from claudebox.facts.model import HeldSecret, Identity
     from claudebox.launch.name_files import NameFiles
     from claudebox.launch.prepare import Prepared
     from claudebox.launch.secret_values import Obtain
@@ -195,14 +195,12 @@ def _play(
         status = launch(
             planned, prepared, values, terminal, key=key, freshness=freshness, meanwhile=meanwhile, begun=begun
         )
-    except start.Interrupted as interruption:
-        for report in remembered:
-            report.give_up(128 + interruption.number)
-        return 128 + interruption.number
-    except ClaudeboxError as error:
+    except (start.Interrupted, ClaudeboxError) as error:
         for report in remembered:
             report.give_up(error.status)
-        raise
+        if isinstance(error, ClaudeboxError):
+            raise
+        return error.status
     (report,) = remembered
     report.conclude(status, settings.one("receipt").value)
     if policy.program == "client" and not policy.command:
@@ -274,13 +272,18 @@ def launch(
     state.create(instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
     if freshness is not None:
         freshness.bring()
-    in_use = git_lock.set_up(plan)
+    in_use: list[int] = []
     storage = Storage(plan, instance.directory)
     stubs = Session(instance)
+
+    def set_up() -> dict[str, Identity]:
+        in_use.extend(git_lock.set_up(plan))
+        return stubs.make(plan)
+
     try:
-        standing = stubs.begin(plan)
+        stubs.begin(plan)
         complete = prepare.complete(prepared, values.texts)
-        sandbox = start.start(complete, standing, terminal.prelude, meanwhile=meanwhile)
+        sandbox = start.start(complete, set_up, terminal.prelude, meanwhile=meanwhile)
         if begun is not None:
             begun()
         from claudebox.launch import supervise  # noqa: PLC0415 - loaded while bwrap was at work
@@ -292,8 +295,7 @@ def launch(
     finally:
         stubs.end()
         notes = storage.end()
-        for descriptor in in_use:
-            os.close(descriptor)
+        git_lock.release(in_use)
     for loss in terminal.restore():
         console.warn(loss)
         status = status or FAILED

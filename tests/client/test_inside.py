@@ -9,6 +9,7 @@ import secrets
 import tempfile
 
 from tests.client.conftest import bash, conversation, equip, flags, variables
+from tests.test_startup import FORBIDDEN, loaded
 
 # Looks wherever a secret of the host might show, knowing only what secrets look like.
 ATTACK = r"""
@@ -57,6 +58,17 @@ def test_hello_is_answered_and_the_status_is_that_of_the_client(box, model, clau
     assert (answered.returncode, answered.stdout.strip()) == (0, "You said: hello")
     assert failed.returncode == 1
     assert "as the script wants" in failed.stdout
+
+
+def test_a_session_of_the_client_loads_nothing_dear(user_box, model, real_client):
+    served = model({"otherwise": {"say": "You said: {prompt}"}})
+    env = variables(served)
+    equip(user_box, real_client)
+    user_box.environ.update(env)
+    argv = ("-y", *flags(env), "-p", "hello")
+    assert user_box.claudebox(*argv, timeout=120).returncode == 0  # the first writes answers for the client, as JSON
+
+    assert not loaded(user_box, *argv) & FORBIDDEN
 
 
 def test_an_agent_that_looks_everywhere_finds_no_canary(box, model, claude, bare):

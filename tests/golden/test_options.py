@@ -105,6 +105,8 @@ def lines(made: Plan) -> Iterator[str]:
 def shown(word: bwrap_args.Word) -> str:
     if isinstance(word, bytes):
         return f"<content {len(word)} bytes {sha256(word).hexdigest()[:12]}>"
+    if isinstance(word, bwrap_args.Hold):
+        return f"<hold, {shown(word.content)[1:-1]}>"
     if isinstance(word, bwrap_args.Socket):
         return f"<socket {word.name}>"
     if isinstance(word, bwrap_args.Pipe):

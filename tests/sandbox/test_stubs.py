@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -195,3 +197,63 @@ def test_a_stub_that_another_session_replaces_shows_nothing_of_the_host(box, alt
 
     assert (result.stdout == "secret-key") is not covered
     assert result.returncode == (1 if covered else 0), result.stderr
+
+
+def descendants(process: int) -> list[int]:
+    """Return the processes that one has started, and those of these."""
+    found = []
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+@pytest.fixture
+def halted(box, background):
+    """Yield a launch while bwrap waits for what it makes, the lock that halts it, what was there, and its processes."""
+    repositories.make(box)
+    assert box.run("true").returncode == 0  # from the second launch on, bwrap is started before everything is made
+    box.host("git", "commit", "-q", "--allow-empty", "-m", "more").check_returncode()
+    before = entries(box.project)
+    (sessions,) = Path(box.home, ".claudebox/instances").glob("*/git/*/sessions")
+    with open(sessions, "rb+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        session = background(box, box.program, "-y", "--exec", "--", "touch", "made")
+        wait_until(lambda: len(descendants(session.pid)) > 1, "bwrap started meanwhile")
+        yield session, lock, before, descendants(session.pid)
+
+
+def test_a_launch_that_is_interrupted_while_bwrap_waits_leaves_nothing(box, halted):
+    # proves C21, E10, E15
+    session, lock, before, inner = halted
+    session.send_signal(signal.SIGINT)
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    session.communicate(timeout=30)
+
+    assert session.returncode == 130
+    assert entries(box.project) == before
+    assert not [process for process in inner if os.path.exists(f"/proc/{process}")]
+    assert box.run("true").returncode == 0
+
+
+def test_a_launch_that_is_killed_while_bwrap_waits_is_cleared_away_by_the_next(box, halted):
+    # proves C21, E10, E15
+    session, lock, before, inner = halted
+    session.kill()
+    session.communicate(timeout=30)
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    wait_until(lambda: not any(os.path.exists(f"/proc/{process}") for process in inner), "bwrap ends with its launcher")
+
+    assert box.run("true").returncode == 0
+    assert entries(box.project) == before, "neither a stub nor a mount point of bwrap's own"
+    assert journal(box) == []
+
+
+def test_a_launch_waits_for_what_is_made_beside_bwrap(box, halted):
+    # proves C21
+    session, lock, before, _ = halted
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    output, _ = session.communicate(timeout=30)
+
+    assert session.returncode == 0, output
+    assert {line.rpartition(" ")[0] for line in entries(box.project) - before} == {f"{box.project}/made"}

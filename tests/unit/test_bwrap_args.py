@@ -84,7 +84,14 @@ def test_a_variable_is_set_with_exactly_its_value():
             [("--perms", "1777"), ("--size", "4096"), ("--tmpfs", "/d")],
         ),
         (Mount("/d", "tmpfs", "r"), [("--perms", "0755"), ("--tmpfs", "/d")]),
-        (Mount("/d", "file", "r", content=b"x", mode=0o644), [("--perms", "0644"), ("--file", b"x", "/d")]),
+        (
+            Mount("/d", "file", "r", content=b"x", mode=0o644),
+            [("--perms", "0644"), ("--file", bwrap_args.Hold(b"x"), "/d")],
+        ),
+        (
+            Mount("/d", "file", "r", content=b"x", mode=0o644, role="state"),
+            [("--perms", "0644"), ("--file", b"x", "/d")],
+        ),
     ],
     ids=lambda value: value.kind if isinstance(value, Mount) else "",
 )
@@ -124,3 +131,32 @@ def test_perms_belongs_to_the_option_right_after_it():
             assert after[0] in ("--dir", "--tmpfs", "--file", "--size")
         if before[0] == "--size":
             assert after[0] == "--tmpfs"
+
+
+def test_what_is_made_for_a_session_comes_after_the_file_that_bwrap_waits_for():
+    # proves C21
+    rows = (
+        Mount("/etc/passwd", "file", "", content=b"root"),
+        Mount("/home/a", "tmpfs", ""),
+        Mount("/home/a/.claude", "bind", "", "/state/claude", role="state"),
+        Mount("/home/a/.claude/settings.json", "ro-bind", "", "/x", role="client"),
+        Mount("/home/a/.gitconfig", "file", "", content=b"x" * 5000),
+        Mount("/p", "bind", "", "/p", role="project"),
+        Mount("/p/.env", "copy", "", role="masked"),
+        Mount("/usr", "ro-bind", "", "/usr"),
+    )
+    early, last, late = bwrap_args.divide(rows)
+
+    assert [row.dest for row in early] == ["/home/a", "/home/a/.gitconfig", "/usr"]
+    assert last is rows[0], "the others are too large for a pipe, or rest on the session"
+    assert [row.dest for row in late] == ["/home/a/.claude", "/home/a/.claude/settings.json", "/p", "/p/.env"]
+    given = options(mounts=rows)
+    assert given.index(("--file", bwrap_args.Hold(b"root"), "/etc/passwd")) < given.index(
+        ("--bind", "/state/claude", "/home/a/.claude")
+    )
+
+
+def test_without_a_file_to_wait_for_everything_is_made_first():
+    rows = (Mount("/p", "bind", "", "/p", role="project"), Mount("/usr", "ro-bind", "", "/usr"))
+
+    assert bwrap_args.divide(rows) == ([rows[1]], None, [rows[0]])

@@ -37,3 +37,9 @@ def set_up(plan: Plan) -> list[int]:
     from claudebox.launch import git_session  # noqa: PLC0415 - only where there is a repository
 
     return in_use + git_session.set_up(plan)
+
+
+def release(in_use: list[int]) -> None:
+    """Let go of git directories that are not in use any more."""
+    for descriptor in in_use:
+        os.close(descriptor)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _FOLDED = 200  # so many loose refs are written as one file
 _MOST_LOGS = 200
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 # Of a checkout. The index keeps its time: git compares it with those of files.
 _CHECKOUT_FILES = (
     "HEAD", "index", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "MERGE_AUTOSTASH", "MERGE_RR",
@@ -77,14 +78,26 @@ def _refresh(own: OwnGit, settled: Callable[[str], bool]) -> None:
         replace_file(directory, "config", own.config)
         old = f"{own.private}/old"
         git_cleanup.remove(old)
-        if os.path.lexists(own.own):
-            os.rename(own.own, old)
-        os.rename(new, own.own)
+        _put_in_place(new, own.own, old)
         git_state.renew(own.private, base)
         _write_if_new(directory, "source", source)
         git_cleanup.remove(old)
     finally:
         os.close(directory)
+
+
+def _put_in_place(new: str, place: str, old: str) -> None:
+    """Replace a directory at once, where the file system can: bwrap may look whether it is there at any moment."""
+    if os.path.lexists(place):
+        names = os.fsencode(new), os.fsencode(place)
+        try:
+            exchanged = syscalls.call("renameat2", _HERE, names[0], _HERE, names[1], _EXCHANGE) == 0
+        except OSError:  # another C library
+            exchanged = False
+        os.rename(new if exchanged else place, old)
+        if exchanged:
+            return
+    os.rename(new, place)
 
 
 def _source(own: OwnGit) -> bytes:

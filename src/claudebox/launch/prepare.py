@@ -36,6 +36,7 @@ class Prepared(Value):
     open_files: tuple[int, int]  # the limit that the user's shell gave us
     sidecars: tuple[Sidecar, ...] = ()  # processes of ours beside the sandbox
     pipes: tuple[tuple[str, int], ...] = ()  # through which the broker writes what bwrap puts into files
+    hold: int = -1  # bwrap waits for its end before it mounts what is made for a session; -1: that is made first
     argv: tuple[str, ...] = ()
 
 
@@ -53,6 +54,7 @@ def prepare(plan: Plan) -> Prepared:
     descriptors: list[int] = []
     arguments: list[str | Fetched] = []
     pipes: list[tuple[str, int]] = []
+    hold = -1
     for row in rows:
         for word in row:
             if isinstance(word, (str, Fetched)):
@@ -64,10 +66,25 @@ def prepare(plan: Plan) -> Prepared:
                 descriptors.append(own(entry))
                 pipes.append((word.name, own(writer)))
                 arguments.append(str(descriptors[-1]))
+            elif isinstance(word, bwrap_args.Hold):
+                entry, hold = map(own, os.pipe2(os.O_CLOEXEC))
+                os.write(hold, word.content)
+                if not _is_complete(plan):
+                    os.close(hold)
+                    hold = -1
+                descriptors.append(entry)
+                arguments.append(str(entry))
             else:
                 descriptors.append(_pin(word) if isinstance(word, bwrap_args.Pin) else own(syscalls.memory_file(word)))
                 arguments.append(str(descriptors[-1]))
-    return Prepared(plan, tuple(arguments), tuple(descriptors), limit, sidecars, tuple(pipes))
+    return Prepared(plan, tuple(arguments), tuple(descriptors), limit, sidecars, tuple(pipes), hold)
+
+
+def _is_complete(plan: Plan) -> bool:
+    """Return whether there is something already at each place that is bound: bwrap looks for all of them first."""
+    stubs = {stub.path for stub in plan.stubs}  # those that are bound are made before it starts
+    late = (mount for mount in bwrap_args.divide(plan.mounts)[2] if mount.kind in ("bind", "ro-bind"))
+    return all(mount.source in stubs or os.path.exists(mount.source) for mount in late)
 
 
 def complete(prepared: Prepared, texts: Mapping[str, str]) -> Prepared:

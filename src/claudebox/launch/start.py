@@ -12,7 +12,6 @@ import time
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small, restore_umask
-from claudebox.launch import freezer, inspect
 from claudebox.launch.prepare import own
 from claudebox.plan.bwrap_args import FORWARDED_SIGNALS, GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
 from claudebox.syscalls import signal, socket
@@ -56,19 +55,20 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
-        self.number = number
+        self.status = 128 + number
 
 
 def start(
     prepared: Prepared,
-    standing: Mapping[str, Identity],
+    set_up: Callable[[], Mapping[str, Identity]],
     prelude: Callable[[], None] | None = None,
     *,
     meanwhile: Callable[[], int] | None = None,
 ) -> Sandbox:
     """Start bwrap, after `prelude` in the child; see that every protection is in force, and let the payload go.
 
-    `meanwhile` is done while bwrap is at work, and returns where sidecars write their decisions.
+    `set_up` makes what bwrap waits for, and returns which stubs stand. `meanwhile` is done while bwrap is at work, and
+    returns where sidecars write their decisions.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -84,20 +84,19 @@ def start(
     try:
         for sidecar in prepared.sidecars:
             sidecar.open()
+        standing = set_up() if prepared.hold < 0 else {}
         monitor = os.fork()
         if monitor == 0:
             _become_bwrap(prepared, gate, message_end, prelude)
         os.close(gate)
         os.close(message_end)
-        try:
-            log = meanwhile() if meanwhile is not None else -1
-            for sidecar in prepared.sidecars:
-                sidecar.begin((*prepared.pipes, *((("log", log),) if log >= 0 else ())))
-        finally:
-            for _, descriptor in prepared.pipes:  # bwrap waits for the end of each
-                os.close(descriptor)
+        if prepared.hold >= 0:
+            standing = _set_up_beside(monitor, prepared.hold, set_up)
+        _begin_sidecars(prepared, meanwhile)
         for descriptor in prepared.descriptors:
             os.close(descriptor)
+        from claudebox.launch import freezer, inspect  # noqa: PLC0415 - loaded while bwrap is at work
+
         payload = _await_ready(ours, messages, monitor, prepared.plan.bwrap)
         init = inspect.confinement(payload, prepared.plan)
         inspect.mounts(payload, prepared.plan, standing)
@@ -127,6 +126,27 @@ def start(
         os.close(messages)
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def _set_up_beside(monitor: int, hold: int, set_up: Callable[[], Mapping[str, Identity]]) -> Mapping[str, Identity]:
+    """Make what bwrap waits for while it does what it can without that."""
+    try:
+        return set_up()
+    except BaseException:
+        _kill(monitor)  # it would go on, and make mount points of its own in the project
+        raise
+    finally:
+        os.close(hold)
+
+
+def _begin_sidecars(prepared: Prepared, meanwhile: Callable[[], int] | None) -> None:
+    try:
+        log = meanwhile() if meanwhile is not None else -1
+        for sidecar in prepared.sidecars:
+            sidecar.begin((*prepared.pipes, *((("log", log),) if log >= 0 else ())))
+    finally:
+        for _, descriptor in prepared.pipes:  # bwrap waits for the end of each
+            os.close(descriptor)
 
 
 def _adopt_orphans(*, yes: bool) -> None:
@@ -227,8 +247,14 @@ def _await_end(monitor: int) -> None:
         if os.waitpid(monitor, os.WNOHANG)[0]:
             return
         time.sleep(0.001)
-    freezer.kill(monitor)
+    _kill(monitor)
     os.waitpid(monitor, 0)
+
+
+def _kill(monitor: int) -> None:
+    from claudebox.launch import freezer  # noqa: PLC0415 - only when something went wrong
+
+    freezer.kill(monitor)
 
 
 def _limit(payload: int, open_files: tuple[int, int], limits: LimitRequest | None) -> None:

@@ -40,32 +40,41 @@ class Session:
         self._directory = os.open(instance.directory, _DIRECTORY)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._lock = os.open("sessions", flags, 0o600, dir_fd=self._directory)
+        self._entries: list[StubEntry] = []
         self._roots: dict[tuple[str, str], int] = {}  # of this session, found again even if they are moved meanwhile
 
-    def begin(self, plan: Plan) -> dict[str, Identity]:
-        """Join the sessions that are alive, make sure that every stub is there, and return which they are."""
-        before = os.umask(_UMASK)  # with another, what is made could not be opened again
-        try:
-            return self._begin(plan)
-        finally:
-            os.umask(before)
-
-    def _begin(self, plan: Plan) -> dict[str, Identity]:
+    def begin(self, plan: Plan) -> None:
+        """Join the sessions that are alive, write down the stubs that this one needs, and make those that are bound."""
         self._presence.enter(plan)
         if self._alone():
             self._clear()
         fcntl.flock(self._lock, fcntl.LOCK_SH)
-        self._remember(plan)
-        git = next((own.dest for own in plan.git), "../.git")
-        covers = {name: self._make_cover(name, os.fsencode(f"gitdir: {git}\n")) for name in _COVERS}
-        entries = [_entry(stub, plan) for stub in plan.stubs]
+        self._entries = [_entry(stub, plan) for stub in plan.stubs]
         known = frozenset(self._known())
-        self._record(entry for entry in entries if entry not in known)
-        made = {entry.path: _make(entry, self._root(entry)) for entry in entries}
+        self._record(entry for entry in self._entries if entry not in known)
+        bound = [f"{mount.source}/" for mount in plan.mounts if mount.kind == "bind"]
+        before = os.umask(_UMASK)  # with another, what is made could not be opened again
+        try:
+            for entry in self._entries:
+                if any(source.startswith(f"{entry.path}/") for source in bound):
+                    _make(entry, self._root(entry))
+        finally:
+            os.umask(before)
+
+    def make(self, plan: Plan) -> dict[str, Identity]:
+        """Make sure that every stub is there, and return which they are."""
+        git = next((own.dest for own in plan.git), "../.git")
+        before = os.umask(_UMASK)
+        try:
+            self._remember(plan)
+            covers = {name: self._make_cover(name, os.fsencode(f"gitdir: {git}\n")) for name in _COVERS}
+            made = {entry.path: _make(entry, self._root(entry)) for entry in self._entries}
+        finally:
+            os.umask(before)
         # What is mounted there: a cover, the stub itself, or something else, which is not looked at.
         mounted = {mount.dest: mount.source for mount in plan.mounts}
-        standing = {entry.path: covers.get(os.path.basename(mounted.get(entry.path, ""))) for entry in entries}
-        standing |= {entry.path: made[entry.path] for entry in entries if mounted.get(entry.path) == entry.path}
+        standing = {path: covers.get(os.path.basename(mounted.get(path, ""))) for path in made}
+        standing |= {path: identity for path, identity in made.items() if mounted.get(path) == path}
         return {path: identity for path, identity in standing.items() if identity is not None}
 
     def end(self) -> None:

@@ -62,7 +62,8 @@ class _Supervisor:
         seconds = sandbox.limits.seconds if sandbox.limits is not None else 0
         self._expiry = time.monotonic() + seconds if seconds else 0.0  # when the time is up; 0: never
         self._deadline = 0.0  # when a polite end becomes a forced one; 0: nobody asked for the end
-        self._alarmed = time.monotonic()  # when something last happened that may cost us the terminal
+        # When something last happened that may cost us the terminal; 0: not lately.
+        self._alarmed = time.monotonic() if terminal.shared else 0.0
         self._asked = False  # whether the payload may be about to stop
         self._belated = 0.0  # until when a stop of the payload belongs to a suspension that is over
         self._verdict = 0  # the status if we ended it ourselves

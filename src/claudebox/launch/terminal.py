@@ -13,7 +13,6 @@ import sys
 import termios
 
 from claudebox import console
-from claudebox.launch import freezer
 from claudebox.syscalls import signal
 from claudebox.values import Value
 
@@ -259,6 +258,8 @@ def _size(descriptor: int) -> bytes:
 
 def _has_company() -> bool:
     """Return whether the process group has other members than us and those that started us."""
+    from claudebox.launch import freezer  # noqa: PLC0415 - it is there by then
+
     known = {os.getpid()}
     process = os.getppid()
     while process > 1:

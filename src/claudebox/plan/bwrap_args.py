@@ -7,7 +7,7 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from claudebox.facts.host import Host
     from claudebox.facts.model import Identity
@@ -32,6 +32,8 @@ _GATE = (
 # not be born deaf to it. The first end a session, the others are merely passed on.
 IGNORED_SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 15: "TERM"}
 FORWARDED_SIGNALS = {10: "USR1", 12: "USR2"}
+_STANDING = frozenset(("system", "client", "device", "masked", "toolchain"))  # roles of what no session makes
+PIPE = 4096  # bytes that any pipe takes before somebody reads
 _BY_NAME = {"bind": "--bind", "ro-bind": "--ro-bind", "device": "--dev-bind"}
 _BY_DESCRIPTOR = {"bind": "--bind-fd", "ro-bind": "--ro-bind-fd"}
 _PERL = '$SIG{$_} = "DEFAULT" for split /,/, shift; exec { $ARGV[0] } @ARGV; exit 126'
@@ -56,7 +58,13 @@ class Pipe(Value):
     name: str
 
 
-Word = str | bytes | Pin | Socket | Pipe | Fetched  # bytes are the content of a descriptor
+class Hold(Value):
+    """A word that is the number of a descriptor which ends when the launcher has made what later options need."""
+
+    content: bytes
+
+
+Word = str | bytes | Pin | Socket | Pipe | Hold | Fetched  # bytes are the content of a descriptor
 
 
 def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
@@ -74,7 +82,13 @@ def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
     yield "--seccomp", plan.seccomp
     for variable in plan.variables:
         yield "--setenv", variable.name, variable.fetched or variable.value
-    for mount in plan.mounts:
+    early, last, late = divide(plan.mounts)
+    for mount in early:
+        yield from _mount(mount, plan)
+    if last is not None:
+        yield "--perms", f"{last.mode:04o}"
+        yield "--file", Hold(last.content), last.dest
+    for mount in late:
         yield from _mount(mount, plan)
     for mount in plan.mounts:
         if mount.kind == "closed":
@@ -82,6 +96,28 @@ def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
     for dest in ("/dev", "/"):  # nothing is added to them from here on (C25)
         yield "--remount-ro", dest
     yield "--chdir", plan.start
+
+
+def divide(mounts: Iterable[Mount]) -> tuple[list[Mount], Mount | None, list[Mount]]:
+    """Return mounts that are there already, and those that rest on what is made for a session, with all within them.
+
+    bwrap puts the first in place while the launcher is still at work. The file between them is what it waits for: it
+    reads that to its end, which comes when everything is made.
+    """
+    early: list[Mount] = []
+    late: list[Mount] = []
+    within = "\0"
+    for mount in mounts:  # what lies in another follows it
+        if mount.dest.startswith(within):
+            late.append(mount)
+        elif mount.role in _STANDING:
+            early.append(mount)
+        else:
+            late.append(mount)
+            within = f"{mount.dest}/"
+    files = [mount for mount in early if mount.kind == "file" and not mount.fetched and len(mount.content) <= PIPE]
+    last = files[-1] if files else None
+    return [mount for mount in early if mount is not last], last, late
 
 
 def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:

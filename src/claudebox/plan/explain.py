@@ -60,14 +60,12 @@ def dry_run(plan: Plan) -> Iterator[str]:
     contents: list[bytes] = []
 
     def word(value: bwrap_args.Word) -> str:
-        if isinstance(value, (bwrap_args.Pipe, Fetched)):  # a broker writes it, or a launch fetches it
-            value = b"" if isinstance(value, bwrap_args.Pipe) else b"***"
-        if isinstance(value, bytes):
-            contents.append(value)
-            return str(9 + len(contents))
         if isinstance(value, bwrap_args.Socket):  # it exists while a broker does
             return f"/tmp/claudebox-broker/{value.name}"
-        return bash_quote(value.path if isinstance(value, bwrap_args.Pin) else value)
+        if isinstance(value, (str, bwrap_args.Pin)):
+            return bash_quote(value if isinstance(value, str) else value.path)
+        contents.append(_content(value))
+        return str(9 + len(contents))
 
     if plan.broker is not None:
         yield "# This starts no broker: what needs one does not work inside."
@@ -91,6 +89,15 @@ def dry_run(plan: Plan) -> Iterator[str]:
         for stub in reversed(plan.stubs):
             yield f"{'rmdir' if stub.kind == 'directory' else 'rm'} {bash_quote(stub.path)}"
         yield "(exit $status)"
+
+
+def _content(word: bytes | bwrap_args.Pipe | bwrap_args.Hold | Fetched) -> bytes:
+    """Return the content that a word stands for, as far as it is known before a launch."""
+    if isinstance(word, Fetched):
+        return b"***"
+    if isinstance(word, bwrap_args.Pipe):  # a broker writes it
+        return b""
+    return word if isinstance(word, bytes) else word.content
 
 
 def _by_name(row: tuple[bwrap_args.Word, ...]) -> bwrap_args.Word:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from claudebox import console
 from claudebox.errors import ClaudeboxError
 from claudebox.files import OPEN_DIRECTORY, Closing, read_at, read_small, replace_file
 from claudebox.tables import agent
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from claudebox.state import Instance
+
 _IDENTIFIER = frozenset("0123456789abcdef-")
 _MADE = ".credentials.json"
 _MOST = 4096  # entries of a directory that are looked at
 _LONGEST = 100
-
-if TYPE_CHECKING:
-    from claudebox.state import Instance
 
 
 def say(instance: Instance, started: float, *, login_known: bool) -> None:
