@@ -267,17 +267,19 @@ def open_tunnel() -> None:
 @pytest.fixture
 def box(account: Account, checkout: str) -> Iterator[Box]:
     """Return a fresh box, as root and as an ordinary user."""
-    need(shutil.which("bwrap"), "bubblewrap")
-    made = make_box(account, checkout)
-    yield made
-    shutil.rmtree(made.base, ignore_errors=True)
+    yield from fresh_box(account, checkout)
 
 
 @pytest.fixture
 def user_box(ordinary_account: Account, checkout: str) -> Iterator[Box]:
     """Return a fresh box of an ordinary user, for what does not depend on the account."""
+    yield from fresh_box(ordinary_account, checkout)
+
+
+def fresh_box(account: Account, checkout: str) -> Iterator[Box]:
+    """Yield a box, and remove everything that is in it."""
     need(shutil.which("bwrap"), "bubblewrap")
-    made = make_box(ordinary_account, checkout)
+    made = make_box(account, checkout)
     yield made
     shutil.rmtree(made.base, ignore_errors=True)
 

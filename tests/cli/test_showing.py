@@ -14,8 +14,6 @@ import claudebox
 from claudebox.config.options import SETTINGS
 from claudebox.facts.programs import _CLIENT_PLACES
 
-SHOWING = ["--help", "--version", "--dry-run", "--explain"]
-
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_help_names_every_flag_on_standard_output(user_box, flag):

@@ -12,8 +12,7 @@ import sys
 
 ADD_KEY, KEYCTL = {"x86_64": (248, 250), "aarch64": (217, 219)}[os.uname().machine]
 SESSION, USER, USER_SESSION, PROCESS = -3, -4, -5, -2
-JOIN, LINK, UNLINK, SEARCH, READ, REVOKE, UPDATE_PERMISSIONS = 1, 8, 9, 10, 11, 3, 5
-EVERYBODY_OF_THE_USER = 0x3F3F0000
+JOIN, LINK, UNLINK, SEARCH, READ = 1, 8, 9, 10, 11
 
 library = ctypes.CDLL(None, use_errno=True)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from tests import baking
-from tests.conftest import PATIENCE, Account, Box, make_box, need, wait_until
+from tests.conftest import PATIENCE, Account, Box, fresh_box, need, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -246,6 +246,4 @@ def listener(address: str) -> Iterator[None]:
 def root_box(checkout: str) -> Iterator[Box]:
     """Return a fresh box of root, for what only root can set up."""
     need(os.getuid() == 0, "privileges of root")
-    made = make_box(Account("root", 0, 0), checkout)
-    yield made
-    shutil.rmtree(made.base, ignore_errors=True)
+    yield from fresh_box(Account("root", 0, 0), checkout)

@@ -14,19 +14,6 @@ from tests.sandbox.conftest import PYTHON
 SHARED = ("/usr/bin/bwrap", "--unshare-user", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
 
 
-def command_lines(word: str) -> list[str]:
-    """Return the processes of the host that have this word in their command line."""
-    found = []
-    for process in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{process}/cmdline", "rb") as file:
-                if word.encode() in file.read():
-                    found.append(process)
-        except OSError:
-            continue
-    return found
-
-
 def test_host_processes_can_neither_be_seen_nor_signalled(box, background):
     # proves A06, A07, SEC-02
     word = uuid.uuid4().hex

@@ -19,7 +19,6 @@ WORK = (
     "echo b >>deep/er/notes.md; echo new >new.txt; mkdir src; echo 1 >src/main.py; git add -A; git commit -qm work;"
     "ln -s new.txt in.txt"
 )
-STAY = "touch up; while test -e up; do sleep 0.02; done"
 CHANGES = {
     "a nested repository": ("git init -q src/nested", "repositories", "src/nested/.git"),
     "a repository in a heavy directory": ("git init -q node_modules/x", "repositories", "node_modules/x/.git"),

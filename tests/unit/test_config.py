@@ -14,10 +14,8 @@ from hashlib import sha256
 import pytest
 
 from claudebox.config import files, settings, validate
-from claudebox.config.settings import Given, Settings
+from claudebox.config.settings import Given
 from claudebox.errors import ClaudeboxError
-
-NOTHING = Settings({})
 
 
 class Person:

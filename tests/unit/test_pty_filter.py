@@ -9,7 +9,6 @@ import pytest
 from claudebox.launch.pty_filter import TerminalFilter
 from claudebox.launch.terminal import ATTRIBUTES
 
-ESC = b"\x1b"
 ST = b"\x1b\\"
 
 
