@@ -11,6 +11,10 @@ import os
 import stat
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _OWNER = 0o700
 _given: list[int] = []  # the umask of whoever started us
 
@@ -104,6 +108,17 @@ def read_at(directory: int, name: str, *, limit: int = 65536) -> bytes | None:
         return _read(os.open(name, _READ | os.O_NOFOLLOW, dir_fd=directory), limit)
     except OSError:
         return None
+
+
+def parse_object(text: bytes | str | None) -> dict[str, Any]:
+    """Return the JSON object that a text is; nothing of anything else."""
+    import json  # noqa: PLC0415 - never on the usual way of a launch
+
+    try:
+        document = json.loads(text or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def mode_of(path: str | bytes, directory: int | None = None) -> int:

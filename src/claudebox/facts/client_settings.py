@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from claudebox.files import read_small
+from claudebox.files import parse_object, read_small
 from claudebox.tables.secret_patterns import looks_secret, value_looks_secret
 
 TYPE_CHECKING = False
@@ -70,11 +70,7 @@ def _without_secrets(row: dict[str, object]) -> tuple[dict[str, object], list[st
 
 def _read_document(path: str, limit: int = _LIMIT) -> dict[str, object]:
     """Return what a file of the client says; nothing if it is not one."""
-    try:
-        document = json.loads(read_small(path, limit=limit, follow=True) or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
+    return parse_object(read_small(path, limit=limit, follow=True))
 
 
 def _names(document: dict[str, object]) -> Iterator[tuple[str, str]]:

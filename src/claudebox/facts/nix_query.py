@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from claudebox.config.nix_references import pinned
 from claudebox.facts.nix_daemon import registry, system_only
 from claudebox.facts.nix_model import Daemon
-from claudebox.files import read_small
+from claudebox.files import parse_object, read_small
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,11 +69,7 @@ class _Program:
 
     def document(self, *words: str) -> dict[str, Any]:
         """Return the JSON that it prints, or nothing."""
-        try:
-            found = json.loads(self.say(*words, "--json") or "{}")
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
+        return parse_object(self.say(*words, "--json"))
 
 
 def _lines(text: str) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from claudebox.files import parse_object
 from claudebox.report import session_log
 
 if TYPE_CHECKING:
@@ -35,11 +35,7 @@ class LogReader:
             for text in whole:
                 if marks and not any(mark in text for mark in marks):
                     continue
-                try:
-                    line = json.loads(text)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(line, dict):
+                if line := parse_object(text):
                     yield line
 
     def close(self) -> None:

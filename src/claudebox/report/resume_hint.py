@@ -6,7 +6,7 @@ import os
 
 from claudebox import console
 from claudebox.errors import ClaudeboxError
-from claudebox.files import OPEN_DIRECTORY, Closing, read_at, read_small, replace_file
+from claudebox.files import OPEN_DIRECTORY, Closing, parse_object, read_at, read_small, replace_file
 from claudebox.tables import agent
 
 TYPE_CHECKING = False
@@ -107,21 +107,11 @@ def _wanted(instance: Instance) -> bool:
 def _account(instance: Instance) -> str:
     """Return the address of the account, as the client inside has written it down."""
     content = read_small(f"{instance.claude}/.claude.json", limit=64 << 20)
-    account = _parsed(content or b"").get("oauthAccount")
+    account = parse_object(content).get("oauthAccount")
     address = account.get("emailAddress") if isinstance(account, dict) else None
     return address[:_LONGEST] if isinstance(address, str) else ""
 
 
 def _is_login(content: bytes) -> bool:
-    tokens = _parsed(content).get(agent.TOKENS)
+    tokens = parse_object(content).get(agent.TOKENS)
     return isinstance(tokens, dict) and all(isinstance(tokens.get(n), str) for n in ("accessToken", "refreshToken"))
-
-
-def _parsed(content: bytes) -> dict[str, object]:
-    import json  # noqa: PLC0415 - hardly ever needed
-
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}

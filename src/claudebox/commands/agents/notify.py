@@ -6,13 +6,12 @@ them. Whether the client waits, it says itself, in a file of its state.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from typing import TYPE_CHECKING
 
 from claudebox.facts import programs
-from claudebox.files import read_small
+from claudebox.files import parse_object, read_small
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,10 +79,9 @@ def read_state(directory: str) -> str:
     for entry in rows:
         try:
             written = entry.stat(follow_symlinks=False).st_mtime
-            document = json.loads(read_small(entry.path) or b"")
-        except (OSError, ValueError, RecursionError):
+        except OSError:
             continue
-        state = document.get("status") if isinstance(document, dict) else None
+        state = parse_object(read_small(entry.path)).get("status")
         if written > newest and state in ("busy", "idle", "waiting"):
             newest, found = written, str(state)
     return found
