@@ -14,8 +14,7 @@ from tests.hosts import PROJECT
 from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.facts.git_identity import UserSettings
 from claudebox.facts.git_model import Repository
-from claudebox.facts.host import TerminalFact
-from claudebox.facts.model import HeldSecret
+from claudebox.facts.model import HeldSecret, TerminalFact
 from claudebox.facts.uplink import Candidate
 from claudebox.plan import bwrap_args, compose, environment
 from claudebox.plan.explain import bash_quote

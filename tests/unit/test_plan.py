@@ -8,7 +8,7 @@ from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.errors import NOT_FOUND, ClaudeboxError
 from claudebox.facts.bubblewrap import Bubblewrap
 from claudebox.facts.git_model import Repository, Store
-from claudebox.facts.host import TerminalFact
+from claudebox.facts.model import TerminalFact
 from claudebox.plan import compose, seccomp
 from claudebox.plan.model import Mount
 

@@ -25,7 +25,7 @@ from claudebox.facts import (
     sockets,
 )
 from claudebox.facts import login as logins
-from claudebox.facts.model import Guarded, Held, HeldSecret, Hidden, Leak, PathFact, Submount
+from claudebox.facts.model import Guarded, Held, HeldSecret, Hidden, Leak, PathFact, Submount, TerminalFact
 from claudebox.facts.paths import Examiner
 from claudebox.files import read_small
 from claudebox.tables import host_paths
@@ -42,13 +42,6 @@ if TYPE_CHECKING:
     from claudebox.facts.nix_model import Nix
     from claudebox.facts.toolchains import Found
     from claudebox.facts.uplink import Candidate
-
-
-class TerminalFact(Value):
-    """What of the standard descriptors is a terminal, and whether we own it."""
-
-    shared: bool = False
-    foreground: bool = True
 
 
 class Host(Value):
