@@ -68,21 +68,9 @@ OFF_THE_PATH = (
 LONG = {"commands.verify.probe"}
 # All that a launch may import at the top of a module; everything else is dear (bench/launch measures it).
 CHEAP = {
-    "__future__",
-    "errno",
-    "fcntl",
-    "gc",
-    "marshal",
-    "os",
-    "pwd",
-    "resource",
-    "select",
-    "stat",
-    "sys",
-    "termios",
-    "time",
-    "claudebox",
-}
+    "__future__", "errno", "fcntl", "gc", "marshal", "os", "pwd", "resource", "select", "stat", "sys", "termios",
+    "time", "claudebox",
+}  # fmt: skip
 # Functions of `os` that compute and do not look.
 COMPUTING = {
     "fsdecode", "fsencode", "fspath", "path.basename", "path.commonpath", "path.dirname", "path.isabs", "path.join",

@@ -101,33 +101,6 @@ def test_explain_tells_where_every_setting_came_from(user_box):
     assert "looks like a secret: let the variable in by its name instead" in shown
 
 
-def test_without_any_file_a_launch_imports_no_more_than_before(user_box):
-    # A module here is milliseconds for everybody.
-    program = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); from claudebox.cli import main; status = main(); "
-        "print(' '.join(name for name in sys.modules if name.startswith('claudebox')), file=sys.stderr)"
-    )
-    source = os.path.join(os.path.dirname(os.path.dirname(user_box.program)), "src")
-    result = user_box.host("/usr/bin/python3", "-IS", "-c", program, source, "-y", "--exec", "--", "true")
-
-    assert result.returncode == 0, result.stderr
-    loaded = set(result.stderr.splitlines()[-1].split())
-    late = (
-        "config.files",
-        "config.validate",
-        "config.syntax",
-        "config.trust",
-        "facts.toolchains",
-        "plan.extras",
-        "plan.git_credential",
-        "launch.pty",
-        "launch.pty_filter",
-        "facts.dotfiles",
-    )
-    assert "claudebox.config.policy" in loaded
-    assert loaded & {f"claudebox.{name}" for name in late} == set()
-
-
 def test_with_files_that_were_read_before_nothing_slow_is_imported(user_box):
     config(user_box, 'profile = "offline"\n')
     user_box.write(".claudebox.toml", 'terminal = "private"\n')
@@ -145,7 +118,7 @@ def test_with_files_that_were_read_before_nothing_slow_is_imported(user_box):
 
 
 @pytest.mark.parametrize("name", ["default", "strict", "offline"])
-def test_built_in_postures_can_be_started(user_box, open_tunnel, name):
+def test_built_in_profiles_can_be_started(user_box, open_tunnel, name):
     # proves EXT-03
     result = user_box.sh("echo inside", flags=("--profile", name))
 

@@ -20,20 +20,8 @@ from claudebox.tables import reported_paths
 
 KNOWN = [name for _, text in (*reported_paths.NAMES, *reported_paths.TREES) for name in text.split()]
 SHAPES = [
-    "HEAD",
-    "commondir",
-    "objects",
-    "refs",
-    "config",
-    "hooks",
-    ".git",
-    ".GIT",
-    "pre-commit",
-    "x.py",
-    "a",
-    "b",
-    "c",
-]
+    "HEAD", "commondir", "objects", "refs", "config", "hooks", ".git", ".GIT", "pre-commit", "x.py", "a", "b", "c",
+]  # fmt: skip
 
 
 class World:

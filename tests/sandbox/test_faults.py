@@ -98,20 +98,10 @@ def test_a_system_call_that_fails_leaves_nothing_unprotected(target, compiled, n
     assert left(target) == []
 
 
-@pytest.mark.parametrize(
-    "limit",
-    [
-        "--fsize=0",
-        "--nofile=24",
-        "--nofile=64",
-        "--nproc=1",
-        "--as=50331648",
-        "--as=67108864",
-        "--memlock=0",
-        "--stack=65536",
-        "--core=unlimited",
-    ],
-)
+@pytest.mark.parametrize("limit", [
+    "--fsize=0", "--nofile=24", "--nofile=64", "--nproc=1", "--as=50331648", "--as=67108864", "--memlock=0",
+    "--stack=65536", "--core=unlimited",
+])  # fmt: skip
 def test_a_limit_that_is_reached_leaves_nothing_unprotected(target, limit):
     # proves E08
     attempt(target, "prlimit", limit)

@@ -173,9 +173,8 @@ def test_no_rendering_shows_what_the_broker_holds():
         assert KEY not in text
         assert "pass-word" not in text
     assert "ANTHROPIC_API_KEY stays outside; a broker adds it to requests to https://api.anthropic.com" in texts[0]
-    assert (
-        "--ro-bind-try /tmp/claudebox-broker/model_api /run/claudebox/api.sock" in texts[2]
-    )  # it can be pasted all the same
+    # It can be pasted all the same.
+    assert "--ro-bind-try /tmp/claudebox-broker/model_api /run/claudebox/api.sock" in texts[2]
     assert json.loads(texts[3])["broker"] == {
         "services": ["model_api", "proxy"],
         "model_api": {

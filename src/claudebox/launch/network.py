@@ -50,9 +50,7 @@ class NetworkSidecar:
         """Start the netns holder, which gathers what it needs while bwrap builds the sandbox."""
         self._log = dict(files).get("log", -1)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        self._life, held = os.pipe2(
-            os.O_CLOEXEC
-        )  # the other end is the netns holder's alone: it closes when the netns holder ends
+        self._life, held = os.pipe2(os.O_CLOEXEC)  # the other end is the netns holder's alone, and ends with it
         listeners = [(listener.fileno(), port) for listener, port in self._published]
         self._netns_pid = process.fork(
             lambda: netns.watch_over(self._link, theirs, listeners),
