@@ -110,8 +110,11 @@ def test_what_a_nested_repository_of_the_user_names_is_put_aside(box):
         sh(box, f"mv {name} {name}.was || true; mv {name}.claudebox {name}")
         assert has_mark(box, "cd lib; echo >>a; git status; git add a; git update-index --refresh"), name  # it would
         sh(box, f"rm {name}; mv {name}.was {name} || true")
-    changed = box.sh("git -C lib config remote.origin.url https://host.invalid/x")
-    assert "`lib/.git` has another configuration now: origin leads to https://host.invalid/x" in changed.stderr
+    sh(box, "git clone -q lib late; mkdir late/hk; git -C late config core.hooksPath hk")  # between two sessions
+    script = f"cd late; {hook.format('hk/pre-commit')}; git -C ../lib config remote.origin.url https://h.invalid"
+    changed = box.sh(script)
+    assert "in `late`: `late/hk/pre-commit`" in changed.stderr, changed.stderr
+    assert "`lib/.git` has another configuration now: origin leads to https://h.invalid" in changed.stderr
 
 
 def test_hooks_of_checkouts_that_the_agent_made_are_put_aside(user_box):

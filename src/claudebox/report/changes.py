@@ -151,9 +151,8 @@ class _Account:
         self.unsure: list[str] = []
         self.unseen: list[tuple[str, str]] = []
         self.harmless: dict[str, list[str]] = {}
-        self.unlisted = tuple(
-            path for path in found.unlisted if path not in self._standing and self._may_have_lost(path)
-        )
+        unlisted = (path for path in found.unlisted if path not in self._standing)
+        self.unlisted = tuple(filter(self._may_have_lost, unlisted))
 
     def _relative(self, path: str) -> str:
         return path[len(self._workdir) + 1 :] if path.startswith(f"{self._workdir}/") else path
@@ -270,8 +269,10 @@ class _Account:
         if self._named is None:
             from claudebox.report import named_by_git  # noqa: PLC0415 - only where something changed
 
-            at, listing = self._places, self._found.listing
-            self._named = named_by_git.find_named(self._workdir, at.git_dir, at.home, listing, self.was_missing)
+            at, listing, changed = self._places, self._found.listing, {row[0] for row in self._found.changed}
+            self._named = named_by_git.find_named(
+                self._workdir, at.git_dir, at.home, listing, lambda path: path in changed and self.was_missing(path)
+            )
         while path and self._named:
             if path in self._named:
                 return self._named[path]
