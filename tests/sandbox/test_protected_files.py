@@ -1,4 +1,4 @@
-"""Ordinary git work goes on under the guard, and what the other tools of the host obey cannot change."""
+"""What the other tools of the host obey cannot change, and what is left open is said."""
 
 from __future__ import annotations
 
@@ -12,51 +12,6 @@ from tests.sandbox import repositories
 from claudebox.tables import project_paths
 
 NAMES = [name for name, _, _ in project_paths.PROTECTED]
-WORK = """
-set -e
-git checkout -q -b topic; echo 1 >one; git add one; git commit -qm one; git tag v1; git tag -a v2 -m two
-git checkout -q main; echo 2 >two; git add two; git commit -qm two; git merge -q -m merged topic
-git checkout -q -b side HEAD~1; echo 3 >three; git add three; git commit -qm three; git rebase -q main
-echo more >>three; echo new >untracked; git stash -q -u; test ! -e untracked; git stash pop -q; git checkout -q three
-git add untracked; git commit -q --amend --no-edit; git mv untracked moved
-git rm -q --cached moved; git reset -q --hard
-git cherry-pick --no-commit topic 2>/dev/null || git reset -q --hard; git reset -q --hard
-git fetch -q origin; git push -q origin main topic v1 v2; git pull -q origin main
-git branch -D topic; git gc -q; git fsck --no-progress; git worktree prune; git notes add -m note
-git update-index --refresh; git reflog expire --expire=now --all; git clean -fdq; git log --oneline | wc -l
-test -z "$(git status --porcelain)"
-"""
-
-
-def test_ordinary_git_work_goes_on(box):
-    # proves GIT-01, D16, SEC-04
-    checkout = repositories.make(box)
-    checkout.sh("git init -q --bare ../remote; git remote add origin ../remote; git push -q origin main")
-
-    result = box.sh(WORK, flags=("--mount-rw", f"{box.base}/remote"))
-
-    assert result.returncode == 0, result.stderr
-    assert "warning: failed" not in result.stderr
-    assert checkout.sh("git -C ../remote tag -l").split() == ["v1", "v2"]
-    assert checkout.sh("git status --porcelain; git branch --show-current").split() == ["side"]
-
-
-def test_commits_in_a_worktree_and_in_a_submodule_go_on(box):
-    # proves GIT-01, GIT-02, D14, D16
-    checkout = repositories.make(box)
-    checkout.sh(
-        "git worktree add -q ../tree; git init -q ../sub; git -C ../sub commit -q --allow-empty -m s;"
-        "git submodule --quiet add ../sub sub; git commit -qm sub"
-    )
-    work = (
-        "set -e; echo 1 >new; git add new; git stash -q; git stash pop -q; git commit -qm new; git tag t-$$; git log -1"
-    )
-    project = box.project
-    for place in (f"{box.base}/tree", f"{project}/sub"):
-        box.project = place
-        result = box.sh(work)
-        assert result.returncode == 0, result.stderr
-        assert "new" in checkout.sh("git log -1 --format=%s; git status --porcelain")
 
 
 @pytest.mark.parametrize("present", [False, True], ids=["missing", "present"])
