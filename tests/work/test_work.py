@@ -36,7 +36,7 @@ def outcome(box, piece: Piece, result) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("name", sorted(PIECES))
 def test_a_piece_of_work_is_the_same_inside(user_box, name):
-    # proves TOOL-11
+    # proves TOOL-11, SAND-06
     piece = PIECES[name]
     for program in piece.needs:
         need(shutil.which(program, path=user_box.variables()["PATH"]), program)
