@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import need, wait_until
+from tests.sandbox import repositories
 from tests.sandbox.terminals import content, dead, marked, put_down, state
+from tests.sandbox.test_stubs import entries, journal
 
 SPY = Path(__file__).resolve().parent.parent / "probes" / "spy.py"
 NAIVE = ("/usr/bin/bwrap", "--dev-bind", "/", "/", "--proc", "/proc", "--unshare-pid")
@@ -44,11 +46,11 @@ def await_ready(process):
 
 
 def traces(box, launchers, before):
-    """Return what these launches of a box have left on the host: mounts, and files in the project and in /tmp."""
+    """Return what these launches of a box have left on the host: mounts, and files in /tmp."""
     mounts = [line for line in content("/proc/self/mountinfo").splitlines() if box.base in line or "newroot" in line]
     names = tuple(f"claudebox-{launcher}-" for launcher in launchers)
     temporary = [name for name in {*os.listdir("/tmp")}.difference(before) if name.startswith(names)]
-    return mounts + os.listdir(box.project) + temporary
+    return mounts + temporary
 
 
 def duration(action):
@@ -59,7 +61,9 @@ def duration(action):
 
 @pytest.mark.slow
 def test_killing_claudebox_at_any_moment_leaves_nothing(box, background, numbers):
-    # proves E10, E15, SAND-15
+    # proves E10, E15, C21, SAND-15
+    repositories.make(box)
+    project = entries(box.project)
     span = 1.3 * min(duration(lambda: box.run("true")) for _ in range(3))
     before = os.listdir("/tmp")  # somebody else's with the same number may lie there
     pending = []
@@ -79,6 +83,11 @@ def test_killing_claudebox_at_any_moment_leaves_nothing(box, background, numbers
     assert [put_away(process) for marker in pending for process in marked(marker)] == []
     assert box.run("true").returncode == 0  # what a killed one could not take away from the project, the next one does
     assert traces(box, launchers, before) == []
+    assert entries(box.project) == project
+    assert journal(box) == []
+    lock = next(Path(box.home, ".claudebox/instances").glob("*/sessions"))
+    assert subprocess.run(["flock", "-n", str(lock), "true"], check=False).returncode == 0
+    assert not [name for name in os.listdir(lock.parent) if name.endswith(".tmp")]
 
 
 def all_command_lines():

@@ -5,15 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from tests.conftest import wait_until
 from tests.sandbox import repositories
-
-ROUNDS = int(os.environ.get("CLAUDEBOX_KILLS", "25"))  # by hand: 500
 
 
 def entries(directory: str) -> set[str]:
@@ -28,11 +24,6 @@ def entries(directory: str) -> set[str]:
 
 def journal(box) -> list[Path]:
     return list(Path(box.home, ".claudebox/instances").glob("*/stubs"))
-
-
-def processes_with(words: str) -> list[str]:
-    out = subprocess.run(["ps", "-eo", "pid,args"], check=True, capture_output=True, text=True).stdout
-    return [line for line in out.splitlines() if words in line and "ps -eo" not in line]
 
 
 def test_nobody_sees_a_stub_during_and_after_a_session(box, running):
@@ -150,33 +141,6 @@ def test_a_project_that_cannot_hold_a_stub_is_refused(user_box, altered):
     assert result.returncode == 125
     assert result.stdout == ""
     assert "cannot be kept from being created: No space left on device" in result.stderr
-
-
-@pytest.mark.slow
-def test_launches_killed_at_random_moments_leave_nothing(box, numbers):
-    # proves E10, E15, C21, SAND-15
-    repositories.make(box)
-    box.sh("true")
-    before = entries(box.project)
-    word = f"sleep-{os.getpid()}-{box.account.uid}"
-    program = [box.program, "-y", "--exec", "--", "sh", "-c", "sleep 30; true", word]
-    for _ in range(ROUNDS):
-        launched = subprocess.Popen(
-            program, cwd=box.project, env=box.variables(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, **box.account.demotion,
-        )  # fmt: skip
-        time.sleep(numbers.uniform(0, 0.25))
-        launched.kill()
-        launched.wait()
-    wait_until(lambda: not processes_with(word), "the end of every process")
-    assert not [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if box.base in line]
-
-    assert box.sh("true").returncode == 0
-    assert entries(box.project) == before
-    assert journal(box) == []
-    lock = next(Path(box.home, ".claudebox/instances").glob("*/sessions"))
-    assert subprocess.run(["flock", "-n", str(lock), "true"], check=False).returncode == 0
-    assert not [name for name in os.listdir(lock.parent) if name.endswith(".tmp")]
 
 
 @pytest.mark.parametrize("covered", [True, False])
