@@ -71,6 +71,7 @@ def cases() -> dict[str, tuple[Policy, Host]]:
             worktrees=hosts.fact(f"{PROJECT}/.claude/worktrees", "missing"),
         ),
     )
+    made["debian-conversation"] = Policy("client"), hosts.debian(terminal=TerminalFact(shared=True))
     made["debian-listed"] = LISTED, hosts.debian()
     made["debian-secrets"] = (
         Policy("exec", ("gh", "pr", "list"), network="inet", secrets=(_SECRET,)),

@@ -23,7 +23,7 @@ def test_the_client_is_always_told_that_every_permission_is_granted():
 
 
 def test_a_command_or_a_shell_runs_in_the_very_same_sandbox():
-    client = compose.make_plan(CLIENT, hosts.debian())
+    client = compose.make_plan(Policy("client"), hosts.debian())
     command = compose.make_plan(Policy("exec", ("make", "-j2")), hosts.debian())
     shell = compose.make_plan(Policy("shell", ("-l",)), hosts.debian())
 
@@ -31,6 +31,16 @@ def test_a_command_or_a_shell_runs_in_the_very_same_sandbox():
     assert shell.command == ("/bin/bash", "-l")
     assert client.replace(command=()) == command.replace(command=()) == shell.replace(command=())
     assert compose.make_plan(Policy("shell"), hosts.debian(bash=False)).command == ("/bin/sh",)
+
+
+@pytest.mark.parametrize("words", [("-p", "hello"), ("--model", "opus", "--print"), ("hello", "-p")])
+def test_a_client_that_prints_is_spared_the_answers_to_questions_that_it_does_not_ask(words):
+    talking = compose.make_plan(Policy("client"), hosts.debian())
+    printing = compose.make_plan(Policy("client", words), hosts.debian())
+
+    spared = {row.dest for row in talking.mounts} - {row.dest for row in printing.mounts}
+    assert spared == {"/etc/claude-code/managed-settings.d/claudebox.json"}
+    assert printing.replace(command=(), mounts=()) == talking.replace(command=(), mounts=())
 
 
 def test_without_a_client_only_the_client_cannot_start():

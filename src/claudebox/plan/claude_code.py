@@ -49,9 +49,10 @@ def plan_mounts(policy: Policy, host: Host, held: str) -> Iterable[Mount]:
             raise ClaudeboxError("`--inherit mcp`: no MCP server of the host's ~/.claude.json can come in")
         reason = "your MCP servers, without their secrets"
         yield Mount(agent.MCP_FILE, "file", reason, content=host.mcp_servers, mode=0o644, role="client")
-    path = f"{agent.MANAGED}/managed-settings.d/claudebox.json"
-    reason = "answers the client's warning about permissions"
-    yield Mount(path, "file", reason, content=_ANSWERS, mode=0o644, role="client")
+    if policy.program != "client" or agent.PRINT.isdisjoint(policy.words):  # one that prints asks nothing
+        path = f"{agent.MANAGED}/managed-settings.d/claudebox.json"
+        reason = "answers the client's warning about permissions"
+        yield Mount(path, "file", reason, content=_ANSWERS, mode=0o644, role="client")
 
 
 def _program(host: Host) -> Iterable[Mount]:

@@ -80,6 +80,7 @@ TRANSCRIPTS = "projects"  # in the client's directory: one directory per working
 # What the client believes the model's address to be while it talks to the broker's socket. It cannot resolve (RFC 6761)
 # and nobody can listen there: a client that ignores the socket reaches nothing, least of all a port of this machine.
 NOWHERE = "http://claudebox.invalid"
+PRINT = frozenset(("-p", "--print"))  # asks for an answer without a conversation; a managed file costs that 20 ms
 MANAGED = "/etc/claude-code"  # settings of the machine's administrator; read first, changed by nobody
 
 # State, caches and logins of the host's client: never brought in, whatever is inherited.
