@@ -40,7 +40,8 @@ def test_submodules_are_removed_renamed_and_deinitialised_inside_if_the_user_let
         "echo uncommitted >>far/3/leaf/l"
     )
 
-    kept = box.sh("git rm -q one; echo $?; git mv two new; echo $?; mv deep other; echo $?")
+    tried = ("git rm -q one", "git mv deep/../two new", "git submodule deinit one", "git submodule deinit --all")
+    kept = box.sh("; echo $?; ".join((*tried, "cd deep; git rm three", "/usr/bin/git mv three 3", "cd ..; mv deep 2")))
     before = sh(box, "git status --porcelain; git submodule status --recursive")
     result = box.sh(work, flags=(*ALLOWED, "--undo-keep", "1"))
     status = sh(box, "git log -1 --format=%s; git -C new log -1 --format=%s; git status --porcelain; ls")
@@ -52,7 +53,9 @@ def test_submodules_are_removed_renamed_and_deinitialised_inside_if_the_user_let
     again = box.sh("git submodule deinit -f new", flags=ALLOWED)
     third = box.sh("git status --porcelain -uno; git -C far/3/leaf status --porcelain")
 
-    assert kept.stdout == "128\n128\n1\n", kept.stderr
+    assert kept.stdout == "128\n" * 6, kept.stderr
+    assert kept.stderr.count("--allow submodules\n") == 5, kept.stderr
+    assert kept.returncode == 1
     assert before.count("(heads/main)") == 6
     assert result.returncode == 0, result.stderr
     assert "git (two): its directory is" in result.stderr

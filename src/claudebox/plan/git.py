@@ -9,6 +9,7 @@ from __future__ import annotations
 from claudebox.plan import git_settings, mount_checks, project
 from claudebox.plan.model import Mount, OwnGit, Stub
 from claudebox.tables import project_paths
+from claudebox.tables.agent import CLIENT_DIRECTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +23,30 @@ if TYPE_CHECKING:
 STORES = "/run/claudebox/git"  # inside, the real objects
 CHECKOUTS = "git/checkouts"  # in the state of the project: of submodules that are not initialised outside
 _MINIMAL: Row = ("core", "", "checkstat", "minimal")
+# Git itself would say that a directory is busy, or nothing: `git submodule deinit` goes on, and ends with 0.
+_WRAPPER = """\
+#!/bin/sh
+case "$1 $2" in
+"rm "* | "mv "* | "submodule deinit")
+	case " $* " in *" --cached "* | *" -n "* | *" --dry-run "*) ;; *)
+	for word in "$@"; do
+		for place in {places}; do
+			test "$word" -ef "$place" || test "$2 $word" = "deinit --all" || continue
+			echo "fatal: '$word' is a submodule of the user and a mount here, which cannot be removed or renamed:" \
+				"the user can start claudebox with --allow submodules" >&2
+			exit 128
+		done
+	done ;;
+	esac ;;
+esac
+set -f
+IFS=:
+for place in $PATH; do
+	test "$place" != {own} && test -x "$place/git" && exec "$place/git" "$@"
+done
+echo "git: not found" >&2
+exit 127
+"""
 _NO_BITMAPS: Row = ("repack", "", "writebitmaps", "false")  # they cover no borrowed objects: git would warn, or fail
 
 
@@ -151,6 +176,11 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     parent = host.workdir.real.rpartition("/")[0]
     if repository is not None and _can_be_empty(policy, host, parent):
         yield Mount(parent, "closed", "nothing is lost in silence: git makes worktrees beside a project", role="git")
+    if repository is not None and (held := project.list_submodules(policy, host)):
+        places = " ".join("'{}'".format(place.replace("'", "'\\''")) for place in held)
+        content = _WRAPPER.format(places=places, own=CLIENT_DIRECTORY).encode("utf-8", "surrogateescape")
+        reason = "says that submodules are neither removed nor renamed"
+        yield Mount(f"{CLIENT_DIRECTORY}/git", "file", reason, content=content, mode=0o755, role="git")
     for own in plan_own(policy, host):
         yield Mount(own.dest, "bind", "git, with a repository of the sandbox's own", own.own, role="git")
     for found in _believed(host):

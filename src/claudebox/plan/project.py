@@ -98,6 +98,12 @@ def is_submodule_guarded(policy: Policy, host: Host, path: str) -> bool:
     )
 
 
+def list_submodules(policy: Policy, host: Host) -> list[str]:
+    """Return the directories of submodules that are initialised, and mounts."""
+    rows = (row.path for row in _closed(policy, host) if (row.name, row.kind) == (project_paths.SUBMODULES, "present"))
+    return [path.removesuffix("/.git") for path in rows if path.endswith("/.git")]
+
+
 def are_submodules_open(policy: Policy) -> bool:
     """Return whether the user lets the agent remove and rename the directories of submodules."""
     return project_paths.SUBMODULES in _opened(policy)
