@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.conftest import wait_until
 
 if TYPE_CHECKING:
     from tests.conftest import Box
+    from tests.sandbox.conftest import Background
 
 ARM = "git init -q {0}; git -C {0} config core.fsmonitor {1}"
 
 
-def kill_session(box: Box, script: str, flags: tuple[str, ...] = ()) -> str:
-    """Run a script in a session, and kill that when it is done; return a program that leaves a mark."""
-    run = box.write(f"{box.home}/run", f"#!/bin/sh\ntouch {box.home}/MARK\n", mode=0o755)
-    words = [box.program, "-y", *flags, "--exec", "--", "sh", "-ec", f"{script}; touch up; sleep 60"]
-    options = {"cwd": box.project, "env": box.variables(), **box.account.demotion}
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, **options)  # type: ignore[call-overload]
-    try:
-        limit = time.monotonic() + 30
-        while not os.path.exists(f"{box.project}/up"):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < limit
-            time.sleep(0.05)
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-    return run
+def kill_session(background: Background, box: Box, script: str, *flags: str) -> None:
+    """Run a script in a session, and kill that when it is done."""
+    box.write(f"{box.home}/run", f"#!/bin/sh\ntouch {box.home}/MARK\n", mode=0o755)
+    words = ("--exec", "--", "sh", "-ec", f"{script}; touch up; sleep 60")
+    process = background(box, box.program, "-y", *flags, *words)
+    wait_until(lambda: os.path.exists(f"{box.project}/up") or process.poll() is not None, "the script is done")
+    assert process.poll() is None, process.communicate()
+    process.kill()
+    process.wait()
 
 
 def status(box: Box, *places: str) -> bool:
@@ -42,13 +34,13 @@ def status(box: Box, *places: str) -> bool:
     return os.path.exists(f"{box.home}/MARK")
 
 
-def test_the_next_session_disarms_what_a_killed_one_left(box):
+def test_the_next_session_disarms_what_a_killed_one_left(box, background):
     # proves D11, C21, REPORT-02
     beside = box.mkdir(f"{box.base}/beside")
     box.host("sh", "-ec", "git init -q mine; git -C mine config alias.x '!true'")
     run = f"{box.home}/run"
     script = "; ".join(ARM.format(place, run) for place in ("n", f"{beside}/m"))
-    kill_session(box, f"{script}; mkdir .vscode || true", ("--mount-rw", beside))
+    kill_session(background, box, f"{script}; mkdir .vscode || true", "--mount-rw", beside)
 
     first = box.sh("touch later")
     (state,) = Path(box.home, ".claudebox/instances").glob("*")
@@ -69,13 +61,24 @@ def test_the_next_session_disarms_what_a_killed_one_left(box):
 
 
 @pytest.mark.parametrize("flag", ["--import", "--changes"])
-def test_whatever_comes_first_disarms_it(user_box, flag):
+def test_whatever_comes_first_disarms_it(user_box, background, flag):
     # proves D11, REPORT-02
     user_box.host("git", "init", "-q")
-    kill_session(user_box, ARM.format("n", f"{user_box.home}/run"), ("--undo-keep", "1"))
+    kill_session(background, user_box, ARM.format("n", f"{user_box.home}/run"), "--undo-keep", "1")
 
     result = user_box.claudebox(flag)
 
     assert "`n/.git`: put aside as *.claudebox" in result.stderr, result.stderr
     assert not status(user_box, "n")
     assert "put aside" not in user_box.sh("true").stderr
+
+
+def test_a_session_ends_as_always_if_its_note_is_gone(user_box, running):
+    # proves REPORT-02
+    session = running(user_box, then="exit 7")
+    (note,) = Path(user_box.home, ".claudebox/instances").glob("*/unlooked-*")
+    note.unlink()
+    said = session.end()
+
+    assert session.process.returncode == 7, said
+    assert "Traceback" not in said

@@ -151,9 +151,13 @@ class Unlooked:
 
     def remove(self) -> None:
         """Take it away: somebody has looked."""
-        if self._descriptor >= 0:
+        if self._descriptor < 0:
+            return
+        try:
             os.unlink(self._path)
-            os.close(self._descriptor)
+        except OSError:  # the state of the project may be gone; at worst the next session looks again
+            pass
+        os.close(self._descriptor)
 
 
 def catch_up(instance: Instance, record: SessionLog | None = None) -> None:
