@@ -48,6 +48,7 @@ class Setting:
     server: socket.socket
     listener: socket.socket
     written: list[dict[str, object]] = field(default_factory=list)
+    channels: list[socket.socket] = field(default_factory=list)  # that are closed at the end
 
     @property
     def port(self) -> int:
@@ -62,7 +63,19 @@ class Setting:
         loop = asyncio.get_running_loop()
         await loop.sock_connect(channel, self.listener.getsockname())
         await loop.sock_sendall(channel, text or f"CONNECT a.example:{self.port} HTTP/1.1\r\n\r\n".encode())
+        self.channels.append(channel)
         return channel
+
+    async def accept(self) -> socket.socket:
+        channel, _ = await asyncio.get_running_loop().sock_accept(self.server)
+        self.channels.append(channel)
+        return channel
+
+    async def open(self) -> tuple[socket.socket, socket.socket]:
+        """Return a caller whom the gateway has let through, and the end of the connection at the server."""
+        caller = await self.call()
+        assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+        return caller, await self.accept()
 
 
 async def read(channel: socket.socket, size: int = 65536) -> bytes:
@@ -90,6 +103,8 @@ async def gateway(intercept=None, addresses=("127.0.0.1",)):
         try:
             yield setting
         finally:
+            for channel in setting.channels:
+                channel.close()
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -100,9 +115,7 @@ async def gateway(intercept=None, addresses=("127.0.0.1",)):
 
 async def test_bytes_are_counted_and_the_decision_is_written_down_at_the_end():
     async with gateway() as setting:
-        caller = await setting.call()
-        assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
-        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        caller, far = await setting.open()
         caller.send(b"\0" * 1000)
         assert await read(far) == b"\0" * 1000
         far.send(b"y" * 20)
@@ -120,11 +133,9 @@ async def test_what_was_said_early_is_not_lost():
     async with gateway() as setting:
         greeting = client_hello("a.example")
         caller = await setting.call(f"CONNECT a.example:{setting.port} HTTP/1.1\r\n\r\n".encode() + greeting)
-        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        far = await setting.accept()
         assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
         assert await read(far) == greeting
-        caller.close()
-        far.close()
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 300])
@@ -137,13 +148,11 @@ async def test_a_greeting_may_come_in_pieces(pieces):
             for at in range(0, len(text), pieces):
                 caller.send(text[at : at + pieces])
                 await asyncio.sleep(0)
-        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        far = await setting.accept()
         got = b""
         while len(got) < len(greeting):
             got += await read(far)
         assert got == greeting
-        caller.close()
-        far.close()
 
 
 async def test_tls_that_is_taken_over_arrives_whole(tmp_path):
@@ -162,7 +171,7 @@ async def test_tls_that_is_taken_over_arrives_whole(tmp_path):
         caller = await setting.call()
         assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
         caller.send(client_hello("a.example"))
-        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        far = await setting.accept()
         assert await drained(caller) == b"taken over"
         assert await read(far) == b"hello from the handler"
         caller.close()
@@ -178,12 +187,10 @@ async def test_tls_for_another_name_is_never_handed_on(name):
         caller = await setting.call()
         await read(caller)
         caller.send(client_hello(name))
-        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        far = await setting.accept()
         assert await drained(caller) == tls_sni.REFUSAL
         assert await drained(far) == b""
         assert setting.written[-1]["rule"] == "other-server-name"
-        caller.close()
-        far.close()
 
 
 @pytest.mark.parametrize("second", ["a.example", "b.example", None])
@@ -195,7 +202,7 @@ async def test_a_second_greeting_must_name_the_same_server(second, early):
         await read(caller)
         first = client_hello("a.example")
         caller.send(first)
-        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        far = await setting.accept()
         assert await read(far) == first
         again = record(22, server_hello(RETRY))
         far.send(again)
@@ -212,8 +219,6 @@ async def test_a_second_greeting_must_name_the_same_server(second, early):
             assert await drained(caller) == tls_sni.REFUSAL
             assert await drained(far) == early
             assert setting.written[-1]["rule"] == "other-server-name"
-        caller.close()
-        far.close()
 
 
 @pytest.mark.parametrize("before", [record(21, b"\1\x5a"), record(20, b"\1"), record(23, b"x"), b"\x80\x2e\1\3\1"])
@@ -223,11 +228,9 @@ async def test_nothing_may_stand_in_front_of_a_greeting(before):
         caller = await setting.call()
         await read(caller)
         caller.send(before + client_hello("b.example"))
-        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        far = await setting.accept()
         assert await drained(caller) == tls_sni.REFUSAL
         assert await drained(far) == b""
-        caller.close()
-        far.close()
 
 
 @pytest.mark.parametrize("method", ["GET", "BREW", "M-SEARCH", "X" * 300])
@@ -240,7 +243,7 @@ async def test_a_request_on_another_port_is_for_the_host_that_was_asked_for(meth
             for piece in (method[:2], method[2:], f" / HTTP/1.1\r\nHost: {host}\r\n\r\n"):
                 caller.send(piece.encode())
                 await asyncio.sleep(0.01)
-            far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+            far = await setting.accept()
             assert (await read(far)).startswith(wanted)
             if not wanted:
                 assert (await drained(caller)).startswith(b"HTTP/1.1 403 ")
@@ -254,29 +257,23 @@ async def test_a_text_that_ends_without_a_line_end_is_no_request():
         await read(caller)
         caller.send(b"just a word")
         caller.shutdown(socket.SHUT_WR)
-        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        far = await setting.accept()
         assert await drained(far) == b"just a word"
-        caller.close()
-        far.close()
 
 
 async def test_a_server_that_speaks_first_is_heard():
     async with gateway() as setting:
         caller = await setting.call()
-        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        far = await setting.accept()
         far.send(b"220 welcome")
         assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
         assert await read(caller) == b"220 welcome"
-        caller.close()
-        far.close()
 
 
 @pytest.mark.parametrize("side", ["caller", "far"])
 async def test_a_reset_is_a_reset_on_the_other_side(side):
     async with gateway() as setting:
-        caller = await setting.call()
-        await read(caller)
-        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        caller, far = await setting.open()
         caller.send(b"\0")
         await read(far)
         one, other = (caller, far) if side == "caller" else (far, caller)
@@ -366,7 +363,6 @@ async def test_who_never_says_what_they_want_is_sent_away(monkeypatch, text):
         with pytest.raises(ConnectionResetError):
             await drained(caller)
         assert 0.1 < time.monotonic() - start < 15
-        caller.close()
 
 
 async def test_who_finds_no_room_waits_and_is_served_when_there_is_some(monkeypatch):
@@ -398,25 +394,18 @@ def test_there_is_always_room_for_the_way_to_the_model():
 async def test_on_the_web_a_server_that_speaks_first_opens_nothing(monkeypatch):
     monkeypatch.setattr(module, "WEB", range(1, 65536))
     async with gateway() as setting:
-        caller = await setting.call()
-        assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
-        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        caller, far = await setting.open()
         far.send(b"HTTP/1.0 408 Request Time-out\r\n\r\n")
         await asyncio.sleep(0.1)
         caller.send(client_hello("b.example"))
         assert await drained(caller) == tls_sni.REFUSAL
         with contextlib.suppress(ConnectionResetError):  # what it said was never taken
             assert await drained(far) == b""
-        caller.close()
-        far.close()
 
 
 async def test_on_the_web_a_server_that_leaves_first_is_told(monkeypatch):
     monkeypatch.setattr(module, "WEB", range(1, 65536))
     async with gateway() as setting:
-        caller = await setting.call()
-        assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
-        far, _ = await asyncio.get_running_loop().sock_accept(setting.server)
+        caller, far = await setting.open()
         far.close()
         assert await read(caller) == b""
-        caller.close()
