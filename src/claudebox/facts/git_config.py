@@ -195,15 +195,9 @@ def _unquote(value: str) -> str:
     return "".join(out[:kept])
 
 
-def last(rows: tuple[Row, ...], section: str, key: str, subsection: str = "") -> str:
+def last(rows: tuple[Row, ...], section: str, key: str) -> str:
     """Return the value of a key that counts: the last one."""
-    named = (section, subsection, key)
-    return next((row[3] for row in reversed(rows) if row[:3] == named), "")
-
-
-def is_true(value: str) -> bool:
-    """Return whether git takes a value for true."""
-    return value.lower() in ("true", "yes", "on") or (value.isdigit() and int(value[:18]) != 0)
+    return next((row[3] for row in reversed(rows) if row[:3] == (section, "", key)), "")
 
 
 def urls(rows: tuple[Row, ...]) -> Iterator[str]:
