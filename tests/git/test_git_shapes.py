@@ -111,9 +111,13 @@ def test_what_a_nested_repository_of_the_user_names_is_put_aside(box):
         assert has_mark(box, "cd lib; echo >>a; git status; git add a; git update-index --refresh"), name  # it would
         sh(box, f"rm {name}; mv {name}.was {name} || true")
     sh(box, "git clone -q lib late; mkdir late/hk; git -C late config core.hooksPath hk")  # between two sessions
-    script = f"cd late; {hook.format('hk/pre-commit')}; git -C ../lib config remote.origin.url https://h.invalid"
+    script = (
+        f"cd late; {hook.format('hk/pre-commit')}; cd ../lib; {hook.format('.githooks/pre-commit')}; "
+        "git config remote.origin.url https://h.invalid"
+    )
     changed = box.sh(script)
     assert "in `late`: `late/hk/pre-commit`" in changed.stderr, changed.stderr
+    assert "in `lib`: `lib/.githooks/pre-commit`" in changed.stderr, changed.stderr
     assert "`lib/.git` has another configuration now: origin leads to https://h.invalid" in changed.stderr
 
 

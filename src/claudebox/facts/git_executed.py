@@ -18,12 +18,16 @@ from claudebox.values import Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Literal
 
     from claudebox.facts.git_config import Row
     from claudebox.facts.git_model import Repository
 
+    Kept = Literal["all", "hooks", "none"]  # which rows of its own configuration a checkout has
+
 _MOST_PATHS = 512
 _MOST_HOOKS = 256  # entries of a directory of hooks
+_MOST_ROWS = 8  # of which the last one counts
 _MOST_LINKS = 40  # the kernel follows no more
 _MOST_WORDS = 256  # of one value
 _MOST_NAMES = 1024
@@ -77,13 +81,14 @@ def find_executed(
 
 
 def name_executed(
-    root: str, common: str, git_dir: str, home: str, user: tuple[Row, ...], *, own: bool
+    root: str, common: str, git_dir: str, home: str, user: tuple[Row, ...], *, kept: Kept
 ) -> Iterator[tuple[str, str]]:
-    """Yield what git obeys in another checkout, wherever it lies, and why: by the user's rows, and by its `own`."""
-    files = (f"{common}/config", f"{git_dir}/config.worktree") if own else ()
+    """Yield what git obeys in another checkout, wherever it lies, and why: by the user's rows, and those of its own."""
+    files = (f"{common}/config", f"{git_dir}/config.worktree") if kept != "none" else ()
     found = git_config.read_config(files, git_config.IncludeContext(home, everything=True))
+    rows = found.rows if kept == "all" else _hook_rows(found.rows)
     places = _Places()
-    for row in _named(_Checkout(root, user + found.rows, found.files, common), home, places):
+    for row in _named(_Checkout(root, user + rows, found.files, common), home, places):
         yield from ((path, row.reason) for path in places.of(row.path))
 
 
@@ -92,7 +97,11 @@ def read_user_hooks(home: str, environ: dict[str, str]) -> tuple[Row, ...]:
     user = git_config.read_config(
         git_config.user_files(home, environ), git_config.IncludeContext(home, everything=True)
     )
-    return tuple(row for row in user.rows if (row[0], row[2]) == ("core", "hookspath"))
+    return _hook_rows(user.rows)
+
+
+def _hook_rows(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    return tuple(row for row in rows if (row[0], row[2]) == ("core", "hookspath"))[-_MOST_ROWS:]
 
 
 def _checkouts(

@@ -269,10 +269,9 @@ class _Account:
         if self._named is None:
             from claudebox.report import named_by_git  # noqa: PLC0415 - only where something changed
 
-            at, listing, changed = self._places, self._found.listing, {row[0] for row in self._found.changed}
-            self._named = named_by_git.find_named(
-                self._workdir, at.git_dir, at.home, listing, lambda path: path in changed and self.was_missing(path)
-            )
+            at, changed = self._places, {row[0] for row in self._found.changed}
+            known = named_by_git.Known(self._found.listing, changed, self.was_missing)
+            self._named = named_by_git.find_named(self._workdir, at.git_dir, at.home, known)
         while path and self._named:
             if path in self._named:
                 return self._named[path]

@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from claudebox.facts.git_executed import Kept
     from claudebox.report.sweep import Listing
 
 _GIT = (".git/d", ".git", ".git/l", ".git/x")
@@ -33,20 +34,33 @@ class Named(Value):
     whole: bool = False  # all of the checkout would be obeyed, and nobody can tell what is
 
 
-def find_named(
-    workdir: str, git_dir: str, home: str, listing: Listing, is_new: Callable[[str], bool]
-) -> dict[str, Named]:
-    """Return what git obeys below the project, by path; `git_dir` is that of the project, `is_new` tells of a path.
+class Known(Value):
+    """What is known of the paths below the project."""
 
-    The agent's own settings are put aside anyway, so in a repository that is new those of the user alone count.
+    listing: Listing
+    changed: set[str]
+    was_missing: Callable[[str], bool]
+
+    def is_new(self, path: str) -> bool:
+        """Return whether something has been made since."""
+        return path in self.changed and self.was_missing(path)
+
+
+def find_named(workdir: str, git_dir: str, home: str, known: Known) -> dict[str, Named]:
+    """Return what git obeys below the project, by path; `git_dir` is that of the project.
+
+    The agent's own settings are put aside anyway: in a repository that is new those of the user alone count, and of
+    settings that it changed, which may be very many, only where hooks are.
     """
     found: dict[str, Named] = {}
     user = read_user_hooks(home, dict(os.environ))
-    for directory in _find_checkouts(listing, is_new):
+    for directory in _find_checkouts(known):
         checkout = f"{workdir}/{directory}"
         own, common = _find_git_dir(checkout)
-        new = common != git_dir and is_new(f"{common}/config".removeprefix(f"{workdir}/"))
-        for path, reason in name_executed(checkout, common, own, home, user, own=not new):
+        files = [path.removeprefix(f"{workdir}/") for path in (f"{common}/config", f"{own}/config.worktree")]
+        new = common != git_dir and known.is_new(files[0])
+        kept: Kept = "none" if new else "hooks" if not known.changed.isdisjoint(files) else "all"
+        for path, reason in name_executed(checkout, common, own, home, user, kept=kept):
             if path.startswith(f"{workdir}/") and not path.startswith((f"{own}/", f"{common}/")):
                 whole = f"{checkout}/".startswith(f"{path}/")
                 found.setdefault(path[len(workdir) + 1 :], Named(f"{reason}, in `{directory}`", checkout, whole))
@@ -82,10 +96,11 @@ def _is_same(path: str, twin: str) -> bool:
     return content is not None and content == read_small(twin, limit=_LARGEST)
 
 
-def _find_checkouts(listing: Listing, is_new: Callable[[str], bool]) -> list[str]:
+def _find_checkouts(known: Known) -> list[str]:
     """Return the checkouts, those of the user first: nobody can make so many that they are overlooked."""
-    rows = (path for path, (_, names) in listing.items() if path and names and any(name in names for name in _GIT))
-    return sorted(rows, key=lambda path: (is_new(f"{path}/.git"), path.count("/"), path))[:_MOST]
+    listing = known.listing.items()
+    rows = (path for path, (_, names) in listing if path and names and any(name in names for name in _GIT))
+    return sorted(rows, key=lambda path: (known.is_new(f"{path}/.git"), path.count("/"), path))[:_MOST]
 
 
 def _find_git_dir(checkout: str) -> tuple[str, str]:
