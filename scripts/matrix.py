@@ -42,7 +42,7 @@ GATE_PACKAGES = (
 GATE_TESTS = (
     "tests/unit", "tests/golden", "tests/cli/test_words.py", "tests/git/test_formats.py::test_refs_in_tables_come_back",
     *(f"tests/sandbox/test_{name}.py" for name in (
-        "smoke", "descriptors", "git", "home", "protected", "odd_hosts", "terminal",
+        "descriptors", "git", "home", "protected", "odd_hosts", "terminal",
     )),
     *(f"tests/sandbox/test_verify.py::test_{name}" for name in (
         "every_promise_is_held_by_a_real_launch_and_nothing_is_left",

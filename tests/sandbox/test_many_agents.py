@@ -111,6 +111,7 @@ class Fleet:
         self.mute: set[int] = set()  # launchers whose broker is gone
         for words in (("init", "-q", "-b", "main"), ("config", "user.name", "u"), ("config", "user.email", "u@u")):
             box.host("git", *words)
+        box.host("git", "config", "maintenance.autoDetach", "false")  # or it writes while the project is looked at
         box.write("README", "hello\n")
         box.write(".gitignore", "made\n")
         box.host("git", "add", "-A")
