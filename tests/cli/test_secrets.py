@@ -18,13 +18,6 @@ def refused(result) -> str:
     return str(result.stderr)
 
 
-def test_a_project_cannot_name_secrets(user_box):
-    # proves EXT-01
-    user_box.write(".claudebox.toml", ROW.format("env:GH_TOKEN"))
-
-    assert "`secrets` cannot come from a project" in refused(user_box.run("true"))
-
-
 def test_letting_the_variable_in_as_well_is_a_contradiction(user_box):
     configure(user_box)
 

@@ -153,27 +153,3 @@ def test_a_project_that_asks_for_what_is_hidden_gets_it_neither_way(box):
     # The same from the user themselves is theirs to say.
     own = box.sh(probe, flags=("--mount-ro", f"{box.home}/.ssh"), cwd=box.mkdir(f"{box.base}/other"))
     assert own.stdout == "CANARY"
-
-
-def test_a_project_cannot_bring_its_own_programs_before_those_of_the_host(user_box):
-    # proves A16, E02
-    user_box.write("bin/bwrap", "#!/bin/sh\ntouch marker\n", mode=0o755)
-    user_box.write(".claudebox.toml", '[env]\nPATH = "./bin"\n')
-
-    result = user_box.sh("true", start_new_session=True)
-
-    assert result.returncode == 125
-    assert "`PATH` is made by claudebox" in result.stderr
-    assert not os.path.exists(f"{user_box.project}/marker")
-
-
-def test_a_destination_of_claudebox_stays_claudeboxs_own(user_box):
-    # proves C27
-    data = user_box.write(f"{user_box.base}/data/x", "")
-    for dest in ("/usr/bin", "/proc", "/etc/passwd", "~/.claude", user_box.project, "/run/claudebox"):
-        config(user_box, f'[[mounts]]\nhost = "{os.path.dirname(data)}"\nsandbox = "{dest}"\n')
-        result = user_box.sh("true")
-        assert result.returncode == 125, dest
-        assert "config.toml:1" in result.stderr or "claudebox's own" in result.stderr
-    config(user_box, f'[[mounts]]\nhost = "{os.path.dirname(data)}"\nsandbox = "/data"\n')
-    assert user_box.sh("ls /data").stdout == "x\n"

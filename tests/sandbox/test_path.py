@@ -76,14 +76,3 @@ def test_what_would_expose_something_is_refused(user_box):
         result = user_box.sh("true", flags=("--path", path))
 
         assert (result.returncode, words in result.stderr) == (125, True), (path, result.stderr)
-
-
-def test_no_project_puts_a_directory_on_path(user_box):
-    # proves TOOL-04, EXT-01
-    tool(user_box, f"{user_box.home}/tools/greet", "hello")
-    user_box.write(".claudebox.toml", f'path = ["{user_box.home}/tools"]\n')
-
-    result = user_box.sh("greet")
-
-    assert "hello" not in result.stdout
-    assert result.returncode == 125

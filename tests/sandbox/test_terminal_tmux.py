@@ -1,17 +1,10 @@
-"""In a terminal emulator that understands what programs write: sizes, screens, and what is left of them."""
+"""In a terminal emulator that understands what programs write: screens, and what is left of them."""
 
 from __future__ import annotations
 
 from tests.conftest import wait_until
 from tests.sandbox.terminals import Multiplexer, command, marked
 
-RESIZED = """\
-import os, signal, time
-signal.signal(signal.SIGWINCH, lambda *_: os.write(1, b"%d by %d\\n" % os.get_terminal_size()))
-os.write(1, b"ready\\n")
-while True:
-    time.sleep(0.02)
-"""
 # Alternate screen, mouse, focus and pasted text reported, no cursor, raw: what the real client does, and worse.
 SCREEN = """\
 import os, signal, sys, termios, tty
@@ -43,20 +36,6 @@ FULL, PLAIN = ["1", "1", "0"], ["0", "0", "1"]
 def prompt_row(window):
     """Return the row of the cursor, and the last row that has anything in it."""
     return int(window.state("cursor_y")[0]), len(window.rows()) - 1
-
-
-def test_a_new_size_of_the_window_reaches_a_program_inside(user_box):
-    # proves B07, SAND-15
-    program = user_box.write("program.py", RESIZED)
-    with Multiplexer(user_box) as window:
-        window.claudebox("python3", program)
-        window.expect("(?m)^ready$")
-        window.resize(50, 132)
-        window.expect("132 by 50")
-        window.press("C-c")
-        window.expect(r"<130>host\$")
-        window.type("stty size")
-        window.expect("(?m)^50 132$")
 
 
 def test_a_full_screen_program_is_suspended_and_comes_back(box):
