@@ -32,46 +32,23 @@ def failed(result, words: str = "") -> None:
     ("argv", "words"),
     [
         (("--env",), "`--env` needs a value"),
-        (("--env", ""), "`--env` needs a value"),
         (("--env", "A=B"), "`A=B` is not the name of a variable"),
-        (("--env=A=B",), "`A=B` is not the name of a variable"),
         (("--env", "HOME"), "`HOME` is made by claudebox"),
-        (("--env", "a b"), "is not the name of a variable"),
         (("--env", "\udcff"), r"`\xff` is not the name of a variable"),
         (("--env", "x\nerror: y"), r"`x\nerror: y` is not the name of a variable"),
         (("--env", "\x1b]52;c;eA==\x07"), r"`\x1b]52;c;eA==\x07` is not the name of a variable"),
-        (("--mount-ro",), "`--mount-ro` needs a value"),
-        (("--mount-ro", "/no/such/place"), "there is no such file or directory"),
         (("--mount-rw", "missing\n\x1b"), r"missing\n\x1b`: there is no such file or directory"),
-        (("--mount-ro", "/dev/null:/x"), "only files, directories and sockets"),
-        (("--mount-ro", ":"), "names no source"),
-        (("--mount-ro", "/srv:relative"), "is not an absolute path"),
         (("--mount-ro", "/srv:/usr/bin"), "is claudebox's own"),
-        (("--mount-rw", "/srv://etc/passwd"), "is claudebox's own"),
         (("--mount-ro", "/"), "would expose"),
-        (("--network",), "`--network` needs a value"),
         (("--network", "lan"), "not `lan`"),
-        (("--yes=no",), "`--yes` takes no value"),
         (("--exec",), "`--exec` needs a command"),
-        (("--exec", "--", "--version"), "is not the name of a program"),
-        (("--shell", "--check"), "exclude each other"),
-        (("--json",), "`--json` goes with"),
         (("--inherit", "../x"), "is not a name in ~/.claude"),
     ],
 )
 def test_bad_flags_are_refused_in_one_line(user_box, argv, words):
     # proves D-03, EXT-02, B14
-    shown = (
-        argv if "--exec" in argv else (*argv, *(() if argv[0] in ("--shell", "--json") else ("--exec", "--", "true")))
-    )
-    if len(argv) == 1 and argv[0] in ("--env", "--mount-ro", "--network"):
-        shown = argv
-    failed(user_box.claudebox("-y", *shown), words)
-
-
-def test_a_bad_name_in_the_environment_is_refused_as_well(user_box):
-    # proves D-03
-    failed(user_box.run("true", env={"CLAUDEBOX_EXTRA_ENV": "LANG,A=B"}), "`CLAUDEBOX_EXTRA_ENV`: `A=B`")
+    more = ("--exec", "--", "true") if len(argv) > 1 else ()
+    failed(user_box.claudebox("-y", *argv, *more), words)
 
 
 def test_too_many_words_are_refused_and_many_are_not(user_box):
