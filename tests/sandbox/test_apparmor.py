@@ -63,7 +63,8 @@ class Ubuntu:
 
 @pytest.fixture
 def ubuntu():
-    need(os.getuid() == 0 and UNPACKED.is_dir(), "parser of AppArmor 4 (scripts/setup --test)")
+    need(os.getuid() == 0, "privileges of root")
+    need(UNPACKED.is_dir(), "parser of AppArmor 4 (scripts/setup --test)")
     with tempfile.TemporaryDirectory(prefix="claudebox-apparmor-") as base:
         yield Ubuntu(Path(base))
 

@@ -70,7 +70,8 @@ class Podman:
 
 @pytest.fixture(scope="module")
 def podman(checkout):
-    need(os.getuid() == 0 and shutil.which("podman") and shutil.which("crun"), "podman and crun")
+    need(os.getuid() == 0, "privileges of root")
+    need(shutil.which("podman") and shutil.which("crun"), "podman and crun")
     with tempfile.TemporaryDirectory(prefix="claudebox-podman-", ignore_cleanup_errors=True) as base:
         os.chmod(base, 0o755)
         made = Podman(base, checkout)
