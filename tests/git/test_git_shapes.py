@@ -152,6 +152,33 @@ def test_hooks_of_checkouts_that_the_agent_made_are_put_aside(user_box):
     assert "put aside" not in box.sh("echo more >>nn/hk/new", flags=("--allow", "git-config")).stderr
 
 
+def test_programs_that_the_user_names_for_every_repository_are_put_aside_in_those_of_the_agent(user_box):
+    # proves D08, D11, D13
+    box = make_repository(user_box)
+    evil = box.write(f"{box.base}/evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\ncat\n", mode=0o755)
+    sh(box, "mkdir t; printf '#!/bin/sh\\ncat\\n' >t/clean.sh; chmod +x t/clean.sh; echo '* filter=x' >.gitattributes; "
+       "for key in filter.x.clean diff.external; do git config --global $key ./t/clean.sh; done; "
+       "git config --global core.fsmonitor t/monitor; git config --global alias.x '!git log main'; "
+       "git add .; git commit -qm t")  # fmt: skip
+    arm = f"mkdir -p t; for f in clean.sh monitor; do cp {evil} t/$f; done; echo '* filter=x' >.gitattributes"
+    work = f"set -e; git init -q nn; git worktree add -q w1; for d in nn w1; do (cd $d; {arm}; echo >main); done"
+
+    result = box.sh(f"{work}; git clone -q . fine", flags=("--mount-ro", evil))
+
+    assert result.returncode == 0, result.stderr
+    names = [f"{place}/t/{name}" for place in ("nn", "w1") for name in ("clean.sh", "monitor")]
+    assert sh(box, "find nn w1 fine -path '*/t/*' | sort") == "".join(
+        f"{name}\n" for name in ("fine/t/clean.sh", *(f"{name}.claudebox" for name in names))
+    ), result.stderr
+    assert sh(box, "ls nn/main w1/main") == "nn/main\nw1/main\n"  # the argument of an alias is no program
+    use = "cd {}; echo more >>a; git add a; git status; git commit -qm a; echo >>a; git diff"
+    assert not [place for place in ("nn", "w1") if has_mark(box, use.format(place))]
+    for name in names:
+        sh(box, f"mv {name}.claudebox {name}")
+        assert has_mark(box, use.format(name[:2])), name  # the positive control
+        sh(box, f"rm {name}")
+
+
 def test_armed_repositories_are_named_before_decoys(user_box):
     # proves D12
     box = make_repository(user_box)

@@ -92,12 +92,11 @@ def name_executed(
         yield from ((path, row.reason) for path in places.of(row.path))
 
 
-def read_user_hooks(home: str, environ: dict[str, str]) -> tuple[Row, ...]:
-    """Return what the user's own configuration says of hooks in every repository."""
-    user = git_config.read_config(
-        git_config.user_files(home, environ), git_config.IncludeContext(home, everything=True)
-    )
-    return _hook_rows(user.rows)
+def read_user_rows(home: str, environ: dict[str, str]) -> tuple[Row, ...]:
+    """Return what the user's own configuration says in every repository; of aliases, a bare word names no file."""
+    context = git_config.IncludeContext(home, everything=True)
+    rows = git_config.read_config(git_config.user_files(home, environ), context).rows
+    return tuple((*row[:3], row[3].lstrip("!") if row[0] == "alias" else row[3]) for row in rows)
 
 
 def _hook_rows(rows: tuple[Row, ...]) -> tuple[Row, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from claudebox.console import shorten
-from claudebox.facts.git_executed import name_executed, read_user_hooks
+from claudebox.facts.git_executed import name_executed, read_user_rows
 from claudebox.files import open_up, read_small, real_path
 from claudebox.report.nested_git import ASIDE, bound, open_directory, rename_aside, show
 from claudebox.values import Value
@@ -53,7 +53,7 @@ def find_named(workdir: str, git_dir: str, home: str, known: Known) -> dict[str,
     settings that it changed, which may be very many, only where hooks are.
     """
     found: dict[str, Named] = {}
-    user = read_user_hooks(home, dict(os.environ))
+    user = read_user_rows(home, dict(os.environ))
     for directory in _find_checkouts(known):
         checkout = f"{workdir}/{directory}"
         own, common = _find_git_dir(checkout)
