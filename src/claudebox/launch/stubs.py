@@ -52,7 +52,7 @@ class Session:
         self._entries = [_entry(stub, plan) for stub in plan.stubs]
         known = frozenset(self._known())
         self._record(entry for entry in self._entries if entry not in known)
-        bound = [f"{mount.source}/" for mount in plan.mounts if mount.kind == "bind"]
+        bound = [f"{mount.source}/" for mount in plan.mounts if mount.kind in ("bind", "ro-bind")]
         before = os.umask(_UMASK)  # with another, what is made could not be opened again
         try:
             for entry in self._entries:
