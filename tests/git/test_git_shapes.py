@@ -179,6 +179,44 @@ def test_programs_that_the_user_names_for_every_repository_are_put_aside_in_thos
         sh(box, f"rm {name}")
 
 
+def test_older_files_that_become_hooks_are_put_aside(user_box):
+    """A link makes files of an earlier session hooks of a repository, or a new repository around them does."""
+    # proves D08, D11, D13
+    box = make_repository(user_box)
+    evil = box.write(f"{box.base}/evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
+    sh(box, "printf 'lib\\nx\\nold\\n' >.gitignore; git clone -q . lib; mkdir -p lib/tools/hk; "
+       "git -C lib config core.hooksPath tools/hk; git config --global core.hooksPath hk")  # fmt: skip
+    hook = f"mkdir -p {{0}}; printf '#!/bin/sh\\n{evil}\\n' >{{0}}/post-index-change; chmod +x {{0}}/post-index-change"
+    before = box.sh(f"{hook.format('old/hk')}; {hook.format('x/hk')}")
+    assert "put aside" not in before.stderr
+
+    result = box.sh("cd lib; mv tools t2; ln -s ../old tools; cd ../x; git init -q; touch a")
+
+    assert "in `lib`: `lib/tools`" in result.stderr, result.stderr
+    assert "in `x`: `x/hk/post-index-change`" in result.stderr, result.stderr
+    uses = ("cd lib; touch b; git add b", "cd x; git add a")
+    for use in uses:
+        assert not has_mark(box, use), use
+    sh(box, "mv lib/tools.claudebox lib/tools; cd x/hk; mv post-index-change.claudebox post-index-change")
+    for use in uses:
+        assert has_mark(box, f"{use}; git rm -q --cached -r ."), use  # the positive control
+
+
+def test_commits_that_change_what_a_nested_repository_obeys_are_told(user_box):
+    # proves D11, D13
+    box = make_repository(user_box)
+    sh(box, "printf 'lib\\nplain\\n' >.gitignore; git clone -q . plain; git clone -q . lib; mkdir lib/.hk; cd lib; "
+       "touch .hk/pre-commit; git add .; git commit -qm hk; git config core.hooksPath .hk")  # fmt: skip
+    told = "has other commits or another index now, and git obeys `.hk` there"
+
+    quiet = box.sh("echo 1 >lib/more")
+    result = box.sh("for d in lib plain; do cd $d; git commit -q --allow-empty -m in; cd ..; done")
+
+    assert told not in quiet.stderr
+    assert f"`lib` {told}" in result.stderr, result.stderr
+    assert f"`plain` {told}" not in result.stderr
+
+
 def test_armed_repositories_are_named_before_decoys(user_box):
     # proves D12
     box = make_repository(user_box)

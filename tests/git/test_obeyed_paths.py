@@ -10,7 +10,10 @@ HOST = (
     "mkdir .husky tools; printf '#!/bin/sh\\ncat\\n' >tools/clean.sh; chmod +x tools/clean.sh; echo '*.dat filter=x' "
     ">.gitattributes; echo '[color]' >.gitcfg; echo 1 >b.dat; echo '#!/bin/sh' >.husky/post-checkout; "
     "chmod +x .husky/*; git config core.hooksPath .husky; git config filter.x.clean ./tools/clean.sh; "
-    "git config filter.x.smudge ./tools/clean.sh; git config include.path ../.gitcfg; git add .; git commit -qm host; "
+    "git config filter.x.smudge ./tools/clean.sh; git config include.path ../.gitcfg; "
+    "mkdir way; touch way/x q.z; echo '*.z filter=z' >>.gitattributes; "
+    "git config filter.z.clean way/../tools/clean.sh; git config filter.z.smudge later/run.sh; "
+    "git add .; git commit -qm host; "
     "git branch other; git branch good; git branch theirs; git checkout -q theirs; echo '# theirs' >>.gitcfg; "
     "git commit -qam theirs; git checkout -q main"
 )
@@ -19,6 +22,10 @@ CHANGES = {
     ".husky/post-checkout": "printf '#!/bin/sh\\n{evil}\\n' >.husky/post-checkout",
     "tools/clean.sh": "printf '#!/bin/sh\\n{evil}\\ncat\\n' >tools/clean.sh; echo 2 >b.dat",
     ".gitcfg": "printf '[core]\\n fsmonitor = {evil};:\\n' >.gitcfg",
+    "way": "mkdir -p y/z y/tools; touch y/z/keep; git rm -qr way; ln -s y/z way; echo >>q.z; "
+    "printf '#!/bin/sh\\n{evil}\\ncat\\n' >y/tools/clean.sh; chmod +x y/tools/clean.sh",
+    "later/run.sh": "mkdir later; printf '#!/bin/sh\\n{evil}\\ncat\\n' >later/run.sh; chmod +x later/run.sh; "
+    "echo >>q.z",
     ".husky": "mkdir x; mv .husky/* x; rmdir .husky; printf '#!/bin/sh\\n{evil}\\n' >x/post-checkout; ln -s x .husky",
 }
 STAGE = (
@@ -40,7 +47,7 @@ def test_a_branch_that_changes_what_git_obeys_arrives_under_another_name(user_bo
         for name, script in made.items()
     )
     fine = (
-        "git worktree add -q /tmp/good good; cd /tmp/good; echo 3 >b.dat; mkdir .vscode; echo 1 "
+        "git worktree add -q /tmp/good good; cd /tmp/good; echo 3 >b.dat; touch way/fine; mkdir .vscode; echo 1 "
         ">.vscode/tasks.json; git add -fA . .vscode; git commit -qm fine; git merge -q theirs -m merge; "
         "git switch -q theirs; git switch -qc mine; "
         "git commit -q --allow-empty -m mine; git tag bad new0; "

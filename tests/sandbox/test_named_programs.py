@@ -126,3 +126,26 @@ def test_what_cannot_be_searched_for_repositories_is_mounted_at_its_own_place_on
     assert "was not searched for repositories" in refused.stderr
     assert user_box.sh("true", flags=("--mount-rw", top)).returncode == 0
     os.chmod(data, 0o755)
+
+
+def test_a_path_that_goes_up_leads_where_the_kernel_says_and_its_way_stays(user_box):
+    """Between a directory and `..` lies whatever the directory is: a link in its place leads elsewhere."""
+    # proves SEC-04, C22, D05
+    checkout = repositories.make(user_box)
+    checkout.sh(
+        "mkdir -p p/sub b/in hk real/deep n; ln -s real/deep l; ln -s l m; echo >real/hook.sh; echo >hk/pre-push;"
+        "echo >conf; echo >n/free; git config core.hooksPath p/../hk; git config include.path ../b/in/../../conf;"
+        "git config filter.x.clean m/../hook.sh; git config filter.y.clean ./gone/../hk/pre-push"
+    )
+    result = user_box.sh(
+        f"{TRY}; for d in p b b/in hk real real/deep n; do mv $d moved 2>/dev/null && echo moved $d; done;"
+        "rmdir p/sub && touch p/new b/in/new && echo inside; ln -s n gone 2>/dev/null && echo made; rm -f l m"
+    )
+
+    assert {line for line in result.stdout.split("\n") if line.startswith("./")} == {"./a", "./evil.sh", "./n/free"}
+    assert "moved n\n" in result.stdout
+    assert [line for line in result.stdout.split("\n") if line.startswith("moved")] == ["moved n"], result.stderr
+    assert "inside" in result.stdout  # what a directory on the way holds is of no importance
+    assert "made" not in result.stdout
+    for link in ("l", "m"):
+        assert f"{user_box.project}/{link} is a link and cannot be protected" in result.stderr

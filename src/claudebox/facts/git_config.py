@@ -62,7 +62,7 @@ def _read_file(path: str, context: IncludeContext, depth: int, rows: list[Row], 
                 or (section == "includeif" and _is_met(condition, path, context))
             )
         ):
-            target = expand(value, os.path.dirname(path), context.home)
+            target = join(value, os.path.dirname(path), context.home)
             _read_file(target, context, depth - 1, rows, files)
 
 
@@ -111,14 +111,22 @@ def matches(pattern: str, text: str, *, fold: bool = False) -> bool:
 
 
 def expand(value: str, base: str, home: str) -> str:
-    """Return the path that a value names: `~` and `~USER` are homes, anything else counts from `base`."""
+    """Return the path that a value names, in its shortest spelling."""
+    return os.path.normpath(join(value, base, home))
+
+
+def join(value: str, base: str, home: str) -> str:
+    """Return the path that a value names: `~` and `~USER` are homes, anything else counts from `base`.
+
+    What comes before `..` stays: where that leads to is for the kernel to say.
+    """
     if value.startswith("~"):
         user, slash, rest = value[1:].partition("/")
         try:
             value = (pwd.getpwnam(user).pw_dir if user else home) + slash + rest
         except (KeyError, ValueError):
             pass
-    return os.path.normpath(os.path.join(base, value))
+    return os.path.join(base, value)
 
 
 def user_files(home: str, environ: dict[str, str]) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ import os
 import stat
 
 from claudebox.facts import git_config
-from claudebox.facts.git_config import expand
+from claudebox.facts.git_config import join
 from claudebox.facts.git_model import Executed
-from claudebox.files import real_path
 from claudebox.tables.git_keys import FILTERS
+from claudebox.tables.project_paths import ASIDE, PASSED
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -62,22 +62,26 @@ def find_executed(
 
     And everything in a checkout of the repository, wherever that is, relative to it: a commit could change it.
     """
-    rows: dict[str, Executed] = {}
+    rows: dict[tuple[bool, str], Executed] = {}
     committed: dict[str, None] = {}
+    absent: dict[str, None] = {}
     inside = tuple(top.rstrip("/") + "/" for top in writable)
     own = tuple(f"{path}/" for path in (found.common_dir, *(nested.common_dir for nested in found.nested)))
     tops = tuple(top.rstrip("/") + "/" for top in dict.fromkeys((found.root, found.main, *dict(worktrees))))
     places = _Places()
     for checkout in _checkouts(found, worktrees, home, environ):
         for row in _named(checkout, home, places):
-            for path in places.of(row.path):
+            table = committed if places.is_certain(row) else absent
+            for path, only_passed in places.on_way(row.path):
+                passed = row.passed or only_passed
                 if f"{path}/".startswith(own):
                     continue
                 if f"{path}/".startswith(inside):
-                    rows.setdefault(path, row.replace(path=path))
-                committed.update((f"{path}/"[len(top) :].rstrip("/") or ".", None)
-                                 for top in tops if f"{path}/".startswith(top))  # fmt: skip
-    return tuple(rows.values())[:_MOST_PATHS], tuple(committed)[:_MOST_PATHS]
+                    rows.setdefault((passed, path), row.replace(path=path, passed=passed))
+                within = (f"{path}/"[len(top) :].rstrip("/") or "." for top in tops if f"{path}/".startswith(top))
+                table.update((f"{name}{PASSED}" if passed else name, None) for name in within)
+    first = sorted(rows.values(), key=lambda row: (row.passed, not places.is_certain(row)))
+    return tuple(first)[:_MOST_PATHS], tuple({**committed, **absent})[:_MOST_PATHS]
 
 
 def name_executed(
@@ -88,8 +92,9 @@ def name_executed(
     found = git_config.read_config(files, git_config.IncludeContext(home, everything=True))
     rows = found.rows if kept == "all" else _hook_rows(found.rows)
     places = _Places()
-    for row in _named(_Checkout(root, user + rows, found.files, common), home, places):
-        yield from ((path, row.reason) for path in places.of(row.path))
+    named = _named(_Checkout(root, user + rows, found.files, common), home, places)
+    for row in filter(places.is_certain, named):
+        yield from ((path, row.reason) for path, passed in places.on_way(row.path) if not (passed or row.passed))
 
 
 def read_user_rows(home: str, environ: dict[str, str]) -> tuple[Row, ...]:
@@ -131,7 +136,7 @@ class _Places:
     """Where paths lead to."""
 
     def __init__(self) -> None:
-        self._parents: dict[str, str] = {}
+        self._links: dict[str, str] = {}
         self._kinds: dict[str, int] = {}
 
     def is_kind(self, path: str, kind: int) -> bool:
@@ -143,24 +148,42 @@ class _Places:
                 self._kinds[path] = 0
         return self._kinds[path] == kind
 
-    def of(self, path: str) -> Iterator[str]:
-        """Yield a path as it is spelled, and every link that it leads to, up to what it really is."""
-        if "\0" in path:
-            return
-        yield path
-        for _ in range(_MOST_LINKS):
-            parent, name = os.path.split(path)
-            if name in ("", ".", ".."):
-                yield real_path(path)
-                return
-            if parent not in self._parents:
-                self._parents[parent] = real_path(parent)
-            path = f"{self._parents[parent].rstrip('/')}/{name}"
-            yield path
+    def is_certain(self, row: Executed) -> bool:
+        """Return whether something is there, or whatever stands there counts; a word may only look like a program."""
+        return row.stub != "none" or self.is_kind(row.path, stat.S_IFREG)
+
+    def on_way(self, path: str) -> Iterator[tuple[str, bool]]:
+        """Yield what decides where a path leads, as the kernel goes: links, directories that `..` leaves, and its end.
+
+        With each goes whether it is only passed.
+        """
+        waiting = path.split("/")[::-1]
+        here, links = "", 0
+        while waiting and "\0" not in path:
+            part = waiting.pop()
+            if part == "..":
+                yield here or "/", True
+                here = here.rpartition("/")[0]
+            elif part not in ("", "."):
+                target = self._read_link(f"{here}/{part}")
+                if not target:
+                    here = f"{here}/{part}"
+                    continue
+                yield f"{here}/{part}", False
+                links += 1
+                if links > _MOST_LINKS:
+                    return
+                here = "" if target.startswith("/") else here
+                waiting += target.split("/")[::-1]
+        yield here or "/", False
+
+    def _read_link(self, path: str) -> str:
+        if path not in self._links:
             try:
-                path = os.path.join(os.path.dirname(path), os.readlink(path))
-            except OSError:
-                return
+                self._links[path] = os.readlink(path)
+            except (OSError, ValueError):
+                self._links[path] = ""
+        return self._links[path]
 
 
 def _named(checkout: _Checkout, home: str, places: _Places) -> Iterator[Executed]:
@@ -176,7 +199,7 @@ def _named(checkout: _Checkout, home: str, places: _Places) -> Iterator[Executed
         if not value or section in ("include", "includeif"):
             continue
         if (section, key) == ("core", "hookspath"):
-            path = expand(value, root, home)
+            path = join(value, root, home)
             yield Executed(path, "directory", "git runs the hooks in it")
             yield from _hooks(path, places)
         elif key not in _INNOCENT:
@@ -186,15 +209,21 @@ def _named(checkout: _Checkout, home: str, places: _Places) -> Iterator[Executed
 
 
 def _hooks(directory: str, places: _Places) -> Iterator[Executed]:
-    """Yield where links in a directory of hooks lead to; the links themselves are protected with the directory."""
+    """Yield where links in a directory of hooks lead to; the links themselves are protected with the directory.
+
+    What claudebox has put aside there is not followed: git does not run it.
+    """
     try:
         with os.scandir(directory) as entries:
-            links = [entry.path for _, entry in zip(range(_MOST_HOOKS), entries, strict=False) if entry.is_symlink()]
+            links = [entry.path for _, entry in zip(range(_MOST_HOOKS), entries, strict=False)
+                     if entry.is_symlink() and ASIDE not in entry.name]  # fmt: skip
     except (OSError, ValueError):
         return
+    known = {path for path, _ in places.on_way(directory)}
     for link in links:
-        for path in tuple(places.of(link))[2:]:
-            yield Executed(path, "file", "git runs it as a hook")
+        for path, passed in places.on_way(link):
+            if path not in known and os.path.dirname(path) not in known:
+                yield Executed(path, "file", "git runs it as a hook", passed)
 
 
 def _programs(value: str, root: str, home: str, places: _Places, *, bare: bool) -> Iterator[str]:
@@ -210,11 +239,14 @@ def _programs(value: str, root: str, home: str, places: _Places, *, bare: bool) 
     words = _words(value.replace("${HOME}", home).replace("$HOME", home))
     names = [name for word in words for name in _spellings(word, module="-m" in words)]
     names = [name for name in dict.fromkeys(names) if bare or "/" in name or "." in name][:_MOST_NAMES]
-    directories = (path for path in (expand(word, root, home) for word in words) if places.is_kind(path, stat.S_IFDIR))
+    directories = (path for path in (join(word, root, home) for word in words) if places.is_kind(path, stat.S_IFDIR))
     bases = [base for _, base in zip(range(_MOST_DIRECTORIES), directories, strict=False)]
     for base in dict.fromkeys((root, *bases)):
-        paths = (expand(name, base, home) for name in names)
-        yield from (path for path in paths if places.is_kind(path, stat.S_IFREG))
+        for name in names:
+            path = join(name, base, home)
+            absent = base == root and "/" in name and places.is_kind(path, 0)
+            if absent or places.is_kind(path, stat.S_IFREG):
+                yield path
 
 
 def _words(value: str) -> list[str]:

@@ -16,6 +16,7 @@ class Executed(Value):
     path: str
     stub: StubKind
     reason: str
+    passed: bool = False  # a directory that `..` leaves: only where it lies counts
 
 
 class Store(Value):

@@ -43,7 +43,8 @@ class Guarded(Value):
     path: str
     reason: str
     stub: StubKind  # what stands in for it where it is missing
-    kind: Literal["missing", "present", "link", "whole"] = "missing"  # whole: it is the project itself
+    # whole: it is the project itself; held: only where it lies counts
+    kind: Literal["missing", "present", "link", "whole", "held"] = "missing"
     identity: Identity | None = None
     parents: tuple[tuple[str, Identity], ...] = ()  # directories between the project and it
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from claudebox.config.model import MountRequest
-    from claudebox.facts.git_model import Repository
+    from claudebox.facts.git_model import Executed, Repository
     from claudebox.facts.model import StubKind
     from claudebox.state import Instance
 
@@ -48,15 +48,9 @@ def _rows_in_mounts(
                     if row.path not in taken:
                         yield row.replace(parents=parents)
         for executed in (row for repository in naming for row in repository.executed):
-            path = executed.path
-            if path in (source, real):
-                yield Guarded(project_paths.GIT, source, executed.reason, "none", "whole")
-                continue
-            top = next((top for top in (source, real) if path.startswith(f"{top}/")), "")
-            if top:
-                row = _look(project_paths.GIT, source, path[len(top) + 1 :], executed.stub, executed.reason)
-                if row.path not in taken:
-                    yield row.replace(parents=tuple(pair for pair in row.parents if pair[0] not in taken))
+            found = _look_at(executed, source, real)
+            if found is not None and (found.kind == "whole" or found.path not in taken):
+                yield found.replace(parents=tuple(pair for pair in found.parents if pair[0] not in taken))
 
 
 def _settle(look_at: Callable[[], Iterator[Guarded]], instance: Instance) -> tuple[Guarded, ...]:
@@ -79,7 +73,6 @@ def _rows(workdir: str, repository: Repository | None) -> Iterator[Guarded]:
         # A repository made here would hide the one that starts above; or it is a link, and leads elsewhere.
         stand_in: StubKind = "none" if repository.problem and repository.root == workdir else "directory"
         yield _look(project_paths.GIT, workdir, ".git", stand_in, "git takes its configuration from here")
-    inside = workdir.rstrip("/") + "/"
     for path in _checkouts(workdir, repository):
         if path not in {nested.root for nested in repository.nested}:
             # Whatever is not a repository at `.git` stops git of the host. What is there stays as it is; where there
@@ -91,12 +84,23 @@ def _rows(workdir: str, repository: Repository | None) -> Iterator[Guarded]:
                 continue
             below = _obstacle(workdir, relative) or (relative if _has_other_files(path) else f"{relative}/.git")
             yield _look(project_paths.SUBMODULES, workdir, below, "none", "git looks into submodules")
-    for executed in repository.executed:
-        if executed.path == workdir:
-            yield Guarded(project_paths.GIT, workdir, executed.reason, "none", "whole")
-        elif executed.path.startswith(inside):
-            relative = os.path.relpath(executed.path, workdir)
-            yield _look(project_paths.GIT, workdir, relative, executed.stub, executed.reason)
+    yield from (row for row in (_look_at(executed, workdir, workdir) for executed in repository.executed) if row)
+
+
+def _look_at(executed: Executed, base: str, real: str) -> Guarded | None:
+    """Look at what git obeys in a directory, if it is there; one that is only passed has to stay where it is."""
+    path, stub, reason = executed.path, executed.stub, executed.reason
+    if path in (base, real):
+        return None if executed.passed else Guarded(project_paths.GIT, base, reason, "none", "whole")
+    top = next((top for top in (base, real) if path.startswith(top.rstrip("/") + "/")), None)
+    if top is None:
+        return None
+    relative = path[len(top.rstrip("/")) + 1 :]
+    row = _look(project_paths.GIT, base, relative, "directory" if executed.passed else stub, reason)
+    itself = row.path == f"{base.rstrip('/')}/{relative}" and os.path.isdir(row.path)
+    if not executed.passed or row.kind != "present" or row.identity is None or not itself:
+        return row
+    return row.replace(kind="held", parents=(*row.parents, (row.path, row.identity)))
 
 
 def _checkouts(workdir: str, repository: Repository) -> Iterator[str]:

@@ -115,10 +115,10 @@ def _obeyed(policy: Policy, repository: Repository, directory: GitDirectory) -> 
         return
     worktree = directory.worktree
     for row in repository.executed:
-        if row.path == worktree:
+        if row.path == worktree and not row.passed:
             yield "."
         elif row.path.startswith(f"{worktree.rstrip('/')}/"):
-            yield row.path[len(worktree.rstrip("/")) + 1 :]
+            yield row.path[len(worktree.rstrip("/")) + 1 :] + (project_paths.PASSED if row.passed else "")
 
 
 def _unguarded(policy: Policy, host: Host, repository: Repository) -> Iterator[str]:

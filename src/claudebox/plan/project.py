@@ -53,8 +53,9 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
         yield Mount(guarded.path, "ro-bind", reason, source, pinned=guarded.identity, role="protected")
     yield from _ignored(closed, host)
     # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
-    pins = {path: identity for guarded in closed for path, identity in guarded.parents}
-    pins.update((held.path, held.identity) for held in host.held)
+    held = (row for row in host.guarded if row.kind == "held" and row.name not in _opened(policy))
+    pins = {path: identity for guarded in (*closed, *held) for path, identity in guarded.parents}
+    pins.update((row.path, row.identity) for row in host.held)
     taken = {guarded.path for guarded in closed}
     for path, identity in pins.items():
         if path not in taken and not _beneath(path, taken, _reopened(host)):

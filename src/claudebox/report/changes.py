@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from claudebox.facts.model import Guarded
     from claudebox.report.kinds import Kind
     from claudebox.report.listing import Beginning
-    from claudebox.report.named_by_git import Named
+    from claudebox.report.named_by_git import Named, Obeyed
     from claudebox.report.sweep import Listing, Sweep
 
 BUDGET = sweep.BUDGET
@@ -119,7 +119,7 @@ def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Rep
     rows = _find_shapes(found, account) if found.changed else {}
     shapes = {f"{workdir}/{place}".rstrip("/"): tuple(f"{workdir}/{path}" for path in paths)
               for place, paths in rows.items()}  # fmt: skip
-    named = ((f"{workdir}/{path}", why) for path in account.obeyed if (why := account.find_named(path)) is not None)
+    named = ((f"{workdir}/{path}", why) for path, why in account.list_named())
     unseen = [*account.unseen, *found.unseen]
     return Report(
         tuple(changes), account.harmless, tuple(unseen), account.unlisted, tuple(account.unsure), tuple(files),
@@ -139,12 +139,12 @@ class _Account:
     def __init__(self, places: Places, found: Sweep, before: Listing) -> None:
         self._places, self._found, self._before = places, found, before
         self._workdir = places.workdir.rstrip("/")
-        self._guarded = {self._relative(row.path): row for row in places.guarded if row.kind != "whole"}
+        self._guarded = {self._relative(row.path): row for row in places.guarded if row.kind not in ("whole", "held")}
         self._standing = {self._relative(path) for path in places.standing}
         self._stubs = {self._relative(path) for path in places.stubs}
         self._names: dict[str, dict[str, str] | None] = {}
         self._repositories: dict[str, tuple[str, bool] | None] = {}
-        self._named: dict[str, Named] | None = None
+        self._named: Obeyed | None = None
         self.obeyed: list[str] = []  # of what changed, files that git obeys in such a place
         self._new = self._new_directories()
         self._is_known = any(names is not None for path, (_, names) in before.items() if path)  # an earlier list
@@ -236,7 +236,7 @@ class _Account:
     def _kind(self, path: str, mode: int) -> Kind:
         from claudebox.report import kinds  # noqa: PLC0415 - only where something changed
 
-        row = self._protected(path)
+        row = tree.nearest(self._guarded, path)
         if row is not None:
             return kinds.Kind("protected", self._relative(row.path), row.reason)
         obeyed = self.find_named(path)
@@ -256,27 +256,23 @@ class _Account:
                 return kinds.Kind("repository", git_dir or ".", "has the shape of a git directory", rank)
         return kinds.classify(path, mode, self._leads_out)
 
-    def _protected(self, path: str) -> Guarded | None:
-        while path:
-            row = self._guarded.get(path)
-            if row is not None:
-                return row
-            path = path.rpartition("/")[0]
-        return None
+    def list_named(self) -> Iterator[tuple[str, Named]]:
+        """Yield what changed and git obeys in a nested repository or in another worktree."""
+        yield from ((path, why) for path in self.obeyed if (why := self.find_named(path)) is not None)
+        yield from self._read_named().anyway if self._found.changed else ()
 
     def find_named(self, path: str) -> Named | None:
-        """Return why git obeys a path in a nested repository or in another worktree."""
+        """Return why git obeys a path in such a place."""
+        return tree.nearest(self._read_named().by_path, path)
+
+    def _read_named(self) -> Obeyed:
         if self._named is None:
             from claudebox.report import named_by_git  # noqa: PLC0415 - only where something changed
 
             at, changed = self._places, {row[0] for row in self._found.changed}
             known = named_by_git.Known(self._found.listing, changed, self.was_missing)
             self._named = named_by_git.find_named(self._workdir, at.git_dir, at.home, known)
-        while path and self._named:
-            if path in self._named:
-                return self._named[path]
-            path = path.rpartition("/")[0]
-        return None
+        return self._named
 
     def _repository(self, directory: str) -> tuple[str, bool] | None:
         """Return the git directory that a directory is or lies in, and whether its name says so or only its shape."""

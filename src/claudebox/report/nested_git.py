@@ -16,12 +16,12 @@ from claudebox.files import open_beneath, open_up, read_at, real_path, replace_f
 from claudebox.report.git_shapes import OBEYED, has_shape
 from claudebox.report.plain_config import clean_config, is_in_git, read_addresses
 from claudebox.report.tree import DIRECTORY
+from claudebox.tables.project_paths import ASIDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-ASIDE = ".claudebox"
 _STATES = ("rebase-merge", "rebase-apply", "sequencer")  # going on with them runs what is listed there
 _CONFIG = ("config", "config.worktree")
 _CONFIG_LIMIT = 1 << 20

@@ -10,8 +10,10 @@ from claudebox.files import Closing, close_again, open_up
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeVar
 
     Row = tuple[str, os.stat_result]
+    T = TypeVar("T")
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 KIND, IS_DIRECTORY, IS_LINK, IS_FILE = 0o170000, 0o040000, 0o120000, 0o100000
@@ -20,6 +22,13 @@ OUT_OF_TIME = "out of time"
 _EVERY = 512  # entries between two looks at the clock
 _SEARCH = 0o100  # the right of the owner
 _MOST_OPENED = 64  # directories that are closed again after a look
+
+
+def nearest(table: dict[str, T], path: str) -> T | None:
+    """Return what a table has for a path, or for the nearest directory around it."""
+    while path and path not in table:
+        path = path.rpartition("/")[0]
+    return table[path] if path else None
 
 
 class Closed:
