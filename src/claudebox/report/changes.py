@@ -14,7 +14,7 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from claudebox.facts.model import Guarded
     from claudebox.report.kinds import Kind
@@ -139,12 +139,14 @@ class _Account:
     def __init__(self, places: Places, found: Sweep, before: Listing) -> None:
         self._places, self._found, self._before = places, found, before
         self._workdir = places.workdir.rstrip("/")
-        self._guarded = {self._relative(row.path): row for row in places.guarded if row.kind not in ("whole", "held")}
+        guarded = (row for row in places.guarded if row.kind not in ("whole", "held"))
+        self._find_protected = tree.nearest_in({self._relative(row.path): row for row in guarded})
         self._standing = {self._relative(path) for path in places.standing}
         self._stubs = {self._relative(path) for path in places.stubs}
         self._names: dict[str, dict[str, str] | None] = {}
         self._repositories: dict[str, tuple[str, bool] | None] = {}
         self._named: Obeyed | None = None
+        self._find_named: Callable[[str], Named | None] = lambda _: None
         self.obeyed: list[str] = []  # of what changed, files that git obeys in such a place
         self._new = self._new_directories()
         self._is_known = any(names is not None for path, (_, names) in before.items() if path)  # an earlier list
@@ -236,7 +238,7 @@ class _Account:
     def _kind(self, path: str, mode: int) -> Kind:
         from claudebox.report import kinds  # noqa: PLC0415 - only where something changed
 
-        row = tree.nearest(self._guarded, path)
+        row = self._find_protected(path)
         if row is not None:
             return kinds.Kind("protected", self._relative(row.path), row.reason)
         obeyed = self.find_named(path)
@@ -263,7 +265,8 @@ class _Account:
 
     def find_named(self, path: str) -> Named | None:
         """Return why git obeys a path in such a place."""
-        return tree.nearest(self._read_named().by_path, path)
+        self._read_named()
+        return self._find_named(path)
 
     def _read_named(self) -> Obeyed:
         if self._named is None:
@@ -272,6 +275,7 @@ class _Account:
             at, changed = self._places, {row[0] for row in self._found.changed}
             known = named_by_git.Known(self._found.listing, changed, self.was_missing)
             self._named = named_by_git.find_named(self._workdir, at.git_dir, at.home, known)
+            self._find_named = tree.nearest_in(self._named.by_path)
         return self._named
 
     def _repository(self, directory: str) -> tuple[str, bool] | None:

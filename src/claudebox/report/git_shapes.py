@@ -27,10 +27,7 @@ def find_shapes(changed: Iterable[str], listing: Listing, is_new: Callable[[str]
     around: dict[str, tuple[str, ...]] = {}  # directory -> those that it lies in as a part that git obeys
     for path in changed:
         parent, _, name = path.rpartition("/")
-        places = around.get(parent)
-        if places is None:
-            places = around[parent] = tuple(_places(parent, listing))
-        for place in places:
+        for place in _find_around(parent, listing, around):
             found.setdefault(place, []).append(path)
         part = name.lower()
         if (part not in _PARTS and part not in _SHAPE) or not has_shape(listing.get(parent, (0, None))[1]):
@@ -52,9 +49,16 @@ def has_shape(names: Iterable[str] | None) -> bool:
     return "head" in present or present >= {"objects", "refs"}
 
 
-def _places(directory: str, listing: Listing) -> Iterable[str]:
-    parts = directory.split("/")
-    for number, part in enumerate(parts):
-        place = "/".join(parts[:number])
-        if part.lower() in _PARTS and has_shape(listing.get(place, (0, None))[1]):
-            yield place
+def _find_around(directory: str, listing: Listing, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the directories that one lies in as a part that git obeys; paths may be very deep."""
+    waiting = []
+    while directory and directory not in known:
+        waiting.append(directory)
+        directory = directory.rpartition("/")[0]
+    places = known.get(directory, ())
+    for path in reversed(waiting):
+        parent, _, name = path.rpartition("/")
+        if name.lower() in _PARTS and has_shape(listing.get(parent, (0, None))[1]):
+            places = (*places, parent)
+        known[path] = places
+    return places

@@ -9,7 +9,7 @@ from claudebox.files import Closing, close_again, open_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from typing import TypeVar
 
     Row = tuple[str, os.stat_result]
@@ -24,11 +24,17 @@ _SEARCH = 0o100  # the right of the owner
 _MOST_OPENED = 64  # directories that are closed again after a look
 
 
-def nearest(table: dict[str, T], path: str) -> T | None:
-    """Return what a table has for a path, or for the nearest directory around it."""
-    while path and path not in table:
-        path = path.rpartition("/")[0]
-    return table[path] if path else None
+def nearest_in(table: Mapping[str, T]) -> Callable[[str], T | None]:
+    """Return what gives for a path, however deep, the row of the nearest directory around it, or its own."""
+    lengths = sorted({len(path) for path in table if path}, reverse=True)
+
+    def find(path: str) -> T | None:
+        for length in lengths:
+            if path[length : length + 1] in ("", "/") and path[:length] in table:
+                return table[path[:length]]
+        return None
+
+    return find
 
 
 class Closed:
