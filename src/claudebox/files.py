@@ -168,6 +168,15 @@ def open_up(directory: int) -> int | None:
     return mode
 
 
+def reopen(path: str) -> None:
+    """Open up a directory of ours that an agent has closed, and not where a link leads; whoever reads it complains."""
+    try:
+        with Closing(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as held:
+            open_up(held)
+    except OSError:
+        pass
+
+
 def close_again(directory: int, mode: int | None) -> None:
     """Put back the mode that `open_up` returned."""
     if mode is not None:

@@ -15,7 +15,18 @@ import time
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError, describe_failure
-from claudebox.files import OPEN_DIRECTORY, OPEN_LOCK, Closing, mode_of, others_write, read_at, read_small, replace_file
+from claudebox.files import (
+    OPEN_DIRECTORY,
+    OPEN_LOCK,
+    Closing,
+    mode_of,
+    open_up,
+    others_write,
+    read_at,
+    read_small,
+    reopen,
+    replace_file,
+)
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -93,6 +104,28 @@ def create(
     `mountpoints` are names in the client's directory that something of the host is mounted on, and whether that is a
     directory; `kept` are directories beside it.
     """
+    try:
+        try:
+            _create(instance, workdir, key, mountpoints, kept)
+        except PermissionError:  # an agent may have closed what is its own inside
+            open_again(instance.directory, kept)
+            _create(instance, workdir, key, mountpoints, kept)
+    except OSError as error:
+        raise ClaudeboxError(
+            f"the state of this project cannot be kept in `{instance.directory}`: {error.strerror}",
+            hint=describe_failure(error).hint or "fix the directory's permissions; nothing was changed",
+        ) from None
+
+
+def open_again(directory: str, kept: tuple[str, ...]) -> None:
+    """Open what something inside has closed of the directories that it can write: they are the launcher's, too."""
+    for path in ("claude", "login", "login/store", *kept):
+        reopen(f"{directory}/{path}")
+
+
+def _create(
+    instance: Instance, workdir: str, key: str, mountpoints: tuple[tuple[str, bool], ...], kept: tuple[str, ...]
+) -> None:
     home = os.open(os.path.dirname(instance.state), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     opened = [home]
 
@@ -110,18 +143,15 @@ def create(
         _stand(login, "store", directory=True)  # an agent that logs in can write to this one
         enter(login, "store")
         claude = enter(own, "claude")
+        open_up(claude)  # root can enter whatever is closed; nobody inside can
         for path in kept:
             directory = own
             for part in path.split("/"):
                 directory = enter(directory, part)
+            open_up(directory)
         for name, directory in mountpoints:
             _stand(claude, name, directory=directory)
         _seed(own, claude, workdir, key)
-    except OSError as error:
-        raise ClaudeboxError(
-            f"the state of this project cannot be kept in `{instance.directory}`: {error.strerror}",
-            hint=describe_failure(error).hint or "fix the directory's permissions; nothing was changed",
-        ) from None
     finally:
         for descriptor in opened:
             os.close(descriptor)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import wait_until
+from tests.sandbox import repositories
 
 if TYPE_CHECKING:
     from tests.conftest import Box
@@ -82,3 +83,41 @@ def test_a_session_ends_as_always_if_its_note_is_gone(user_box, running):
 
     assert session.process.returncode == 7, said
     assert "Traceback" not in said
+
+
+CLOSED = (
+    "chmod 0 ~/.claude ~/.cache",
+    "chmod 500 ~/.claude ~/.cache .git",
+    "chmod 0 .git/logs .git/refs/heads .git/objects .git",
+    "chmod 0 .git/HEAD .git/index .git/config",
+    "rm .git/config; mkfifo .git/config",
+    "rm .git/config; mkdir .git/config",
+    "rm .git/HEAD; mkdir .git/HEAD",
+)
+
+
+def test_state_that_was_closed_inside_keeps_nobody_from_starting(box, background):
+    # proves C17, C18, C29
+    checkout = repositories.make(box)
+    use = "set -e; touch ~/.claude/t ~/.cache/t; git status --porcelain; git log -1 --format=%s"
+    assert box.sh(use).stdout == "first\n"  # the control
+    for script in CLOSED:
+        box.sh(script)
+        after = box.sh(use)
+        assert (after.returncode, after.stdout) == (0, "first\n"), (script, after.stderr)
+    kill_session(background, box, "git commit -q --allow-empty -m kept; chmod 0 ~/.claude ~/.cache .git")
+    after = box.sh(use)
+
+    assert (after.returncode, after.stdout) == (0, "?? up\nkept\n"), after.stderr
+    assert checkout.sh("git log -1 --format=%s") == "kept\n"
+
+
+def test_what_was_closed_in_the_state_is_searched_for_secrets_and_counted(user_box):
+    # proves D20
+    key = "sk-ant-" + "a1B2c3D4" * 5
+    user_box.environ = {"ANTHROPIC_API_KEY": key}
+    user_box.write("key", key)
+    result = user_box.sh("cp key ~/.claude/x; mkdir ~/.cache/y; cp key ~/.cache/y/z; chmod 0 ~/.claude ~/.cache/y")
+
+    assert "claude/x" in result.stderr, result.stderr
+    assert "y/z" in result.stderr, result.stderr

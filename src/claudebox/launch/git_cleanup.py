@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 
-from claudebox.files import open_beneath, read_at, replace_file
+from claudebox.files import Closing, mode_of, open_beneath, open_up, read_at, reopen, replace_file
 from claudebox.launch.git_copy import DIRECTORY, MOST_FILES, walk
 
 _READ_BY_GIT = ("objects", "refs", "reftable", "logs", "info", "worktrees")
@@ -33,6 +34,17 @@ def renew_alternates(objects: str, stores: list[str]) -> None:
             os.close(info)
     finally:
         os.close(directory)
+
+
+def renew_config(own: str, content: bytes) -> None:
+    """Write the configuration again where an agent has put something else in its place, or closed it."""
+    mode = mode_of(f"{own}/config")
+    if stat.S_ISREG(mode) and mode & stat.S_IRUSR:
+        return
+    if mode:
+        os.rename(f"{own}/config", f"{own}/config.replaced.{time.time_ns()}")
+    with Closing(os.open(own, DIRECTORY)) as directory:
+        replace_file(directory, "config", content)
 
 
 def _is_directory(directory: int, name: str) -> bool:
@@ -84,7 +96,8 @@ def _remove_lock(directory: int, path: str) -> None:
 def remove_special(own: str) -> list[str]:
     """Remove pipes, sockets and devices from where git reads, and links among objects; return their paths.
 
-    Git would wait for ever to open a pipe. A directory that denies us its names is ours all the same, and is opened up.
+    Git would wait for ever to open a pipe. What denies us reading is ours all the same, and is opened up; objects are
+    too many to look at each.
     """
     removed: list[str] = []
     pending, count = [""], 0
@@ -107,6 +120,8 @@ def remove_special(own: str) -> list[str]:
                         elif _is_special(entry, name):
                             os.unlink(entry.name, dir_fd=directory)
                             removed.append(name)
+                        elif not name.startswith("objects/") and entry.is_file(follow_symlinks=False):
+                            _let_read(directory, entry)
             except OSError:
                 continue
     finally:
@@ -120,15 +135,20 @@ def _is_special(entry: os.DirEntry[str], name: str) -> bool:
     return not entry.is_file(follow_symlinks=False) and entry.name != _DAEMON
 
 
+def _let_read(directory: int, entry: os.DirEntry[str]) -> None:
+    mode = entry.stat(follow_symlinks=False).st_mode
+    if not mode & stat.S_IRUSR:
+        with Closing(os.open(entry.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)) as held:
+            os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(mode) | stat.S_IRUSR | stat.S_IWUSR)
+
+
 class _Opened:
     """A directory that is open to be listed and changed, which its mode may forbid."""
 
     def __init__(self, top: int, path: str) -> None:
         held = open_beneath(top, path)
         try:
-            mode = os.fstat(held).st_mode
-            if mode & stat.S_IRWXU != stat.S_IRWXU:
-                os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(mode) | stat.S_IRWXU)
+            open_up(held)
             self._descriptor = os.open(".", DIRECTORY, dir_fd=held)
         finally:
             os.close(held)
@@ -148,6 +168,7 @@ def remove(path: str) -> None:
             return
     except FileNotFoundError:
         return
+    reopen(path)
     top = os.open(path, DIRECTORY)
     try:
         pending = [""]

@@ -45,7 +45,11 @@ def set_up(own: OwnGit, settled: Callable[[str], bool]) -> int:
     if not alone:
         return lock
     try:
-        _refresh(own, settled)
+        try:
+            _refresh(own, settled)
+        except PermissionError:  # an agent has closed something of it
+            git_cleanup.remove_special(own.own)
+            _refresh(own, settled)
     except OSError as error:
         raise ClaudeboxError(
             f"the git directory of `{own.worktree}` cannot be set up in `{own.private}`: {error.strerror}",
@@ -66,6 +70,7 @@ def _refresh(own: OwnGit, settled: Callable[[str], bool]) -> None:
         _write_if_new(directory, "layout.json", _layout(own))
         if kept or same:
             git_cleanup.remove_locks(own.own)
+            git_cleanup.renew_config(own.own, own.config)
             for place in ("objects", *own.mountpoints):
                 git_cleanup.make_directory(own.own, place)
             git_cleanup.renew_alternates(f"{own.own}/objects", [inside for _, inside in own.stores])

@@ -149,10 +149,10 @@ def own_side(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
 def _examine(own: str, git_dir: str) -> list[str]:
     """Refuse what would lead bwrap away, or make git wait for ever; return the parts of a split index."""
     if not _is_directory(own) or not _is_directory(f"{own}/refs"):
-        raise GitError(f"`{own}` is no git directory any more")
+        raise GitError(f"`{own}` is no git directory any more: move it away, and the next launch makes one")
     for name in (f"{own}/packed-refs", f"{git_dir}/index", f"{git_dir}/HEAD"):
         if os.path.lexists(name) and not stat.S_ISREG(os.lstat(name).st_mode):
-            raise GitError(f"`{name}` is not a regular file")
+            raise GitError(f"`{name}` is not a regular file: remove it")
     waiting, count = [f"{own}/refs"], 0
     while waiting:
         with os.scandir(waiting.pop()) as entries:

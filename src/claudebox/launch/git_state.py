@@ -19,7 +19,7 @@ import time
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_at, read_small, replace_file
+from claudebox.files import mode_of, read_at, read_small, reopen, replace_file
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -32,6 +32,7 @@ _LIMIT = 256 << 20
 _JOURNAL_LIMIT = 1 << 18
 _WAIT, _LOOK = 20.0, 0.02
 _MOST_DIRECTORIES = 1000
+_READ = ("config", "info", "logs", "objects")  # by git, besides
 
 
 class Layout(Value):
@@ -197,7 +198,7 @@ class Private:
 
 
 def stamp(own: str, checkout: str) -> str:
-    """Return what changes whenever a ref, HEAD or the index of the agent's repository does.
+    """Return what changes whenever a ref, HEAD or the index of the agent's repository does, or git's files are closed.
 
     A few calls of `stat`: a loose ref that changes is renamed into its directory, whose time changes with it.
     """
@@ -218,7 +219,8 @@ def stamp(own: str, checkout: str) -> str:
                 waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
         except OSError:
             continue
-    text = "".join(f"{name} {at.st_ino} {at.st_size} {at.st_mtime_ns}\n" for name, at in sorted(rows))
+    text = "".join(f"{name} {at.st_mode} {at.st_ino} {at.st_size} {at.st_mtime_ns}\n" for name, at in sorted(rows))
+    text += "".join(f"{name} {mode_of(f'{own}/{name}')}\n" for name in _READ)
     return syscalls.sha256(text.encode("utf-8", "surrogateescape"))
 
 
@@ -230,6 +232,7 @@ def stamp_host(path: str) -> str:
 
 def is_known(path: str) -> bool:
     """Return whether the agent has had a repository here."""
+    reopen(f"{path}/own")
     return os.path.isfile(f"{path}/layout.json") and os.path.isfile(f"{path}/own/HEAD")
 
 

@@ -12,6 +12,7 @@ import time
 
 from claudebox.errors import ClaudeboxError
 from claudebox.files import OPEN_DIRECTORY, OPEN_LOCK, Closing
+from claudebox.state import open_again
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Storage:
     """What one session holds; `directory` is that of the instance."""
 
     def __init__(self, plan: Plan, directory: str) -> None:
-        self._plan, self._place = plan, f"{directory}/scratch"
+        self._plan, self._directory, self._place = plan, directory, f"{directory}/scratch"
         self._name = os.path.basename(plan.scratch)
         self._own = -1  # holds the lock of the scratch directory
         self._caches = _lock_caches(plan.caches) if plan.caches else -1
@@ -42,7 +43,11 @@ class Storage:
             os.close(held)
 
     def end(self) -> list[str]:
-        """Let go of everything, and look once a day whether caches are too large; return what a user should know."""
+        """Let go of everything, and look once a day whether caches are too large; return what a user should know.
+
+        What something inside has closed is opened: whatever comes next looks into it.
+        """
+        open_again(self._directory, self._plan.kept)
         notes = self._clear(self._name) if self._own >= 0 else []
         due = self._caches >= 0 and time.time() - os.fstat(self._caches).st_mtime > _DAY
         for descriptor in (self._own, self._caches):

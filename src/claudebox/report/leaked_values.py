@@ -96,7 +96,7 @@ def tokens(path: str) -> Iterator[tuple[str, str]]:
 
 def left_behind(directory: str, since: float, unseen: Unseen, deadline: float) -> Iterator[str]:
     """Yield the files below a directory that changed since then."""
-    for path, status in tree.walk(directory, unseen, deadline):
+    for path, status in tree.walk(directory, unseen, deadline, tree.Closed(0.0)):
         if status.st_mode & tree.KIND == tree.IS_FILE and status.st_ctime >= since:
             yield path
 
