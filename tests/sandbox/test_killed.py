@@ -44,8 +44,7 @@ def test_the_next_session_disarms_what_a_killed_one_left(box, background):
     kill_session(background, box, f"{script}; mkdir .vscode || true", "--mount-rw", beside)
 
     first = box.sh("touch later")
-    (state,) = Path(box.home, ".claudebox/instances").glob("*")
-    box.write(f"{state}/unlooked-1.1", b"half of a no")
+    box.write(f"{box.home}/.claudebox/unlooked/1.1", b"half of a no")
     second = box.sh("true")
     after = status(box, "n", "mine", f"{beside}/m")
     box.host("sh", "-ec", ARM.format("n", run))
@@ -57,7 +56,7 @@ def test_the_next_session_disarms_what_a_killed_one_left(box, background):
     assert "put aside" not in second.stderr
     assert "killed" not in second.stderr
     assert "alias" in Path(box.project, "mine/.git/config").read_text()
-    assert not list(Path(box.home, ".claudebox/instances").glob("*/unlooked-*"))
+    assert not os.listdir(f"{box.home}/.claudebox/unlooked")
     assert status(box, "n")  # it would have
 
 
@@ -74,10 +73,85 @@ def test_whatever_comes_first_disarms_it(user_box, background, flag):
     assert "put aside" not in user_box.sh("true").stderr
 
 
+def leave_armed(box: Box, background: Background, project: str) -> None:
+    """Kill a session that has armed a nested repository in a project."""
+    box.project = box.mkdir(project)
+    kill_session(background, box, f"rm -rf n; {ARM.format('n', f'{box.home}/run')}")
+    os.unlink(f"{project}/up")
+
+
+DISARMED = "`n/.git`: put aside as *.claudebox"
+
+
+def test_a_session_above_or_below_disarms_it_and_no_other_does(box, background):
+    # proves D11, C21, REPORT-02
+    around = box.mkdir(f"{box.base}/around")
+    project = f"{around}/project"
+    for place in (around, box.mkdir(f"{project}/deep/er")):
+        leave_armed(box, background, project)
+        aside = box.sh("true", cwd=box.mkdir(f"{around}/aside"))
+        log = box.claudebox("--log")
+        assert "killed" not in aside.stderr, aside.stderr
+        assert f"a session in {project} that began at" in log.stderr, log.stderr
+        assert status(box, f"{project}/n")  # it is armed
+        os.unlink(f"{box.home}/MARK")
+
+        result = box.sh("true", cwd=place)
+
+        assert DISARMED in result.stderr, result.stderr
+        assert f"a session in {project} that began at" in result.stderr
+        assert not status(box, f"{project}/n")
+        assert "killed" not in box.claudebox("--log").stderr
+
+
+def test_a_project_that_was_moved_is_found_or_asked_for(box, background):
+    # proves D11, C21, REPORT-02
+    around, aside = box.mkdir(f"{box.base}/around"), box.mkdir(f"{box.base}/aside")
+    project, moved = f"{around}/project", f"{around}/moved"
+    leave_armed(box, background, project)
+    os.rename(project, moved)
+    box.mkdir(project)  # another one
+    lost = box.sh("true", cwd=aside)
+    found = box.sh("true", cwd=moved)
+
+    assert "nobody has looked at what it left: the directory is not there any more" in lost.stderr, lost.stderr
+    assert f"(now {moved})" in found.stderr, found.stderr
+    assert DISARMED in found.stderr
+    assert not status(box, f"{moved}/n")
+
+    leave_armed(box, background, f"{project}/deep")
+    os.rename(around, f"{box.base}/away")
+    box.project = aside
+    found = box.sh("true", cwd=f"{box.base}/away")
+    assert DISARMED in found.stderr, found.stderr
+    assert not status(box, f"{box.base}/away/project/deep/n")
+
+    leave_armed(box, background, project)
+    os.rename(around, f"{box.base}/gone")
+    box.project = aside
+    assert "not there any more" in box.sh("true").stderr
+    (name,) = os.listdir(f"{box.home}/.claudebox/unlooked")
+    assert f"`claudebox --changes {name}`" in box.sh("true").stderr  # still
+    said = box.claudebox("--changes", name)
+    assert (said.returncode, "nobody looks for it any more" in said.stderr) == (0, True), said.stderr
+    assert "not there any more" not in box.sh("true").stderr
+
+
+def test_removing_the_state_of_a_project_that_is_gone_ends_the_search_for_it(user_box, background):
+    # proves REPORT-02
+    box = user_box
+    leave_armed(box, background, f"{box.base}/away/project")
+    os.rename(f"{box.base}/away", f"{box.base}/gone")
+    box.project = box.mkdir(f"{box.base}/aside")
+    assert "not there any more" in box.sh("true").stderr
+    assert box.claudebox("-y", "--instances", "prune").returncode == 0
+    assert "not there any more" not in box.sh("true").stderr
+
+
 def test_a_session_ends_as_always_if_its_note_is_gone(user_box, running):
     # proves REPORT-02
     session = running(user_box, then="exit 7")
-    (note,) = Path(user_box.home, ".claudebox/instances").glob("*/unlooked-*")
+    (note,) = Path(user_box.home, ".claudebox/unlooked").iterdir()
     note.unlink()
     said = session.end()
 
@@ -97,7 +171,7 @@ CLOSED = (
 
 
 def test_state_that_was_closed_inside_keeps_nobody_from_starting(box, background):
-    # proves C17, C18, C29
+    # proves C18, REPORT-02
     checkout = repositories.make(box)
     use = "set -e; touch ~/.claude/t ~/.cache/t; git status --porcelain; git log -1 --format=%s"
     assert box.sh(use).stdout == "first\n"  # the control
@@ -113,7 +187,7 @@ def test_state_that_was_closed_inside_keeps_nobody_from_starting(box, background
 
 
 def test_what_was_closed_in_the_state_is_searched_for_secrets_and_counted(user_box):
-    # proves D20
+    # proves REPORT-02
     key = "sk-ant-" + "a1B2c3D4" * 5
     user_box.environ = {"ANTHROPIC_API_KEY": key}
     user_box.write("key", key)

@@ -22,7 +22,7 @@ def run(environ: dict[str, str]) -> int:
     home, workdir = current_home(environ), current_directory()
     repository = git.find_repository(workdir, os.getuid(), home, environ)
     instance = state.locate(home, repository.main if repository else workdir)
-    leftovers.catch_up(instance)
+    leftovers.catch_up(instance, (workdir,))
     tools = find_tools(programs.search_path(environ, workdir))
     done, failed = import_all(instance, tools)
     lines = git_report.lines(done, again=True)

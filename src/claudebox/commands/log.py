@@ -13,7 +13,7 @@ from claudebox.config.domains import canonical
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import git
 from claudebox.facts.host import current_directory, current_home
-from claudebox.report import session_log
+from claudebox.report import killed, session_log
 from claudebox.report.log_reader import LogReader, human
 from claudebox.values import Value
 
@@ -71,6 +71,8 @@ def run(environ: dict[str, str], settings: Settings) -> int:
             _out(f"what was denied would be let through by: {' '.join(list(flags)[:_FLAGS])}{more}")
     except BrokenPipeError:
         return 0
+    for text in killed.describe(f"{home}/.claudebox"):
+        console.warn(text)
     if not found:
         console.note("nothing was recorded" + (" for this project" if wanted.project else "") + " that fits")
     return 0

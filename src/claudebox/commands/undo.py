@@ -17,7 +17,7 @@ from claudebox.launch.live_sessions import Presence
 from claudebox.launch.undo_compare import Comparison
 from claudebox.launch.undo_scan import Scan
 from claudebox.launch.undo_store import SnapshotStore
-from claudebox.report import leftovers
+from claudebox.report import killed, leftovers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,9 +36,11 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     wanted = session.decide_policy(settings.replace(words=()), environ).undo or UndoRequest()
     repository = git.find_repository(workdir, os.getuid(), home, environ)
     instance = state.locate(home, repository.main if repository else workdir)
-    leftovers.catch_up(instance)
-    directory = f"{instance.directory}/undo"
+    leftovers.catch_up(instance, (workdir,))
     undoing = flags.on("undo")
+    if not undoing and flags.words and killed.acknowledge(instance, flags.words[0]):
+        return 0
+    directory = f"{instance.directory}/undo"
     name, before = _choose(SnapshotStore(directory, writing=False), workdir, flags.words)
     undo = _Undo(name, before, wanted, SnapshotStore(directory, writing=undoing), instance)
     if not undoing:

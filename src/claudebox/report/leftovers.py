@@ -1,7 +1,7 @@
 """What a session has left in the directories that it could write: looked at, and what git would run put aside.
 
 All that this takes is written down before the payload runs. So after a session that was killed, or whose machine went
-down, the next one in the project does it.
+down, the next one in, above or below the project does it (`killed`).
 """
 
 from __future__ import annotations
@@ -12,28 +12,30 @@ import os
 import time
 
 from claudebox import console, state
-from claudebox.files import OPEN_DIRECTORY, Closing, read_small
+from claudebox.errors import ClaudeboxError
+from claudebox.files import OPEN_DIRECTORY, Closing, list_names, read_small, write_all
 from claudebox.report import changes, listing
-from claudebox.report.session_log import SessionLog
+from claudebox.report.session_log import SUFFIX
 from claudebox.tables.project_paths import GIT
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
     from claudebox.facts.model import Guarded
     from claudebox.plan.model import Plan
     from claudebox.report.changes import Report
     from claudebox.report.listing import Beginning
+    from claudebox.report.session_log import SessionLog
     from claudebox.report.sweep import Listing
     from claudebox.state import Instance
 
-# These begin the names of notes in the state of a project.
-_UNLOOKED = "unlooked-"  # nobody has looked at what a session left
-UNSEEN = "unseen-"  # somebody has, and nobody has seen the report; with the name of the session
-_FORMAT = 1
-_LIMIT = 16 << 20
+NOTES = "unlooked"  # in ~/.claudebox, of sessions of all projects: nobody has looked at what one left
+UNSEEN = "unseen-"  # begins a name in the state of a project: somebody has, and nobody has seen the report
+FORMAT = 2
 _MAYBE_LINKS = ("link", "reported", "secret")  # kinds of changes that a link may be of
 
 
@@ -72,9 +74,16 @@ class Leftovers:
     """What one session has left."""
 
     def __init__(
-        self, scope: Scope, instance: Instance, guarded: tuple[Guarded, ...] = (), stubs: frozenset[str] = frozenset()
+        self,
+        scope: Scope,
+        instance: Instance,
+        guarded: tuple[Guarded, ...] = (),
+        stubs: frozenset[str] = frozenset(),
+        standing: frozenset[str] = frozenset(),
     ) -> None:
+        """Take what is known; `standing` are stubs besides those of sessions of the same project."""
         self._scope, self._instance, self._guarded, self._stubs = scope, instance, guarded, stubs
+        self._standing = standing
         self._listings: dict[str, Listing] = {}
         self._mounts = {dest: (kind, source) for dest, kind, source in scope.mounts}
 
@@ -86,7 +95,7 @@ class Leftovers:
     def look(self) -> Report:
         """Look at everything that changed."""
         report: Report | None = None
-        standing = frozenset(path for _, path in state.recorded_stubs(self._instance))
+        standing = self._standing | {path for _, path in state.recorded_stubs(self._instance)}
         limit = time.monotonic() + changes.BUDGET
         for root, git_dir, beginning in self._scope.roots:
             places = changes.Places(root, git_dir, self._guarded, self._stubs, standing, self._scope.home)
@@ -137,85 +146,58 @@ class Leftovers:
 class Unlooked:
     """The note that somebody has still to look; whoever wrote it holds it for as long as it lives."""
 
-    def __init__(self, scope: Scope, instance: Instance) -> None:
-        self._path = f"{instance.directory}/{_UNLOOKED}{os.getpid()}.{time.monotonic_ns()}"
-        self._descriptor = -1
-        roots = tuple((root, own, at.since, at.clock, at.uptime, at.top) for root, own, at in scope.roots)
-        content = marshal.dumps((_FORMAT, scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened))
+    def __init__(self, scope: Scope, instance: Instance, name: str) -> None:
+        """Write it down under the name that the session has in the log."""
+        self._name = name.removesuffix(SUFFIX) or f"{os.getpid()}.{time.monotonic_ns()}"
+        self._directory = self._descriptor = -1
         try:
-            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            places = ((root, own, at, os.lstat(root)) for root, own, at in scope.roots)
+            roots = tuple((root, own, is_at.st_dev, is_at.st_ino, at.since, at.clock, at.uptime, at.top)
+                          for root, own, at, is_at in places)  # fmt: skip
+            rest = (scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened)
+            self._directory = state.open_state(instance.state, NOTES)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._descriptor = os.open(self._name, flags, 0o600, dir_fd=self._directory)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            os.write(self._descriptor, content)
-        except OSError as error:
-            console.warn(f"if this session is killed, nobody will look at what it left: {error.strerror}")
+            write_all(self._descriptor, marshal.dumps((FORMAT, instance.root, instance.name, *rest)))
+        except (OSError, ClaudeboxError) as error:
+            why = error.strerror if isinstance(error, OSError) else error.message
+            console.warn(f"if this session is killed, nobody will look at what it left: {why}")
 
     def remove(self) -> None:
         """Take it away: somebody has looked."""
-        if self._descriptor < 0:
-            return
-        try:
-            os.unlink(self._path)
-        except OSError:  # the state of the project may be gone; at worst the next session looks again
-            pass
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            try:
+                os.unlink(self._name, dir_fd=self._directory)
+            except OSError:  # the state may be gone; at worst the next session looks again
+                pass
+        for descriptor in (self._descriptor, self._directory):
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
-def catch_up(instance: Instance, record: SessionLog | None = None) -> None:
-    """Look at what killed sessions have left, say so, and write it down: into this `record`, or into one of its own.
-
-    Of reports that nobody has seen, say how to see them.
-    """
-    try:
-        names = sorted(os.listdir(instance.directory))
-    except FileNotFoundError:
-        return
-    for name in names:
-        if name.startswith(UNSEEN):
-            session = os.fsdecode(read_small(f"{instance.directory}/{name}") or b"")
-            console.note(f"`{session}` has left something to look at: `claudebox --attach {session}` shows its report")
-        if not name.startswith(_UNLOOKED):
-            continue
-        path = f"{instance.directory}/{name}"
+def dead_notes(directory: str) -> Iterator[tuple[str, int]]:
+    """Yield the notes of sessions that were killed, each open and held while it is looked at."""
+    for name in list_names(f"{directory}/{NOTES}"):
+        path = f"{directory}/{NOTES}/{name}"
         try:
             with Closing(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as held:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                try:
-                    _look(_read(read_small(path, limit=_LIMIT), instance), os.fstat(held).st_mtime, instance, record)
-                except Exception as error:  # noqa: BLE001 - whatever it left must not keep the next one from starting
-                    why = error.strerror if isinstance(error, OSError) else type(error).__name__
-                    console.warn(f"what a killed session has left could not be looked at: {why}")
-                os.unlink(path)
+                yield path, held
         except (BlockingIOError, FileNotFoundError):  # it is alive, or another was quicker
             continue
 
 
-def _read(content: bytes | None, instance: Instance) -> Scope | None:
-    """Return what a session wrote down; nothing where it was killed before it was done, and no payload ran."""
-    try:
-        number, workdir, home, mounts, known, rows, opened = marshal.loads(content or b"")  # noqa: S302 - our own file
-    except (ValueError, EOFError, TypeError):
-        return None
-    roots = (
-        (root, own, listing.begin(root, instance.directory).replace(since=since, clock=clock, uptime=uptime, top=top))
-        for root, own, since, clock, uptime, top in rows
-        if os.path.isdir(root)
-    )
-    return Scope(workdir, home, mounts, known, tuple(roots), opened) if number == _FORMAT else None
+def catch_up(instance: Instance, tops: tuple[str, ...], record: SessionLog | None = None) -> None:
+    """Look at what killed sessions have left in or around some directories, say so, and write it down.
 
+    Into this `record`, or into one of its own. Of reports that nobody has seen, say how to see them.
+    """
+    for name in list_names(instance.directory):
+        if name.startswith(UNSEEN):
+            session = os.fsdecode(read_small(f"{instance.directory}/{name}") or b"")
+            console.note(f"`{session}` has left something to look at: `claudebox --attach {session}` shows its report")
+    for path, held in dead_notes(instance.state):
+        from claudebox.report import killed  # noqa: PLC0415 - hardly ever
 
-def _look(scope: Scope | None, began: float, instance: Instance, record: SessionLog | None) -> None:
-    if scope is None or not scope.roots:
-        return
-    from claudebox.report import log_rows, screen  # noqa: PLC0415 - hardly ever
-
-    left = Leftovers(scope, instance)
-    report = left.look()
-    lines = left.disarm(report)
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
-    if not report.is_empty:
-        console.warn(f"a session in {scope.workdir} that began at {moment} was killed; what changed since:")
-        console.write(screen.lines(report))
-        log_rows.write(record or SessionLog(instance.state, instance.name), report)
-    for line in lines:
-        console.warn(line)
-    left.keep()
+        killed.examine(path, held, instance, tops, record)

@@ -41,11 +41,16 @@ class Beginning(Value):
 
 def begin(workdir: str, directory: str) -> Beginning:
     """Note how a project looks before the payload runs; `directory` is that of its state."""
+    return recall(workdir, directory, _moment(workdir), time.time(), _uptime(), _top(workdir))
+
+
+def recall(workdir: str, directory: str, since: float, clock: float, uptime: float, top: Listing) -> Beginning:
+    """Return what a session noted that was killed."""
     try:
         kept = os.open(f"{directory}/{_name(workdir)}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         kept = -1
-    return Beginning(_moment(workdir), time.time(), _uptime(), _top(workdir), kept)
+    return Beginning(since, clock, uptime, top, kept)
 
 
 def _name(workdir: str) -> str:

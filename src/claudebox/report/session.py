@@ -40,11 +40,12 @@ class SessionReport:
         self._started = time.time()
         self._failed: list[str] = []
         self.record = SessionLog(host.instance.state, host.instance.name)
-        leftovers.catch_up(host.instance, self.record)
+        tops = (row.source for row in plan.mounts if row.kind == "bind" and row.role in ("project", "asked"))
+        leftovers.catch_up(host.instance, (host.workdir.real, *tops), self.record)
         scope = leftovers.describe(plan, policy, host)
         stubs = frozenset(stub.path for stub in plan.stubs)
         self._leftovers = leftovers.Leftovers(scope, host.instance, host.guarded, stubs)
-        self._unlooked = leftovers.Unlooked(scope, host.instance)
+        self._unlooked = leftovers.Unlooked(scope, host.instance, self.record.name)
         self._start: dict[str, Plain] = {
             "program": policy.program,
             "project": plan.workdir[:_LONGEST],

@@ -52,7 +52,7 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str], *, name: str 
         return DECLINED
     workdir = current_directory()
     instance = planned.host.instance
-    leftovers.catch_up(instance)
+    leftovers.catch_up(instance, (workdir,))
     records = Records(state)
     for old in records.prune():
         tmux.kill(old.id)

@@ -144,7 +144,7 @@ class _Finishing:
             console.warn(f"not everything in the copy can be looked at: {path} ({why}){more}")
         tools = git_import.find_tools(programs.search_path(self._environ, self._copy.source))
         instance = state.locate(self._copies.home, self._copy.path)
-        leftovers.catch_up(instance)
+        leftovers.catch_up(instance, (self._copy.path,))
         done, failed = git_import.import_all(instance, tools)
         if failed:
             raise ClaudeboxError(f"what was done in `{self._copy.name}` could not be brought together")

@@ -1,0 +1,175 @@
+"""Sessions that were killed: finding what they could write, wherever it is by now, and looking at it."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import stat
+import time
+
+from claudebox import console, state
+from claudebox.files import read_small
+from claudebox.report import leftovers, listing
+from claudebox.report.session_log import SUFFIX, SessionLog
+from claudebox.state import Instance
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from claudebox.facts.model import Identity
+    from claudebox.report.leftovers import Scope
+
+_LIMIT = 16 << 20
+_UNLOOKED = "and nobody has looked at what it left"
+
+
+class Note(Value):
+    """What a session wrote down before its payload ran."""
+
+    name: str
+    instance: Instance
+    scope: Scope
+    identities: tuple[Identity, ...]  # of the directories that it could write
+    began: float
+
+    @property
+    def title(self) -> str:
+        """Return how it is called in a message."""
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.began))
+        return f"a session in {console.shorten(self.scope.workdir, 200)} that began at {moment} was killed"
+
+
+def examine(path: str, held: int, instance: Instance, tops: tuple[str, ...], record: SessionLog | None) -> None:
+    """Look at what a killed session has left, if that is in or around `tops`, or of the same project.
+
+    Where its directory is gone the user has to say that nobody needs to look; removing the state of its project does.
+    """
+    try:
+        note = _read(path, held, instance.state)
+        if note is not None:
+            found = _find(note, tops)
+            if found is None:
+                console.warn(f"{note.title}, {_UNLOOKED}: the directory is not there any more")
+                console.note(f"start claudebox where it is now, or say `claudebox --changes {note.name}`")
+                return
+            if note.instance.name != instance.name and not _overlap((root for root, *_ in found.roots), tops):
+                return
+            _look(note, found, instance, record)
+    except Exception as error:  # noqa: BLE001 - whatever it left must not keep the next one from starting
+        why = error.strerror if isinstance(error, OSError) else type(error).__name__
+        console.warn(f"what a killed session has left could not be looked at: {why}")
+    os.unlink(path)
+
+
+def acknowledge(instance: Instance, name: str) -> bool:
+    """Let the killed session that a user names be done with, if there is one: what is left of it is looked at."""
+    for path, held in leftovers.dead_notes(instance.state):
+        note = _read(path, held, instance.state)
+        if note is not None and note.name == name.removesuffix(SUFFIX):
+            places = tuple(root for root, *_ in note.scope.roots)
+            if _find(note, places) is not None:
+                examine(path, held, note.instance, places, None)
+            else:
+                os.unlink(path)
+                console.note(f"{note.title}: nobody looks for it any more")
+            return True
+    return False
+
+
+def describe(directory: str) -> Iterator[str]:
+    """Yield what to say of killed sessions that nobody has looked at; `directory` is ~/.claudebox."""
+    for path, held in leftovers.dead_notes(directory):
+        note = _read(path, held, directory)
+        if note is not None:
+            yield f"{note.title}, {_UNLOOKED}: a launch there does, or `claudebox --changes {note.name}`"
+
+
+def _read(path: str, held: int, directory: str) -> Note | None:
+    """Return what a session wrote down; nothing where it was killed before it was done, and no payload ran.
+
+    Nor where the user has removed the state of its project since.
+    """
+    try:
+        number, root, name, workdir, home, mounts, known, rows, opened = marshal.loads(  # noqa: S302 - our own file
+            read_small(path, limit=_LIMIT) or b""
+        )
+    except (ValueError, EOFError, TypeError):
+        return None
+    instance = Instance(root, directory, name)
+    if number != leftovers.FORMAT or not os.path.isdir(instance.directory):
+        return None
+    roots = ((top, own, listing.recall(top, instance.directory, *rest)) for top, own, _, _, *rest in rows)
+    scope = leftovers.Scope(workdir, home, mounts, known, tuple(roots), opened)
+    identities = tuple((device, inode) for _, _, device, inode, *_ in rows)
+    return Note(os.path.basename(path), instance, scope, identities, os.fstat(held).st_mtime)
+
+
+def _find(note: Note, tops: tuple[str, ...]) -> Scope | None:
+    """Return what a session could write, where it is now; nothing if its project is not found."""
+    scope = note.scope
+    places: dict[str, str] = {}
+    for (root, *_), identity in zip(scope.roots, note.identities, strict=True):
+        place = next((path for path in _candidates(root, tops) if _is_at(path, identity, same=path == root)), None)
+        if place is not None:
+            places[root] = place
+
+    def moved(path: str) -> str:
+        around = next((root for root in places if f"{path}/".startswith(f"{root}/")), "")
+        return places[around] + path[len(around) :] if around else path
+
+    if scope.workdir not in places:
+        return None
+    return scope.replace(
+        workdir=places[scope.workdir],
+        mounts=tuple((dest, kind, moved(source)) for dest, kind, source in scope.mounts),
+        known=tuple(map(moved, scope.known)),
+        roots=tuple((places[root], moved(own), at) for root, own, at in scope.roots if root in places),
+    )
+
+
+def _candidates(root: str, tops: tuple[str, ...]) -> Iterator[str]:
+    """Yield where a directory may be: where it was, around where the user is, or below by the end of its name."""
+    yield root
+    parts = root.strip("/").split("/")
+    for top in tops:
+        path = top
+        while path.strip("/"):
+            yield path
+            path = os.path.dirname(path)
+        yield from ("/".join((top.rstrip("/"), *parts[count:])) for count in range(len(parts)))
+
+
+def _is_at(path: str, identity: Identity, *, same: bool) -> bool:
+    """Return whether a directory is at a path; under the `same` name it may have another device, after a restart."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    is_it = (status.st_dev, status.st_ino) == identity or (same and status.st_dev != identity[0])
+    return is_it and stat.S_ISDIR(status.st_mode)
+
+
+def _overlap(roots: Iterable[str], tops: tuple[str, ...]) -> bool:
+    pairs = ((f"{root.rstrip('/')}/", f"{top.rstrip('/')}/") for root in roots for top in tops)
+    return any(root.startswith(top) or top.startswith(root) for root, top in pairs)
+
+
+def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | None) -> None:
+    from claudebox.report import log_rows, screen  # noqa: PLC0415 - hardly ever
+
+    own = instance if scope.workdir != note.scope.workdir else note.instance  # that of the project where it is now
+    standing = frozenset(path for other in (note.instance, instance) for _, path in state.recorded_stubs(other))
+    left = leftovers.Leftovers(scope, own, standing=standing)
+    report = left.look()
+    lines = left.disarm(report)
+    if not report.is_empty:
+        where = f" (now {console.shorten(scope.workdir, 200)})" if own is not note.instance else ""
+        console.warn(f"{note.title}{where}; what changed since:")
+        console.write(screen.lines(report))
+        log_rows.write(record if record is not None and own is instance else SessionLog(own.state, own.name), report)
+    for line in lines:
+        console.warn(line)
+    if os.path.isdir(own.directory):
+        left.keep()
