@@ -52,11 +52,12 @@ class Session:
         self._entries = [_entry(stub, plan) for stub in plan.stubs]
         known = frozenset(self._known())
         self._record(entry for entry in self._entries if entry not in known)
-        bound = [f"{mount.source}/" for mount in plan.mounts if mount.kind in ("bind", "ro-bind")]
+        bound = [f"{mount.source}/" for mount in plan.mounts if mount.kind == "bind"]
+        shown = {mount.source for mount in plan.mounts if mount.kind == "ro-bind"}  # the stub itself
         before = os.umask(_UMASK)  # with another, what is made could not be opened again
         try:
             for entry in self._entries:
-                if any(source.startswith(f"{entry.path}/") for source in bound):
+                if entry.path in shown or any(source.startswith(f"{entry.path}/") for source in bound):
                     _make(entry, self._root(entry))
         finally:
             os.umask(before)
