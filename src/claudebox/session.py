@@ -281,9 +281,8 @@ def launch(
         return stubs.make(plan)
 
     try:
-        stubs.begin(plan)
         complete = prepare.complete(prepared, values.texts)
-        sandbox = start.start(complete, set_up, terminal.prelude, meanwhile=meanwhile)
+        sandbox = start.start(complete, lambda: stubs.begin(plan), set_up, terminal.prelude, meanwhile=meanwhile)
         if begun is not None:
             begun()
         from claudebox.launch import supervise  # noqa: PLC0415 - loaded while bwrap was at work

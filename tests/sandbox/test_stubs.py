@@ -201,6 +201,41 @@ def test_a_launch_that_is_interrupted_while_bwrap_waits_leaves_nothing(box, halt
     assert box.run("true").returncode == 0
 
 
+# The kernel delivers it when the fork is done, and the interpreter before it has kept the number of the child, which is
+# slow to become bwrap.
+IN_THE_FORK = """\
+    import ctypes, functools
+    late = functools.partial(time.sleep, 0.5)
+    os.register_at_fork(after_in_parent=functools.partial(ctypes.CDLL(None).kill, os.getpid(), 15), after_in_child=late)
+"""
+
+
+@pytest.mark.parametrize(
+    ("prepare", "module", "moment", "then"),
+    [
+        ("true", "start.py", "    _adopt_orphans(yes=True)  # until `reap_orphans`\n", IN_THE_FORK),
+        (
+            "git init -q; git config include.path ../absent",  # its stub is made before bwrap starts
+            "stubs.py",
+            f"{' ' * 20}_make(entry, self._root(entry))\n",
+            f"{' ' * 20}os.kill(os.getpid(), 15)\n",
+        ),
+    ],
+    ids=["in the midst of the fork", "after the first stub"],
+)
+def test_a_signal_at_a_bad_moment_leaves_no_stub(user_box, altered, prepare, module, moment, then):
+    # proves C21, E15
+    user_box.host("sh", "-ec", prepare).check_returncode()
+    assert user_box.run("true").returncode == 0
+    before = entries(user_box.project)
+    altered(user_box, edits={f"launch/{module}": (moment, moment + then)})
+
+    result = user_box.run("touch", "made")
+
+    assert result.returncode == 143, result.stderr
+    assert entries(user_box.project) == before
+
+
 def test_a_launch_that_is_killed_while_bwrap_waits_is_cleared_away_by_the_next(box, halted):
     # proves C21, E10, E15
     session, lock, before, inner = halted

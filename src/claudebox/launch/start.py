@@ -19,7 +19,7 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import NoReturn
 
     from claudebox.config.model import LimitRequest
@@ -60,6 +60,7 @@ class Interrupted(Exception):  # noqa: N818 - not an error
 
 def start(
     prepared: Prepared,
+    begin: Callable[[], None],
     set_up: Callable[[], Mapping[str, Identity]],
     prelude: Callable[[], None] | None = None,
     *,
@@ -67,8 +68,8 @@ def start(
 ) -> Sandbox:
     """Start bwrap, after `prelude` in the child; see that every protection is in force, and let the payload go.
 
-    `set_up` makes what bwrap waits for, and returns which stubs stand. `meanwhile` is done while bwrap is at work, and
-    returns where sidecars write their decisions.
+    `begin` comes first, when signals are taken; `set_up` makes what bwrap waits for, and returns which stubs stand.
+    `meanwhile` is done while bwrap is at work, and returns where sidecars write their decisions.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -80,45 +81,37 @@ def start(
     handlers = {number: signal.signal(number, _interrupt) for number in taken}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it, and then nobody tells the end
     _adopt_orphans(yes=True)  # until `reap_orphans`
-    monitor = 0
+    monitor, hold = 0, prepared.hold
+    standing: Mapping[str, Identity] | None = None
     try:
+        begin()
         for sidecar in prepared.sidecars:
             sidecar.open()
-        standing = set_up() if prepared.hold < 0 else {}
-        monitor = os.fork()
-        if monitor == 0:
-            _become_bwrap(prepared, gate, message_end, prelude)
+        if hold < 0:
+            standing = set_up()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED_SIGNALS)
+        try:
+            monitor = os.fork()  # a signal that comes meanwhile is taken when it is known whom to end
+            if monitor == 0:
+                _become_bwrap(prepared, gate, message_end, prelude, before)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(gate)
         os.close(message_end)
-        if prepared.hold >= 0:
-            standing = _set_up_beside(monitor, prepared.hold, set_up)
+        if standing is None:
+            standing = set_up()  # while bwrap does what it can without that
+            os.close(hold)
+            hold = -1
         _begin_sidecars(prepared, meanwhile)
         for descriptor in prepared.descriptors:
             os.close(descriptor)
-        from claudebox.launch import freezer, inspect  # noqa: PLC0415 - loaded while bwrap is at work
-
-        payload = _await_ready(ours, messages, monitor, prepared.plan.bwrap)
-        init = inspect.confinement(payload, prepared.plan)
-        inspect.mounts(payload, prepared.plan, standing)
-        _limit(payload, prepared.open_files, prepared.plan.limits)
-        for sidecar in prepared.sidecars:  # the sandbox is complete, and nothing of the payload has run
-            sidecar.attach(payload)
-        # Before the word: afterwards they may have ended already.
-        descriptors = os.pidfd_open(init), os.pidfd_open(payload)
-        # From here on signals are taken one at a time by `supervise`.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, *JOB_CONTROL])
-        if _interruptions:
-            raise Interrupted(_interruptions[0])
-        freezer.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
-        ours.send(b"go\n")
-        return Sandbox(monitor, init, payload, *descriptors, prepared.sidecars, prepared.plan.limits)
+        return _let_go(prepared, ours, messages, monitor, standing)
     except BaseException:
         ours.close()  # the gate ends everything when it hears no more of us
         for sidecar in prepared.sidecars:
             sidecar.finish()
         if monitor:
-            _await_end(monitor)
-            _end_orphans(monitor)
+            _abandon(monitor, hold, waits=standing is None)
         _adopt_orphans(yes=False)
         raise
     finally:
@@ -128,15 +121,39 @@ def start(
             signal.signal(number, handler)
 
 
-def _set_up_beside(monitor: int, hold: int, set_up: Callable[[], Mapping[str, Identity]]) -> Mapping[str, Identity]:
-    """Make what bwrap waits for while it does what it can without that."""
+def _let_go(
+    prepared: Prepared, ours: socket.socket, messages: int, monitor: int, standing: Mapping[str, Identity]
+) -> Sandbox:
+    """See that the sandbox is what it should be, and give the word."""
+    from claudebox.launch import freezer, inspect  # noqa: PLC0415 - loaded while bwrap is at work
+
+    payload = _await_ready(ours, messages, monitor, prepared.plan.bwrap)
+    init = inspect.confinement(payload, prepared.plan)
+    inspect.mounts(payload, prepared.plan, standing)
+    _limit(payload, prepared.open_files, prepared.plan.limits)
+    for sidecar in prepared.sidecars:  # the sandbox is complete, and nothing of the payload has run
+        sidecar.attach(payload)
+    # Before the word: afterwards they may have ended already.
+    descriptors = os.pidfd_open(init), os.pidfd_open(payload)
+    # From here on signals are taken one at a time by `supervise`.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, *JOB_CONTROL])
+    if _interruptions:
+        raise Interrupted(_interruptions[0])
+    freezer.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
+    ours.send(b"go\n")
+    return Sandbox(monitor, init, payload, *descriptors, prepared.sidecars, prepared.plan.limits)
+
+
+def _abandon(monitor: int, hold: int, *, waits: bool) -> None:
+    """End bwrap; one that still waits would go on, and make mount points of its own in the project."""
+    if waits:
+        _kill(monitor)
     try:
-        return set_up()
-    except BaseException:
-        _kill(monitor)  # it would go on, and make mount points of its own in the project
-        raise
-    finally:
         os.close(hold)
+    except OSError:  # it is closed already
+        pass
+    _await_end(monitor)
+    _end_orphans(monitor)
 
 
 def _begin_sidecars(prepared: Prepared, meanwhile: Callable[[], int] | None) -> None:
@@ -175,7 +192,9 @@ def _interrupt(number: int, _frame: object) -> NoReturn:
     raise Interrupted(number)
 
 
-def _become_bwrap(prepared: Prepared, gate: int, messages: int, prelude: Callable[[], None] | None) -> NoReturn:
+def _become_bwrap(
+    prepared: Prepared, gate: int, messages: int, prelude: Callable[[], None] | None, mask: Iterable[int]
+) -> NoReturn:
     """In the child: put on every restriction that comes before bwrap, and become it."""
     try:
         if prelude is not None:
@@ -186,6 +205,7 @@ def _become_bwrap(prepared: Prepared, gate: int, messages: int, prelude: Callabl
         os.dup2(messages, 2)
         for number in (*IGNORED_SIGNALS, *FORWARDED_SIGNALS):
             signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, programs expect them
             signal.signal(number, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core for the host's handler to parse (A19)
