@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claudebox.report import nested_git
+from claudebox.report import nested_git, outward_links
 from claudebox.report.plain_config import clean_config, read_addresses
 
 MADE_BY_GIT = b"""\
@@ -96,3 +96,24 @@ def test_what_could_not_be_examined_comes_before_what_is_harmless_by_now(tmp_pat
 
     assert lines[0].startswith("`evil/.git` cannot be examined (Permission denied)")
     assert lines[-1] == "and 11 other repositories"
+
+
+def test_a_line_stays_short_however_much_was_put_aside(tmp_path):
+    # proves REPORT-02
+    modules = tmp_path / "n/.git/modules"
+    modules.mkdir(parents=True)
+    changed = [modules / f"{number:04}-{'x' * 100}" for number in range(1000)]
+    for path in changed:
+        path.touch()
+    (line,) = nested_git.disarm(str(tmp_path), map(str, changed), {}, lambda _: True, ())
+
+    assert "put aside as *.claudebox" in line
+    assert len(line) < 700
+    assert not [path for path in changed if path.exists()]
+
+
+def test_a_link_that_cannot_be_read_leads_to_no_message_of_the_system(tmp_path):
+    # proves REPORT-02
+    (tmp_path / "out").symlink_to("/etc")
+    assert outward_links.find_target(str(tmp_path), "out") == "/etc"
+    assert outward_links.find_target(str(tmp_path), "gone") == "a place that cannot be read (No such file or directory)"

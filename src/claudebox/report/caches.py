@@ -10,6 +10,7 @@ import fcntl
 import os
 import time
 
+from claudebox.console import list_some
 from claudebox.files import list_names
 from claudebox.report import tree
 from claudebox.values import Value
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PATIENCE = 10.0  # seconds for looking at them
+_SHOWN = 20
 
 
 class Usage(Value):
@@ -71,7 +73,7 @@ def _prune(directory: str, limit: int) -> Iterator[str]:
         total -= usage.size
         gone.append(usage.name)
     if gone:
-        yield f"caches were larger than {limit >> 30} GiB (`cache_size`): removed {', '.join(gone)}"
+        yield f"caches were larger than {limit >> 30} GiB (`cache_size`): removed {list_some(gone, _SHOWN)}"
 
 
 def _remove(directory: str, name: str) -> None:

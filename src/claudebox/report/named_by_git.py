@@ -99,7 +99,7 @@ def find_named(workdir: str, git_dir: str, home: str, known: Known) -> Obeyed:
         files = [path.removeprefix(f"{workdir}/") for path in (f"{common}/config", f"{own}/config.worktree")]
         new = common != git_dir and known.is_new(files[0])
         fresh = bool(directory) and known.is_new(f"{directory}/.git")
-        where = f", in `{directory}`" if directory else ""
+        where = f", in `{shorten(directory, 200)}`" if directory else ""
         inner: list[str] = []
         kept: Kept = "none" if new else "hooks" if not known.changed.isdisjoint(files) else "all"
         for path, reason in name_executed(checkout, common, own, home, user, kept=kept):

@@ -52,7 +52,7 @@ def disarm(
              for place, why in work.closed]  # fmt: skip
     lines += [f"{show(place, root)} has another configuration now: {shorten(', '.join(rows), 300)}"
               for place, rows in work.addresses.items() if rows]  # fmt: skip
-    lines += [f"{show(place, root)}: put aside as *{ASIDE}, {told}: {', '.join(names)}"
+    lines += [f"{show(place, root)}: put aside as *{ASIDE}, {told}: {shorten(', '.join(names), 300)}"
               for place, names in work.aside.items()]  # fmt: skip
     return bound(lines, "repositories")
 
