@@ -71,6 +71,14 @@ def test_the_end_says_what_came_back(pair, follower):
     assert pair.host("git status --porcelain; git symbolic-ref --short HEAD") == "feature\n"
 
 
+def test_the_end_names_stashes_that_an_import_has_seen_before(pair):
+    # proves GIT-03
+    pair.agent("echo more >>a; git stash -q")
+    pair.bring_back()
+
+    assert "stashes made inside stay there" in pair.follow().communicate("\n")[0]
+
+
 def test_a_session_that_did_nothing_says_nothing(pair, follower):
     # proves GIT-03
     pair.bring_back()

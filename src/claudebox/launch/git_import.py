@@ -196,14 +196,15 @@ class _Import:
             path = self._private.path
             self._notes += git_worktrees.adopt(path, self._layout, real, elsewhere, moved, final=self._final)
         self._private.write("base", base.rows())
+        stays = self._what_stays(agent, real, base) if self._outward else []
         if self._final:
-            self._notes += self._what_stays(agent, real, base)
+            self._notes += stays
         if os.path.lexists(f"{self._layout.common}/{git_transfer.CARRIER}"):
             real.box.ask("update-ref", "-d", git_transfer.CARRIER)
-        return (settled or bool(parted)) and not self._refused
+        return (settled or bool(parted)) and not self._refused and (self._final or not stays)  # the end has to say it
 
     def _what_stays(self, agent: Side, real: Side, base: Base) -> list[str]:
-        """Return what the user should know of that stays inside at the end."""
+        """Return what the user should know of at the end: it stays inside."""
         found = git_kept.describe(f"{self._private.path}/own", base.rows())
         if self._layout.ref_format != "files":  # they cannot be carried over by hand: what has them stays as it is
             rows = (side.box.git("for-each-ref", "--format=%(objectname) %(refname)", *git_kept.NAMES)
