@@ -144,6 +144,8 @@ def test_removing_the_state_of_a_project_that_is_gone_ends_the_search_for_it(use
     os.rename(f"{box.base}/away", f"{box.base}/gone")
     box.project = box.mkdir(f"{box.base}/aside")
     assert "not there any more" in box.sh("true").stderr
+    os.chmod(f"{box.home}/.claudebox", 0o700)
+    assert "nobody has looked at what it left" in box.claudebox("--check").stdout
     assert box.claudebox("-y", "--instances", "prune").returncode == 0
     assert "not there any more" not in box.sh("true").stderr
 

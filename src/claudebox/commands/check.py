@@ -27,6 +27,7 @@ from claudebox.files import read_small
 from claudebox.launch import container, live_sessions
 from claudebox.launch.prepare import prepare
 from claudebox.plan import broker, nix_access
+from claudebox.report import killed
 from claudebox.tables import agent
 from claudebox.tables import bwrap as options
 
@@ -283,7 +284,7 @@ def _nix(environ: dict[str, str], path: tuple[str, ...]) -> Finding:
 
 
 def _state(environ: dict[str, str]) -> Finding:
-    """Look who can read the state; a launch refuses where others can write to it, and says so."""
+    """Look who can read the state, and what waits there; a launch refuses where others can write to it, and says so."""
     directory = f"{host.current_home(environ)}/.claudebox"
     try:
         status = os.lstat(directory)
@@ -291,4 +292,6 @@ def _state(environ: dict[str, str]) -> Finding:
         return Finding("state", "ok", f"{directory} does not exist yet")
     if status.st_mode & 0o077:
         return Finding("state", "warning", f"{directory} is open to others", f"`chmod 700 {directory}`")
+    if unlooked := list(killed.describe(directory)):
+        return Finding("state", "warning", console.list_some(unlooked, 1))
     return Finding("state", "ok", f"{directory} is yours alone")

@@ -142,13 +142,13 @@ def _candidates(root: str, tops: tuple[str, ...]) -> Iterator[str]:
 
 
 def _is_at(path: str, identity: Identity, *, same: bool) -> bool:
-    """Return whether a directory is at a path; under the `same` name it may have another device, after a restart."""
+    """Return whether a directory is at a path; under the `same` name its device may have another number by now."""
     try:
         status = os.lstat(path)
     except OSError:
         return False
-    is_it = (status.st_dev, status.st_ino) == identity or (same and status.st_dev != identity[0])
-    return is_it and stat.S_ISDIR(status.st_mode)
+    device = identity[0] if same else status.st_dev
+    return (device, status.st_ino) == identity and stat.S_ISDIR(status.st_mode)
 
 
 def _overlap(roots: Iterable[str], tops: tuple[str, ...]) -> bool:
