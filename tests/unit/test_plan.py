@@ -11,6 +11,8 @@ from claudebox.facts.git_model import Repository, Store
 from claudebox.facts.model import TerminalFact
 from claudebox.plan import compose, seccomp
 from claudebox.plan.model import Mount
+from claudebox.tables import inside
+from claudebox.tables.gate import GATES
 
 CLIENT = Policy("client", ("-p", "hello"))
 
@@ -60,7 +62,6 @@ def test_without_a_client_only_the_client_cannot_start():
         ({"bwrap": Bubblewrap(problem="bubblewrap is not installed", remedy="install it")}, "is not installed"),
         ({"bwrap": Bubblewrap("/usr/bin/bwrap", hosts.BWRAP_OPTIONS - {"--seccomp"})}, "does not know `--seccomp`"),
         ({"bwrap": Bubblewrap("/usr/bin/bwrap")}, "does not know `--args`, `--perms`"),
-        ({"signal_reset": ()}, "default signals"),
         ({"machine": "riscv64"}, "no seccomp filter for riscv64"),
         ({"terminal": TerminalFact(shared=True, foreground=False)}, "in the background of a terminal"),
         ({"workdir": hosts.fact(HOME)}, "is no project"),
@@ -110,21 +111,25 @@ def test_an_old_machine_is_used_as_far_as_it_goes_and_the_user_is_told():
     )
 
 
-def test_the_gate_gives_programs_their_default_signals_back():
+def test_the_gate_is_told_which_signals_to_give_back():
     # proves SAND-15
-    names = "HUP,INT,QUIT,TERM,USR1,USR2"
-    assert compose.make_plan(CLIENT, hosts.debian()).gate[:2] == ("/usr/bin/env", f"--default-signal={names}")
-    assert compose.make_plan(CLIENT, hosts.unmerged()).gate[0] == "/usr/bin/perl"
-    assert compose.make_plan(CLIENT, hosts.unmerged()).gate[3] == names
+    ignored = frozenset({1, 17})
 
-
-def test_what_was_ignored_at_the_start_stays_ignored():
-    # proves SAND-15
-    without_hangup = compose.make_plan(CLIENT, hosts.debian(ignored_signals=frozenset({1})))
-    assert without_hangup.gate[1] == "--default-signal=INT,QUIT,TERM,USR1,USR2"
-    assert (
-        compose.make_plan(CLIENT, hosts.debian(ignored_signals=frozenset({1, 2, 3, 10, 12, 15}))).gate[0] == "/bin/sh"
+    (path, mask), (_, without) = (
+        compose.make_plan(CLIENT, hosts.debian(ignored_signals=numbers)).gate for numbers in (frozenset(), ignored)
     )
+
+    assert path == inside.GATE
+    assert [number for number in range(32) if int(mask) >> number & 1] == [1, 2, 3, 10, 12, 15]
+    assert [number for number in range(32) if int(without) >> number & 1] == [2, 3, 10, 12, 15]  # `nohup` means it
+
+
+@pytest.mark.parametrize("make", [hosts.debian, hosts.unmerged])
+def test_the_gate_is_that_of_the_machine(make):
+    host = make()
+    (row,) = (row for row in compose.make_plan(CLIENT, host).mounts if row.dest == inside.GATE)
+
+    assert (row.content, row.mode) == (GATES[host.machine], 0o555)
 
 
 @pytest.mark.parametrize(

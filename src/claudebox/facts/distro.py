@@ -129,16 +129,6 @@ def ca_bundle(examiner: Examiner, environ: dict[str, str]) -> PathFact | None:
     return None
 
 
-def signal_reset(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Find a program that gives the payload its default signals back: no shell can do that."""
-    env = programs.find_tool("env", path)
-    if env and b"default-signal" in (read_small(env, limit=64 << 20, follow=True) or b""):
-        return ("/usr/bin/env",)
-    if os.path.exists("/usr/bin/perl"):
-        return ("/usr/bin/perl",)
-    return ()
-
-
 def managed() -> tuple[tuple[str, str], ...]:
     """List what the administrator manages; CLAUDE.md is joined with ours, drop-ins stand beside ours."""
     rows: list[tuple[str, str]] = []

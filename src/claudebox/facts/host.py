@@ -83,7 +83,6 @@ class Host(Value):
     uplinks: tuple[Candidate, ...] = ()  # looked for in tier `inet` only
     control_group: ControlGroup | None = None  # looked for where a limit needs one
     bash: bool = True
-    signal_reset: tuple[str, ...] = ()
     ignored_signals: frozenset[int] = frozenset()
     git_user: git_identity.UserSettings = git_identity.UserSettings()
     repository: Repository | None = None
@@ -209,7 +208,6 @@ def read_host(
         uplinks=on_demand.find_uplinks(policy, path),
         control_group=on_demand.find_control_group(policy, path),
         bash=os.path.exists("/bin/bash") or not usr,
-        signal_reset=distro.signal_reset(path),
         ignored_signals=frozenset(
             number for number in range(1, 16) if syscalls.signal.getsignal(number) is syscalls.signal.SIG_IGN
         ),

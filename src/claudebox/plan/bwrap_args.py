@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from claudebox.plan.model import Fetched
+from claudebox.tables.inside import GATE
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -14,29 +15,17 @@ if TYPE_CHECKING:
     from claudebox.plan.model import Mount, Plan
 
 MAX_WORDS = 9000  # bwrap counts no further
-# Descriptors of the gate inside. One digit, because a shell can redirect no others.
+# Descriptors of the gate inside; src/gate/gate.c has the same.
 GATE_DESCRIPTOR = 3
 STDERR_DESCRIPTOR = 4
-# It reports, waits for the word of a living launcher, and becomes the program. End of file is not that word: a
-# launcher that was killed must leave nothing behind (E15).
-_GATE = (
-    f"exec 2>&{STDERR_DESCRIPTOR} {STDERR_DESCRIPTOR}>&-; echo ready >&{GATE_DESCRIPTOR}; "
-    f'IFS= read -r word <&{GATE_DESCRIPTOR} && [ "$word" = go ] || exit 125; exec {GATE_DESCRIPTOR}>&-; '
-    # What the shell would say about a program that it cannot run names this script.
-    'case $1 in */*) [ -e "$1" ];; *) command -v "$1" >/dev/null;; esac || '
-    '{ echo "claudebox: $1: there is no such program inside" >&2; exit 127; }; '
-    'case $1 in */*) [ -f "$1" ] && [ -x "$1" ];; esac || '
-    '{ echo "claudebox: $1: it cannot be executed" >&2; exit 126; }; exec "$@"'
-)
 # bwrap's monitor must survive what the terminal, or a program inside, sends to everybody in the group; the payload must
 # not be born deaf to it. The first end a session, the others are merely passed on.
-IGNORED_SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 15: "TERM"}
-FORWARDED_SIGNALS = {10: "USR1", 12: "USR2"}
+IGNORED_SIGNALS = (1, 2, 3, 15)  # HUP, INT, QUIT, TERM
+FORWARDED_SIGNALS = (10, 12)  # USR1, USR2
 _STANDING = frozenset(("system", "client", "device", "masked", "toolchain"))  # roles of what no session makes
 PIPE = 4096  # bytes that any pipe takes before somebody reads
 _BY_NAME = {"bind": "--bind", "ro-bind": "--ro-bind", "device": "--dev-bind"}
 _BY_DESCRIPTOR = {"bind": "--bind-fd", "ro-bind": "--ro-bind-fd"}
-_PERL = '$SIG{$_} = "DEFAULT" for split /,/, shift; exec { $ARGV[0] } @ARGV; exit 126'
 
 
 class Pin(Value):
@@ -156,12 +145,5 @@ def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:
 def gate(host: Host) -> tuple[str, ...]:
     """Return the program inside that waits for the launcher's word, then runs the command."""
     # What was ignored when we were started stays ignored: `nohup` means it.
-    reset = {**IGNORED_SIGNALS, **FORWARDED_SIGNALS}
-    names = ",".join(name for number, name in reset.items() if number not in host.ignored_signals)
-    program = host.signal_reset[0]
-    shell = ("/bin/sh", "-c", _GATE, "claudebox")
-    if not names:
-        return shell
-    if program.endswith("/perl"):
-        return (program, "-e", _PERL, names, *shell)
-    return (program, f"--default-signal={names}", *shell)
+    reset = {*IGNORED_SIGNALS, *FORWARDED_SIGNALS} - host.ignored_signals
+    return GATE, str(sum(1 << number for number in reset))

@@ -40,12 +40,6 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     mount_checks.check_home(host)
     mount_checks.check_workdir(host)
     _check_terminal(host)
-    extra = _provision(policy, host)
-    held = host.credential if policy.brokered else ""  # decided here and nowhere else; the plan carries it
-    broker, brokered = _broker(policy, host, held)
-    made = () if policy.command else tuple(claude_code.plan_variables(host, held, policy.words))
-    variables = environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
-    rows = _rows(policy, host, held, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
     scoped = host.landlock >= 6
     program = seccomp.build(host.machine, allow_userns=policy.allow_userns, scoped=scoped)
     if program is None:
@@ -53,6 +47,12 @@ def make_plan(policy: Policy, host: Host) -> Plan:
             f"there is no seccomp filter for {host.machine}",
             hint="claudebox protects x86_64 and aarch64; elsewhere it does not start",
         )
+    extra = _provision(policy, host)
+    held = host.credential if policy.brokered else ""  # decided here and nowhere else; the plan carries it
+    broker, brokered = _broker(policy, host, held)
+    made = () if policy.command else tuple(claude_code.plan_variables(host, held, policy.words))
+    variables = environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
+    rows = _rows(policy, host, held, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
     detached = not host.terminal.shared
     own_git = git.plan_own(policy, host)
     checkouts = (f"{git.CHECKOUTS}/{row.name}" for row in host.empty_submodules)
@@ -233,11 +233,6 @@ def _check_bwrap(host: Host) -> None:
         raise ClaudeboxError(
             f"`{host.bwrap.path}` does not know {', '.join(f'`{option}`' for option in missing)}",
             hint=f"install bubblewrap {bwrap.LEAST} or newer",
-        )
-    if not host.signal_reset:
-        raise ClaudeboxError(
-            "no program was found that can give programs inside their default signals",
-            hint="install GNU coreutils 8.31 or newer (for `env --default-signal`), or perl",
         )
 
 

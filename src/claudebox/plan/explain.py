@@ -5,6 +5,7 @@ from __future__ import annotations
 from claudebox.console import clean, paint, shorten
 from claudebox.plan import audit, bwrap_args, network
 from claudebox.plan.model import Fetched
+from claudebox.tables.inside import GATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ def dry_run(plan: Plan) -> Iterator[str]:
 
     Contents come from here-documents of the shell. The gate is left out, since nobody would answer it.
     """
-    plan = plan.replace(variables=tuple(row.replace(fetched=None) for row in plan.variables))
+    plan = plan.replace(
+        variables=tuple(row.replace(fetched=None) for row in plan.variables),
+        mounts=tuple(row for row in plan.mounts if row.dest != GATE),
+    )
     secret = {row.name for row in plan.variables if row.secret}
     contents: list[bytes] = []
 

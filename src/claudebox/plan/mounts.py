@@ -7,7 +7,8 @@ import os
 from claudebox.plan import git_settings, network, storage
 from claudebox.plan.model import Mount
 from claudebox.tables.agent import CLIENT_DIRECTORY
-from claudebox.tables.inside import CA_BUNDLE_INSIDE, GIT_HELPER
+from claudebox.tables.gate import GATES
+from claudebox.tables.inside import CA_BUNDLE_INSIDE, GATE, GIT_HELPER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _HOSTS = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost {HOSTNAME
 
 def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     """Return the rows of the system, the project, and what lies in the home, in any order."""
-    yield from _skeleton()
+    yield from _skeleton(host)
     yield from _kernel(policy, host)
     yield from _system(policy, host)
     yield from _etc(policy, host)
@@ -48,9 +49,10 @@ def _kernel(policy: Policy, host: Host) -> Iterable[Mount]:
     yield Mount(f"/run/user/{host.uid}", "tmpfs", "runtime directory", mode=0o700, size=64 << 20)
 
 
-def _skeleton() -> Iterable[Mount]:
+def _skeleton(host: Host) -> Iterable[Mount]:
     for dest in ("/etc", "/run", "/run/claudebox", "/run/user"):  # bwrap makes parents that only their owner can enter
         yield Mount(dest, "dir", "skeleton of the system")
+    yield Mount(GATE, "file", "waits until claudebox has examined the sandbox", content=GATES[host.machine], mode=0o555)
 
 
 def _system(policy: Policy, host: Host) -> Iterable[Mount]:

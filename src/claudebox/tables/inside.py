@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+GATE = "/run/claudebox/gate"  # what waits there for the launcher's word: src/gate/gate.c
 CA_BUNDLE_INSIDE = "/run/claudebox/ca-bundle.crt"
 GIT_HELPER = "/run/claudebox/git-credential"
 GIT_TOKEN_FILE = "/run/claudebox/git-token"  # noqa: S105 - a path

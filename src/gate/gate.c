@@ -1,0 +1,171 @@
+/* The gate: the first program of ours inside a sandbox, and the last before the payload.
+ *
+ *     gate SIGNALS PROGRAM [ARGUMENT...]
+ *
+ * It gives the signals of the mask SIGNALS (a decimal number, signal N is bit N) their default action back, which no
+ * shell can do, reports to the launcher, waits for its word, and becomes the program. End of file is not that word: a
+ * launcher that was killed must leave nothing behind. It has no library, so that it runs on every machine.
+ *
+ * `scripts/gate` compiles it into src/claudebox/tables/gate.py.
+ */
+
+enum { LAUNCHER = 3, MESSAGES = 4 }; /* descriptors: GATE_DESCRIPTOR and STDERR_DESCRIPTOR of plan/bwrap_args.py */
+enum { REFUSED = 125, NOT_EXECUTABLE = 126, NOT_FOUND = 127 };
+enum { ENOENT = 2, EINTR = 4, ENOEXEC = 8, ENOTDIR = 20, NO_INTERPRETER = -1 };
+enum { HERE = -100, LONGEST_PATH = 4096 };
+
+#if defined(__x86_64__)
+enum { READ = 0, WRITE = 1, CLOSE = 3, RT_SIGACTION = 13, EXECVE = 59, EXIT = 231, FACCESSAT = 269, DUP3 = 292 };
+__asm__(".globl _start\n_start: mov %rsp, %rdi\n and $-16, %rsp\n call run\n");
+
+static long call(long number, long a, long b, long c, long d, long e)
+{
+    long result;
+    register long fourth __asm__("r10") = d;
+    register long fifth __asm__("r8") = e;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+#elif defined(__aarch64__)
+enum { READ = 63, WRITE = 64, CLOSE = 57, RT_SIGACTION = 134, EXECVE = 221, EXIT = 94, FACCESSAT = 48, DUP3 = 24 };
+__asm__(".globl _start\n_start: mov x0, sp\n bl run\n");
+
+static long call(long number, long a, long b, long c, long d, long e)
+{
+    register long x8 __asm__("x8") = number;
+    register long x0 __asm__("x0") = a;
+    register long x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c;
+    register long x3 __asm__("x3") = d;
+    register long x4 __asm__("x4") = e;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4) : "memory");
+    return x0;
+}
+#else
+#error "claudebox protects x86_64 and aarch64"
+#endif
+
+static long length(const char *text)
+{
+    long count = 0;
+    while (text[count])
+        count++;
+    return count;
+}
+
+static int has_slash(const char *text)
+{
+    for (; *text; text++)
+        if (*text == '/')
+            return 1;
+    return 0;
+}
+
+static void say(const char *text)
+{
+    call(WRITE, 2, (long)text, length(text), 0, 0);
+}
+
+__attribute__((noreturn)) static void end(int status)
+{
+    for (;;)
+        call(EXIT, status, 0, 0, 0, 0);
+}
+
+static void reset_signals(const char *mask)
+{
+    static const long defaults[4]; /* SIG_DFL, no flags, an empty mask */
+    unsigned long wanted = 0;
+    for (; *mask; mask++)
+        wanted = wanted * 10 + (unsigned long)(*mask - '0');
+    for (long number = 1; number < 32; number++)
+        if (wanted >> number & 1)
+            call(RT_SIGACTION, number, (long)defaults, 0, 8, 0);
+}
+
+static int is_told_to_go(void)
+{
+    char word[3];
+    long got = 0;
+    while (got < 3) {
+        long count = call(READ, LAUNCHER, (long)(word + got), 3 - got, 0, 0);
+        if (count == -EINTR)
+            continue;
+        if (count <= 0)
+            return 0;
+        got += count;
+    }
+    return word[0] == 'g' && word[1] == 'o' && word[2] == '\n';
+}
+
+/* Become the program at `path`; a text without an interpreter is run by the shell, as everywhere. */
+static long become(const char *path, char **argv, char **environ)
+{
+    long error = -call(EXECVE, (long)path, (long)argv, (long)environ, 0, 0);
+    if (error == ENOENT && call(FACCESSAT, HERE, (long)path, 0, 0, 0) == 0)
+        return NO_INTERPRETER;
+    if (error != ENOEXEC)
+        return error;
+    argv[0] = (char *)path; /* the mask stands before it, and is not needed any more */
+    argv[-1] = "sh";
+    return -call(EXECVE, (long)"/bin/sh", (long)(argv - 1), (long)environ, 0, 0);
+}
+
+static long search(const char *name, const char *path, char **argv, char **environ)
+{
+    long error = ENOENT, size = length(name) + 1;
+    char place[LONGEST_PATH];
+    while (*name && *path) {
+        long used = 0;
+        while (path[used] && path[used] != ':')
+            used++;
+        if (used && used + 1 + size <= LONGEST_PATH) {
+            for (long index = 0; index < used; index++)
+                place[index] = path[index];
+            place[used] = '/';
+            for (long index = 0; index < size; index++)
+                place[used + 1 + index] = name[index];
+            long failed = become(place, argv, environ);
+            if (failed != ENOENT && failed != ENOTDIR)
+                error = failed;
+        }
+        path += used + (path[used] == ':');
+    }
+    return error;
+}
+
+__attribute__((noreturn, used)) void run(long *stack)
+{
+    long count = stack[0];
+    char **argv = (char **)(stack + 1);
+    char **environ = argv + count + 1;
+    const char *path = "/usr/local/bin:/usr/bin:/bin";
+
+    call(DUP3, MESSAGES, 2, 0, 0, 0);
+    call(CLOSE, MESSAGES, 0, 0, 0, 0);
+    if (count < 3)
+        end(REFUSED);
+    reset_signals(argv[1]);
+    call(WRITE, LAUNCHER, (long)"ready\n", 6, 0, 0);
+    if (!is_told_to_go())
+        end(REFUSED);
+    call(CLOSE, LAUNCHER, 0, 0, 0, 0);
+
+    for (char **variable = environ; *variable; variable++) {
+        const char *text = *variable;
+        if (text[0] == 'P' && text[1] == 'A' && text[2] == 'T' && text[3] == 'H' && text[4] == '=')
+            path = text + 5;
+    }
+    argv += 2;
+    const char *name = argv[0];
+    long error = has_slash(name) ? become(name, argv, environ) : search(name, path, argv, environ);
+    say("claudebox: ");
+    say(name);
+    if (error == ENOENT || error == ENOTDIR || error == NO_INTERPRETER) {
+        say(error == NO_INTERPRETER ? ": its interpreter is not inside\n" : ": there is no such program inside\n");
+        end(NOT_FOUND);
+    }
+    say(": it cannot be executed\n");
+    end(NOT_EXECUTABLE);
+}

@@ -1,0 +1,163 @@
+"""The gate by itself: the program that waits inside until the launcher has seen that every protection is in force."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from tests.conftest import REPOSITORY, need
+
+from claudebox.plan.bwrap_args import GATE_DESCRIPTOR, STDERR_DESCRIPTOR
+from claudebox.tables import gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Gate = Callable[..., "Outcome"]
+
+ALL = sum(1 << number for number in (1, 2, 3, 10, 12, 15))
+IGNORED = "import signal; print([n for n in range(1, 16) if signal.getsignal(n) is signal.SIG_IGN])"
+
+
+class Outcome(NamedTuple):
+    """What the gate said to the launcher, and what became of it."""
+
+    said: bytes
+    status: int
+    output: str
+    errors: str
+
+
+@pytest.fixture(params=sorted(gate.GATES))
+def run_gate(request, tmp_path) -> Gate:
+    """Return how to run the gate of one kind of machine, on this one or in emulation."""
+    emulator: tuple[str, ...] = ()
+    if request.param != platform.machine():
+        found = shutil.which(f"qemu-{request.param}-static") or shutil.which(f"qemu-{request.param}")
+        need(found, f"qemu-{request.param}-static (scripts/setup --test)")
+        emulator = (str(found),)
+    program = tmp_path / "gate"
+    program.write_bytes(gate.GATES[request.param])
+    program.chmod(0o555)
+
+    def run(*words: str, word: bytes = b"go\n", mask: int = ALL, environ: dict[str, str] | None = None) -> Outcome:
+        ours, theirs = socket.socketpair()
+        errors, errors_end = os.pipe()
+
+        def descriptors() -> None:
+            high = os.dup(theirs.fileno()), os.dup(errors_end)
+            os.dup2(high[0], GATE_DESCRIPTOR)
+            os.dup2(high[1], STDERR_DESCRIPTOR)
+            for number in (1, 2, 3, 10, 12, 15):
+                signal.signal(number, signal.SIG_IGN)
+
+        with subprocess.Popen(
+            [*emulator, str(program), str(mask), *words], env=environ or {"PATH": "/usr/bin:/bin"}, cwd=tmp_path,
+            preexec_fn=descriptors, pass_fds=(GATE_DESCRIPTOR, STDERR_DESCRIPTOR),  # noqa: PLW1509 - no threads here
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8",
+        ) as process:  # fmt: skip
+            theirs.close()
+            os.close(errors_end)
+            said = ours.recv(16)
+            for byte in word:  # a stream may come in any pieces
+                ours.send(bytes([byte]))
+            ours.close()
+            output, _ = process.communicate(timeout=60)
+        with open(errors, encoding="utf-8") as stream:
+            return Outcome(said, process.returncode, output, stream.read())
+
+    return run
+
+
+def test_the_gate_becomes_the_program_with_its_words_and_variables(run_gate):
+    # proves E08
+    environ = {"PATH": "/nowhere::/usr/bin:/bin", "A": "b c"}
+    script = 'echo "$0|$1|$2|$A"; ls /proc/self/fd; echo wrong >&2'
+
+    outcome = run_gate("sh", "-c", script, "n", "", "x y", environ=environ)
+
+    assert (outcome.said, outcome.status, outcome.errors) == (b"ready\n", 0, "wrong\n")
+    first, *descriptors = outcome.output.splitlines()
+    assert first == "n||x y|b c"
+    assert str(STDERR_DESCRIPTOR) not in descriptors  # 3 is that of the directory itself
+
+
+@pytest.mark.parametrize("word", [b"", b"go", b"no\n", b"g", b"og\n", b"\n\n\n"], ids=repr)
+def test_nothing_runs_without_the_word(run_gate, tmp_path, word):
+    # proves E15
+    outcome = run_gate("touch", "made", word=word)
+    control = run_gate("touch", "made too")
+
+    assert outcome.status == 125
+    assert control.status == 0
+    assert sorted(os.listdir(tmp_path)) == ["gate", "made too"]
+
+
+def test_signals_are_given_back(run_gate):
+    # proves SAND-15
+    assert run_gate("/usr/bin/python3", "-IS", "-c", IGNORED).output == "[13]\n"  # which Python itself ignores
+
+
+@pytest.mark.parametrize("run_gate", [platform.machine()], indirect=True)  # an emulator hands on no ignored signal
+def test_signals_that_the_user_ignored_stay_so(run_gate):
+    # proves SAND-15
+    for mask, left in ((ALL & ~(1 << 1), "[1, 13]\n"), (0, "[1, 2, 3, 10, 12, 13, 15]\n")):
+        assert run_gate("/usr/bin/python3", "-IS", "-c", IGNORED, mask=mask).output == left
+
+
+def test_a_text_without_an_interpreter_is_run_by_the_shell(run_gate, tmp_path):
+    script = tmp_path / "a-script"
+    script.write_text('echo "$0|$1"\n')
+    script.chmod(0o755)
+
+    assert run_gate("./a-script", "one").output == "./a-script|one\n"
+    found = run_gate("a-script", "two", environ={"PATH": f"/usr/bin:{tmp_path}:/bin"})
+    assert found.output == f"{tmp_path}/a-script|two\n"
+
+
+def test_what_cannot_be_run_is_said_in_one_line(run_gate, tmp_path):
+    # proves UX-09
+    (tmp_path / "text").write_text("x")
+    (tmp_path / "lost").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "lost").chmod(0o755)
+    found = {"PATH": str(tmp_path)}
+    for words, status, line in (
+        (("nosuch",), 127, "nosuch: there is no such program inside"),
+        (("./nosuch",), 127, "./nosuch: there is no such program inside"),
+        (("gate/x",), 127, "gate/x: there is no such program inside"),
+        (("./lost",), 127, "./lost: its interpreter is not inside"),
+        (("lost",), 127, "lost: its interpreter is not inside"),
+        (("./text",), 126, "./text: it cannot be executed"),
+        (("text",), 126, "text: it cannot be executed"),
+        (("/",), 126, "/: it cannot be executed"),
+        (("x" * 5000,), 127, f"{'x' * 5000}: there is no such program inside"),
+        (("",), 127, ": there is no such program inside"),
+    ):
+        outcome = run_gate(*words, environ=found)
+        assert (outcome.status, outcome.errors) == (status, f"claudebox: {line}\n")
+
+
+def test_a_directory_of_the_path_that_cannot_be_named_is_passed_over(run_gate):
+    outcome = run_gate("echo", "found", environ={"PATH": f"{'/x' * 4000}::relative:/usr/bin"})
+
+    assert outcome.output == "found\n"
+
+
+def test_the_machine_code_is_what_the_compiler_makes_of_the_source():
+    for compiler in ("x86_64-linux-gnu-gcc", "aarch64-linux-gnu-gcc"):
+        if "CLAUDEBOX_MATRIX" in os.environ and shutil.which(compiler) is None:
+            pytest.skip(f"trees of other systems have no {compiler}, and would have another one")
+        need(shutil.which(compiler), compiler)
+        version = subprocess.run([compiler, "-dumpfullversion"], capture_output=True, text=True, check=True).stdout
+        if f"gcc {version.strip()}" != gate.COMPILER:
+            pytest.skip(f"{compiler} is {version.strip()}, and the table was made by {gate.COMPILER}")
+
+    made = subprocess.run([REPOSITORY / "scripts/gate", "--print"], capture_output=True, text=True, check=True).stdout
+
+    assert made == (REPOSITORY / "src/claudebox/tables/gate.py").read_text(encoding="utf-8")
