@@ -6,15 +6,22 @@ read: what is needed until bwrap runs, what is loaded while it is at work, and w
 compiles and keeps them as it does with any module, so there is no cache of our own that could be out of date. A
 checkout runs the modules themselves.
 
-Each module becomes a function whose names are all global; its code then runs in the namespace of the real module.
+Each module becomes a function whose names are all global; its code then runs in the namespace of the real module. They
+stand in the order in which they need each other, so that none is looked for: that takes the interpreter longer than
+running most of them.
 """
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import symtable
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 # Exactly what a launch of a command loads (tests/test_startup.py holds each list against a real one): before bwrap
@@ -87,6 +94,7 @@ FIRST = tuple(
     tables
     tables.agent
     tables.bwrap
+    tables.gate
     tables.git_keys
     tables.host_paths
     tables.inside
@@ -135,31 +143,39 @@ import sys
 from os.path import dirname
 
 
+def load(modules, packages):
+    for name, function in modules.items():
+        module = sys.modules[name] = type(sys)(name)
+        module.__package__, _, last = name.rpartition(".")
+        setattr(sys.modules[module.__package__], last, module)
+        if name in packages:
+            module.__package__ = name
+            module.__path__ = [f"{dirname(__file__)}/{name[10:].replace('.', '/')}"]
+        exec(function.__code__, module.__dict__)
+
+
 class _Finder:
-    """Gives out what is in these files; whatever is not is found beside them as ever."""
+    """Loads one of the other files when a module of it is wanted; whatever is in none is found beside them as ever."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name not in MODULES:
-            if name not in OTHERS:
-                return None
+        if name not in OTHERS:
+            return None
+        if name not in sys.modules:
             file = getattr(__import__("claudebox", fromlist=[OTHERS[name]]), OTHERS[name])
-            MODULES.update(file.MODULES)
-            PACKAGES.extend(file.PACKAGES)
-        spec = type(__spec__)(name, _Finder, is_package=name in PACKAGES)
-        if name in PACKAGES:
-            spec.submodule_search_locations.append(f"{dirname(__file__)}/{name[10:]}")
-        return spec
+            load(file.MODULES, file.PACKAGES)
+        return type(__spec__)(name, _Finder)
 
     @staticmethod
     def create_module(spec):
-        return None
+        return sys.modules[spec.name]
 
     @staticmethod
     def exec_module(module):
-        exec(MODULES[module.__name__].__code__, module.__dict__)
+        pass
 
 
+load(MODULES, PACKAGES)
 sys.meta_path.insert(0, _Finder)
 
 from claudebox.cli import entry
@@ -224,7 +240,8 @@ def amalgamate() -> dict[str, str]:
 
 def _bundle(names: tuple[str, ...]) -> str:
     """Return a function for each module, and a table of them."""
-    functions, packages = [], []
+    functions, packages = {}, []
+    needed: dict[str, list[str]] = {}
     for name in names:
         path = SOURCE.joinpath("claudebox", *name.split("."))
         if path.is_dir():
@@ -238,9 +255,24 @@ def _bundle(names: tuple[str, ...]) -> str:
         body = [*declared, *tree.body] or [ast.Pass()]
         function = ast.parse(f"def _{name.replace('.', '_')}(): pass").body[0]
         function.body = body  # type: ignore[attr-defined]
-        functions.append(ast.unparse(ast.fix_missing_locations(function)))
-    table = "".join(f'    "claudebox.{name}": _{name.replace(".", "_")},\n' for name in names)
-    return f"{SEPARATOR.join(functions)}\n\n\nMODULES = {{\n{table}}}\nPACKAGES = {packages!r}\n"
+        functions[name] = ast.unparse(ast.fix_missing_locations(function))
+        needed[name] = [other for other in _find_needed(tree, name) if other in names]
+    table = "".join(
+        f'    "claudebox.{name}": _{name.replace(".", "_")},\n'
+        for name in graphlib.TopologicalSorter(needed).static_order()
+    )
+    return f"{SEPARATOR.join(functions.values())}\n\n\nMODULES = {{\n{table}}}\nPACKAGES = {packages!r}\n"
+
+
+def _find_needed(tree: ast.Module, name: str) -> Iterator[str]:
+    """Yield what has to be there before the body of a module runs: the packages around it, and what it imports."""
+    parts = name.split(".")
+    yield from (".".join(parts[:count]) for count in range(1, len(parts)))
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").partition(".")[0] == "claudebox":
+            module = (statement.module or "").removeprefix("claudebox").removeprefix(".")
+            yield module
+            yield from (f"{module}.{alias.name}".removeprefix(".") for alias in statement.names)
 
 
 if __name__ == "__main__":
