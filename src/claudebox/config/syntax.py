@@ -65,6 +65,7 @@ def _patience() -> Iterator[None]:
         while not stopped:  # the limit may strike here, too
             with contextlib.suppress(TimeoutError):
                 signal.setitimer(signal.ITIMER_PROF, 0)
+                signal.signal(signal.SIGPROF, signal.SIG_IGN)  # one that is under way would end the process
                 signal.signal(signal.SIGPROF, before)
                 stopped = True
 
