@@ -187,7 +187,7 @@ def test_a_project_may_hold_files_of_any_kind(user_box):
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("kilobytes", [18000, 40000])
+@pytest.mark.parametrize("kilobytes", [18000, 30000])
 def test_little_memory_is_one_line(user_box, kilobytes):
     # proves E16, OLD-A30
     script = f'ulimit -v {kilobytes}; exec "$0" -y --exec -- echo ran'

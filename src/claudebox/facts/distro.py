@@ -47,7 +47,7 @@ def with_names(host: Host) -> Host:
     return host.replace(resolv_conf=read_resolv_conf(), etc_hosts=read_etc_hosts())
 
 
-def etc() -> tuple[tuple[str, str, str], ...]:
+def etc(examiner: Examiner) -> tuple[tuple[str, str, str], ...]:
     """Return the parts of /etc that are there, where they really are, and what for."""
     rows = []
     names: list[str] | None = None
@@ -56,7 +56,8 @@ def etc() -> tuple[tuple[str, str, str], ...]:
         if pattern.endswith("*"):
             names = os.listdir("/etc") if names is None else names
             paths = sorted(f"/etc/{name}" for name in names if f"/etc/{name}".startswith(pattern[:-1]))
-        rows += [(path, real_path(path), reason) for path in paths if os.path.exists(path)]
+        facts = (examiner.fact(path) for path in paths)
+        rows += [(fact.path, fact.real, reason) for fact in facts if fact.kind != "missing"]
     return tuple(rows)
 
 

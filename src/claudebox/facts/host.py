@@ -193,7 +193,7 @@ def read_host(
         usr=usr,
         roots=distro.roots() if usr else (),
         opt=usr and os.path.isdir("/opt"),
-        etc=distro.etc(),
+        etc=distro.etc(examiner),
         masked=tuple(row for row in host_paths.MASKED if os.path.isfile(row[0])),
         kernel_settings=tuple(path for path in host_paths.KERNEL_SETTINGS if uid == 0 and os.path.exists(path)),
         store=store,

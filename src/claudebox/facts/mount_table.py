@@ -11,7 +11,7 @@ from claudebox.values import Value
 
 _LIMIT = 16 << 20
 _REMOTE = ("fuse", "nfs", "cifs", "smb", "9p", "ceph", "afs", "autofs")
-_ESCAPED = ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\134", b"\\"))
+_ESCAPED = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 
 
 class MountRow(Value):
@@ -25,19 +25,18 @@ class MountRow(Value):
 
 def read_mounts() -> tuple[MountRow, ...]:
     """Return the mounts that this process sees."""
-    lines = (read_small("/proc/self/mountinfo", limit=_LIMIT) or b"").split(b"\n")
-    return tuple(_parse(line) for line in lines if line)
+    text = os.fsdecode(read_small("/proc/self/mountinfo", limit=_LIMIT) or b"")
+    return tuple(_parse(line) for line in text.split("\n") if line)
 
 
-def _parse(line: bytes) -> MountRow:
-    words = line.split(b" ")
-    major, _, minor = words[2].partition(b":")
+def _parse(line: str) -> MountRow:
+    words = line.split(" ")
+    major, _, minor = words[2].partition(":")
     place = words[4]
-    if b"\\" in place:
+    if "\\" in place:
         for escape, char in _ESCAPED:
             place = place.replace(escape, char)
-    kind = words[words.index(b"-") + 1]
-    return MountRow(int(words[0]), int(major) << 20 | int(minor), os.fsdecode(place), os.fsdecode(kind))
+    return MountRow(int(words[0]), int(major) << 20 | int(minor), place, words[words.index("-") + 1])
 
 
 def mount_of(path: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from claudebox.facts import distro
+from claudebox.files import read_small
 from claudebox.tables.agent import MCP
 from claudebox.tables.inside import AUTHORITIES
 from claudebox.values import Value
@@ -153,7 +154,7 @@ def read_company(
     environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: PathFact | None, path: tuple[str, ...]
 ) -> CompanyNetwork | None:
     """Return what a company's network asks of programs."""
-    npmrc = tuple(filter(os.path.exists, _npm_files(home, path)))
+    npmrc = tuple(file for file in _npm_files(home, path) if _concerns_network(file))
     names = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES)
     named = any(environ.get(name) for name in names) or any(section == "http" for section, *_ in rows)
     if not named and not npmrc:
@@ -161,6 +162,12 @@ def read_company(
     from claudebox.facts import company  # noqa: PLC0415 - most users have nothing of it
 
     return company.read_company(environ, home, rows, bundle.real if bundle is not None else "", npmrc)
+
+
+def _concerns_network(npmrc: str) -> bool:
+    """Return whether these settings may name a proxy or authorities; most hold a registry, or a token."""
+    content = read_small(npmrc, follow=True) or b""
+    return b"proxy" in content or b"cafile" in content
 
 
 def _npm_files(home: str, path: tuple[str, ...]) -> Iterator[str]:

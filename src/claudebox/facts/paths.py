@@ -83,25 +83,28 @@ class Barrier(Value):
 
 def hidden(examiner: Examiner, homes: list[str], environ: dict[str, str]) -> tuple[Hidden, ...]:
     """Return the places that must never be visible inside."""
-    rows = [(os.path.join(home, place), why) for home in homes for place, why in host_paths.HIDDEN]
+    rows = [
+        (place if place[0] == "/" else f"{home}/{place}", why) for home in homes for place, why in host_paths.HIDDEN
+    ]
     for name, why in host_paths.AGENT_SOCKETS:
         value = environ.get(name, "")
         socket = value[value.find("/") :].split(",")[0] if "/" in value else ""
         if socket:
             rows.append((socket, why))
-    facts = ((examiner.fact(path), why) for path, why in dict(rows).items())
+    there = ((path, why) for path, why in dict(rows).items() if os.access(path, os.F_OK))  # few are
+    facts = ((examiner.fact(path), why) for path, why in there)
     return tuple(Hidden(fact, why) for fact, why in facts if fact.kind != "missing")
 
 
 def not_projects(examiner: Examiner, homes: list[str]) -> tuple[PathFact, ...]:
     """Return the directories in which nobody starts an agent."""
-    in_homes = [os.path.join(home, place).rstrip("/") for home in homes for place in host_paths.NOT_A_PROJECT_IN_HOME]
+    in_homes = [f"{home}/{place}".rstrip("/") for home in homes for place in host_paths.NOT_A_PROJECT_IN_HOME]
     return present(examiner, (*host_paths.NOT_A_PROJECT, *in_homes))
 
 
 def present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]:
     """Return those that exist."""
-    facts = (examiner.fact(path, alone=True) for path in paths)
+    facts = (examiner.fact(path, alone=True) for path in paths if os.access(path, os.F_OK))
     return tuple(fact for fact in facts if fact.kind != "missing")
 
 
