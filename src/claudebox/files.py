@@ -11,10 +11,13 @@ import os
 import stat
 import time
 
+import claudebox
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+PACKAGE = os.path.dirname(os.path.abspath(claudebox.__path__[0]))  # where modules of ours are found
 _OWNER = 0o700
 _given: list[int] = []  # the umask of whoever started us
 

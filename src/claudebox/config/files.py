@@ -16,7 +16,7 @@ from claudebox import __version__, console, syscalls
 from claudebox.config import settings
 from claudebox.config.settings import Given, Layer
 from claudebox.errors import ClaudeboxError
-from claudebox.files import OPEN_DIRECTORY, Closing, list_names, mode_of, others_write, real_path
+from claudebox.files import OPEN_DIRECTORY, PACKAGE, Closing, list_names, mode_of, others_write, real_path
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PROJECT_FILE = ".claudebox.toml"
 LIMIT = 256 << 10
-BUILT_IN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "profiles")
+BUILT_IN = f"{PACKAGE}/claudebox/profiles"
 _SUFFIXES = (".toml", ".json")
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _DIGEST = 64  # characters in front of what is kept

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -12,11 +11,11 @@ import threading
 from typing import TYPE_CHECKING, Any, Self
 
 from claudebox.errors import ClaudeboxError
+from claudebox.files import PACKAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PROGRAM = f"import sys; sys.path.insert(0, {PACKAGE!r}); from claudebox.demo.server import main; sys.exit(main())"
 _START_LIMIT = 20.0  # seconds
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from claudebox import console
 from claudebox.demo import scenario, verdict
 from claudebox.demo import stage as staging
-from claudebox.demo.model_process import PACKAGE, ModelProcess
+from claudebox.demo.model_process import ModelProcess
+from claudebox.files import PACKAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,6 +10,7 @@ import sys
 
 from claudebox import build_paths
 from claudebox.errors import ClaudeboxError
+from claudebox.files import PACKAGE
 
 CERTIFICATES = "cryptography"
 _REMEDY = (
@@ -33,13 +34,12 @@ def find_libraries(*names: str) -> tuple[str, ...]:
 
 
 def _places() -> tuple[str, ...]:
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     prefix = os.path.dirname(os.path.dirname(sys.executable))  # of a virtual environment too, even under `-S`
     return (
         *build_paths.LIBRARIES,
-        package,  # `scripts/install`, and an environment made by an installer
-        f"{os.path.dirname(package)}/.local/libraries",  # a checkout
+        PACKAGE,  # `scripts/install`, and an environment made by an installer
+        f"{os.path.dirname(PACKAGE)}/.local/libraries",  # a checkout
         f"{prefix}/lib/{version}/site-packages",
         f"{sys.base_prefix}/lib/{version}/site-packages",
         f"{sys.base_prefix}/local/lib/{version}/dist-packages",  # Debian

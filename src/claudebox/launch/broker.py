@@ -13,7 +13,7 @@ import time
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.files import is_private
+from claudebox.files import PACKAGE, is_private
 from claudebox.launch import broker_wire as wire
 from claudebox.launch import process
 from claudebox.plan.model import ENTRANCE
@@ -144,8 +144,7 @@ class BrokerSidecar:
                 )
             )
         )
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        program = _PROGRAM.format([package, *self.broker.libraries], configuration, theirs.fileno())
+        program = _PROGRAM.format([PACKAGE, *self.broker.libraries], configuration, theirs.fileno())
         inherited = [configuration, theirs.fileno(), *(listener.fileno() for listener in self._listeners.values())]
         inherited += [descriptor for _, descriptor in files]
         words = (sys.executable, "-IS", "-c", program)

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 
-from claudebox.files import Closing, read_small
+from claudebox.files import PACKAGE, Closing, read_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ class Freshness:
         return len(stamp) == 4 and int(stamp[3]) / 1000 < time.time() + MARGIN
 
     def _start(self) -> int:
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        arguments = ["-IS", "-c", _REFRESHER.format(package), self._login.path, self._directory]
+        arguments = ["-IS", "-c", _REFRESHER.format(PACKAGE), self._login.path, self._directory]
         with Closing(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)) as nothing:
             return os.posix_spawn(
                 sys.executable,

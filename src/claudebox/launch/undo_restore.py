@@ -12,6 +12,7 @@ import stat
 import sys
 
 from claudebox import console
+from claudebox.files import PACKAGE
 from claudebox.launch.undo_compare import Comparison
 from claudebox.launch.undo_manifest import read_attributes
 from claudebox.launch.undo_store import SnapshotStore
@@ -47,9 +48,8 @@ def put_back(
 
     from claudebox.launch.git_sandbox import system_mounts  # noqa: PLC0415
 
-    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     python = os.path.realpath(sys.executable or "/usr/bin/python3")
-    needed = dict.fromkeys((sys.base_prefix, os.path.dirname(python), source))
+    needed = dict.fromkeys((sys.base_prefix, os.path.dirname(python), PACKAGE))
     rights: tuple[str, ...] = ("--unshare-all", "--cap-drop", "ALL")
     if owners and os.getuid() == 0:
         rights = _AS_ROOT
@@ -60,7 +60,7 @@ def put_back(
     words += ["--bind", root, root, "--ro-bind", store, _STORE]
     for path in kept:
         words += ["--ro-bind", path, path]
-    words += ["--chdir", "/", "--", python, "-IS", "-c", _PROGRAM, source, target, present]
+    words += ["--chdir", "/", "--", python, "-IS", "-c", _PROGRAM, PACKAGE, target, present]
     done = subprocess.run(words, env={}, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().split("\n")

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from claudebox import syscalls
+from claudebox.files import PACKAGE
 from claudebox.launch import broker_wire
 from claudebox.launch.token_copy import DONE, REFUSED, UNREACHABLE
 
@@ -44,10 +45,9 @@ class Refresher:
         return await asyncio.shield(task)
 
     def _start(self, path: str, refused: str) -> int:
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
         settings = syscalls.memory_file(broker_wire.pack((path, refused, self._config.login_proxy, self._config.trust)))
         nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        words = [sys.executable, "-IS", "-c", _PROGRAM.format(package, _DESCRIPTOR)]
+        words = [sys.executable, "-IS", "-c", _PROGRAM.format(PACKAGE, _DESCRIPTOR)]
         actions = [(os.POSIX_SPAWN_DUP2, nothing, number) for number in (0, 1, 2)]
         try:
             return os.posix_spawn(

@@ -22,6 +22,7 @@ from claudebox.commands.agents.runner import END, HANDING
 from claudebox.commands.agents.tmux import Tmux
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.facts.host import current_directory, current_home
+from claudebox.files import PACKAGE
 from claudebox.report import leftovers
 
 if TYPE_CHECKING:
@@ -29,9 +30,8 @@ if TYPE_CHECKING:
 
     from claudebox.config.settings import Settings
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 _PROGRAM = (
-    f"import gc, sys; gc.disable(); sys.path.insert(0, {_PACKAGE!r}); "
+    f"import gc, sys; gc.disable(); sys.path.insert(0, {PACKAGE!r}); "
     "from claudebox.commands.agents.runner import main; main()"
 )
 _STARTING, _POLL = 60.0, 0.02  # seconds

@@ -15,7 +15,7 @@ from claudebox.commands.task.model import DONE, FAILED, Task, read_task
 from claudebox.commands.task.result import read_result
 from claudebox.errors import NOT_FOUND, ClaudeboxError
 from claudebox.facts import programs
-from claudebox.files import read_small
+from claudebox.files import PACKAGE, read_small
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,13 +104,12 @@ def _parallel(tasks: dict[str, str], results: str, jobs: int, environ: dict[str,
         console.note(f"{len(tasks) - len(left)} of {len(tasks)} tasks are done already")
     if not left:
         return DONE
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from claudebox.cli import entry; entry()"
     options = ["--will-cite", "--jobs", str(jobs), "--joblog", f"{results}/{_LOG}", "--colsep", "\t", "--quote"]
     options += ["--termseq", _TERMSEQ]
     if os.isatty(2):
         options.append("--bar")
-    line = [parallel, *options, sys.executable, "-IS", "-c", program, package,
+    line = [parallel, *options, sys.executable, "-IS", "-c", program, PACKAGE,
             "--task", "{2}", "--result", f"{results}/{{1}}"]  # fmt: skip
     console.note(f"parallel --jobs {jobs} --joblog {results}/{_LOG} claudebox --task {{2}} --result {results}/{{1}}")
     rows = "".join(f"{name}\t{path}\n" for name, path in left.items())
