@@ -12,7 +12,7 @@ import time
 
 from claudebox import console
 from claudebox.errors import ClaudeboxError
-from claudebox.launch import git_state
+from claudebox.launch import git_cleanup, git_state
 from claudebox.plan.bwrap_args import IGNORED_SIGNALS
 from claudebox.syscalls import signal, socket
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Import = Literal["auto", "ask", "manual"]
 
 _QUIET, _MOST_WAIT, _PAUSE = 0.2, 0.8, 1.0  # seconds: after the last event; after the first; between two imports
-_FIRST, _NEVER = 0.3, 3600.0  # after which it is started; after which the launcher need not look again
+_FIRST, _NEVER = 0.7, 3600.0  # after which it is started; after which the launcher need not look again
 _POLL = 2.0  # between two looks where nothing can be watched
 _MOST_WATCHES = 400
 _PATIENCE = 300.0  # seconds that the end may take
@@ -66,6 +66,11 @@ class Follower:
         """Write down what both sides are like, while bwrap builds the sandbox."""
         self._seen = {path: git_state.read_private(path, "seen") for path in self._repositories}
         self._host = {path: git_state.stamp_host(path) for path in self._repositories}
+        for path in self._repositories:
+            try:
+                git_cleanup.remove(f"{path}/old")  # what set-up has replaced, now that nobody waits
+            except OSError:  # another session does it, or the next set-up
+                continue
 
     def attach(self, payload: int) -> None:  # noqa: ARG002 - a sidecar is told; this one has nothing to do with it
         """Take the time: the sandbox is complete."""

@@ -7,10 +7,11 @@ end to how many. What is written lies in the state of the project, out of the ag
 from __future__ import annotations
 
 import os
+import stat
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_at, read_small, replace_file
+from claudebox.files import mode_of, read_at, read_small, replace_file
 from claudebox.launch import git_cleanup, git_copy, git_lock, git_state
 from claudebox.launch.git_copy import Copier
 
@@ -78,15 +79,17 @@ def _refresh(own: OwnGit, settled: Callable[[str], bool]) -> None:
         new = f"{own.private}/new"
         git_cleanup.remove(new)
         os.mkdir(new, 0o700)
-        base = _make(own, new)
-        _take_along(own, directory, new)
-        replace_file(directory, "config", own.config)
+        hooks = git_copy.signature(f"{own.real}/hooks")
+        taken = _find_taken(own, same_hooks=hooks == read_at(directory, "hooks"))
+        base = _make(own, new, taken)
+        _take_along(own, new, taken)
+        _write_if_new(directory, "hooks", hooks)
+        _write_if_new(directory, "config", own.config)
         old = f"{own.private}/old"
         git_cleanup.remove(old)
         _put_in_place(new, own.own, old)
         git_state.renew(own.private, base)
         _write_if_new(directory, "source", source)
-        git_cleanup.remove(old)
     finally:
         os.close(directory)
 
@@ -143,12 +146,13 @@ def _write_if_new(directory: int, name: str, content: bytes) -> None:
         replace_file(directory, name, content)
 
 
-def _make(own: OwnGit, new: str) -> bytes:
-    """Fill a new directory from the real one and return what both have in common now."""
+def _make(own: OwnGit, new: str, taken: tuple[str, ...]) -> bytes:
+    """Fill a new directory from the real one, but for what is `taken`; return what both have in common now."""
     copier = Copier(own.real, new, own.identity)
     try:
         for path in ("objects/info", "objects/pack", "hooks", "info", "refs"):
-            os.makedirs(f"{new}/{path}")
+            if path.partition("/")[0] not in taken:  # a directory takes longer to make than most files
+                os.makedirs(f"{new}/{path}")
         linked = own.git_dir != own.real
         copier.files(("HEAD", *_COMMON_FILES) if linked else (*_CHECKOUT_FILES, *_COMMON_FILES))
         for tree in _COMMON_TREES if linked else (*_CHECKOUT_TREES, *_COMMON_TREES):
@@ -157,7 +161,8 @@ def _make(own: OwnGit, new: str) -> bytes:
         head = read_small(f"{new}/HEAD") or b""
         loose = _refs(copier, new, head, own.ref_format)
         _logs(copier, head)
-        copier.hooks()
+        if "hooks" not in taken:
+            copier.hooks()
         _worktrees(own, copier, new)
         git_copy.write(f"{new}/config", own.config)
         checkout = "." if not linked else os.path.relpath(own.git_dir, own.real)
@@ -216,17 +221,18 @@ def _worktrees(own: OwnGit, copier: Copier, new: str) -> None:
                 git_copy.write(f"{new}/{place}/locked", b"not visible in this sandbox\n")
 
 
-def _take_along(own: OwnGit, directory: int, new: str) -> None:
-    """Keep of the one before what is only inside: objects, and hooks that the host has not changed since."""
-    signature = git_copy.signature(f"{own.real}/hooks")
-    same = signature == read_at(directory, "hooks")
-    for name, kept in (("objects", True), ("hooks", same), ("lfs", True)):
-        source = f"{own.own}/{name}"
-        if not kept or os.path.islink(source) or not os.path.isdir(source) or os.path.islink(own.own):
-            continue
-        git_cleanup.remove(f"{new}/{name}")
-        os.rename(source, f"{new}/{name}")
-    replace_file(directory, "hooks", signature)
+def _find_taken(own: OwnGit, *, same_hooks: bool) -> tuple[str, ...]:
+    """Return what is kept of the one before: objects, and hooks that the host has not changed since."""
+    names = ("objects", "lfs", "hooks") if same_hooks else ("objects", "lfs")
+    if os.path.islink(own.own):
+        return ()
+    return tuple(name for name in names if stat.S_ISDIR(mode_of(f"{own.own}/{name}")))
+
+
+def _take_along(own: OwnGit, new: str, taken: tuple[str, ...]) -> None:
+    """Keep of the one before what is only inside."""
+    for name in taken:
+        os.rename(f"{own.own}/{name}", f"{new}/{name}")
     if os.path.isdir(own.own) and not os.path.islink(own.own):
         from claudebox.launch import git_kept  # noqa: PLC0415 - only where something has changed
 

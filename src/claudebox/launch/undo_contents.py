@@ -6,7 +6,6 @@ stretch of what the frames hold together. A pack counts only when its index is t
 
 from __future__ import annotations
 
-import hashlib
 import marshal
 import os
 import time
@@ -16,6 +15,7 @@ from claudebox.files import read_small, replace_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import hashlib
     from collections.abc import Iterator
 
     Place = tuple[int, int, int]  # where its first frame begins, where it begins in what that holds, its length
@@ -56,7 +56,7 @@ class Contents:
         piece = os.read(descriptor, min(length + 1, _PIECE))
         if len(piece) < _PIECE and len(piece) <= length:  # nearly all are small
             return self.keep_bytes(piece)
-        start, digest, size = (self._frame, len(self._buffer)), hashlib.sha256(), 0
+        start, digest, size = (self._frame, len(self._buffer)), new_digest(), 0
         while piece:
             digest.update(piece)
             size += len(piece)
@@ -69,7 +69,9 @@ class Contents:
 
     def keep_bytes(self, content: bytes) -> bytes:
         """Keep a content that is not here yet; return its digest."""
-        name = hashlib.sha256(content).digest()
+        digest = new_digest()
+        digest.update(content)
+        name = digest.digest()
         if name not in self._new and name not in self._places():
             self._new[name] = (self._frame, len(self._buffer), len(content))
             self._add(content)
@@ -98,7 +100,7 @@ class Contents:
         if found is None:
             raise OSError("its content is not in the snapshots")
         pack, (offset, start, left) = found
-        digest = hashlib.sha256()
+        digest = new_digest()
         descriptor = os.open(f"{self._directory}/{pack}{_PACK}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             while left:
@@ -183,6 +185,13 @@ class Contents:
         except (EOFError, ValueError, TypeError):
             return {}
         return found if isinstance(found, dict) else {}
+
+
+def new_digest() -> hashlib._Hash:
+    """Begin the digest of a content; most snapshots find nothing new, and loading the library takes 4 ms."""
+    import hashlib  # noqa: PLC0415
+
+    return hashlib.sha256()
 
 
 def _remove(path: str) -> None:

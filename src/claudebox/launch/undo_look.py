@@ -7,11 +7,8 @@ but that of the last change (ctime). A large project is divided among the proces
 from __future__ import annotations
 
 import array
-import fnmatch
-import functools
 import marshal
 import os
-import re
 import stat
 
 from claudebox.files import read_at
@@ -31,7 +28,7 @@ from claudebox.launch.undo_seed import is_converting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from claudebox.launch.undo_manifest import KeptFolder, LeftKind, Row, Snapshot
@@ -65,8 +62,8 @@ class Look:
         self._known = known.folders if known is not None else {}
         self._settled = (known.began if known is not None else 0) - _RECENT
         self._names = frozenset(names)
-        patterns = [fnmatch.translate(name) for name in self._names if _SEVERAL & set(name)]
-        self._patterns = re.compile("|".join(patterns)).match if patterns else None
+        patterns = [name for name in self._names if _SEVERAL & set(name)]
+        self._patterns = _compile(patterns) if patterns else None
         self._skipped: dict[str, set[str]] = {}
         for path in skipped:
             above, _, name = os.path.relpath(path, root).rpartition("/")
@@ -113,7 +110,7 @@ class Look:
         for share in shares[1:]:
             outlet, inlet = os.pipe2(os.O_CLOEXEC)
             try:
-                child = process.fork(functools.partial(self._help, share, inlet), (inlet, *held))
+                child = process.fork(lambda: self._help(share, inlet), (inlet, *held))  # noqa: B023 - called at once
             except OSError:  # no room for another process
                 child = 0
             os.close(inlet)
@@ -300,6 +297,13 @@ class Look:
             self._seeded += [(folder, number, seed, position) for number, position in found.items()]
             numbers = [number for number in numbers if number not in found]
         self._unread += [(folder, number) for number in numbers]
+
+
+def _compile(patterns: list[str]) -> Callable[[str], object]:
+    import fnmatch  # noqa: PLC0415 - with `re` it takes longer than looking at a small project
+    import re  # noqa: PLC0415
+
+    return re.compile("|".join(map(fnmatch.translate, patterns))).match
 
 
 def join(path: str, name: str) -> str:

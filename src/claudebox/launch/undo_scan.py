@@ -5,12 +5,12 @@ The latter while the agent runs already: if the agent was quicker, git has the c
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import time
 
 from claudebox.files import open_beneath
+from claudebox.launch.undo_contents import new_digest
 from claudebox.launch.undo_look import LATE, Look, join
 from claudebox.launch.undo_manifest import (
     CTIME,
@@ -147,7 +147,7 @@ class Scan(Look):
 
 
 def _digest(descriptor: int) -> bytes:
-    digest = hashlib.sha256()
+    digest = new_digest()
     while piece := os.read(descriptor, 1 << 20):
         digest.update(piece)
     return digest.digest()
