@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 # Exactly what a launch of a command loads (tests/test_startup.py holds each list against a real one): before bwrap
-# runs, while it is at work, and in a repository.
+# runs, while it is at work, and in a repository; and what a session of the client has besides.
 FIRST = tuple(
     """
     build_paths
@@ -88,6 +88,7 @@ FIRST = tuple(
     plan.seccomp
     plan.storage
     plan.warnings
+    report
     session
     state
     syscalls
@@ -110,7 +111,6 @@ LATER = tuple(
     launch.job
     launch.name_files
     launch.supervise
-    report
     report.changes
     report.leftovers
     report.listing
@@ -129,12 +129,36 @@ REPOSITORY = tuple(
     launch.git_cleanup
     launch.git_copy
     launch.git_follow
+    launch.git_kept
     launch.git_session
     launch.git_setup
     launch.git_state
     """.split()  # noqa: SIM905 - one on a line
 )
-OTHERS = {"amalgamation_later": LATER, "amalgamation_git": REPOSITORY}  # files that are loaded with their first module
+CLIENT = tuple(
+    """
+    host_proxy
+    launch.broker
+    launch.broker_wire
+    launch.git_sandbox
+    launch.undo_contents
+    launch.undo_look
+    launch.undo_manifest
+    launch.undo_refs
+    launch.undo_scan
+    launch.undo_seed
+    launch.undo_sidecar
+    launch.undo_store
+    launch.undo_taking
+    plan.broker
+    report.forms
+    report.leaked_values
+    report.resume_hint
+    """.split()  # noqa: SIM905 - one on a line
+)
+# In the first file, for sessions with such settings, or with processes of ours beside them.
+SOMETIMES = ("config.files", "facts.company", "launch.process", "launch.sidecars")
+OTHERS = {"amalgamation_later": LATER, "amalgamation_git": REPOSITORY, "amalgamation_client": CLIENT}
 
 HEAD = '"""Modules of a launch in one file, made by scripts/amalgamate.py: do not edit, do not read."""\n\n'
 SEPARATOR = "\n\n"
@@ -143,39 +167,33 @@ import sys
 from os.path import dirname
 
 
-def load(modules, packages):
-    for name, function in modules.items():
-        module = sys.modules[name] = type(sys)(name)
-        module.__package__, _, last = name.rpartition(".")
-        setattr(sys.modules[module.__package__], last, module)
-        if name in packages:
-            module.__package__ = name
-            module.__path__ = [f"{dirname(__file__)}/{name[10:].replace('.', '/')}"]
-        exec(function.__code__, module.__dict__)
-
-
 class _Finder:
-    """Loads one of the other files when a module of it is wanted; whatever is in none is found beside them as ever."""
+    """Gives out what is in these files when it is wanted; whatever is not is found beside them as ever."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name not in OTHERS:
-            return None
-        if name not in sys.modules:
-            file = getattr(__import__("claudebox", fromlist=[OTHERS[name]]), OTHERS[name])
-            load(file.MODULES, file.PACKAGES)
+        if name not in MODULES:
+            if name not in OTHERS:
+                return None
+            MODULES.update(getattr(__import__("claudebox", fromlist=[OTHERS[name]]), OTHERS[name]).MODULES)
         return type(__spec__)(name, _Finder)
 
     @staticmethod
     def create_module(spec):
-        return sys.modules[spec.name]
+        return None
 
     @staticmethod
     def exec_module(module):
-        pass
+        exec(MODULES[module.__name__].__code__, module.__dict__)
 
 
-load(MODULES, PACKAGES)
+for _name in ORDER:  # each comes after what it needs, so none is looked for
+    _module = sys.modules[_name] = type(sys)(_name)
+    _module.__package__, _, _last = _name.rpartition(".")
+    setattr(sys.modules[_module.__package__], _last, _module)
+    if _name in PACKAGES:
+        _module.__package__, _module.__path__ = _name, [f"{dirname(__file__)}/{_last}"]
+    _Finder.exec_module(_module)
 sys.meta_path.insert(0, _Finder)
 
 from claudebox.cli import entry
@@ -232,43 +250,46 @@ class _Bare(ast.NodeTransformer):
 def amalgamate() -> dict[str, str]:
     """Return the text of each file."""
     others = {f"claudebox.{name}": file for file, names in OTHERS.items() for name in names}
+    needed = {name: [other for other in _find_needed(name) if other in FIRST] for name in FIRST}
+    order = [f"claudebox.{name}" for name in graphlib.TopologicalSorter(needed).static_order()]
+    packages = [f"claudebox.{name}" for name in FIRST if _path(name).name == "__init__.py"]
+    first = f"{_bundle((*FIRST, *SOMETIMES))}ORDER = {order!r}\nPACKAGES = {packages!r}\nOTHERS = {others!r}\n"
     return {
-        "amalgamation.py": f"{HEAD}{_bundle(FIRST)}OTHERS = {others!r}\n{TAIL}",
+        "amalgamation.py": f"{HEAD}{first}{TAIL}",
         **{f"{file}.py": f"{HEAD}{_bundle(names)}" for file, names in OTHERS.items()},
     }
 
 
+def _path(name: str) -> Path:
+    path = SOURCE.joinpath("claudebox", *name.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _parse(name: str) -> ast.Module:
+    tree: ast.Module = _Bare().visit(_Shorten().visit(ast.parse(_path(name).read_text(encoding="utf-8"))))
+    return ast.fix_missing_locations(tree)
+
+
 def _bundle(names: tuple[str, ...]) -> str:
     """Return a function for each module, and a table of them."""
-    functions, packages = {}, []
-    needed: dict[str, list[str]] = {}
+    functions = []
     for name in names:
-        path = SOURCE.joinpath("claudebox", *name.split("."))
-        if path.is_dir():
-            packages.append(f"claudebox.{name}")
-            path /= "__init__"
-        tree = _Bare().visit(_Shorten().visit(ast.parse(path.with_suffix(".py").read_text(encoding="utf-8"))))
-        text = ast.unparse(ast.fix_missing_locations(tree))
-        symbols = symtable.symtable(text, name, "exec").get_symbols()
+        tree = _parse(name)
+        symbols = symtable.symtable(ast.unparse(tree), name, "exec").get_symbols()
         bound = sorted(symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported())
         declared = [ast.Global(names=bound)] if bound else []
         body = [*declared, *tree.body] or [ast.Pass()]
         function = ast.parse(f"def _{name.replace('.', '_')}(): pass").body[0]
         function.body = body  # type: ignore[attr-defined]
-        functions[name] = ast.unparse(ast.fix_missing_locations(function))
-        needed[name] = [other for other in _find_needed(tree, name) if other in names]
-    table = "".join(
-        f'    "claudebox.{name}": _{name.replace(".", "_")},\n'
-        for name in graphlib.TopologicalSorter(needed).static_order()
-    )
-    return f"{SEPARATOR.join(functions.values())}\n\n\nMODULES = {{\n{table}}}\nPACKAGES = {packages!r}\n"
+        functions.append(ast.unparse(ast.fix_missing_locations(function)))
+    table = "".join(f'    "claudebox.{name}": _{name.replace(".", "_")},\n' for name in names)
+    return f"{SEPARATOR.join(functions)}\n\n\nMODULES = {{\n{table}}}\n"
 
 
-def _find_needed(tree: ast.Module, name: str) -> Iterator[str]:
-    """Yield what has to be there before the body of a module runs: the packages around it, and what it imports."""
-    parts = name.split(".")
-    yield from (".".join(parts[:count]) for count in range(1, len(parts)))
-    for statement in tree.body:
+def _find_needed(name: str) -> Iterator[str]:
+    """Yield what has to be there before the body of a module runs: the package around it, and what it imports."""
+    yield name.rpartition(".")[0]
+    for statement in _parse(name).body:
         if isinstance(statement, ast.ImportFrom) and (statement.module or "").partition(".")[0] == "claudebox":
             module = (statement.module or "").removeprefix("claudebox").removeprefix(".")
             yield module

@@ -1,10 +1,13 @@
-"""`scripts/run`, the first command of a newcomer."""
+"""`scripts/run`, the first command of a newcomer, and what a session of the client loads."""
 
 from __future__ import annotations
 
+import os
+import runpy
 import shutil
+from pathlib import Path
 
-from tests.client.conftest import equip
+from tests.client.conftest import conversation, equip
 from tests.conftest import REPOSITORY
 
 
@@ -20,3 +23,39 @@ def test_run_plays_the_demonstration_where_nobody_is_logged_in(user_box, checkou
     assert result.stdout.count("\nheld ") >= 8
     assert result.stdout.count("\ndone ") >= 4
     assert "broken" not in result.stdout
+
+
+# Runs claudebox, and writes down what it and each of its processes had loaded when it ended.
+_LOADED = """\
+import os, sys
+directory = sys.argv.pop(1)
+sys.path.insert(0, sys.argv.pop(1))
+leave = os._exit
+def note(status):
+    os.write(os.open(f"{directory}/{os.getpid()}", os.O_WRONLY | os.O_CREAT), "\\n".join(sys.modules).encode())
+    leave(status)
+os._exit = note
+from claudebox.cli import entry
+entry()
+"""
+
+
+def test_a_session_of_the_client_loads_what_its_file_holds(user_box, model, real_client):
+    files = runpy.run_path(str(REPOSITORY / "scripts/amalgamate.py"))
+    known = {name for group in ("FIRST", "SOMETIMES", "LATER", "CLIENT") for name in files[group]}
+    source = f"{os.path.dirname(os.path.dirname(user_box.program))}/src"
+    equip(user_box, real_client)
+    running = model(conversation("hello", {"say": "Hello."}), key="the-key")
+    env = {"ANTHROPIC_API_KEY": "the-key", "ANTHROPIC_BASE_URL": running.url}
+    notes = ""
+    for number in range(2):  # the first also writes down answers for the client, as JSON
+        notes = user_box.mkdir(f"{user_box.base}/modules-{number}")
+        argv = ("/usr/bin/python3", "-IS", "-c", _LOADED, notes, source, "-y", "--auth", "broker", "-p", "hello")
+        result = user_box.host(*argv, env=env, timeout=120)
+        assert "Hello." in result.stdout, result.stderr
+
+    found = {name for path in Path(notes).iterdir() for name in path.read_text(encoding="utf-8").split("\n")}
+    own = {name.removeprefix("claudebox.") for name in found if name.startswith("claudebox.")}
+    assert own - {"facts.walk"} - known == set()
+    assert set(files["CLIENT"]) - own == set()
+    assert not found & {"json", "re", "enum", "hashlib", "typing", "functools"}
