@@ -1,4 +1,4 @@
-"""Measure `-p hello` of the real client, bare and in claudebox, against the scripted model on loopback.
+"""Measure `-p hello` of the real client in a repository, bare and in claudebox, against the scripted model.
 
 The cases of a round run in random order, and each is compared with the bare client of its own round: the client takes
 a second, in which a machine does much else, so fewer than forty rounds decide nothing.
@@ -24,6 +24,7 @@ from claudebox.demo.model_process import ModelProcess  # noqa: E402
 
 LIMIT = 1.10  # of the bare client
 KEY = "key-of-the-benchmark"
+_NAME = ("-c", "user.name=Bench", "-c", "user.email=bench@example.com")
 SCRIPT = {"conversations": [{"prompt": "hello", "steps": [{"say": "Hello."}]}]}
 
 
@@ -31,10 +32,11 @@ def main() -> int:
     """Print the figures; 1 if the client takes too long in claudebox."""
     parser = argparse.ArgumentParser(prog="bench/client", description="measure the real client in claudebox")
     parser.add_argument("--rounds", type=int, default=41, metavar="N", help="how often each case runs (default: 41)")
+    parser.add_argument("--plain", action="store_true", help="in a directory that is no repository")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="claudebox-bench-") as base, ModelProcess(SCRIPT) as model:
-        cases = _cases(base, model)
+        cases = _cases(base, model, repository=not given.plain)
         seed = random.randrange(1 << 32)
         times = _measure(cases, given.rounds, random.Random(seed))
     bare = times["bare"]
@@ -59,14 +61,18 @@ def main() -> int:
     return 0 if all(figures["ratio"] <= LIMIT for figures in rows.values()) else 1
 
 
-def _cases(base: str, model: ModelProcess) -> dict[str, tuple[tuple[str, ...], dict[str, str]]]:
-    """Install claudebox, and return argument vectors and environments by name."""
+def _cases(base: str, model: ModelProcess, *, repository: bool) -> dict[str, tuple[tuple[str, ...], dict[str, str]]]:
+    """Install claudebox, and return argument vectors and environments by name, each with a home of its own."""
     client = next(Path(TOP, ".local/client/node_modules/@anthropic-ai").glob("claude-code-linux-*/claude"), None)
     if client is None:
         raise SystemExit("bench: there is no client; run scripts/client")
-    for name in ("home", "project", "state"):
+    for name in ("home", "broker", "passthrough", "project", "state"):
         os.mkdir(f"{base}/{name}")
     os.chdir(f"{base}/project")
+    if repository:
+        Path("README").write_text("A project.\n", encoding="utf-8")
+        for words in (("init", "-q"), ("add", "."), (*_NAME, "commit", "-qm", "Begin")):
+            subprocess.run(["git", *words], check=True)
     subprocess.run([f"{TOP}/scripts/install", "--prefix", f"{base}/prefix"], stdout=subprocess.DEVNULL, check=True)
     trust = {"hasCompletedOnboarding": True, "projects": {os.getcwd(): {"hasTrustDialogAccepted": True}}}
     Path(base, "state/.claude.json").write_text(json.dumps(trust), encoding="utf-8")
@@ -89,10 +95,13 @@ def _cases(base: str, model: ModelProcess) -> dict[str, tuple[tuple[str, ...], d
     claudebox = (f"{base}/prefix/bin/claudebox", "-y")
     return {
         "bare": ((str(client), "--dangerously-skip-permissions", "-p", "hello"), {**common, **alone}),
-        "claudebox, broker": ((*claudebox, "--auth", "broker", "-p", "hello"), common),
+        "claudebox, broker": (
+            (*claudebox, "--auth", "broker", "-p", "hello"),
+            {**common, "HOME": f"{base}/broker"},
+        ),
         "claudebox, passthrough": (
             (*claudebox, "--auth", "passthrough", "--env", "ANTHROPIC_BASE_URL", "-p", "hello"),
-            common,
+            {**common, "HOME": f"{base}/passthrough"},
         ),
     }
 

@@ -27,7 +27,7 @@ from claudebox.launch.undo_store import SnapshotStore  # noqa: E402
 from claudebox.plan import seccomp  # noqa: E402
 from claudebox.plan.model import OwnGit  # noqa: E402
 
-LAUNCH = ("/usr/bin/python3", "-IS", f"{TOP}/bin/claudebox", "-y", "--git-import", "manual", "--exec", "--")
+LAUNCH = ("-y", "--git-import", "manual", "--exec", "--")
 # Files → milliseconds: a launch more than with the same files and no repository, an import, the first snapshot and
 # later ones.
 LIMITS = {2000: (10.0, 100.0, 50.0, 50.0), 20000: (20.0, 100.0, 100.0, 100.0), 200000: (80.0, 400.0, 3000.0, 700.0)}
@@ -86,6 +86,8 @@ class Case:
         self._run("cp", "-a", "../project/.", ".", where="bare")
         self._run("sh", "-ec", "git init -q; git add .; git commit -qm first; git repack -adq; git status -s")
         self._tools = Tools("/usr/bin/bwrap", seccomp=seccomp.build(os.uname().machine) or b"")
+        self._run(f"{TOP}/scripts/install", "--prefix", f"{base}/prefix")
+        self._launch = (f"{base}/prefix/bin/claudebox", *LAUNCH)
 
     def _run(self, *words: str, where: str = "project") -> tuple[float, str]:
         begun = time.perf_counter()
@@ -94,11 +96,11 @@ class Case:
 
     def measure(self, number: int) -> dict[str, float]:
         """Run everything once and return milliseconds."""
-        bare = self._run(*LAUNCH, "true", where="bare")[0]
-        launch = self._run(*LAUNCH, "true")[0]
+        bare = self._run(*self._launch, "true", where="bare")[0]
+        launch = self._run(*self._launch, "true")[0]
         outside = float(self._run("sh", "-c", STATUS)[1].split()[-1]) / 100
-        inside = float(self._run(*LAUNCH, "sh", "-c", STATUS)[1].split()[-1]) / 100
-        self._run(*LAUNCH, "sh", "-ec", f"echo {number} >>d0/f0; git commit -qam more{number}")
+        inside = float(self._run(*self._launch, "sh", "-c", STATUS)[1].split()[-1]) / 100
+        self._run(*self._launch, "sh", "-ec", f"echo {number} >>d0/f0; git commit -qam more{number}")
         (private,) = glob.glob(f"{self._base}/home/.claudebox/instances/*/git/*/real")
         private = os.path.dirname(private)
         begun = time.perf_counter()
