@@ -1,14 +1,14 @@
-"""Write the modules of a launch as three: `scripts/amalgamate.py DIRECTORY` makes `amalgamation.py` and two more.
+"""Write the modules of a launch as four: `scripts/amalgamate.py DIRECTORY` makes `amalgamation.py` and three more.
 
 A launch loads some seventy small modules. Finding, opening and checking each of them takes longer than running them,
-so every installation gets them once more in three files, without docstrings, annotations and what only type checkers
-read: what is needed until bwrap runs, what is loaded while it is at work, and what a repository needs. The interpreter
-compiles and keeps them as it does with any module, so there is no cache of our own that could be out of date. A
-checkout runs the modules themselves.
+so every installation gets them once more in four files, without docstrings, annotations and what only type checkers
+read: what is needed until bwrap runs, what is loaded while it is at work, what a repository needs, and what a session
+of the client needs. The interpreter compiles and keeps them as it does with any module, so there is no cache of our own
+that could be out of date. A checkout runs the modules themselves.
 
-Each module becomes a function whose names are all global; its code then runs in the namespace of the real module. They
-stand in the order in which they need each other, so that none is looked for: that takes the interpreter longer than
-running most of them.
+Each module becomes a function whose names are all global; its code then runs in the namespace of the real module. Those
+of the first file run in the order in which they need each other, so that none is looked for: that takes the interpreter
+longer than running most of them.
 """
 
 from __future__ import annotations
