@@ -2,6 +2,8 @@
 
 Every case runs once per round, so that whatever else the machine does falls on all of them alike; medians are
 compared. claudebox is measured as it is installed: by `scripts/install` with its own entry, and by pip with a shim.
+Home and project lie in memory unless `--disk` says otherwise: launches follow each other at once here, and ext4 passes
+over the inodes of what was deleted within the last minutes one by one. Launches minutes apart do not pay for that.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 PYTHON = "/usr/bin/python3"
 _MESSAGES = "../messages"  # of the last run, beside the project
+_MEMORY = "/dev/shm"
 _PR_SET_CHILD_SUBREAPER = 36
 PAYLOAD = ("-y", "--exec", "--", "true")
 
@@ -109,17 +112,23 @@ def main() -> int:
         "--mounts", default="0,100,500,1000", metavar="N,N,...", help="how many extra mounts (default: %(default)s)"
     )
     parser.add_argument("--no-peers", action="store_true", help="leave out srt and firejail")
+    parser.add_argument("--disk", action="store_true", help="home and project in the directory for temporary files")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     given = parser.parse_args()
     counts = [int(count) for count in given.mounts.split(",")]
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    with tempfile.TemporaryDirectory(prefix="claudebox-bench-") as base:
-        os.chmod(base, 0o755)
-        environ = _stage(base)
+    memory_file_system = None if given.disk or not os.access(_MEMORY, os.W_OK) else _MEMORY
+    with (
+        tempfile.TemporaryDirectory(prefix="claudebox-bench-") as base,
+        tempfile.TemporaryDirectory(prefix="claudebox-bench-", dir=memory_file_system) as stage,
+    ):
+        for directory in (base, stage):
+            os.chmod(directory, 0o755)
+        environ = _stage(stage)
         installed, shim = _install(base), _install_with_pip(base)
         cases = [
             Case("python3 -I -c pass", (PYTHON, "-I", "-c", "pass"), environ),
-            _bare("bwrap, same mounts and options", base, installed, PAYLOAD, environ),
+            _bare("bwrap, same mounts and options", installed, PAYLOAD, environ),
             Case("claudebox, own entry (-IS)", (installed, *PAYLOAD), environ),
             Case("claudebox, shim of pip", (shim, *PAYLOAD), environ),
             *([] if given.no_peers else _peers(environ)),
@@ -145,7 +154,7 @@ def main() -> int:
 
 
 def _stage(base: str) -> dict[str, str]:
-    """Make a home and a project, and return the environment of everything that is measured."""
+    """Make a home and a project, go there, and return the environment of everything that is measured."""
     for name in ("home", "project"):
         os.mkdir(f"{base}/{name}")
     os.chdir(f"{base}/project")
@@ -173,12 +182,13 @@ def _run(*argv: str) -> None:
         raise SystemExit(f"bench: {' '.join(argv)} failed\n{done.stdout}{done.stderr}")
 
 
-def _bare(name: str, base: str, installed: str, argv: Sequence[str], environ: dict[str, str]) -> Case:
+def _bare(name: str, installed: str, argv: Sequence[str], environ: dict[str, str]) -> Case:
     """Return bwrap with the options of claudebox's own plan, and without its gate.
 
     What claudebox puts into a project for the time of a session has to stay for bwrap, hence a project of its own.
     """
-    twin = tempfile.mkdtemp(prefix="twin-", dir=base)
+    project = os.getcwd()
+    twin = tempfile.mkdtemp(prefix="twin-", dir=os.path.dirname(project))
     os.chdir(twin)
     Case("the first launch", (installed, *PAYLOAD), environ).run()  # makes the state of this project
     wishes = policy.decide_policy(settings.read_settings(argv, environ), home=environ["HOME"], workdir=twin)
@@ -189,7 +199,7 @@ def _bare(name: str, base: str, installed: str, argv: Sequence[str], environ: di
     stubs.make(made)
     prepared = prepare.complete(prepare.prepare(made), {})
     os.close(prepared.hold)
-    os.chdir(f"{base}/project")
+    os.chdir(project)
     return Case(name, (made.bwrap, *prepared.argv[1:]), {}, prepared.descriptors)
 
 
@@ -230,7 +240,7 @@ def _measure_mounts(
             os.makedirs(source, exist_ok=True)
             flags.append(f"--mount-ro={source}:/mnt/{index}")
         argv = (*flags, *PAYLOAD)
-        bare = _bare("bwrap", base, installed, argv, environ)
+        bare = _bare("bwrap", installed, argv, environ)
         times = _measure([bare, Case("claudebox", (installed, *argv), environ)], rounds)
         table[count] = {name: min(computed) for name, (_, computed) in times.items()}
         table[count]["added"] = table[count]["claudebox"] - table[count]["bwrap"]

@@ -50,12 +50,10 @@ def _roots(request: MountRequest) -> Iterator[str]:
 
 
 def find_exposed(request: MountRequest) -> tuple[str, str]:
-    """Return a checkout that a mount would leave open, in its git directory or elsewhere, and what was not searched.
+    """Return a checkout that a writable mount leaves open, in its git directory or elsewhere, and what was not seen.
 
     At another place nothing is protected: neither in a checkout that the mount is or lies in, nor in one that it holds.
     """
-    if not request.writable:
-        return "", ""
     real = real_path(request.source)
     if request.dest == request.source and "/.git/" not in f"{real}/":
         return "", ""

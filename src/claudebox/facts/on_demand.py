@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from claudebox.facts import distro
+from claudebox.facts import distro, paths
 from claudebox.files import read_small
 from claudebox.tables.agent import MCP
 from claudebox.tables.inside import AUTHORITIES
@@ -53,17 +53,17 @@ def find_in_mounts(
     policy: Policy, repository: Repository | None, home: str, environ: dict[str, str], instance: Instance
 ) -> MountFacts:
     """Look at what is mounted besides the project, which has this repository."""
-    if not policy.mounts:
-        return MountFacts()
-    from claudebox.facts import git_mounts, paths  # noqa: PLC0415 - only for those who mount something
-
     seen: dict[str, int] = {}
+    destinations = {request.dest: paths.destination(request.dest, seen) for request in policy.mounts}
+    writable = [request for request in policy.mounts if request.writable]
+    if not writable:
+        return MountFacts(destinations=destinations)
+    from claudebox.facts import git_mounts  # noqa: PLC0415 - only for those who mount something writable
+
     found, guarded = git_mounts.look(policy, repository, home, environ, instance)
-    destinations = {}
-    for request in policy.mounts:
+    for request in writable:
         root, unsearched = git_mounts.find_exposed(request)
-        stands = paths.destination(request.dest, seen)
-        destinations[request.dest] = stands.replace(repository=root, unsearched=unsearched)
+        destinations[request.dest] = destinations[request.dest].replace(repository=root, unsearched=unsearched)
     return MountFacts(found, guarded, destinations)
 
 

@@ -84,7 +84,8 @@ def _is_complete(plan: Plan) -> bool:
     """Return whether there is something already at each place that is bound: bwrap looks for all of them first."""
     stubs = {stub.path for stub in plan.stubs}  # those that are bound are made before it starts
     late = (mount for mount in bwrap_args.divide(plan.mounts)[2] if mount.kind in ("bind", "ro-bind"))
-    return all(mount.source in stubs or os.path.exists(mount.source) for mount in late)
+    unseen = (mount.source for mount in late if mount.pinned is None)
+    return all(source in stubs or os.path.exists(source) for source in unseen)
 
 
 def complete(prepared: Prepared, texts: Mapping[str, str]) -> Prepared:
