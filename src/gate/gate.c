@@ -11,11 +11,11 @@
 
 enum { LAUNCHER = 3, MESSAGES = 4 }; /* descriptors: GATE_DESCRIPTOR and STDERR_DESCRIPTOR of plan/bwrap_args.py */
 enum { REFUSED = 125, NOT_EXECUTABLE = 126, NOT_FOUND = 127 };
-enum { ENOENT = 2, EINTR = 4, ENOEXEC = 8, ENOTDIR = 20, NO_INTERPRETER = -1 };
+enum { ENOENT = 2, EINTR = 4, ENOEXEC = 8, ENOTDIR = 20, ENAMETOOLONG = 36, NO_INTERPRETER = -1 };
 enum { HERE = -100, LONGEST_PATH = 4096 };
 
 #if defined(__x86_64__)
-enum { READ = 0, WRITE = 1, CLOSE = 3, RT_SIGACTION = 13, EXECVE = 59, EXIT = 231, FACCESSAT = 269, DUP3 = 292 };
+enum { READ = 0, WRITE = 1, CLOSE = 3, RT_SIGACTION = 13, EXECVE = 59, EXIT = 231, OPENAT = 257, FACCESSAT = 269, DUP3 = 292 };
 __asm__(".globl _start\n_start: mov %rsp, %rdi\n and $-16, %rsp\n call run\n");
 
 static long call(long number, long a, long b, long c, long d, long e)
@@ -28,7 +28,7 @@ static long call(long number, long a, long b, long c, long d, long e)
     return result;
 }
 #elif defined(__aarch64__)
-enum { READ = 63, WRITE = 64, CLOSE = 57, RT_SIGACTION = 134, EXECVE = 221, EXIT = 94, FACCESSAT = 48, DUP3 = 24 };
+enum { READ = 63, WRITE = 64, CLOSE = 57, RT_SIGACTION = 134, EXECVE = 221, EXIT = 94, OPENAT = 56, FACCESSAT = 48, DUP3 = 24 };
 __asm__(".globl _start\n_start: mov x0, sp\n bl run\n");
 
 static long call(long number, long a, long b, long c, long d, long e)
@@ -99,13 +99,31 @@ static int is_told_to_go(void)
     return word[0] == 'g' && word[1] == 'o' && word[2] == '\n';
 }
 
+/* Return whether the first line of a file is one of a text: a program of another machine is not for the shell. */
+static int is_text(const char *path)
+{
+    char start[128];
+    long file = call(OPENAT, HERE, (long)path, 0, 0, 0);
+    long count = file < 0 ? 0 : call(READ, file, (long)start, sizeof start, 0, 0);
+    call(CLOSE, file, 0, 0, 0, 0);
+    for (long index = 0; index < count && start[index] != '\n'; index++)
+        if (!start[index])
+            return 0;
+    return 1;
+}
+
+static int is_missing(long error)
+{
+    return error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG;
+}
+
 /* Become the program at `path`; a text without an interpreter is run by the shell, as everywhere. */
 static long become(const char *path, char **argv, char **environ)
 {
     long error = -call(EXECVE, (long)path, (long)argv, (long)environ, 0, 0);
     if (error == ENOENT && call(FACCESSAT, HERE, (long)path, 0, 0, 0) == 0)
         return NO_INTERPRETER;
-    if (error != ENOEXEC)
+    if (error != ENOEXEC || !is_text(path))
         return error;
     argv[0] = (char *)path; /* the mask stands before it, and is not needed any more */
     argv[-1] = "sh";
@@ -127,7 +145,7 @@ static long search(const char *name, const char *path, char **argv, char **envir
             for (long index = 0; index < size; index++)
                 place[used + 1 + index] = name[index];
             long failed = become(place, argv, environ);
-            if (failed != ENOENT && failed != ENOTDIR)
+            if (!is_missing(failed))
                 error = failed;
         }
         path += used + (path[used] == ':');
@@ -162,7 +180,7 @@ __attribute__((noreturn, used)) void run(long *stack)
     long error = has_slash(name) ? become(name, argv, environ) : search(name, path, argv, environ);
     say("claudebox: ");
     say(name);
-    if (error == ENOENT || error == ENOTDIR || error == NO_INTERPRETER) {
+    if (is_missing(error) || error == NO_INTERPRETER) {
         say(error == NO_INTERPRETER ? ": its interpreter is not inside\n" : ": there is no such program inside\n");
         end(NOT_FOUND);
     }

@@ -124,6 +124,8 @@ def test_a_text_without_an_interpreter_is_run_by_the_shell(run_gate, tmp_path):
 def test_what_cannot_be_run_is_said_in_one_line(run_gate, tmp_path):
     # proves UX-09
     (tmp_path / "text").write_text("x")
+    (tmp_path / "other").write_bytes(b"\x7fELF\2\1\1\0 of a machine that nobody has\n")
+    (tmp_path / "other").chmod(0o755)
     (tmp_path / "lost").write_text("#!/no/such/interpreter\n")
     (tmp_path / "lost").chmod(0o755)
     found = {"PATH": str(tmp_path)}
@@ -134,6 +136,9 @@ def test_what_cannot_be_run_is_said_in_one_line(run_gate, tmp_path):
         (("./lost",), 127, "./lost: its interpreter is not inside"),
         (("lost",), 127, "lost: its interpreter is not inside"),
         (("./text",), 126, "./text: it cannot be executed"),
+        (("./other",), 126, "./other: it cannot be executed"),
+        (("other",), 126, "other: it cannot be executed"),
+        (("x" * 300,), 127, f"{'x' * 300}: there is no such program inside"),
         (("text",), 126, "text: it cannot be executed"),
         (("/",), 126, "/: it cannot be executed"),
         (("x" * 5000,), 127, f"{'x' * 5000}: there is no such program inside"),

@@ -43,9 +43,12 @@ class Prepared(Value):
 def prepare(plan: Plan) -> Prepared:
     """Open every descriptor that the plan needs."""
     rows = list(bwrap_args.options(plan))
-    words = sum(len(row) for row in rows)
-    if words > bwrap_args.MAX_WORDS - len(plan.gate) - len(plan.command):
-        raise ClaudeboxError(f"the sandbox needs {words} words of options, and bwrap takes {bwrap_args.MAX_WORDS}")
+    words = sum(len(row) for row in rows) + len(plan.gate) + len(plan.command)
+    if words > bwrap_args.MAX_WORDS:
+        raise ClaudeboxError(
+            f"the sandbox and its command have {words} words, and bwrap takes {bwrap_args.MAX_WORDS}",
+            hint="hand fewer arguments or mounts over, for example through a file",
+        )
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = sum(not isinstance(word, str) for row in rows for word in row) + _SPARE_DESCRIPTORS
     if limit[0] != resource.RLIM_INFINITY and needed > limit[0]:
