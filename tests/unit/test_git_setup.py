@@ -29,6 +29,16 @@ def set_up(own: OwnGit, *, settled: bool = True) -> None:
     os.close(git_setup.set_up(own, lambda _: settled))
 
 
+def set_up_and_be_killed(own: OwnGit) -> None:
+    """End in another process when everything is made and not yet in place."""
+    child = os.fork()
+    if child == 0:
+        git_setup._put_in_place = lambda *_: os._exit(9)
+        set_up(own)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
 def test_the_time_of_the_index_and_refs_come_along(main, tmp_path):
     # proves GIT-04
     (main / "file").write_text("x")
@@ -100,6 +110,76 @@ def test_what_has_not_come_back_stays(main, tmp_path):
     Path(f"{own.real}/refs/heads/other").write_text("0" * 40 + "\n")  # it is made anew where the host has changed
     set_up(own)
     assert not os.path.exists(f"{own.own}/refs/heads/inside")
+
+
+def test_what_is_only_inside_survives_a_set_up_that_is_killed(main, tmp_path):
+    # proves GIT-03
+    own = own_git(main, tmp_path)
+    set_up(own)
+    made = {"objects/pack/pack-of-a-stash.pack": "stash", "hooks/pre-commit": "hook", "lfs/objects/large": "large"}
+    for name, content in made.items():
+        path = Path(own.own, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    (main / "file").write_text("x")
+    run_git("add", "file", cwd=main)
+
+    set_up_and_be_killed(own)
+    assert not Path(own.own, "objects").exists()  # the control: it was killed where they are elsewhere
+    set_up(own)
+
+    assert {name: Path(own.own, name).read_text() for name in made} == made
+    assert Path(own.own, "index").read_bytes() == (main / ".git/index").read_bytes()
+
+
+def test_hooks_inside_go_when_those_outside_have_changed_even_if_a_set_up_was_killed(main, tmp_path):
+    # proves GIT-03
+    own = own_git(main, tmp_path)
+    set_up(own)
+    Path(own.own, "hooks/pre-commit").write_text("of the agent")
+    (main / ".git/hooks").mkdir(exist_ok=True)
+    (main / ".git/hooks/pre-push").write_text("of the user")
+
+    set_up_and_be_killed(own)
+    set_up(own)
+
+    assert os.listdir(f"{own.own}/hooks") == ["pre-push"]
+
+
+@pytest.mark.parametrize("name", ["hooks", "lfs", "objects"])
+@pytest.mark.parametrize("mode", [0o000, 0o500])
+def test_directories_that_an_agent_closed_are_kept_and_opened(main, tmp_path, name, mode):
+    # proves GIT-04
+    own = own_git(main, tmp_path)
+    set_up(own)
+    place = Path(own.own, name)
+    (place / "below").mkdir(parents=True)
+    place.chmod(mode)
+    (main / "file").write_text("x")
+    run_git("add", "file", cwd=main)
+
+    set_up(own)
+
+    assert Path(own.own, "index").read_bytes() == (main / ".git/index").read_bytes()
+    assert place.stat().st_mode & 0o700 == 0o700
+    assert (place / "below").is_dir()
+
+
+def test_hooks_inside_go_when_one_outside_has_changed_under_the_same_size_and_time(main, tmp_path):
+    # proves GIT-03
+    hook = main / ".git/hooks/pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("echo AAAA")
+    own = own_git(main, tmp_path)
+    set_up(own)
+    Path(own.own, "hooks/pre-commit").write_text("echo EVIL")
+    before = hook.stat()
+    hook.write_text("echo BBBB")
+    os.utime(hook, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    set_up(own)
+
+    assert Path(own.own, "hooks/pre-commit").read_text() == "echo BBBB"
 
 
 def test_a_directory_in_use_is_left_alone(main, tmp_path):

@@ -209,7 +209,8 @@ def signature(path: str) -> bytes:
         with os.scandir(path) as entries:
             for entry in entries:
                 status = entry.stat(follow_symlinks=False)
-                rows.append(f"{entry.name}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_mode:o}")
+                times = f"{status.st_mtime_ns}\0{status.st_ctime_ns}"
+                rows.append(f"{entry.name}\0{status.st_ino}\0{status.st_size}\0{times}\0{status.st_mode:o}")
     except OSError:
         return b""
     return "\n".join(sorted(rows)).encode("utf-8", "surrogateescape")

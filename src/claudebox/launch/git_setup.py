@@ -11,7 +11,7 @@ import stat
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.files import mode_of, read_at, read_small, replace_file
+from claudebox.files import mode_of, read_at, read_small, reopen, replace_file
 from claudebox.launch import git_cleanup, git_copy, git_lock, git_state
 from claudebox.launch.git_copy import Copier
 
@@ -34,6 +34,7 @@ _CHECKOUT_FILES = (
 _CHECKOUT_TREES = ("rebase-merge", "rebase-apply", "sequencer", "refs/bisect", "refs/worktree", "refs/rewritten")
 _COMMON_FILES = ("description", "packed-refs", "shallow", "info/exclude", "info/attributes", "info/grafts")
 _COMMON_TREES = ("rr-cache", "reftable")
+_TAKEN = ("objects", "lfs", "hooks")  # of the directory before
 _ENTRY = ("HEAD", "gitdir", "commondir", "locked")  # of a worktree that is not visible inside
 
 
@@ -46,11 +47,12 @@ def set_up(own: OwnGit, settled: Callable[[str], bool]) -> int:
     if not alone:
         return lock
     try:
+        unchanged = settled(own.private)  # asked once: an attempt that fails changes the directory itself
         try:
-            _refresh(own, settled)
+            _refresh(own, settled=unchanged)
         except PermissionError:  # an agent has closed something of it
             git_cleanup.remove_special(own.own)
-            _refresh(own, settled)
+            _refresh(own, settled=unchanged)
     except OSError as error:
         raise ClaudeboxError(
             f"the git directory of `{own.worktree}` cannot be set up in `{own.private}`: {error.strerror}",
@@ -60,12 +62,12 @@ def set_up(own: OwnGit, settled: Callable[[str], bool]) -> int:
     return lock
 
 
-def _refresh(own: OwnGit, settled: Callable[[str], bool]) -> None:
+def _refresh(own: OwnGit, *, settled: bool) -> None:
     directory = os.open(own.private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         source = _source(own)
         made = os.path.isfile(f"{own.own}/HEAD")
-        kept = made and not settled(own.private)
+        kept = made and not settled
         same = made and bool(source) and source == read_at(directory, "source")
         _write_if_new(directory, "real", os.fsencode(own.real))
         _write_if_new(directory, "layout.json", _layout(own))
@@ -77,17 +79,18 @@ def _refresh(own: OwnGit, settled: Callable[[str], bool]) -> None:
             git_cleanup.renew_alternates(f"{own.own}/objects", [inside for _, inside in own.stores])
             return
         new = f"{own.private}/new"
+        _give_back(own, new)
         git_cleanup.remove(new)
         os.mkdir(new, 0o700)
         hooks = git_copy.signature(f"{own.real}/hooks")
         taken = _find_taken(own, same_hooks=hooks == read_at(directory, "hooks"))
         base = _make(own, new, taken)
         _take_along(own, new, taken)
-        _write_if_new(directory, "hooks", hooks)
         _write_if_new(directory, "config", own.config)
         old = f"{own.private}/old"
         git_cleanup.remove(old)
         _put_in_place(new, own.own, old)
+        _write_if_new(directory, "hooks", hooks)
         git_state.renew(own.private, base)
         _write_if_new(directory, "source", source)
     finally:
@@ -221,9 +224,16 @@ def _worktrees(own: OwnGit, copier: Copier, new: str) -> None:
                 git_copy.write(f"{new}/{place}/locked", b"not visible in this sandbox\n")
 
 
+def _give_back(own: OwnGit, new: str) -> None:
+    """Put back what a set-up had taken along that was killed before it was complete: it is nowhere else."""
+    for name in _TAKEN if stat.S_ISDIR(mode_of(own.own)) else ():
+        if not os.path.lexists(f"{own.own}/{name}") and os.path.isdir(f"{new}/{name}"):
+            os.rename(f"{new}/{name}", f"{own.own}/{name}")
+
+
 def _find_taken(own: OwnGit, *, same_hooks: bool) -> tuple[str, ...]:
     """Return what is kept of the one before: objects, and hooks that the host has not changed since."""
-    names = ("objects", "lfs", "hooks") if same_hooks else ("objects", "lfs")
+    names = _TAKEN if same_hooks else _TAKEN[:2]
     if os.path.islink(own.own):
         return ()
     return tuple(name for name in names if stat.S_ISDIR(mode_of(f"{own.own}/{name}")))
@@ -232,6 +242,7 @@ def _find_taken(own: OwnGit, *, same_hooks: bool) -> tuple[str, ...]:
 def _take_along(own: OwnGit, new: str, taken: tuple[str, ...]) -> None:
     """Keep of the one before what is only inside."""
     for name in taken:
+        reopen(f"{own.own}/{name}")  # a directory that cannot be written cannot be moved either
         os.rename(f"{own.own}/{name}", f"{new}/{name}")
     if os.path.isdir(own.own) and not os.path.islink(own.own):
         from claudebox.launch import git_kept  # noqa: PLC0415 - only where something has changed
