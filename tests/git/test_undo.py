@@ -233,6 +233,28 @@ def test_what_is_not_kept_is_said_and_stays(user_project):
     assert os.path.isdir(f"{user_project.project}/node_modules")
 
 
+def test_what_the_snapshot_did_not_reach_is_not_said_to_be_as_it_was(box):
+    # proves UNDO-01
+    from claudebox.launch.undo_manifest import LeftOut
+    from claudebox.launch.undo_store import SnapshotStore
+
+    make_project(box)
+    session(box, "echo changed >key; echo changed >run")
+    store = SnapshotStore(snapshots(box))
+    (name,) = store.names()
+    before = store.read_snapshot(name)
+    late = {**before.left_out, "key": LeftOut("late", "it was changed before the snapshot reached it")}
+    store.write_snapshot(name, before.replace(left_out=late))
+    for path in Path(snapshots(box)).rglob("*"):
+        os.chown(path, box.account.uid, box.account.gid)
+
+    said = undo(box, status=125)
+
+    assert "key: it was changed before the snapshot reached it" in said
+    assert "but for what was changed before the snapshot reached it" in said
+    assert Path(box.project, "run").read_text() == "run\n"
+
+
 def test_snapshots_are_pruned_with_their_contents(user_project):
     # proves UNDO-01
     for number in range(8):
@@ -584,6 +606,53 @@ def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
     difference = Comparison(before, Scan(str(tmp_path), None, None, most=1 << 20).run()).difference
     assert not difference.created
     assert set(difference.left) == {"directory/late", "directory/later"}
+
+
+@pytest.mark.parametrize("moment", ["_open_in", "_read_file", "complete"])
+def test_what_was_renamed_before_it_was_read_is_not_taken_for_new(tmp_path, moment):
+    # proves UNDO-01
+    from claudebox.launch.undo_compare import Comparison
+    from claudebox.launch.undo_scan import Scan
+
+    for number in range(4):
+        (tmp_path / f"d{number}/below").mkdir(parents=True)
+        (tmp_path / f"d{number}/below/file").write_text(f"{number}")
+        (tmp_path / f"file{number}").write_text(f"{number}")
+    time.sleep(0.1)
+    released = time.time_ns()
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("file*")}
+    scan = Scan(str(tmp_path), None, None, most=1 << 20)
+
+    def rename() -> None:
+        old = sorted(path for path in tmp_path.iterdir())
+        (tmp_path / "moved").mkdir()
+        for path in old:
+            path.rename(tmp_path / "moved" / path.name)
+        (tmp_path / "moved/new").write_text("n")
+
+    if moment != "complete":
+        original, done = getattr(scan, moment), list[bool]()
+
+        def act(*given, **named):
+            if not done:
+                done.append(True)
+                rename()
+            return original(*given, **named)
+
+        setattr(scan, moment, act)
+    scan.look(lambda: released)
+    before = scan.snapshot()
+    if moment == "complete":
+        rename()
+
+    difference = Comparison(before, Scan(str(tmp_path), None, None, most=1 << 20).run()).difference
+
+    removed = {path.removeprefix("moved/") for path in difference.created} & files
+    assert removed <= set(before.entries()), "nothing goes whose content is nowhere else"
+    assert files - removed == {path.removeprefix("moved/") for path in difference.left} & files
+    assert "moved/new" in difference.created
+    assert bool(difference.unreached) == (moment != "complete")
+    assert ("moved" in difference.created) == (moment == "complete")
 
 
 STEPS = st.sampled_from(

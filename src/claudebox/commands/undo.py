@@ -88,15 +88,21 @@ class _Undo:
             tools, self._store.directory, self._name, present, root, filter(os.path.isdir, kept), owners=owners
         )
         problems |= undo_git.put_back(tools, self._store, before, now)
-        for path in _remaining(before, self._read_now(None)):
+        remaining, unreached = _remaining(before, self._read_now(None))
+        for path in remaining:
             problems.setdefault(path, "it is not as it was")
         self._store.prune(self._wanted.keep + 1)
         for path, why in sorted(problems.items()):
             console.warn(f"not put back: {console.shorten(path, 300)}: {why}")
-        console.note("undo: the project is as it was when the session began; "
-                     f"`claudebox --undo {present}` takes that back"
-                     if not problems else "undo: the rest is as it was when the session began")  # fmt: skip
-        return FAILED if problems else 0
+        back = f"`claudebox --undo {present}` takes that back"
+        if unreached:
+            what = "what was" if unreached == 1 else f"{unreached} that were"
+            console.note(f"undo: but for {what} changed before the snapshot reached it, which --changes names, "
+                         f"the project is as it was when the session began; {back}")  # fmt: skip
+        else:
+            whole = "the rest is as it was" if problems else "the project is as it was"
+            console.note(f"undo: {whole} when the session began; {back}")
+        return FAILED if problems or unreached else 0
 
     def _read_now(self, store: SnapshotStore | None) -> Snapshot:
         """Read the project as it is; where there is a `store`, so that this can be taken back."""
@@ -108,10 +114,12 @@ class _Undo:
         return scan.run(undo_git.read_present(before, store))
 
 
-def _remaining(before: Snapshot, now: Snapshot) -> list[str]:
+def _remaining(before: Snapshot, now: Snapshot) -> tuple[list[str], int]:
+    """Return what is not as it was, and of how much nobody can say that it is."""
     difference = Comparison(before, now).difference
     moves = (f"{move.real} {move.name}" for move in undo_git.compare(before, now))
-    return [*difference.deleted, *difference.overwritten, *difference.created, *moves]
+    unkept = [*difference.deleted, *difference.overwritten, *difference.created, *moves]
+    return unkept, len(difference.unreached)
 
 
 def _moment() -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 
+from claudebox.launch.undo_manifest import TICK
 from claudebox.values import Value
 
+_OLDER = "it is older than the session, and the snapshot did not reach it under its name of then"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from claudebox.launch.undo_manifest import KeptEntry, Snapshot
@@ -19,6 +21,7 @@ class Difference(Value):
     created: tuple[str, ...]
     untimed: tuple[str, ...]  # the same, at another time
     left: dict[str, str]  # what is not put back, and why
+    unreached: tuple[str, ...] = ()  # of these, what the session changed before the snapshot reached it
 
     @property
     def is_empty(self) -> bool:
@@ -49,17 +52,38 @@ class Comparison:
             else:
                 rows["deleted"].append(path)
         late = set(before.late)
+        older = self._find_older(before)
         for path in (*self.now, *now.left_out):
             if path in self.before or _is_within(path, closed):
                 continue
             if late and (os.path.dirname(path) or ".") in late:
                 left[path] = "it may have been there before: its directory changed before the snapshot reached it"
+            elif path in older:
+                left[path] = _OLDER
             elif path not in self.now and now.left_out[path].kind == "excluded":
                 left[path] = now.left_out[path].text
             elif not path.startswith("/"):
                 rows["created"].append(path)
         deleted, overwritten, created, untimed = (tuple(sorted(found)) for found in rows.values())
-        return Difference(deleted, overwritten, created, untimed, left)
+        reasons = (*older, *(path for path, row in before.left_out.items() if row.kind == "late"))
+        unreached = tuple(sorted({*reasons, *before.late}))
+        return Difference(deleted, overwritten, created, untimed, left, unreached)
+
+    def _find_older(self, before: Snapshot) -> set[str]:
+        """Return what has a new name, is older than the session and is not kept; and the directories that hold it.
+
+        Nobody can set the time of the last change, and a directory that is renamed does not change those of its files.
+        """
+        kept, unkept = {entry.inode for entry in self.before.values()}, before.unkept_inodes()
+        found: set[str] = set()
+        for path, entry in self.now.items():
+            if path in self.before:
+                continue
+            if entry.inode in unkept or (entry.ctime < before.began - TICK and entry.inode not in kept):
+                while path and path not in self.before and path not in found:
+                    found.add(path)
+                    path = os.path.dirname(path)  # noqa: PLW2901 - climbing is the point
+        return found
 
 
 def _groups(entries: dict[str, KeptEntry], among: dict[str, KeptEntry]) -> dict[str, tuple[str, ...]]:

@@ -180,7 +180,8 @@ class Look:
         """Open a directory in an open one; -1 if it has gone, or cannot be read."""
         try:
             return os.open(name, _OPEN, dir_fd=directory)
-        except FileNotFoundError:
+        except FileNotFoundError:  # since its name was read
+            self._leave_out(path, "late", LATE)
             return -1
         except OSError as error:
             self._leave_out(path, "unreadable", error.strerror)

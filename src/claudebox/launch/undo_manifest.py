@@ -24,7 +24,8 @@ DIGEST = 32  # bytes of a SHA-256
 NO_DIGEST = bytes(DIGEST)
 FIELDS = 7  # mode, owner, group, size, mtime, ctime, inode
 SIZE, CTIME = 3, 5
-NO_ROW = (0,) * FIELDS  # of a name that is not kept
+NO_ROW = (0,) * FIELDS  # of a name that is not kept, but for its inode
+TICK = 20_000_000  # the kernel's clock for files lags behind by less
 ROW = struct.Struct(f"={FIELDS}q")
 _KINDS = {stat.S_IFDIR: "d", stat.S_IFREG: "f", stat.S_IFLNK: "l", stat.S_IFIFO: "p"}
 INODES = NEVER = (1 << 63) - 1
@@ -142,6 +143,12 @@ class Snapshot(Value):
     def entries(self) -> dict[str, KeptEntry]:
         """Return everything that is kept by its path; the project itself is `.`."""
         return dict(entry for path, folder in self.folders.items() for entry in _expand(path, folder))
+
+    def unkept_inodes(self) -> set[int]:
+        """Return the inodes of files that are not kept, under whatever name they are now."""
+        rows = (row for folder in self.folders.values() for row in folder.rows_by_name().values())
+        files = (row[-1] for row, digest in rows if digest == NO_DIGEST and stat.S_IFMT(row[0]) in (0, stat.S_IFREG))
+        return {inode for inode in files if inode}
 
     def contents(self) -> set[bytes]:
         """Return the digests of all that the snapshot rests on."""

@@ -16,6 +16,7 @@ from claudebox.launch.undo_manifest import (
     CTIME,
     NO_DIGEST,
     NO_ROW,
+    TICK,
     FolderDraft,
     Snapshot,
     read_attributes,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     Fetch = Callable[[Seed, list[tuple[str, int]]], Iterable[bytes | None]]
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_TICK = 20_000_000  # the kernel's clock for files lags behind by less
 _MOST_NEW = 4 << 30  # bytes that one snapshot adds
 
 
@@ -62,7 +62,7 @@ class Scan(Look):
         self._read_all(self._unread, released)
         since = released() if released is not None else 0
         if since:
-            self._drop_late(since - _TICK)
+            self._drop_late(since - TICK)
         return bool(self._seeded)
 
     def complete(self, released: Callable[[], int], fetch: Fetch) -> None:
@@ -139,7 +139,7 @@ class Scan(Look):
         for path, folder in self._open.items():
             for number, name in enumerate(folder.names):
                 if folder.row(number)[CTIME] >= since:
-                    folder.set(number, NO_ROW, NO_DIGEST, ())
+                    folder.set(number, (*NO_ROW[:-1], folder.row(number)[-1]), NO_DIGEST, ())
                     self._leave_out(join(path, name), "late", LATE)
         owns = {path: folder.own for path, folder in self._open.items()}
         owns |= {path: folder.own for path, folder in self._folders.items()}
