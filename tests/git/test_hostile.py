@@ -235,6 +235,17 @@ def test_a_forged_index_is_not_believed(pair):
     assert pair.host("git commit -qm next; git show HEAD:a") == "a\n"
 
 
+@pytest.mark.parametrize(("name", "said"), [("index", "the index inside"), ("HEAD", "HEAD inside names no branch")])
+def test_commits_come_back_although_an_agent_broke_what_stands_beside_them(pair, name, said):
+    # proves GIT-03
+    pair.agent(f"git commit -q --allow-empty -m more; echo x >.git/{name}")
+
+    result = pair.bring_back()
+
+    assert pair.host("git log -1 --format=%s") == "more\n"
+    assert any(said in note for note in result.notes), result
+
+
 def test_a_gitlink_waits_for_the_end_and_what_lies_there_is_renamed(pair):
     # proves GIT-03, D10, D11
     evil = pair.box.write("evil.sh", f"#!/bin/sh\ntouch {pair.box.home}/{MARK}\n", mode=0o755)

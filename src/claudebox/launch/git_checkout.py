@@ -134,7 +134,9 @@ class Checkout:
         """Bring HEAD in step; return whether both sides are at the same commit, by the same way."""
         before = base.heads.get(self._layout.checkout)
         (mine, my_commit), (theirs, their_commit) = self._agent.head(), self._real.head()
-        if mine != theirs and theirs == before:
+        if not mine:
+            self.notes.append(f"HEAD inside names no branch and no commit: write `{theirs}` into `.git/HEAD` there")
+        elif mine != theirs and theirs == before:
             if self._outward and self._acceptable(mine, my_commit):
                 self._private.intend_head(self._layout.checkout, OUT, mine)
                 self._write_head(theirs, their_commit, mine, my_commit)
@@ -205,7 +207,8 @@ class Checkout:
                 self.read_theirs()
             mine, theirs = self._mine, self._theirs
             if mine is None or theirs is None:
-                self.notes.append("the index inside holds a conflict, or cannot be read: yours stays")
+                why = "holds a conflict, or cannot be read (then remove it inside, and `git reset` makes it anew)"
+                self.notes.append(f"the index inside {why}: yours stays")
                 return False
             self._reconcile(mine, theirs)
             out, into, parted = merge_rows(mine, theirs, self._saved)

@@ -146,9 +146,10 @@ class GitSandbox:
             raise GitError(f"git {words[0]}: {self.message() or f'status {status}'}")
         return self.output()
 
-    def ask(self, *words: str, data: bytes = b"") -> bytes | None:
-        """Run a git command and return what it says; None if it fails."""
-        return None if self.run(f"git {_words(words)}", data) else self.output()
+    def ask(self, *words: str, data: bytes = b"", index: bool = True) -> bytes | None:
+        """Run a git command and return what it says; None if it fails. Without the `index` none is read."""
+        line = f"git {_words(words)}"
+        return None if self.run(line if index else f"GIT_INDEX_FILE=/empty/index {line}", data) else self.output()
 
     def run(self, line: str, data: bytes = b"") -> int:
         """Run one line of the shell with this input and return its status; the line is ours, never a stranger's."""

@@ -42,7 +42,8 @@ def changed_paths(agent: Side, moves: Iterable[Move], base: str) -> dict[str, Ch
         if not move.new:
             continue
         words = ("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", old, move.new)
-        raw = agent.box.ask(*(words if old else ("ls-tree", "-r", "-z", move.new)))
+        # Only commits are compared, and an index that an agent has broken would end git all the same.
+        raw = agent.box.ask(*(words if old else ("ls-tree", "-r", "-z", move.new)), index=False)
         if raw is None:
             found[move.name] = None
         elif not old:
