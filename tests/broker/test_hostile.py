@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 
 import pytest
 from tests.broker.conftest import KEY
+from tests.conftest import PATIENCE
 
 from claudebox.broker.http import messages
 from claudebox.broker.http.chunks import Chunks
@@ -137,17 +139,20 @@ def test_a_malformed_answer_is_not_passed_on(upstream, broker, answer):
 def test_an_upstream_that_says_too_much_is_not_asked_again(upstream, broker):
     """What comes after an answer would be taken for the next one."""
     smuggled = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil"
+    said = threading.Event()
 
     def answer(visit):
         visit.body()
         visit.reply()
         if visit.path.endswith("=first"):
             visit.say(smuggled)
+            said.set()
 
     served = upstream(answer)
     caller = broker(served)()
     caller.ask(path="/v1/messages?beta=first")
     assert caller.answer() == (200, b"ok")
+    assert said.wait(PATIENCE)  # what it has not said yet could only be told from an answer by asking nothing
     caller.ask(path="/v1/messages?beta=second")
 
     assert caller.answer() == (200, b"ok")
