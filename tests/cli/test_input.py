@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pwd
+import re
 import subprocess
 
 import pytest
@@ -185,6 +186,15 @@ def test_a_project_may_hold_files_of_any_kind(user_box):
 
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_more_words_than_bwrap_takes_are_one_line_that_counts_them(user_box):
+    # proves E16
+    few, many = (user_box.run("sh", "-c", "echo $#", "sh", *["x"] * number) for number in (8000, 9000))
+
+    assert few.stdout == "8000\n", few.stderr
+    assert many.returncode == 125
+    assert re.search(r"error: the sandbox and its command have 9\d\d\d words, and bwrap takes 9000", many.stderr)
 
 
 @pytest.mark.parametrize("kilobytes", [18000, 30000])

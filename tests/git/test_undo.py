@@ -251,7 +251,8 @@ def test_what_the_snapshot_did_not_reach_is_not_said_to_be_as_it_was(box):
     said = undo(box, status=125)
 
     assert "key: it was changed before the snapshot reached it" in said
-    assert "but for what was changed before the snapshot reached it" in said
+    assert "what changed before the snapshot reached it stays as it is (1, named by" in said
+    assert "the project is as it was" not in said
     assert Path(box.project, "run").read_text() == "run\n"
 
 

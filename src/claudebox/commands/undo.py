@@ -96,9 +96,8 @@ class _Undo:
             console.warn(f"not put back: {console.shorten(path, 300)}: {why}")
         back = f"`claudebox --undo {present}` takes that back"
         if unreached:
-            what = "what was" if unreached == 1 else f"{unreached} that were"
-            console.note(f"undo: but for {what} changed before the snapshot reached it, which --changes names, "
-                         f"the project is as it was when the session began; {back}")  # fmt: skip
+            console.note("undo: the rest is as it was when the session began; what changed before the snapshot reached "
+                         f"it stays as it is ({unreached}, named by `claudebox --changes`); {back}")  # fmt: skip
         else:
             whole = "the rest is as it was" if problems else "the project is as it was"
             console.note(f"undo: {whole} when the session began; {back}")

@@ -47,7 +47,7 @@ def prepare(plan: Plan) -> Prepared:
     if words > bwrap_args.MAX_WORDS:
         raise ClaudeboxError(
             f"the sandbox and its command have {words} words, and bwrap takes {bwrap_args.MAX_WORDS}",
-            hint="hand fewer arguments or mounts over, for example through a file",
+            hint="pass fewer arguments, for example in a file, or mount fewer paths",
         )
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = sum(not isinstance(word, str) for row in rows for word in row) + _SPARE_DESCRIPTORS
