@@ -91,6 +91,7 @@ FIRST = tuple(
     report
     session
     state
+    stub_journal
     syscalls
     tables
     tables.agent

@@ -23,7 +23,6 @@ from claudebox.files import (
     open_up,
     others_write,
     read_at,
-    read_small,
     reopen,
     replace_file,
 )
@@ -31,14 +30,13 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _DIGITS = 16
 _MANIFEST = "project"
 _SEEDED = "seeded"
 _CONFIG = ".claude.json"
 _CONFIG_LIMIT = 64 << 20
-STUBS, STUBS_LIMIT = "stubs", 4 << 20  # the journal of stubs in the project
 _LOCK_STALE, _LOCK_WAIT, _LOCK_POLL = 10.0, 3.0, 0.02
 _WELCOME = b"""\
 <!-- What you write here reaches the agent in every sandbox of claudebox. It is never overwritten. -->
@@ -287,33 +285,3 @@ def _locked(claude: int, action: Callable[[], None]) -> None:
             os.rmdir(name, dir_fd=claude)
         except OSError:
             pass
-
-
-class StubEntry(Value):
-    """A line of the journal of stubs."""
-
-    kind: str
-    root: str  # the directory of the user that it is made in: the project, or its git directory
-    identity: str  # of that directory, device and inode
-    relative: str
-
-    @property
-    def path(self) -> str:
-        """Return the whole path."""
-        return f"{self.root.rstrip('/')}/{self.relative}"
-
-
-def recorded_stubs(instance: Instance) -> frozenset[tuple[str, str]]:
-    """Return kind and path of every stub that some session may have made."""
-    content = read_small(f"{instance.directory}/{STUBS}", limit=STUBS_LIMIT) or b""
-    return frozenset((entry.kind, entry.path) for entry in parse_stubs(content))
-
-
-def parse_stubs(content: bytes) -> Iterator[StubEntry]:
-    """Yield the entries of the journal of stubs."""
-    words = [os.fsdecode(word) for word in content.split(b"\0")]
-    # Four words and an empty one in front: what a killed writer left incomplete is passed over.
-    for start in [number for number, word in enumerate(words) if not word]:
-        row = words[start + 1 : start + 5]
-        if len(row) == 4 and all(row):
-            yield StubEntry(*row)

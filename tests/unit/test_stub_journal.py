@@ -7,7 +7,7 @@ import os
 import pytest
 
 from claudebox.facts.walk import Walk
-from claudebox.state import StubEntry, parse_stubs
+from claudebox.stub_journal import StubEntry, parse_stubs
 
 
 def written(*entries: StubEntry) -> bytes:

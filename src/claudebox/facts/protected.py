@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from claudebox import state, syscalls
+from claudebox import stub_journal, syscalls
 from claudebox.facts.git_model import EmptySubmodule
 from claudebox.facts.model import Guarded, Held, PathFact
 from claudebox.files import mode_of, real_path
@@ -54,11 +54,11 @@ def _rows_in_mounts(
 
 
 def _settle(look_at: Callable[[], Iterator[Guarded]], instance: Instance) -> tuple[Guarded, ...]:
-    before = state.recorded_stubs(instance)
+    before = stub_journal.recorded_stubs(instance)
     rows: dict[str, Guarded] = {}
     for row in look_at():
         rows.setdefault(row.path, row)
-    made = before | state.recorded_stubs(instance)  # another session may have come or gone meanwhile
+    made = before | stub_journal.recorded_stubs(instance)  # another session may have come or gone meanwhile
     return tuple(
         row.replace(kind="missing", identity=None) if (row.stub, row.path) in made else row for row in rows.values()
     )
@@ -139,7 +139,7 @@ def find_empty_submodules(workdir: str, repository: Repository | None, instance:
     """Yield the directories of submodules that are not initialised, through no link; stubs count as missing."""
     if repository is None or repository.directory is None or not os.access(workdir, os.W_OK):
         return
-    made = {path for _, path in state.recorded_stubs(instance)} if repository.checkouts else ()
+    made = {path for _, path in stub_journal.recorded_stubs(instance)} if repository.checkouts else ()
     empty: tuple[str, ...] = ()
     for path in sorted(_checkouts(workdir, repository)):
         if path.startswith(empty) or _obstacle(workdir, os.path.relpath(path, workdir)):
@@ -195,7 +195,7 @@ def worktrees(workdir: str, repository: Repository | None, instance: Instance) -
     closed = row.kind == "present" and row.path != path
     if row.kind == "link" or closed or (row.stub == "none" and row.kind == "missing"):
         return None
-    if row.kind == "missing" or ("directory", path) in state.recorded_stubs(instance):
+    if row.kind == "missing" or ("directory", path) in stub_journal.recorded_stubs(instance):
         return PathFact(path, path)
     return PathFact(path, path, "directory", (row.identity,) if row.identity else ())
 

@@ -14,7 +14,7 @@ import stat
 from claudebox.errors import ClaudeboxError
 from claudebox.files import close_again, open_beneath, open_up, read_at, replace_file
 from claudebox.launch.live_sessions import Presence
-from claudebox.state import STUBS, STUBS_LIMIT, StubEntry, parse_stubs
+from claudebox.stub_journal import STUBS, STUBS_LIMIT, StubEntry, parse_stubs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

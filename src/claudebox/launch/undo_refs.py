@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from claudebox import state
+from claudebox import stub_journal
 from claudebox.files import read_small
 from claudebox.launch.undo_manifest import KeptRefs
 
@@ -62,8 +62,8 @@ def _loose(directory: str, name: str) -> Iterator[str]:
 
 def standing_stubs(instance_directory: str, root: str) -> list[str]:
     """Return the stubs that stand in a project, which are not the user's: nothing is in them."""
-    content = read_small(f"{instance_directory}/{state.STUBS}", limit=state.STUBS_LIMIT) or b""
-    rows = {row.path for row in state.parse_stubs(content) if row.path.startswith(f"{root.rstrip('/')}/")}
+    content = read_small(f"{instance_directory}/{stub_journal.STUBS}", limit=stub_journal.STUBS_LIMIT) or b""
+    rows = {row.path for row in stub_journal.parse_stubs(content) if row.path.startswith(f"{root.rstrip('/')}/")}
     return sorted(filter(_is_empty, rows))
 
 

@@ -7,7 +7,7 @@ import os
 import stat
 import time
 
-from claudebox import console, state
+from claudebox import console, stub_journal
 from claudebox.files import read_small
 from claudebox.report import leftovers, listing
 from claudebox.report.session_log import SUFFIX, SessionLog
@@ -160,7 +160,7 @@ def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | Non
     from claudebox.report import log_rows, screen  # noqa: PLC0415 - hardly ever
 
     own = instance if scope.workdir != note.scope.workdir else note.instance  # that of the project where it is now
-    standing = frozenset(path for other in (note.instance, instance) for _, path in state.recorded_stubs(other))
+    standing = frozenset(path for other in (note.instance, instance) for _, path in stub_journal.recorded_stubs(other))
     left = leftovers.Leftovers(scope, own, standing=standing)
     report = left.look()
     lines = left.disarm(report)

@@ -11,7 +11,7 @@ import marshal
 import os
 import time
 
-from claudebox import console, state
+from claudebox import console, state, stub_journal
 from claudebox.errors import ClaudeboxError
 from claudebox.files import OPEN_DIRECTORY, Closing, list_names, read_small, write_all
 from claudebox.report import changes, listing
@@ -95,7 +95,7 @@ class Leftovers:
     def look(self) -> Report:
         """Look at everything that changed."""
         report: Report | None = None
-        standing = self._standing | {path for _, path in state.recorded_stubs(self._instance)}
+        standing = self._standing | {path for _, path in stub_journal.recorded_stubs(self._instance)}
         limit = time.monotonic() + changes.BUDGET
         for root, git_dir, beginning in self._scope.roots:
             places = changes.Places(root, git_dir, self._guarded, self._stubs, standing, self._scope.home)
