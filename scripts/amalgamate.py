@@ -155,6 +155,8 @@ CLIENT = tuple(
     report.forms
     report.leaked_values
     report.resume_hint
+    tables.barred_ranges
+    tables.spellings
     """.split()  # noqa: SIM905 - one on a line
 )
 # In the first file, for sessions with such settings, or with processes of ours beside them.

@@ -1,12 +1,11 @@
-"""The forms in which a value may stand in a file: as it is, and as common tools encode it.
-
-Tables instead of `json`, `html`, `urllib` and `base64`, which would cost the end of every session 18 ms.
-"""
+"""The forms in which a value may stand in a file: as it is, and as common tools encode it."""
 
 from __future__ import annotations
 
 import binascii
 import os
+
+from claudebox.tables.spellings import SPELLINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,13 +15,6 @@ SHORTEST = 8
 _FEWEST_KINDS = 5  # of characters
 _SHORTEST_NUMBER = 12
 _PHRASE = 4  # words that together are rare
-_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
-_PERCENT = tuple(bytes((byte,)) if byte in _UNRESERVED else b"%%%02X" % byte for byte in range(256))
-_PERCENT_LOWER = tuple(text.lower() if text[:1] == b"%" else text for text in _PERCENT)
-_JSON_SHORT = {8: b"\\b", 9: b"\\t", 10: b"\\n", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
-_JSON = tuple(_JSON_SHORT.get(byte, bytes((byte,)) if 32 <= byte < 127 else b"\\u%04x" % byte) for byte in range(256))
-_HTML_SHORT = {34: b"&quot;", 38: b"&amp;", 39: b"&#x27;", 60: b"&lt;", 62: b"&gt;"}
-_HTML = tuple(_HTML_SHORT.get(byte, bytes((byte,))) for byte in range(256))
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
@@ -40,7 +32,7 @@ def find_forms(values: Iterable[tuple[str, str]]) -> list[tuple[bytes, str, bool
 def encode(value: bytes) -> list[bytes]:
     """Return the forms of a value, itself first."""
     forms = [value]
-    forms += (b"".join(map(table.__getitem__, value)) for table in (_PERCENT, _PERCENT_LOWER, _JSON, _HTML))
+    forms += (spell(value) for spell in SPELLINGS)
     hexadecimal = binascii.hexlify(value)
     forms += (hexadecimal, hexadecimal.upper())
     for offset in range(3):

@@ -9,18 +9,16 @@ either; the patterns that allow for spellings run only where eight bytes of a va
 from __future__ import annotations
 
 import base64
-import html
-import json
 import re
 import sys
-import urllib.parse
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from claudebox.tables.spellings import SPELLINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-_ESCAPE = re.compile(b"%[0-9A-F]{2}")
 _PLAIN = re.compile(rb"[0-9A-Za-z]")
 _WORD = 8  # bytes that are looked up at once
 _REGION = {15: (0,), 11: (0, 4), 9: (0, 2, 4, 6), 8: tuple(range(8))}  # its length → offsets at which to look
@@ -202,10 +200,7 @@ def _inner(value: bytes, offset: int, encode: Callable[[bytes], bytes]) -> bytes
 
 _ENCODINGS: tuple[Callable[[bytes], bytes], ...] = (
     lambda text: text,
-    lambda text: urllib.parse.quote_from_bytes(text, safe="").encode(),
-    lambda text: _ESCAPE.sub(lambda found: found[0].lower(), urllib.parse.quote_from_bytes(text, safe="").encode()),
-    lambda text: json.dumps(text.decode("latin-1"))[1:-1].encode(),
-    lambda text: html.escape(text.decode("latin-1")).encode("latin-1"),
+    *SPELLINGS,
     lambda text: text.hex().encode(),
     lambda text: text.hex().upper().encode(),
 )
