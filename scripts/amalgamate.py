@@ -82,7 +82,6 @@ FIRST = tuple(
     plan.mount_checks
     plan.mounts
     plan.network
-    plan.network_model
     plan.project
     plan.sandbox_md
     plan.seccomp
@@ -152,6 +151,8 @@ CLIENT = tuple(
     launch.undo_store
     launch.undo_taking
     plan.broker
+    plan.network_model
+    plan.own_network
     report.forms
     report.leaked_values
     report.resume_hint

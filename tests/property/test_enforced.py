@@ -18,7 +18,7 @@ from claudebox.facts.paths import Destination
 from claudebox.facts.uplink import Candidate
 from claudebox.launch import broker_wire as wire
 from claudebox.network import nftables, prefixes
-from claudebox.plan import bwrap_args, compose, explain, network
+from claudebox.plan import bwrap_args, compose, explain, network, own_network
 from claudebox.plan import secrets as secret_plans
 from claudebox.plan.network_model import Barred, Ranges
 
@@ -225,14 +225,14 @@ private = st.builds(
 @given(st.lists(private, max_size=4, unique_by=lambda row: (row.prefix, row.port)))
 def test_what_is_opened_is_shown_and_stands_behind_what_is_always_closed(requests):
     # proves HOUSE-03, NET-04
-    opened = network.closed_ranges(tuple(requests))
+    opened = own_network.closed_ranges(tuple(requests))
     own = prefixes.parse_prefix("203.0.113.5")
-    judge, closed = PrivateRanges(opened, [own]), PrivateRanges(network.closed_ranges(), [own])
+    judge, closed = PrivateRanges(opened, [own]), PrivateRanges(own_network.closed_ranges(), [own])
 
     assert [(row.prefix, row.port) for row in opened.opened] == [(row.prefix, row.port) for row in requests]
     for family in nftables.FAMILIES:
         rules = list(nftables.fixed(opened, "10.0.2.3", (family,)))
-        without = list(nftables.fixed(network.closed_ranges(), "10.0.2.3", (family,)))
+        without = list(nftables.fixed(own_network.closed_ranges(), "10.0.2.3", (family,)))
         ours = [row for row in requests if (":" in row.prefix) == (family == socket.AF_INET6)]
         added = [at for at, rule in enumerate(rules) if rule not in without]
         always, others = (list(nftables._closed(opened, family, always=always)) for always in (True, False))

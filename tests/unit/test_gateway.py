@@ -25,7 +25,7 @@ from claudebox.broker.proxy.gateway import Gateway
 from claudebox.broker.proxy.private_ranges import PrivateRanges
 from claudebox.broker.proxy.tunnel import Pump
 from claudebox.config.domains import Permission, parse_domain
-from claudebox.plan.network import closed_ranges
+from claudebox.plan.own_network import closed_ranges
 
 RANGES = closed_ranges()
 

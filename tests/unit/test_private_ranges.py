@@ -7,7 +7,7 @@ from tests.network import topology
 
 from claudebox.broker.proxy.private_ranges import PrivateRanges, RangeWatch
 from claudebox.network import prefixes
-from claudebox.plan.network import closed_ranges
+from claudebox.plan.own_network import closed_ranges
 
 RANGES = closed_ranges()
 OWN = [prefixes.parse_prefix(text) for text in ("198.51.100.0/24", "198.51.100.2/32", "2001:db8:77::/64")]

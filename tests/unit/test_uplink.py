@@ -10,7 +10,7 @@ import pytest
 
 from claudebox.config.model import AddressRequest
 from claudebox.network import addresses, nftables, prefixes, uplink_args
-from claudebox.plan.network import closed_ranges
+from claudebox.plan.own_network import closed_ranges
 from claudebox.tables import barred_ranges
 
 RANGES = closed_ranges()

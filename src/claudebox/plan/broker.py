@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
 from claudebox.host_proxy import find_proxy
-from claudebox.plan import network
+from claudebox.plan import own_network
 from claudebox.plan.model import Mount, Provision, Variable
 from claudebox.plan.network_model import ApiConfig, Broker, Budget, Endpoint, Trust
 from claudebox.tables import agent
@@ -41,7 +41,7 @@ def plan(policy: Policy, host: Host, held: str) -> Broker | None:
             hint="set ANTHROPIC_API_KEY or log in on the host, without `--auth passthrough` and `--env` of the key",
         )
     model_api = _model_api(held, policy, host) if held else None
-    proxy = network.plan_proxy(policy, host)
+    proxy = own_network.plan_proxy(policy, host)
     inject = None
     if host.held_secrets:
         from claudebox.plan import secrets  # noqa: PLC0415 - only for those who have some

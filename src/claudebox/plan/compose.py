@@ -139,7 +139,11 @@ def _provision(policy: Policy, host: Host) -> Provision:
 
 
 def _link(policy: Policy, host: Host) -> Link | None:
-    link = network.plan_link(policy, host)
+    if not network.own_namespace(policy):
+        return None
+    from claudebox.plan import own_network  # noqa: PLC0415 - only where there is one
+
+    link = own_network.plan_link(policy, host)
     if not host.held_secrets or link is None:
         return link
     from claudebox.plan import secrets  # noqa: PLC0415 - only for those who have some

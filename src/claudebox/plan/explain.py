@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from claudebox.console import clean, paint, shorten
-from claudebox.plan import audit, bwrap_args, network
+from claudebox.plan import audit, bwrap_args, network, own_network
 from claudebox.plan.model import Fetched
 from claudebox.tables.inside import GATE
 
@@ -187,7 +187,7 @@ def protections(plan: Plan) -> Iterator[str]:
     yield f"network: {'; '.join(network.described(plan))}"
     for line in _brokered(plan):
         yield f"broker: {line}"
-    yield from network.limits(plan)
+    yield from own_network.limits(plan)
     if plan.nix is not None:
         yield f"Nix: {_nix(plan.nix)}"
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"
@@ -246,7 +246,7 @@ def as_json(plan: Plan, settings: Settings | None = None) -> str:
         "workdir": plan.workdir,
         "start": plan.start,
         "network": plan.network,
-        "link": network.as_document(plan),
+        "link": own_network.as_document(plan),
         "nix": plan.nix and {"access": plan.nix.kind, "why": plan.nix.why, "remedy": plan.nix.remedy},
         "broker": _broker_document(plan),
         "mounts": [

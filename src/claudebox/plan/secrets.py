@@ -6,7 +6,7 @@ Off the usual launch path: imported only where somebody has such settings.
 from __future__ import annotations
 
 from claudebox.config.domains import Permission, parse_domain
-from claudebox.plan import network
+from claudebox.plan import network, own_network
 from claudebox.plan.network_model import InjectConfig, InjectedSecret, Served
 
 TYPE_CHECKING = False
@@ -33,8 +33,8 @@ def plan_injection(policy: Policy, host: Host) -> InjectConfig:
         tuple(InjectedSecret(row.env, "", "", row.hosts, row.headers) for row in host.held_secrets),
         bundle=host.ca_bundle.real if host.ca_bundle is not None else "",
         authorities=host.company.bundle if host.company is not None else b"",
-        ranges=network.closed_ranges(policy.addresses),
-        proxy=network.tunnel_proxy(host.environ),
+        ranges=own_network.closed_ranges(policy.addresses),
+        proxy=own_network.tunnel_proxy(host.environ),
         listeners=tuple((name, *place) for name, place, _ in _places(host)),
         passages=tuple((name, *place) for name, place, _ in _passages(policy, host)),
     )
