@@ -159,7 +159,8 @@ def test_a_malformed_row_is_refused(row):
         compose.arrange([row])
 
 
-OWN = ["/etc/passwd", "/etc/resolv.conf", "/etc/ssl/certs", "/etc/hosts", f"{HOME}/.gitconfig", "/etc/localtime"]
+OWN = ["/etc/passwd", "/etc/resolv.conf", "/etc/ssl/certs", "/etc/hosts", f"{HOME}/.gitconfig", "/etc/localtime",
+       "/etc/claude-code/CLAUDE.md"]  # fmt: skip
 
 
 @pytest.mark.parametrize("writable", [False, True])

@@ -163,18 +163,30 @@ def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Provi
 
 def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advice: Iterable[str]) -> tuple[Mount, ...]:
     of_client = () if policy.command else claude_code.plan_mounts(policy, host, held)
-    own = arrange(
-        (
-            *mounts.plan_mounts(policy, host),
-            *storage.plan_mounts(policy, host),
-            *of_client,
-            *project.plan_mounts(policy, host),
-            *git.plan_mounts(policy, host),
-            *masking.plan_mounts(policy, host),
-            *extra,
-        )
+    texts = (sandbox_md.PATH, f"{agent.MANAGED}/CLAUDE.md")
+    own: tuple[Mount, ...] = (
+        *mounts.plan_mounts(policy, host),
+        *storage.plan_mounts(policy, host),
+        *of_client,
+        *project.plan_mounts(policy, host),
+        *git.plan_mounts(policy, host),
+        *masking.plan_mounts(policy, host),
+        *extra,
+        *(Mount(path, "file", "tells the agent where it is", mode=0o644) for path in texts),
     )
     asked = tuple(mount_checks.plan_mounts(policy, host))
+    if asked:
+        own = arrange(own)
+        _check_taken(own, asked, host)
+    rows = arrange((*own, *asked))
+    rows = arrange((*rows, *mounts.plan_spelling(host, rows))) if host.linked else rows
+    text = sandbox_md.describe(policy, tuple(row for row in rows if row.dest not in texts), advice)
+    memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)
+    contents = dict(zip(texts, (text, memory), strict=True))
+    return tuple(row.replace(content=contents[row.dest]) if row.dest in contents else row for row in rows)
+
+
+def _check_taken(own: tuple[Mount, ...], asked: tuple[Mount, ...], host: Host) -> None:
     # A git directory may lie in what is asked for, and what is protected there.
     within = ("git", "protected", "pin")
     taken = _upward(row.dest for row in own if row.role not in within or row.dest.startswith(f"{host.workdir.real}/"))
@@ -185,17 +197,6 @@ def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advic
             raise ClaudeboxError(
                 f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
             )
-    rows = arrange((*own, *asked))
-    rows = arrange((*rows, *mounts.plan_spelling(host, rows))) if host.linked else rows
-    text = sandbox_md.describe(policy, rows, advice)
-    memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)
-    return arrange(
-        (
-            *rows,
-            Mount(sandbox_md.PATH, "file", "tells the agent where it is", content=text, mode=0o644),
-            Mount(f"{agent.MANAGED}/CLAUDE.md", "file", "tells the agent where it is", content=memory, mode=0o644),
-        )
-    )
 
 
 def _upward(paths: Iterable[str]) -> set[str]:
