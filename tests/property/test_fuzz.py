@@ -72,6 +72,7 @@ def looked_at(base: str):
 @example(layout={".git": ("file", "gitdir: .git/x\n")}, configuration="", modules="", complete=False)
 @example(layout={}, configuration="[core]\nhooksPath = .git\n", modules="", complete=True)
 @example(layout={}, configuration="", modules='[submodule "s"]\npath = .git\n', complete=True)
+@example(layout={".git/modules": ("link", "..")}, configuration="", modules="", complete=True)
 def test_no_layout_leaves_a_protected_path_open(layout, configuration, modules, complete):
     # proves SEC-04, C20, C22, D08
     with tempfile.TemporaryDirectory() as directory:

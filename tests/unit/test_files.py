@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import time
 
 import pytest
@@ -78,6 +79,30 @@ def test_a_fact_has_the_identity_of_everything_above(tmp_path):
     assert fact.lineage[1] == identity(tmp_path / "a")
     assert fact.lineage[-1] == identity("/")
     assert fact.owner == os.getuid()
+
+
+@pytest.fixture
+def deep(tmp_path):
+    """Return where directories of any depth may be made; Python itself could not take them away."""
+    (tmp_path / "deep").mkdir()
+    yield tmp_path / "deep"
+    subprocess.run(["rm", "-rf", tmp_path / "deep"], check=True)
+
+
+def test_a_path_may_have_more_parts_than_the_interpreter_recurses(deep):
+    path, current = str(deep), os.open(deep, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=current)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=current)
+        os.close(current)
+        path, current = f"{path}/d", deeper
+    status = os.fstat(current)
+    os.close(current)
+
+    fact = Examiner().fact(path)
+
+    assert fact.identity == (status.st_dev, status.st_ino)
+    assert len(fact.lineage) == path.count("/") + 1
 
 
 def test_two_spellings_have_one_identity(tmp_path):

@@ -21,6 +21,7 @@ def find_directories(found: Repository, describe: Callable[[str, str], GitDirect
     """Yield the git directories of submodules, those of submodules of submodules after them."""
     tops = dict.fromkeys((found.common_dir, found.git_dir))
     pending = [(os.path.relpath(f"{top}/modules", found.common_dir), 0) for top in tops]
+    known = {real_path(top) for top in tops}  # a link can lead back to one of them
     count = 0
     while pending and count < _MOST_MODULES:
         relative, depth = pending.pop(0)
@@ -31,6 +32,10 @@ def find_directories(found: Repository, describe: Callable[[str, str], GitDirect
             if not os.path.isfile(f"{below}/HEAD"):
                 pending += [(place, depth + 1)] if depth < _MODULE_DEPTH else []
                 continue
+            real = real_path(below)
+            if real in known:
+                continue
+            known.add(real)
             try:
                 directory = describe(below, place)
             except (OSError, ValueError):

@@ -42,25 +42,31 @@ class Examiner:
         return PathFact(path, real, kind, lineage, status.st_uid)  # type: ignore[arg-type]
 
     def _real(self, path: str, *, link: bool) -> str:
-        parent, name = os.path.split(path)
-        if link or name in ("", ".", ".."):
+        parent, _, name = path.rpartition("/")
+        if link or name in ("", ".", "..") or not path.startswith("/"):
             return real_path(path)
-        if parent not in self._reals:
-            self._reals[parent] = real_path(parent)
-        return os.path.join(self._reals[parent], name)
+        known = self._reals.get(parent)
+        if known is None:
+            known = self._reals[parent] = real_path(parent or "/").rstrip("/")
+        return f"{known}/{name}"
 
     def _above(self, real: str) -> tuple[Identity, ...]:
-        if real == "/":
-            return ()
-        parent = os.path.dirname(real)
-        known = self._lineages.get(parent)
-        if known is None:
+        new: list[str] = []
+        lineage: tuple[Identity, ...] | None = ()
+        while real != "/":
+            real = real[: real.rfind("/")] or "/"
+            lineage = self._lineages.get(real)
+            if lineage is not None:
+                break
+            new.append(real)
+        lineage = lineage or ()
+        for parent in reversed(new):
             try:
                 status = os.stat(parent)
             except OSError:
                 return ()
-            known = self._lineages[parent] = ((status.st_dev, status.st_ino), *self._above(parent))
-        return known
+            lineage = self._lineages[parent] = ((status.st_dev, status.st_ino), *lineage)
+        return lineage
 
 
 class Destination(Value):

@@ -46,7 +46,8 @@ class Presence:
             for mount in plan.mounts
             if (mount.kind == "bind" and mount.role != "pin") or (mount.kind, mount.role) == ("ro-bind", "project")
         ]
-        lineages = {mount.dest: _lineage(mount.source) for mount in written}
+        seen: dict[str, Lineage] = {}
+        lineages = {mount.dest: _lineage(real_path(mount.source), seen) for mount in written}
         endangered = [lineages[mount.dest] for mount in written if _is_built_upon(mount, plan)]
         with Closing(self._turn()):
             for workdir, others, claimed in self._others():
@@ -62,7 +63,7 @@ class Presence:
 
     def claim(self, path: str) -> None:
         """Keep every session away from a directory; refuse where one is at work that can write to it."""
-        lineage = _lineage(path)
+        lineage = _lineage(real_path(path), {})
         with Closing(self._turn()):
             for workdir, others, claimed in self._others():
                 if _overlap([lineage], others):
@@ -150,18 +151,21 @@ def _identity(word: str) -> Identity:
     return int(device), int(inode)
 
 
-def _lineage(path: str) -> Lineage:
-    found = []
-    path = real_path(path)
-    while True:
-        try:
-            status = os.stat(path)
-        except OSError:  # not made yet, so nobody else can write to it
-            return ()
-        found.append((status.st_dev, status.st_ino))
-        if path == "/":
-            return tuple(found)
-        path = os.path.dirname(path)
+def _lineage(path: str, seen: dict[str, Lineage]) -> Lineage:
+    """Return what is at a real path and above it; nothing if it is not made yet: nobody else can write to it then."""
+    steps = [path]
+    while steps[-1] not in seen and steps[-1] != "/":
+        steps.append(os.path.dirname(steps[-1]))
+    lineage: Lineage = ()
+    for step in reversed(steps):
+        if step not in seen:
+            try:
+                status = os.stat(step)
+            except OSError:
+                return ()
+            seen[step] = ((status.st_dev, status.st_ino), *lineage)
+        lineage = seen[step]
+    return lineage
 
 
 def _is_built_upon(mount: Mount, plan: Plan) -> bool:
