@@ -147,8 +147,8 @@ def upstream(certificate):
 
 
 @contextlib.contextmanager
-def running(port: int, certificate: str = "", **changes: object) -> Iterator[BrokerSidecar]:
-    """Run a broker; `changes` are parts of the configuration of its service."""
+def running(port: int, certificate: str = "", log: int = -1, **changes: object) -> Iterator[BrokerSidecar]:
+    """Run a broker, which writes to this log; `changes` are parts of the configuration of its service."""
     config = ApiConfig(
         Endpoint("https" if certificate else "http", "localhost" if certificate else "127.0.0.1", port),
         agent.PLACEHOLDER,
@@ -158,7 +158,8 @@ def running(port: int, certificate: str = "", **changes: object) -> Iterator[Bro
     sidecar = BrokerSidecar(Broker(config, sockets=("model_api",)))
     sidecar.open()
     try:
-        sidecar.begin()
+        sidecar.begin((("log", log),) if log >= 0 else ())
+        sidecar.look()
         yield sidecar
     finally:
         sidecar.finish()
@@ -171,7 +172,7 @@ def broker():
 
         def start(served: Upstream | int, **changes: object) -> Callable[[], Caller]:
             port, secret = (served, "") if isinstance(served, int) else (served.port, served.certificate)
-            sidecar = stack.enter_context(running(port, secret, **changes))
+            sidecar = stack.enter_context(running(port, secret, -1, **changes))
             path = sidecar.sources()["model_api"]
             return lambda: stack.enter_context(Caller(path))
 

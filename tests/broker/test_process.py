@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
-from tests.broker.conftest import KEY, LIBRARIES, Caller, running
+from tests.broker.conftest import KEY, LIBRARIES, Caller, Visit, running
 from tests.conftest import REPOSITORY, need, wait_until
 
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import broker_libraries
 from claudebox.launch import broker as start
+from claudebox.launch import process
 from claudebox.launch.broker import BrokerSidecar
 from claudebox.plan.network_model import Broker, InjectConfig, InjectedSecret
 
@@ -122,6 +128,19 @@ def test_a_broker_that_cannot_start_says_why_in_one_line():
     sidecar.finish()
 
 
+def test_a_broker_that_cannot_be_started_when_the_payload_runs_refuses_and_is_told_afterwards(monkeypatch):
+    def fail(*_words: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "no further process")
+
+    monkeypatch.setattr(process, "spawn", fail)
+    with running(1) as sidecar:
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as caller:
+            assert caller.connect_ex(sidecar.sources()["model_api"]) == errno.ECONNREFUSED
+        (note,) = sidecar.finish()
+
+    assert "the broker did not start: no further process" in note
+
+
 def test_a_broker_that_ends_in_the_midst_is_told_afterwards():
     with running(1) as sidecar:
         assert asked(sidecar)
@@ -130,6 +149,31 @@ def test_a_broker_that_ends_in_the_midst_is_told_afterwards():
         (note,) = sidecar.finish()
 
     assert "the broker ended during the session" in note
+
+
+def test_what_is_under_way_at_the_end_is_written_down(upstream, tmp_path):
+    """The broker is slow to hear of the end, as on a machine with much to do."""
+    ended = threading.Event()
+
+    def answer(visit: Visit) -> bool:
+        visit.say(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nbegun")
+        ended.wait(30)
+        return False
+
+    path = tmp_path / "log"
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with running(upstream(answer).port, log=log) as sidecar, Caller(sidecar.sources()["model_api"]) as caller:
+        caller.ask(body=b"{}")
+        assert caller.head()[0] == 200
+        assert caller.take(5) == b"begun"
+        os.kill(sidecar._process, signal.SIGSTOP)
+        threading.Timer(0.3, os.kill, (sidecar._process, signal.SIGCONT)).start()
+        sidecar.finish()
+    ended.set()
+    os.close(log)
+
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [(row["kind"], row["service"], row["verdict"]) for row in rows] == [("decision", "api", "allowed")]
 
 
 def test_a_missing_library_is_told_with_its_remedy(monkeypatch):

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -118,6 +119,9 @@ def main() -> None:
         secure = ssl.create_default_context(cafile=AUTHORITY.bundle)
         secure.verify_flags &= ~ssl.VERIFY_X509_STRICT
         urllib.request.urlopen("https://secure.example/", b"CANARY-CONTROL", timeout=10, context=secure).close()
+        limit = time.monotonic() + 10  # a head is answered before its body has come
+        while time.monotonic() < limit and not all("CANARY-CONTROL" in text for _, text in HEARD):
+            time.sleep(0.01)
         control, HEARD[:] = [*HEARD], []
         os.environ |= {"ANTHROPIC_BASE_URL": model.url, "SSL_CERT_FILE": str(AUTHORITY.bundle)}
         result = subprocess.run(given["argv"], capture_output=True, text=True, timeout=90, check=False)

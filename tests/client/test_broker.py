@@ -16,7 +16,7 @@ from tests.baking import bake
 from tests.client.anthropic import Anthropic
 from tests.client.conftest import bash, conversation, equip
 from tests.client.test_login import WEEK, log_in, read
-from tests.conftest import every_case
+from tests.conftest import every_case, wait_until
 
 KEY = "sk-real-key-0123456789-abcdefghij"
 # Looks wherever a program inside can look. The word comes in two halves, or it would find itself.
@@ -299,10 +299,14 @@ def test_a_broker_that_dies_is_told_and_the_sandbox_goes_on(user_box, model):
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
-    brokers = [pid for pid in children if b"main.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    assert len(brokers) == 1
-    os.kill(int(brokers[0]), 9)
+
+    def brokers() -> list[str]:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+        return [pid for pid in children if b"main.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    wait_until(brokers, "the broker runs")
+    (broker,) = brokers()
+    os.kill(int(broker), 9)
     time.sleep(0.2)
     output, errors = process.communicate("\n", timeout=30)
 

@@ -6,6 +6,7 @@ part of the plan, the very value that was shown, and nothing of the others.
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import asyncio
     import socket
     from collections.abc import Awaitable, Callable
-    from typing import Any
+    from typing import Any, NoReturn
 
     from claudebox.broker.inject.tls_proxy import Interceptor
 
@@ -31,23 +32,24 @@ _SIGKILL = 9
 _OPEN_FILES = 8192  # two for each stream
 _WORDS = 4096
 _CLOSING = 1.0  # seconds that services have for their end
+_LAST_TURNS = 3  # of the loop, for what the end of a connection has called for
 
 
 def main(configuration: int, control: int) -> None:
     """Serve, and never return."""
-    status = 1
+    gc.disable()  # modules make no garbage
     try:
         harden()
         with os.fdopen(configuration, "rb") as file:
             message = unpack(file.read())
         import asyncio  # noqa: PLC0415 - after the hardening, which needs nothing of it
 
-        status = asyncio.run(_serve(control, *message))
+        asyncio.run(_serve(control, *message))
     except KeyboardInterrupt:
         pass
     except BaseException as error:  # noqa: BLE001 - the launcher hears of it in one line, and nobody sees a traceback
         _say(control, FAILED + str(error).encode("utf-8", "replace")[:_WORDS])
-    os._exit(status)
+    os._exit(1)
 
 
 def harden() -> None:
@@ -135,7 +137,7 @@ class Context:
         return bool(word)
 
 
-async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listeners: Named, files: Named) -> int:
+async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listeners: Named, files: Named) -> NoReturn:
     import asyncio  # noqa: PLC0415
     import importlib  # noqa: PLC0415
     import socket  # noqa: PLC0415
@@ -150,6 +152,8 @@ async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listene
     loop.add_reader(control, lambda: None if context.receive() else ended.set())
     modules = [(importlib.import_module(f"claudebox.broker.{name}.service"), config) for name, config in services]
     closing: list[Close] = await asyncio.gather(*(module.open(config, context) for module, config in modules))
+    gc.freeze()  # what is there by now stays, and need not be looked at again
+    gc.enable()
     control.send(READY)
     await ended.wait()
     loop.remove_reader(control)
@@ -158,7 +162,21 @@ async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listene
             await asyncio.wait_for(close(), _CLOSING)
         except Exception:  # noqa: BLE001, S112 - the others have their end too
             continue
-    return 0
+    await _end_tasks()
+    os._exit(0)  # the launcher waits for it, and taking the loop apart serves nobody
+
+
+async def _end_tasks() -> None:
+    """End what is under way, so that it writes down how far it came."""
+    import asyncio  # noqa: PLC0415
+
+    running = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=_CLOSING)
+    for _ in range(_LAST_TURNS):
+        await asyncio.sleep(0)
 
 
 if __name__ == "__main__":  # claudebox starts it otherwise; this is for looking at it alone

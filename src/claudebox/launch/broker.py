@@ -31,6 +31,7 @@ _BACKLOG = 512
 _PATIENCE = 20.0  # seconds for a broker that is waited for
 _END_PATIENCE = 2.0  # seconds that it has to write down what it knows
 _LIMIT = 1 << 16
+_NEVER = 3600.0
 _PROGRAM = "import sys; sys.path[:0] = {!r}; from claudebox.broker import main; main.main({}, {})"
 
 
@@ -78,6 +79,7 @@ class BrokerSidecar:
         self._control: socket.socket | None = None
         self._process = 0
         self._made = self._lost = self._ready = False
+        self._files: tuple[tuple[str, int], ...] = ()
         self._notes: list[str] = []
         self._failure = ""
         self._password = self._controlled = ""
@@ -130,7 +132,26 @@ class BrokerSidecar:
         self._controlled = directory
 
     def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
-        """Start the process; it imports its libraries while bwrap and the client start."""
+        """Start the process if the sandbox waits for it.
+
+        Otherwise `look` does, when the payload runs: until then bwrap, the snapshot and the launcher share the cores,
+        and the payload waits for them. Whoever connects before it has loaded its libraries waits for it.
+        """
+        self._files = files
+        if self.broker.awaited or self._handed is not list or any(name != "log" for name, _ in files):
+            self._start()
+
+    def look(self) -> float:
+        """Start the process, now that the payload runs; return in how many seconds to look again."""
+        if self._control is None:
+            try:
+                self._start()
+            except OSError as error:  # the sandbox has less reach, so it may go on; who connects is refused
+                self._failure = error.strerror or str(error)
+                self._close_listeners()
+        return _NEVER
+
+    def _start(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         broker = self.broker
         if self._password and broker.proxy is not None:
@@ -140,25 +161,28 @@ class BrokerSidecar:
                 (
                     broker.services,
                     tuple((name, listener.fileno()) for name, listener in self._listeners.items()),
-                    files,
+                    self._files,
                 )
             )
         )
         program = _PROGRAM.format([PACKAGE, *self.broker.libraries], configuration, theirs.fileno())
         inherited = [configuration, theirs.fileno(), *(listener.fileno() for listener in self._listeners.values())]
-        inherited += [descriptor for _, descriptor in files]
+        inherited += [descriptor for _, descriptor in self._files]
         words = (sys.executable, "-IS", "-c", program)
-        self._process = process.spawn(words, {number: number for number in inherited}, {})
-        os.close(configuration)
-        theirs.close()
-        for listener in self._listeners.values():
-            listener.close()
+        try:
+            self._process = process.spawn(words, {number: number for number in inherited}, {})
+        finally:
+            os.close(configuration)
+            theirs.close()
+        self._close_listeners()
 
     def attach(self, _payload: int) -> None:
         """Take the names of the sockets away, now that they are bound, and hand over what was opened inside."""
-        self._cleanup()
+        self._remove_names()
+        if self._control is None:
+            return
         handed = self._handed()
-        if handed and self._control is not None:
+        if handed:
             names = " ".join(name for name, _ in handed).encode()
             descriptors = b"".join(number.to_bytes(4, sys.byteorder) for _, number in handed)
             try:
@@ -178,7 +202,9 @@ class BrokerSidecar:
 
     def finish(self) -> tuple[str, ...]:
         """End it, and return what the user should know."""
-        self._cleanup()
+        self._remove_names()
+        self._close_listeners()
+        self._listeners = {}
         if self._controlled:
             for remove, path in ((os.unlink, f"{self._controlled}/{wire.CONTROL}"), (os.rmdir, self._controlled)):
                 try:
@@ -187,7 +213,9 @@ class BrokerSidecar:
                     pass
             self._controlled = ""
         if not self._process or self._control is None:
-            return ()
+            if self._control is not None:
+                self._control.close()
+            return (f"the broker did not start: {self._failure}; nothing answered for it",) if self._failure else ()
         self.tend()
         try:
             self._control.shutdown(socket.SHUT_WR)
@@ -226,14 +254,16 @@ class BrokerSidecar:
         if patience and not until_end:
             self._failure = f"it was not ready within {patience:.0f} seconds"
 
-    def _cleanup(self) -> None:
-        for name, listener in self._listeners.items():
+    def _close_listeners(self) -> None:
+        for listener in self._listeners.values():
             listener.close()
+
+    def _remove_names(self) -> None:
+        for name in self._listeners:
             try:
                 os.unlink(f"{self._directory}/{name}")
             except FileNotFoundError:
                 pass
-        self._listeners = {}
         if self._made:
             os.rmdir(self._directory)
             self._made = False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from claudebox.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,8 +17,7 @@ class UpstreamFailure(Exception):  # noqa: N818 - it becomes an answer
     """The upstream cannot be reached, or broke off before it answered."""
 
 
-@dataclass(frozen=True)
-class LocalAnswer:
+class LocalAnswer(Value):
     """An answer of ours."""
 
     status: int

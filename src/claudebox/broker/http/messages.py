@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass, replace
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Literal
+
+from claudebox.values import Value
 
 if TYPE_CHECKING:
     from claudebox.broker.http.stream import Stream
@@ -29,15 +29,13 @@ _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _REQUEST_LINE = re.compile(rb"(%s) ([!-~]+) HTTP/(1\.[01])" % _TOKEN)
 _STATUS_LINE = re.compile(rb"HTTP/(1\.[01]) ([1-5][0-9][0-9])(?: [\t -~\x80-\xff]*)?")
 _FIELD = re.compile(rb"(%s):[\t ]*((?:[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?)?)[\t ]*" % _TOKEN)
-_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
 class MalformedHttp(Exception):  # noqa: N818 - it becomes an answer
     """What came is not the HTTP/1.1 that everybody understands in the same way."""
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Value):
     """The head of a request; names of headers are in lower case."""
 
     method: bytes
@@ -51,11 +49,10 @@ class Request:
 
     def with_headers(self, headers: Headers) -> Request:
         """Return the same request with other headers."""
-        return replace(self, headers=headers)
+        return self.replace(headers=headers)
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(Value):
     """The head of an answer; without its reason phrase, which means nothing and could carry anything."""
 
     status: int
@@ -68,7 +65,7 @@ class Response:
 
     def with_headers(self, headers: Headers) -> Response:
         """Return the same answer with other headers."""
-        return replace(self, headers=headers)
+        return self.replace(headers=headers)
 
 
 def _first(headers: Headers, name: bytes) -> bytes | None:
@@ -129,7 +126,19 @@ def render_request(request: Request) -> bytes:
 
 def render_response(response: Response) -> bytes:
     """Return the bytes of a head."""
-    return b"HTTP/1.1 %d %s\r\n%s\r\n" % (response.status, _PHRASES.get(response.status, b""), _lines(response.headers))
+    return b"HTTP/1.1 %d %s\r\n%s\r\n" % (response.status, _phrase(response.status), _lines(response.headers))
+
+
+def _phrase(status: int) -> bytes:
+    """Return the words for a status, for people: programs read the number."""
+    if status == 200:
+        return b"OK"
+    from http import HTTPStatus  # noqa: PLC0415 - its table takes a millisecond, and the client waits for the broker
+
+    try:
+        return HTTPStatus(status).phrase.encode()
+    except ValueError:
+        return b""
 
 
 def _lines(headers: Headers) -> bytes:

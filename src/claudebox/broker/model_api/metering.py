@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from claudebox.tables import prices
+from claudebox.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,8 +26,7 @@ _EVENT = 90  # bytes of an event around what it says
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-@dataclass(frozen=True)
-class TokenUsage:
+class TokenUsage(Value):
     """The tokens of one answer."""
 
     model: str = ""
@@ -95,7 +94,7 @@ class Meter:
             await turn
         if not refusal:
             self._under_way[asyncio.current_task()] = self._reserve(least)
-            self._owed[asyncio.current_task()] = replace(least, output=0)
+            self._owed[asyncio.current_task()] = least.replace(output=0)
         return refusal
 
     def forgive(self) -> None:
@@ -107,7 +106,7 @@ class Meter:
         """Take the request of this connection for answered; who went away before the end owes what was sent."""
         owed = self._owed.get(asyncio.current_task()) if self._owed else None
         if owed is not None:
-            self.add(replace(owed, output=down // _BYTES))
+            self.add(owed.replace(output=down // _BYTES))
         if self._under_way.pop(asyncio.current_task(), None) is not None:
             for turn in self._waiting:
                 if not turn.done():
@@ -201,7 +200,7 @@ class UsageFilter:
             self._read(self._held)
         self._held = b""
         if self._usage.tokens:
-            self._usage = replace(self._usage, output=self._usage.output + self._heard // _BYTES)
+            self._usage = self._usage.replace(output=self._usage.output + self._heard // _BYTES)
         self._meter.add(self._usage)
         self._usage = TokenUsage()
         return b""
@@ -235,8 +234,7 @@ def _merged(usage: TokenUsage, said: object) -> TokenUsage:
     numbers = [_number(said.get(name)) for name in _COUNTS]
     long = said.get("cache_creation")
     held = _number(long.get("ephemeral_1h_input_tokens")) if isinstance(long, dict) else 0
-    return replace(
-        usage,
+    return usage.replace(
         input=max(usage.input, numbers[0]),
         output=max(usage.output, numbers[1]),
         cache_write=max(usage.cache_write, numbers[2]),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from claudebox.config.domains import Permission, canonical
 from claudebox.console import list_some
+from claudebox.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,8 +35,7 @@ def unrecorded(**_decision: object) -> None:
     """Write nothing down."""
 
 
-@dataclass(frozen=True)
-class Admission:
+class Admission(Value):
     """A connection that is permitted, and by which pattern."""
 
     name: str

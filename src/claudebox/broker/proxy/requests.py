@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from claudebox.broker.http import messages
 from claudebox.broker.http.messages import MalformedHttp
+from claudebox.values import Value
 
 if TYPE_CHECKING:
     from claudebox.broker.http.messages import Headers, Request
@@ -20,8 +20,7 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 _OWN = (b"host", b"http2-settings")
 
 
-@dataclass(frozen=True)
-class ProxyRequest:
+class ProxyRequest(Value):
     """The head of a request that was only looked at."""
 
     request: Request
@@ -104,7 +103,7 @@ def single(head: ProxyRequest, target: str, host: str) -> bytes:
     framing = tuple(pair for pair in request.headers if pair[0] in _FRAMING)
     kept = tuple(pair for pair in messages.end_to_end(request.headers) if pair[0] not in (*_FRAMING, *_OWN))
     headers: Headers = ((b"host", host.encode()), (b"connection", b"close"), *kept, *framing)
-    return messages.render_request(replace(request, target=target.encode(), headers=headers))
+    return messages.render_request(request.replace(target=target.encode(), headers=headers))
 
 
 def response(status: int, reason: str, text: str, *more: str) -> bytes:

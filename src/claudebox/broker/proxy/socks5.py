@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+
+from claudebox.values import Value
 
 VERSION, CONNECT = 5, 1
 GRANTED, NOT_ALLOWED, UNREACHABLE, NO_COMMAND = 0, 2, 4, 7
@@ -12,8 +13,7 @@ _ADDRESS4, _NAME, _ADDRESS6 = 1, 3, 4
 _SIZES = {_ADDRESS4: 4, _ADDRESS6: 16}
 
 
-@dataclass(frozen=True)
-class Wish:
+class Wish(Value):
     """What a caller wants."""
 
     command: int
