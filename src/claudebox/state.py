@@ -157,9 +157,12 @@ def _create(
 
 def _enter(parent: int, name: str) -> int:
     """Open a directory of ours, made if it is missing; refuse anybody else's."""
-    _mkdir(parent, name)
     try:
-        descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=parent)
+        try:
+            descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=parent)
+        except FileNotFoundError:
+            _mkdir(parent, name)
+            descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=parent)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise ClaudeboxError(f"`{_path(parent, name)}` is not a directory", hint="move it away") from None

@@ -25,7 +25,9 @@ def home(tmp_path):
 
 
 def read(home, environ, rows=()):
-    return read_company(environ, str(home), rows, str(home / "bundle.crt"), (str(home / ".npmrc"),))
+    npmrc = home / ".npmrc"
+    settings = (npmrc.read_bytes(),) if npmrc.exists() else ()
+    return read_company(environ, str(home), rows, str(home / "bundle.crt"), settings)
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, "git", "npm"])

@@ -166,7 +166,8 @@ def mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountRequ
     def absolute(path: str) -> str:
         if path == "~" or path.startswith("~/"):
             path = home + path[1:]
-        return "/" + os.path.normpath(os.path.join(workdir, path)).lstrip("/")  # normpath keeps two slashes in front
+        whole = path if path.startswith("/") else f"{workdir}/{path}"
+        return "/" + os.path.normpath(whole).lstrip("/")  # normpath keeps two slashes in front
 
     if not source:
         raise ClaudeboxError(f"`{given.origin} {given.value}` names no source", hint=f"`{given.origin} SRC[:DEST]`")
@@ -177,7 +178,8 @@ def mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountRequ
         )
     if dest is not None and ".." in dest.split("/"):
         raise ClaudeboxError(f"`{given.origin}`: the destination `{dest}` contains `..`")
-    return MountRequest(absolute(source), absolute(source if dest is None else dest), writable, given.origin)
+    place = absolute(source)
+    return MountRequest(place, place if dest is None else absolute(dest), writable, given.origin)
 
 
 def program_directory(given: Given, *, home: str = "/", workdir: str = "/") -> MountRequest:

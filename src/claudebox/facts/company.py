@@ -43,10 +43,10 @@ class CompanyNetwork(Value):
 
 
 def read_company(
-    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: str, npmrc: tuple[str, ...]
+    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: str, npmrc: tuple[bytes, ...]
 ) -> CompanyNetwork | None:
     """Read everything that is named; `bundle` is the file of authorities that the host uses, `npmrc` npm's settings."""
-    settings = [row for path in npmrc for row in _npm_settings(path, environ)]
+    settings = [row for content in npmrc for row in _npm_settings(content, environ)]
     npm = dict(settings)
     files = dict.fromkeys(expand(value, home, home) for key, value in settings if key == "cafile" and value)
     git = {(name, key): value for section, name, key, value in rows if section == "http"}
@@ -82,9 +82,8 @@ def _named(environ: dict[str, str], home: str, git: dict[tuple[str, str], str]) 
             yield f"git's http.{name + '.' if name else ''}{key}", expand(value, home, home)
 
 
-def _npm_settings(path: str, environ: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _npm_settings(content: bytes, environ: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the settings of a file of npm's that are about proxies and authorities."""
-    content = read_small(path, follow=True) or b""
     for line in content.decode("utf-8", "surrogateescape").split("\n"):
         key, assigned, value = line.partition("=")
         if assigned and key.strip() in ("cafile", *_NPM_PROXIES):

@@ -266,10 +266,16 @@ def _masks(policy: Policy, leaks: tuple[Leak, ...], bound: tuple[str, ...]) -> I
 
 def current_home(environ: dict[str, str]) -> str:
     """Return the user's home: HOME if it names a directory, or else that of the account."""
-    for candidate in (environ.get("HOME", ""), _account()[1]):
-        if candidate.startswith("/") and candidate.strip("/") and os.path.isdir(candidate):
-            return "/" + os.path.normpath(candidate).lstrip("/")
-    raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
+    home = environ.get("HOME", "")
+    if not _is_home(home):
+        home = _account()[1]  # asked for only here: a directory service may be slow
+    if not _is_home(home):
+        raise ClaudeboxError("no home directory was found", hint="set HOME to a directory of yours")
+    return "/" + os.path.normpath(home).lstrip("/")
+
+
+def _is_home(path: str) -> bool:
+    return path.startswith("/") and bool(path.strip("/")) and os.path.isdir(path)
 
 
 def _account() -> tuple[str, str]:

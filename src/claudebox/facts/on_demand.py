@@ -154,7 +154,8 @@ def read_company(
     environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: PathFact | None, path: tuple[str, ...]
 ) -> CompanyNetwork | None:
     """Return what a company's network asks of programs."""
-    npmrc = tuple(file for file in _npm_files(home, path) if _concerns_network(file))
+    files = reversed(dict.fromkeys(reversed(tuple(_npm_files(home, path)))))
+    npmrc = tuple(text for text in (read_small(file, follow=True) or b"" for file in files) if _concerns_network(text))
     names = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES)
     named = any(environ.get(name) for name in names) or any(section == "http" for section, *_ in rows)
     if not named and not npmrc:
@@ -164,10 +165,9 @@ def read_company(
     return company.read_company(environ, home, rows, bundle.real if bundle is not None else "", npmrc)
 
 
-def _concerns_network(npmrc: str) -> bool:
+def _concerns_network(npmrc: bytes) -> bool:
     """Return whether these settings may name a proxy or authorities; most hold a registry, or a token."""
-    content = read_small(npmrc, follow=True) or b""
-    return b"proxy" in content or b"cafile" in content
+    return b"proxy" in npmrc or b"cafile" in npmrc
 
 
 def _npm_files(home: str, path: tuple[str, ...]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import stat
 import time
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import Closing, open_beneath, read_small
+from claudebox.files import open_beneath, read_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,26 +53,53 @@ def mounts(payload: int, plan: Plan, standing: Mapping[str, Identity]) -> None:
     the mask, and cover the very file that was looked at.
     """
     stubs = {stub.path for stub in plan.stubs}
-    with Closing(os.open(f"/proc/{payload}/root", _PATH)) as root:
+    inside = _Inside(payload)
+    try:
         for mount in plan.mounts:
             if mount.kind in ("mask", "copy") and mount.role == "masked":
-                _see_mask(root, mount)
+                _see_mask(inside.look(mount.dest), mount)
             elif mount.kind == "device" or (
                 mount.kind in ("bind", "ro-bind") and (mount.pinned is None or not plan.pin)
             ):  # a pinned one was bound by descriptor
                 wanted = mount.pinned or standing.get(mount.dest)
                 if wanted is None and (mount.dest not in stubs or mount.role == "git"):
                     continue
-                inside = _look(root, mount.dest)
-                if inside is None or (inside.st_dev, inside.st_ino) != wanted:
+                found = inside.look(mount.dest)
+                if found is None or (found.st_dev, found.st_ino) != wanted:
                     raise ClaudeboxError(
                         f"`{mount.source}` was replaced by something else while the sandbox was being built"
                     )
+    finally:
+        inside.close()
 
 
-def _see_mask(root: int, mount: Mount) -> None:
+class _Inside:
+    """The files of a sandbox, looked at from outside; the payload waits meanwhile."""
+
+    def __init__(self, payload: int) -> None:
+        self._root = os.open(f"/proc/{payload}/root", _PATH)
+        self._above, self._parent = "", os.dup(self._root)  # neighbours follow each other
+
+    def look(self, path: str) -> os.stat_result | None:
+        """Return what is at a path, reached through no link."""
+        above, _, name = path.strip("/").rpartition("/")
+        try:
+            if above != self._above:
+                parent = open_beneath(self._root, above)
+                os.close(self._parent)
+                self._above, self._parent = above, parent
+            return os.lstat(name, dir_fd=self._parent)
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        """Let go of everything."""
+        os.close(self._parent)
+        os.close(self._root)
+
+
+def _see_mask(inside: os.stat_result | None, mount: Mount) -> None:
     """See that a file is covered inside, and that nothing else lies under its name by now."""
-    inside = _look(root, mount.dest)
     if inside is None:
         masked = False
     elif mount.kind == "mask":
@@ -84,16 +111,6 @@ def _see_mask(root: int, mount: Mount) -> None:
         masked = (outside.st_dev, outside.st_ino) == mount.pinned
     if not masked:
         raise ClaudeboxError(f"`{mount.dest}` was replaced by something else while it was being masked")
-
-
-def _look(root: int, path: str) -> os.stat_result | None:
-    """Return what is at a path inside, reached through no link."""
-    above, _, name = path.strip("/").rpartition("/")
-    try:
-        with Closing(open_beneath(root, above)) as parent:
-            return os.lstat(name, dir_fd=parent)
-    except OSError:
-        return None
 
 
 def _status(process: int) -> dict[str, str]:

@@ -209,6 +209,14 @@ def _make(entry: StubEntry, root: int) -> Identity:
 def _remove(entry: StubEntry, root: int) -> None:
     """Take a stub away if it is still just that; an agent may have closed the directories on the way."""
     *above, name = entry.relative.split("/")
+    if entry.kind == "directory" and not above:
+        try:
+            os.rmdir(name, dir_fd=root)
+            return
+        except PermissionError:
+            pass
+        except OSError:  # somebody has put something into it: it is theirs now
+            return
     passed = [os.dup(root)]
     modes: list[tuple[int, int | None]] = []
     try:

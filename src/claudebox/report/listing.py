@@ -12,7 +12,7 @@ import os
 import time
 
 from claudebox import syscalls
-from claudebox.files import Closing, replace_file
+from claudebox.files import Closing, read_at, replace_file
 from claudebox.report import tree
 from claudebox.report.sweep import coded
 from claudebox.values import Value
@@ -142,7 +142,9 @@ def keep(workdir: str, directory: int, listing: Listing) -> None:
     for path, (inode, names) in listing.items():
         count += 1 + len(names or ())
         rows[path] = (inode, names if count < _MOST_NAMES else None)
-    replace_file(directory, _name(workdir), marshal.dumps((_FORMAT, rows)))
+    content = marshal.dumps((_FORMAT, rows))
+    if read_at(directory, _name(workdir), limit=len(content)) != content:
+        replace_file(directory, _name(workdir), content)
 
 
 def since(beginning: Beginning) -> tuple[float, float]:
