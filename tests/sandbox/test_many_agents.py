@@ -252,7 +252,8 @@ def test_agents_that_are_killed_at_random_leave_nothing_and_lose_nothing(fleet, 
         finished = box.claudebox("-y", "--finish", name)
         assert finished.returncode == 0, finished.stderr
         assert made[name]
-        assert set(made[name]) <= set(box.host("git", "rev-list", name).stdout.split())
+        # Two agents that commit the same within one second have made one commit, which needs no second branch.
+        assert set(made[name]) <= set(box.host("git", "rev-list", "--branches").stdout.split())
     for name in fleet.copies():  # which have something in them that was not committed
         assert "work.txt" in box.claudebox("-y", "--drop", name).stdout
     assert box.host("git", "fsck").returncode == 0
