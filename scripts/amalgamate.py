@@ -109,6 +109,7 @@ LATER = tuple(
     launch.freezer
     launch.inspect
     launch.job
+    launch.limits
     launch.name_files
     launch.supervise
     report.changes
@@ -160,8 +161,8 @@ CLIENT = tuple(
     tables.spellings
     """.split()  # noqa: SIM905 - one on a line
 )
-# In the first file, for sessions with such settings, or with processes of ours beside them.
-SOMETIMES = ("config.files", "facts.company", "launch.process", "launch.sidecars")
+# In the first file, for sessions with such settings, at a terminal, or with processes of ours beside them.
+SOMETIMES = ("config.files", "facts.company", "launch.process", "launch.sidecars", "launch.terminal_modes")
 OTHERS = {"amalgamation_later": LATER, "amalgamation_git": REPOSITORY, "amalgamation_client": CLIENT}
 
 HEAD = '"""Modules of a launch in one file, made by scripts/amalgamate.py: do not edit, do not read."""\n\n'

@@ -32,16 +32,19 @@ FORBIDDEN = {
 _LIST = 'os.write(os.open("modules", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "\\n".join(sys.modules).encode())'
 
 
-def loaded(box, *argv: str, at_fork: bool = False) -> set[str]:
+def loaded(box, *argv: str, at_start: bool = False) -> set[str]:
     """Return the modules that a fresh interpreter has at the end, started as bin/claudebox starts it.
 
-    Without arguments it does not even import claudebox. `at_fork`: those that it has when it starts bwrap.
+    Without arguments it does not even import claudebox. `at_start`: those that it has when it starts bwrap.
     """
     source = os.path.join(os.path.dirname(os.path.dirname(box.program)), "src")
     launch = f"sys.path.insert(0, {source!r}); from claudebox.cli import main; main(); " if argv else ""
     program = f"import os, sys; {launch}{_LIST}"
-    if at_fork:
-        program = f"import os, sys; fork = os.fork; os.fork = lambda: ({_LIST}, fork())[1]; {launch}"
+    if at_start:
+        program = (
+            "import os, sys; real = os.posix_spawn; "
+            f"os.posix_spawn = lambda *words, **more: ({_LIST}, real(*words, **more))[1]; {launch}"
+        )
     result = box.host(PYTHON, "-IS", "-c", program, *argv)
     assert result.returncode == 0, result.stderr
     return set(Path(box.project, "modules").read_text(encoding="utf-8").split("\n"))
@@ -68,7 +71,7 @@ def test_a_launch_loads_exactly_these_modules(launched):
 def test_what_is_loaded_while_bwrap_is_at_work_is_not_loaded_before(user_box):
     need(os.path.exists(PYTHON), PYTHON)
     assert user_box.run("true").returncode == 0
-    found = loaded(user_box, "-y", "--exec", "--", "true", at_fork=True)
+    found = loaded(user_box, "-y", "--exec", "--", "true", at_start=True)
     own = {name.removeprefix("claudebox.") for name in found}
 
     assert own & LATER == set()

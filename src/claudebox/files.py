@@ -12,6 +12,7 @@ import stat
 import time
 
 import claudebox
+from claudebox import syscalls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +51,18 @@ def restore_umask() -> None:
     """Take the umask of whoever started us again."""
     if _given:
         os.umask(_given[0])
+
+
+def keep_descriptors() -> None:
+    """Hand nothing on to what is started from here but the standard descriptors, whatever was left open."""
+    if syscalls.close_on_exec(3):
+        return
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor > 2:
+            try:
+                os.set_inheritable(descriptor, False)  # noqa: FBT003
+            except OSError:  # the one that was listed by
+                continue
 
 
 def others_write(descriptor: int, status: os.stat_result) -> bool:

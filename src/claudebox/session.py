@@ -282,7 +282,8 @@ def launch(
 
     try:
         complete = prepare.complete(prepared, values.texts)
-        sandbox = start.start(complete, lambda: stubs.begin(plan), set_up, terminal.prelude, meanwhile=meanwhile)
+        begin, place = (lambda: stubs.begin(plan)), instance.directory
+        sandbox = start.start(complete, begin, set_up, terminal.spawn, place, meanwhile=meanwhile)
         if begun is not None:
             begun()
         from claudebox.launch import supervise  # noqa: PLC0415 - loaded while bwrap was at work

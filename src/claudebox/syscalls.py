@@ -6,8 +6,8 @@ the only file that touches those modules, so that the rest of claudebox reads as
 
 from __future__ import annotations
 
+import errno
 import os
-import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,20 +26,13 @@ else:
         from _sha256 import sha256 as _sha256
 
 __all__ = [
-    "call", "join_new_keyring", "landlock_abi", "memory_file", "parse_json", "quote_json", "restrict_scope", "sha256",
-    "signal", "socket",
+    "call", "close_on_exec", "landlock_abi", "memory_file", "parse_json", "quote_json", "sha256", "signal", "socket",
 ]  # fmt: skip
 
-# The same on every architecture since Linux 5.0.
-_LANDLOCK_CREATE_RULESET = 444
-_LANDLOCK_RESTRICT_SELF = 446
-_KEYCTL = {"x86_64": 250, "aarch64": 219}
-_JOIN_SESSION_KEYRING = 1
-_PR_SET_NO_NEW_PRIVS = 38
+_LANDLOCK_CREATE_RULESET = 444  # the same on every architecture
 _LANDLOCK_VERSION = 1
-# struct landlock_ruleset_attr: handled_access_fs, handled_access_net, scoped. Only scoped is used, because a
-# domain that handles file access may not mount any more, and bwrap must.
-_SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = bytes(16) + (1 | 2).to_bytes(8, sys.byteorder)
+_MFD_EXEC = 0x10  # since Linux 6.3
+_CLOSE_RANGE, _CLOSE_RANGE_CLOEXEC = 436, 4
 LANDLOCK_ABI_WITH_SCOPES = 6
 
 
@@ -51,30 +44,14 @@ def call(function: str, *args: int | bytes | None) -> int:
     return result
 
 
+def close_on_exec(first: int) -> bool:
+    """Mark every descriptor from this one on as ours alone; False on kernels before 5.11."""
+    return call("syscall", _CLOSE_RANGE, first, 0xFFFFFFFF, _CLOSE_RANGE_CLOEXEC) == 0
+
+
 def landlock_abi() -> int:
     """Return the version of Landlock in this kernel, 0 where there is none."""
     return max(0, call("syscall", _LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION))
-
-
-def restrict_scope() -> bool:
-    """Cut this process and its children off from abstract sockets and signals of everybody else (F15)."""
-    attributes = _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS
-    ruleset = call("syscall", _LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
-    if ruleset < 0:
-        return False
-    restricted = (
-        call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-        and call("syscall", _LANDLOCK_RESTRICT_SELF, ruleset, 0) == 0
-    )
-    os.close(ruleset)
-    return restricted
-
-
-def join_new_keyring() -> None:
-    """Leave the session keyring of the login; seccomp denies the rest (A08), this is the second lock."""
-    number = _KEYCTL.get(os.uname().machine)
-    if number is not None:
-        call("syscall", number, _JOIN_SESSION_KEYRING, None)
 
 
 def sha256(content: bytes) -> str:
@@ -108,11 +85,15 @@ def quote_json(text: str) -> str:
     return _json.encode_basestring_ascii(text)
 
 
-def memory_file(content: bytes) -> int:
+def memory_file(content: bytes, *, executable: bool = False) -> int:
     """Return a descriptor on a nameless file with this content, at its start."""
-    descriptor = os.memfd_create("claudebox", os.MFD_CLOEXEC)
+    try:
+        descriptor = os.memfd_create("claudebox", os.MFD_CLOEXEC | (_MFD_EXEC if executable else 0))
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        descriptor = os.memfd_create("claudebox", os.MFD_CLOEXEC)  # an older kernel runs any of them
     view = memoryview(content)
     while view:
-        view = view[os.write(descriptor, view) :]
-    os.lseek(descriptor, 0, os.SEEK_SET)
+        view = view[os.pwrite(descriptor, view, len(content) - len(view)) :]
     return descriptor

@@ -1,21 +1,31 @@
-/* The gate: the first program of ours inside a sandbox, and the last before the payload.
+/* The gate: the last program of ours before bwrap, and the last before the payload.
+ *
+ *     start SIGNALS BLOCKED MEASURES PROGRAM NAME [ARGUMENT...]
+ *
+ * Under this name, outside: gives up what a process can only give up by itself, and becomes PROGRAM. The signals of
+ * the mask SIGNALS (a decimal number, signal N is bit N) are ignored from here on, those of BLOCKED no longer blocked.
+ * Of MEASURES, `c` means no core files, `k` a keyring of its own, `s` no abstract sockets and no signals of others.
+ * The launcher does none of that in a copy of itself: copying its memory takes longer than all of this.
  *
  *     gate SIGNALS PROGRAM [ARGUMENT...]
  *
- * It gives the signals of the mask SIGNALS (a decimal number, signal N is bit N) their default action back, which no
- * shell can do, reports to the launcher, waits for its word, and becomes the program. End of file is not that word: a
- * launcher that was killed must leave nothing behind. It has no library, so that it runs on every machine.
+ * Inside: gives the signals their default action back, which no shell can do, reports to the launcher, waits for its
+ * word, and becomes the program. End of file is not that word: a launcher that was killed must leave nothing behind.
  *
- * `scripts/gate` compiles it into src/claudebox/tables/gate.py.
+ * It has no library, so that it runs on every machine. `scripts/gate` compiles it into src/claudebox/tables/gate.py.
  */
 
 enum { LAUNCHER = 3, MESSAGES = 4 }; /* descriptors: GATE_DESCRIPTOR and STDERR_DESCRIPTOR of plan/bwrap_args.py */
 enum { REFUSED = 125, NOT_EXECUTABLE = 126, NOT_FOUND = 127 };
 enum { ENOENT = 2, EINTR = 4, ENOEXEC = 8, ENOTDIR = 20, ENAMETOOLONG = 36, NO_INTERPRETER = -1 };
 enum { HERE = -100, LONGEST_PATH = 4096 };
+enum { BY_DEFAULT = 0, IGNORED = 1, UNBLOCK = 1 };
+enum { CORE = 4, JOIN_SESSION_KEYRING = 1, NO_NEW_PRIVS = 38, ABSTRACT_SOCKETS_AND_SIGNALS = 1 | 2 };
+enum { LANDLOCK_CREATE_RULESET = 444, LANDLOCK_RESTRICT_SELF = 446 }; /* the same on every machine */
 
 #if defined(__x86_64__)
-enum { READ = 0, WRITE = 1, CLOSE = 3, RT_SIGACTION = 13, EXECVE = 59, EXIT = 231, OPENAT = 257, FACCESSAT = 269, DUP3 = 292 };
+enum { READ = 0, WRITE = 1, CLOSE = 3, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, EXECVE = 59, PRCTL = 157 };
+enum { EXIT = 231, KEYCTL = 250, OPENAT = 257, FACCESSAT = 269, DUP3 = 292, PRLIMIT64 = 302 };
 __asm__(".globl _start\n_start: mov %rsp, %rdi\n and $-16, %rsp\n call run\n");
 
 static long call(long number, long a, long b, long c, long d, long e)
@@ -28,7 +38,8 @@ static long call(long number, long a, long b, long c, long d, long e)
     return result;
 }
 #elif defined(__aarch64__)
-enum { READ = 63, WRITE = 64, CLOSE = 57, RT_SIGACTION = 134, EXECVE = 221, EXIT = 94, OPENAT = 56, FACCESSAT = 48, DUP3 = 24 };
+enum { READ = 63, WRITE = 64, CLOSE = 57, RT_SIGACTION = 134, RT_SIGPROCMASK = 135, EXECVE = 221, PRCTL = 167 };
+enum { EXIT = 94, KEYCTL = 219, OPENAT = 56, FACCESSAT = 48, DUP3 = 24, PRLIMIT64 = 261 };
 __asm__(".globl _start\n_start: mov x0, sp\n bl run\n");
 
 static long call(long number, long a, long b, long c, long d, long e)
@@ -73,15 +84,20 @@ __attribute__((noreturn)) static void end(int status)
         call(EXIT, status, 0, 0, 0, 0);
 }
 
-static void reset_signals(const char *mask)
+static unsigned long number_of(const char *digits)
 {
-    static const long defaults[4]; /* SIG_DFL, no flags, an empty mask */
-    unsigned long wanted = 0;
-    for (; *mask; mask++)
-        wanted = wanted * 10 + (unsigned long)(*mask - '0');
-    for (long number = 1; number < 32; number++)
-        if (wanted >> number & 1)
-            call(RT_SIGACTION, number, (long)defaults, 0, 8, 0);
+    unsigned long number = 0;
+    for (; *digits; digits++)
+        number = number * 10 + (unsigned long)(*digits - '0');
+    return number;
+}
+
+static void handle_signals(unsigned long mask, long handler)
+{
+    long action[4] = {handler, 0, 0, 0}; /* no flags, an empty mask */
+    for (long number = 1; number < 64; number++)
+        if (mask >> number & 1)
+            call(RT_SIGACTION, number, (long)action, 0, 8, 0);
 }
 
 static int is_told_to_go(void)
@@ -153,6 +169,50 @@ static long search(const char *name, const char *path, char **argv, char **envir
     return error;
 }
 
+/* Landlock that handles files would not let bwrap mount, so that it only restricts whom one can reach. */
+static int restrict_scope(void)
+{
+    static const unsigned long attributes[3] = {0, 0, ABSTRACT_SOCKETS_AND_SIGNALS}; /* files, network, scopes */
+    long rules = call(LANDLOCK_CREATE_RULESET, (long)attributes, sizeof attributes, 0, 0, 0);
+    if (rules < 0 || call(PRCTL, NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return 0;
+    long result = call(LANDLOCK_RESTRICT_SELF, rules, 0, 0, 0, 0);
+    call(CLOSE, rules, 0, 0, 0, 0);
+    return result == 0;
+}
+
+__attribute__((noreturn)) static void start(char **argv, char **environ)
+{
+    static const unsigned long none[2];
+    unsigned long blocked = number_of(argv[2]) >> 1; /* the kernel counts from 0 here */
+
+    for (const char *measure = argv[3]; *measure; measure++) {
+        if (*measure == 'c' && call(PRLIMIT64, 0, CORE, (long)none, 0, 0) != 0) {
+            say("claudebox: core files could not be forbidden\n");
+            end(REFUSED);
+        }
+        if (*measure == 'k')
+            call(KEYCTL, JOIN_SESSION_KEYRING, 0, 0, 0, 0); /* there are kernels without; seccomp is the first lock */
+        if (*measure == 's' && !restrict_scope()) {
+            say("claudebox: Landlock did not take the restriction of abstract sockets\n");
+            end(REFUSED);
+        }
+    }
+    handle_signals(3UL << 32, BY_DEFAULT); /* its own, which the C library ignores in what it starts */
+    handle_signals(number_of(argv[1]), IGNORED);
+    call(RT_SIGPROCMASK, UNBLOCK, (long)&blocked, 0, 8, 0);
+    call(EXECVE, (long)argv[4], (long)(argv + 5), (long)environ, 0, 0);
+    say("claudebox: ");
+    say(argv[4]);
+    say(": it cannot be executed\n");
+    end(NOT_EXECUTABLE);
+}
+
+static int is_start(const char *name)
+{
+    return name[0] == 's' && name[1] == 't' && name[2] == 'a' && name[3] == 'r' && name[4] == 't' && !name[5];
+}
+
 __attribute__((noreturn, used)) void run(long *stack)
 {
     long count = stack[0];
@@ -160,11 +220,13 @@ __attribute__((noreturn, used)) void run(long *stack)
     char **environ = argv + count + 1;
     const char *path = "/usr/local/bin:/usr/bin:/bin";
 
+    if (count > 5 && is_start(argv[0]))
+        start(argv, environ);
     call(DUP3, MESSAGES, 2, 0, 0, 0);
     call(CLOSE, MESSAGES, 0, 0, 0, 0);
     if (count < 3)
         end(REFUSED);
-    reset_signals(argv[1]);
+    handle_signals(number_of(argv[1]), BY_DEFAULT);
     call(WRITE, LAUNCHER, (long)"ready\n", 6, 0, 0);
     if (!is_told_to_go())
         end(REFUSED);

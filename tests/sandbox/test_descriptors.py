@@ -51,6 +51,18 @@ def test_inherited_descriptors_are_closed_whatever_their_number(box):
     assert kept == b"secret of the host"
 
 
+def test_what_is_left_open_while_a_launch_is_prepared_stays_outside(user_box, altered):
+    """A library of the system may open something of its own when values are fetched."""
+    # proves A04
+    begin = "    plan = prepared.plan\n    descriptors = list(prepared.descriptors)\n"
+    left = '    os.set_inheritable(os.dup2(os.open("/etc/hostname", os.O_RDONLY), 77), True)\n'
+    altered(user_box, edits={"launch/prepare.py": (begin, begin + left)})
+
+    result = user_box.run("sh", "-c", LISTING)
+
+    assert result.stdout.split() == ["0", "1", "2", "3"], result.stderr
+
+
 def test_no_process_inside_holds_a_descriptor_on_the_host(box):
     # proves A04, A02
     script = "for fd in /proc/[0-9]*/fd/*; do readlink $fd; done | sort -u"

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.sandbox import repositories
+from tests.sandbox.test_descriptors import LISTING, start_with_descriptors
 from tests.sandbox.test_stubs import entries
 
 if TYPE_CHECKING:
     import subprocess
 
-EPERM = 1
+EPERM, ENOSYS = 1, 38
 # Numbers on x86_64 and aarch64 of what launcher and bwrap call on the way.
 SYSCALLS = {
     "capset": (126, 91), "close_range": (436, 436), "flock": (73, 32), "memfd_create": (319, 279), "mknodat": (259, 33),
@@ -97,6 +98,17 @@ def test_a_system_call_that_fails_leaves_nothing_unprotected(target, compiled, n
         pytest.skip("the numbers of system calls are not known here")
     attempt(target, f"{compiled}/refuse", str(SYSCALLS[name][column]), str(EPERM))
     assert left(target) == []
+
+
+def test_inherited_descriptors_are_closed_on_a_kernel_that_cannot_mark_them_at_once(user_box, compiled):
+    # proves A04
+    opened = dict.fromkeys((3, 9, 60), os.open("/", os.O_RDONLY | os.O_DIRECTORY))
+    argv = [f"{compiled}/refuse", str(SYSCALLS["close_range"][0]), str(ENOSYS), user_box.program, "-y", "--exec", "--"]
+
+    result = start_with_descriptors(user_box, opened, [*argv, "sh", "-c", LISTING])
+
+    os.close(opened[3])
+    assert result.stdout.split() == ["0", "1", "2", "3"], result.stderr
 
 
 @pytest.mark.parametrize("limit", [

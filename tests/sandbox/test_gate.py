@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import platform
+import resource
 import shutil
 import signal
 import socket
@@ -13,16 +16,30 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from tests.conftest import REPOSITORY, need
 
+from claudebox import syscalls
 from claudebox.plan.bwrap_args import GATE_DESCRIPTOR, STDERR_DESCRIPTOR
 from claudebox.tables import gate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     Gate = Callable[..., "Outcome"]
 
 ALL = sum(1 << number for number in (1, 2, 3, 10, 12, 15))
 IGNORED = "import signal; print([n for n in range(1, 16) if signal.getsignal(n) is signal.SIG_IGN])"
+
+
+# What `start` changes: core files, signals that are ignored or blocked, the keyring, and whom one can reach.
+STATE = """
+import ctypes, os, resource, signal, socket, sys
+print(resource.getrlimit(resource.RLIMIT_CORE))
+ignored = int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("SigIgn")), 16)
+print([number for number in range(1, 65) if number not in (13, 25) and ignored >> number - 1 & 1])  # those are Python's
+print(sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))))
+print(ctypes.CDLL(None).syscall({"x86_64": 250, "aarch64": 219}[os.uname().machine], 0, -3, 0) == int(sys.argv[1]))
+print(socket.socket(socket.AF_UNIX).connect_ex(bytes(1) + sys.argv[2].encode()))
+"""
 
 
 class Outcome(NamedTuple):
@@ -34,17 +51,23 @@ class Outcome(NamedTuple):
     errors: str
 
 
+def put(machine: str, directory: Path) -> tuple[str, ...]:
+    """Write the program of one kind of machine, and return what runs it: this one, or an emulator."""
+    program = directory / "gate"
+    program.write_bytes(gate.GATES[machine])
+    program.chmod(0o555)
+    if machine == platform.machine():
+        return ()
+    found = shutil.which(f"qemu-{machine}-static") or shutil.which(f"qemu-{machine}")
+    need(found, f"qemu-{machine}-static (scripts/setup --test)")
+    return (str(found),)
+
+
 @pytest.fixture(params=sorted(gate.GATES))
 def run_gate(request, tmp_path) -> Gate:
     """Return how to run the gate of one kind of machine, on this one or in emulation."""
-    emulator: tuple[str, ...] = ()
-    if request.param != platform.machine():
-        found = shutil.which(f"qemu-{request.param}-static") or shutil.which(f"qemu-{request.param}")
-        need(found, f"qemu-{request.param}-static (scripts/setup --test)")
-        emulator = (str(found),)
+    emulator = put(request.param, tmp_path)
     program = tmp_path / "gate"
-    program.write_bytes(gate.GATES[request.param])
-    program.chmod(0o555)
 
     def run(*words: str, word: bytes = b"go\n", mask: int = ALL, environ: dict[str, str] | None = None) -> Outcome:
         ours, theirs = socket.socketpair()
@@ -152,6 +175,89 @@ def test_a_directory_of_the_path_that_cannot_be_named_is_passed_over(run_gate):
     outcome = run_gate("echo", "found", environ={"PATH": f"{'/x' * 4000}::relative:/usr/bin"})
 
     assert outcome.output == "found\n"
+
+
+@pytest.fixture
+def start(tmp_path) -> Iterator[Callable[[str], list[str]]]:
+    """Return how to run `start` with some measures; it gives what a program finds that it has become."""
+    put(platform.machine(), tmp_path)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"\0{tmp_path}")
+    listener.listen()
+    keyring = ctypes.CDLL(None).syscall({"x86_64": 250, "aarch64": 219}[platform.machine()], 0, -3, 0)
+
+    def run(measures: str) -> list[str]:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [1, 10, 12])
+        try:
+            done = subprocess.run(
+                ["start", str(1 << 1 | 1 << 10), str(1 << 1 | 1 << 12), measures, "/usr/bin/python3", "named", "-IS",
+                 "-c", STATE, str(keyring), str(tmp_path)],
+                executable=tmp_path / "gate", capture_output=True, text=True, check=True, env={},
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (4096, 4096)),
+            )  # fmt: skip
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return done.stdout.splitlines()
+
+    yield run
+    listener.close()
+
+
+def test_what_comes_before_bwrap_is_given_up(start):
+    # proves A08, A19, F15
+    assert start("") == ["(4096, 4096)", "[1, 10]", "[10]", "True", "0"], "the positive control"
+    assert start("c")[0] == "(0, 0)"
+    assert start("k")[3] == "False"
+    if syscalls.landlock_abi() < syscalls.LANDLOCK_ABI_WITH_SCOPES:
+        pytest.skip("this kernel has no scopes")
+    assert start("s") == ["(4096, 4096)", "[1, 10]", "[10]", "True", str(errno.EPERM)]
+
+
+@pytest.mark.parametrize("machine", sorted(gate.GATES))
+def test_the_start_becomes_the_program_with_its_words_and_no_more(tmp_path, machine):
+    emulator = put(machine, tmp_path)
+    if emulator:
+        emulator = (*emulator, "-0", "start")
+        words = [*emulator, str(tmp_path / "gate")]
+    else:
+        words = ["start"]
+    program = None if emulator else tmp_path / "gate"
+
+    done = subprocess.run(
+        [*words, "0", "0", "c", "/bin/sh", "named", "-c", 'echo "$0|$1"; ulimit -c', "a", "b c"],
+        executable=program, capture_output=True, text=True, check=False, env={},
+    )  # fmt: skip
+    missing = subprocess.run(
+        [*words, "0", "0", "", "/no/such", "named"], executable=program, capture_output=True, text=True, check=False
+    )
+
+    assert (done.stdout, done.stderr, done.returncode) == ("a|b c\n0\n", "", 0)
+    assert (missing.stderr, missing.returncode) == ("claudebox: /no/such: it cannot be executed\n", 126)
+
+
+@pytest.mark.parametrize(
+    ("closed", "status", "said"),
+    [
+        ((), 0, ""),
+        (("home",), 0, ""),
+        (("home", "/dev/shm"), 0, ""),
+        (("home", "/dev/shm", "/tmp"), 125, "neither from memory nor from"),
+    ],
+)
+def test_a_kernel_that_runs_nothing_from_memory_runs_it_from_a_file(root_box, closed, status, said):
+    if not os.path.exists("/proc/sys/vm/memfd_noexec"):
+        pytest.skip("this kernel cannot forbid it")
+    places = [root_box.home if place == "home" else place for place in closed]
+    script = "".join(f"mount --bind {place} {place}; mount -o remount,bind,noexec {place}; " for place in places)
+    script += 'echo 2 >/proc/sys/vm/memfd_noexec; exec "$@"'
+    unshare = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-ec", script, "sh", "/usr/bin/python3")
+
+    control = root_box.host(*unshare, "-c", "import os; os.memfd_create('x', 0x10)")
+    result = root_box.host(*unshare, "-IS", root_box.program, "-y", "--exec", "--", "echo", "ran")
+
+    assert "PermissionError" in control.stderr, "the positive control"
+    assert (result.stdout, result.returncode) == ("" if status else "ran\n", status), result.stderr
+    assert said in result.stderr
 
 
 def test_the_machine_code_is_what_the_compiler_makes_of_the_source():

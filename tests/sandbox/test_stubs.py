@@ -149,8 +149,8 @@ def test_a_stub_that_another_session_replaces_shows_nothing_of_the_host(box, alt
     secret = box.write(f"{box.home}/.ssh/id", "secret-key")
     place = f"{box.project}/.mcp.json"
     # bwrap itself stumbles over a link here; the other directory stands for whatever a quicker one can bring about.
-    swap = f"        os.rename({os.path.dirname(secret)!r}, {place!r})\n"
-    start = "        os.execve(prepared.plan.bwrap"
+    swap = f"            os.rename({os.path.dirname(secret)!r}, {place!r})\n"
+    start = "            monitor = _start_bwrap("
     edits = {"launch/start.py": (start, swap + start)}
     if not covered:  # if the stub itself were shown it would be read: what is tried here can succeed
         edits["plan/project.py"] = ("        if covered:\n", "        if not guarded.path:\n")
@@ -201,19 +201,24 @@ def test_a_launch_that_is_interrupted_while_bwrap_waits_leaves_nothing(box, halt
     assert box.run("true").returncode == 0
 
 
-# The kernel delivers it when the fork is done, and the interpreter before it has kept the number of the child, which is
-# slow to become bwrap.
-IN_THE_FORK = """\
-    import ctypes, functools
-    late = functools.partial(time.sleep, 0.5)
-    os.register_at_fork(after_in_parent=functools.partial(ctypes.CDLL(None).kill, os.getpid(), 15), after_in_child=late)
+# The signal comes when the child is there, before anybody has kept its number, and the child is slow to become bwrap.
+IN_THE_START = """\
+    import subprocess
+    real = os.posix_spawn
+    def slow(*words, **options):
+        child = real(*words, **options)
+        os.kill(child, signal.SIGSTOP)
+        subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -CONT {child}"])
+        os.kill(os.getpid(), 15)
+        return child
+    os.posix_spawn = slow
 """
 
 
 @pytest.mark.parametrize(
     ("prepare", "module", "moment", "then"),
     [
-        ("true", "start.py", "    _adopt_orphans(yes=True)  # until `reap_orphans`\n", IN_THE_FORK),
+        ("true", "start.py", "    _adopt_orphans(yes=True)  # until `reap_orphans`\n", IN_THE_START),
         (
             "git init -q; git config include.path ../absent",  # its stub is made before bwrap starts
             "stubs.py",
@@ -221,7 +226,7 @@ IN_THE_FORK = """\
             f"{' ' * 20}os.kill(os.getpid(), 15)\n",
         ),
     ],
-    ids=["in the midst of the fork", "after the first stub"],
+    ids=["in the midst of the start", "after the first stub"],
 )
 def test_a_signal_at_a_bad_moment_leaves_no_stub(user_box, altered, prepare, module, moment, then):
     # proves C21, E15

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import resource
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
@@ -33,7 +32,7 @@ class Prepared(Value):
     plan: Plan
     arguments: tuple[str | Fetched, ...]  # of bwrap
     descriptors: tuple[int, ...]
-    open_files: tuple[int, int]  # the limit that the user's shell gave us
+    open_files: tuple[int, int] | None  # the limit that the user's shell gave us, if it had to be raised
     sidecars: tuple[Sidecar, ...] = ()  # processes of ours beside the sandbox
     pipes: tuple[tuple[str, int], ...] = ()  # through which the broker writes what bwrap puts into files
     hold: int = -1  # bwrap waits for its end before it mounts what is made for a session; -1: that is made first
@@ -49,10 +48,9 @@ def prepare(plan: Plan) -> Prepared:
             f"the sandbox and its command have {words} words, and bwrap takes {bwrap_args.MAX_WORDS}",
             hint="pass fewer arguments, for example in a file, or mount fewer paths",
         )
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = sum(not isinstance(word, str) for row in rows for word in row) + _SPARE_DESCRIPTORS
-    if limit[0] != resource.RLIM_INFINITY and needed > limit[0]:
-        _raise_limit(needed, limit)
+    open_files = _raise_limit(needed) if 0 <= os.sysconf("SC_OPEN_MAX") < needed else None
+    low = _fill_low()
     sidecars, places = _sidecars(plan)
     descriptors: list[int] = []
     arguments: list[str | Fetched] = []
@@ -80,7 +78,9 @@ def prepare(plan: Plan) -> Prepared:
             else:
                 descriptors.append(_pin(word) if isinstance(word, bwrap_args.Pin) else own(syscalls.memory_file(word)))
                 arguments.append(str(descriptors[-1]))
-    return Prepared(plan, tuple(arguments), tuple(descriptors), limit, sidecars, tuple(pipes), hold)
+    for descriptor in low:
+        os.close(descriptor)
+    return Prepared(plan, tuple(arguments), tuple(descriptors), open_files, sidecars, tuple(pipes), hold)
 
 
 def _is_complete(plan: Plan) -> bool:
@@ -121,13 +121,26 @@ def _sidecars(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
     return sidecars.prepare(plan)
 
 
-def _raise_limit(needed: int, limit: tuple[int, int]) -> None:
+def _raise_limit(needed: int) -> tuple[int, int]:
+    """Permit ourselves that many open files, and return what was permitted before."""
+    import resource  # noqa: PLC0415 - only with hundreds of mounts
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, limit[1]))
     except (OSError, ValueError):
         raise ClaudeboxError(
             f"the sandbox needs {needed} open files, and the limit is {limit[1]}", hint="raise it with `ulimit -n`"
         ) from None
+    return limit
+
+
+def _fill_low() -> list[int]:
+    """Take the descriptors that the gate gets, so that what is opened now need not be moved."""
+    low = [os.dup(0)]
+    while low[-1] < _FIRST_OWN_DESCRIPTOR - 1:
+        low.append(os.dup(0))
+    return low
 
 
 def own(descriptor: int) -> int:

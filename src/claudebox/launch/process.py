@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 _CAPABILITY_VERSION = (0x20080522).to_bytes(4, "little")
 _ALL = signal.valid_signals()
+_CATCHABLE = tuple(number for number in range(1, 32) if number not in (signal.SIGKILL, signal.SIGSTOP))
 
 
 def fork(body: Callable[[], object], keep: Iterable[int]) -> int:
@@ -55,9 +56,8 @@ def _become(parent: int, keep: Iterable[int], body: Callable[[], object]) -> Non
 
 def defaults() -> None:
     """Take every signal as a fresh program does; Python has changed some and the launcher others."""
-    for number in (*range(1, 32),):
-        if number not in (signal.SIGKILL, signal.SIGSTOP):
-            signal.signal(number, signal.SIG_DFL)
+    for number in _CATCHABLE:
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 

@@ -15,7 +15,7 @@ import time
 
 from claudebox import syscalls
 from claudebox.launch.pty_filter import TerminalFilter
-from claudebox.launch.terminal import Terminal
+from claudebox.launch.terminal import DEFAULT_SIGNALS, Terminal
 from claudebox.syscalls import signal
 
 TYPE_CHECKING = False
@@ -57,9 +57,26 @@ class PrivateTerminal(Terminal):
         except OSError:  # it belongs to somebody else, as after `su`
             return os.dup(self._real)
 
-    def prelude(self) -> None:
-        """In the child: make a session with the pty as its terminal, and return in the process that becomes bwrap."""
-        super().prelude()
+    def spawn(self, path: str, words: tuple[str, ...], placed: tuple[tuple[int, int], ...]) -> int:
+        """Start a program in a session of its own, with the pty as its terminal."""
+        process = os.fork()
+        if process:
+            return process
+        try:
+            for here, there in self._places():
+                os.dup2(here, there)
+            self._make_session()
+            for here, there in placed:
+                os.dup2(here, there)
+            for number in DEFAULT_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            os.execve(path, words, {})
+        except BaseException as error:  # noqa: BLE001 - nothing may return from here
+            os.write(2, f"claudebox: {error}\n".encode("utf-8", "backslashreplace"))
+        os._exit(125)
+
+    def _make_session(self) -> None:
+        """In the child: become the leader of a session, and return in the process that goes on beside it."""
         os.setsid()
         fcntl.ioctl(self._slave, termios.TIOCSCTTY, 0)
         for state in self._states:
@@ -75,8 +92,6 @@ class PrivateTerminal(Terminal):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
         os.tcsetpgrp(self._slave, os.getpid())
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        for descriptor in (self._master, self._slave, self._tty):
-            os.close(descriptor)
 
     def begin(self) -> None:
         """In the launcher, when the child has been made: take the terminal."""

@@ -6,15 +6,15 @@ Acts and decides nothing.
 from __future__ import annotations
 
 import os
-import resource
 import time
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_small, restore_umask
+from claudebox.files import Closing, keep_descriptors, keep_owner_rights, read_small, restore_umask, write_all
 from claudebox.launch.prepare import own
 from claudebox.plan.bwrap_args import FORWARDED_SIGNALS, GATE_DESCRIPTOR, IGNORED_SIGNALS, STDERR_DESCRIPTOR
 from claudebox.syscalls import signal, socket
+from claudebox.tables.gate import GATES
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -27,13 +27,16 @@ if TYPE_CHECKING:
     from claudebox.launch.prepare import Prepared
     from claudebox.launch.sidecars import Sidecar
 
+    Spawn = Callable[[str, tuple[str, ...], tuple[tuple[int, int], ...]], int]
+
 _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
 _LOOK = 0.5  # seconds between two looks whether bwrap is still there
 _PR_SET_CHILD_SUBREAPER = 36
-_MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
 
 # Taken by `supervise`, never by default: a read inside must not stop us, who have to freeze it (B15).
 JOB_CONTROL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT)
+
+_DEAF_TO = (*IGNORED_SIGNALS, *FORWARDED_SIGNALS)  # what bwrap ignores
 
 _interruptions: list[int] = []  # signals that came while the sandbox was being set up
 
@@ -62,14 +65,16 @@ def start(
     prepared: Prepared,
     begin: Callable[[], None],
     set_up: Callable[[], Mapping[str, Identity]],
-    prelude: Callable[[], None] | None = None,
+    spawn: Spawn,
+    place: str,
     *,
     meanwhile: Callable[[], int] | None = None,
 ) -> Sandbox:
-    """Start bwrap, after `prelude` in the child; see that every protection is in force, and let the payload go.
+    """Start bwrap; see that every protection is in force, and let the payload go.
 
     `begin` comes first, when signals are taken; `set_up` makes what bwrap waits for, and returns which stubs stand.
-    `meanwhile` is done while bwrap is at work, and returns where sidecars write their decisions.
+    `spawn` starts a program at the terminal, `place` is a directory of ours. `meanwhile` is done while bwrap is at
+    work, and returns where sidecars write their decisions.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -89,22 +94,18 @@ def start(
             sidecar.open()
         if hold < 0:
             standing = set_up()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED_SIGNALS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _DEAF_TO)
         try:
-            monitor = os.fork()  # a signal that comes meanwhile is taken when it is known whom to end
-            if monitor == 0:
-                _become_bwrap(prepared, gate, message_end, prelude, before)
+            monitor = _start_bwrap(prepared, _make_words(prepared, before), spawn, (gate, message_end), place)
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(gate)
-        os.close(message_end)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)  # one that came is taken now: it is known whom to end
+        for descriptor in (gate, message_end, *prepared.descriptors):
+            os.close(descriptor)
         if standing is None:
             standing = set_up()  # while bwrap does what it can without that
             os.close(hold)
             hold = -1
         _begin_sidecars(prepared, meanwhile)
-        for descriptor in prepared.descriptors:
-            os.close(descriptor)
         return _let_go(prepared, ours, messages, monitor, standing)
     except BaseException:
         ours.close()  # the gate ends everything when it hears no more of us
@@ -125,12 +126,12 @@ def _let_go(
     prepared: Prepared, ours: socket.socket, messages: int, monitor: int, standing: Mapping[str, Identity]
 ) -> Sandbox:
     """See that the sandbox is what it should be, and give the word."""
-    from claudebox.launch import freezer, inspect  # noqa: PLC0415 - loaded while bwrap is at work
+    from claudebox.launch import freezer, inspect, limits  # noqa: PLC0415 - loaded while bwrap is at work
 
     payload = _await_ready(ours, messages, monitor, prepared.plan.bwrap)
     init = inspect.confinement(payload, prepared.plan)
     inspect.mounts(payload, prepared.plan, standing)
-    _limit(payload, prepared.open_files, prepared.plan.limits)
+    limits.set_limits(payload, prepared.open_files, prepared.plan.limits)
     for sidecar in prepared.sidecars:  # the sandbox is complete, and nothing of the payload has run
         sidecar.attach(payload)
     # Before the word: afterwards they may have ended already.
@@ -192,36 +193,59 @@ def _interrupt(number: int, _frame: object) -> NoReturn:
     raise Interrupted(number)
 
 
-def _become_bwrap(
-    prepared: Prepared, gate: int, messages: int, prelude: Callable[[], None] | None, mask: Iterable[int]
-) -> NoReturn:
-    """In the child: put on every restriction that comes before bwrap, and become it."""
+def _start_bwrap(prepared: Prepared, words: tuple[str, ...], spawn: Spawn, handed: tuple[int, int], place: str) -> int:
+    """Start the program that takes every measure which comes before bwrap, and becomes it; return its process."""
+    program = -1
     try:
-        if prelude is not None:
-            prelude()
-        restore_umask()
-        os.dup2(2, STDERR_DESCRIPTOR)
-        os.dup2(gate, GATE_DESCRIPTOR)
-        os.dup2(messages, 2)
-        for number in (*IGNORED_SIGNALS, *FORWARDED_SIGNALS):
-            signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, programs expect them
-            signal.signal(number, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core for the host's handler to parse (A19)
-        syscalls.join_new_keyring()
-        if prepared.plan.scoped and not syscalls.restrict_scope():
-            raise OSError("Landlock did not take the restriction of abstract sockets")
-        last = STDERR_DESCRIPTOR
-        for descriptor in sorted(prepared.descriptors):  # everything else that the shell left open goes (A04)
-            os.closerange(last + 1, descriptor)
+        program = _make_program(place)
+        keep_descriptors()  # what the shell left open stays here (A04)
+        for descriptor in prepared.descriptors:
             os.set_inheritable(descriptor, True)  # noqa: FBT003
-            last = descriptor
-        os.closerange(last + 1, 1 << 20)
-        os.execve(prepared.plan.bwrap, prepared.argv, {})
-    except BaseException as error:  # noqa: BLE001 - nothing may return from here
-        os.write(2, f"claudebox: {error}\n".encode("utf-8", "backslashreplace"))
-    os._exit(125)
+        gate, messages = handed
+        places = ((2, STDERR_DESCRIPTOR), (gate, GATE_DESCRIPTOR), (messages, 2))
+        restore_umask()
+        try:
+            return spawn(f"/proc/self/fd/{program}", words, places)
+        finally:
+            keep_owner_rights()
+    except PermissionError:
+        raise ClaudeboxError(
+            f"the program that starts bwrap may be run neither from memory nor from `{place}`, /dev/shm or /tmp",
+            hint="set `vm.memfd_noexec` to 0 or 1, or mount one of them without `noexec`",
+        ) from None
+    finally:
+        if program >= 0:
+            os.close(program)
+
+
+def _make_words(prepared: Prepared, blocked: Iterable[int]) -> tuple[str, ...]:
+    """Return what that program is told; `blocked` are the signals that whoever started us has blocked."""
+    # No core for the host's handler to parse (A19); not the keyring of the login, though seccomp is the first lock
+    # (A08); nobody else's abstract sockets, and no signals to them (F15).
+    measures = "cks" if prepared.plan.scoped else "ck"
+    masks = (_DEAF_TO, frozenset(_DEAF_TO) - frozenset(blocked))
+    return ("start", *(str(sum(1 << number for number in mask)) for mask in masks), measures,
+            prepared.plan.bwrap, *prepared.argv)  # fmt: skip
+
+
+def _make_program(place: str) -> int:
+    """Return a descriptor on the program: in memory, or in a nameless file where the kernel runs none from memory."""
+    content = GATES[os.uname().machine]
+    try:
+        return own(syscalls.memory_file(content, executable=True))
+    except PermissionError:  # vm.memfd_noexec
+        pass
+    for directory in (place, "/dev/shm", "/tmp"):
+        try:
+            with Closing(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o700)) as file:
+                write_all(file, content)
+                program = own(os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:  # a file system that has none
+            continue
+        if os.access(f"/proc/self/fd/{program}", os.X_OK):  # not where it is mounted with noexec
+            return program
+        os.close(program)
+    raise PermissionError
 
 
 def _end_orphans(monitor: int) -> None:
@@ -275,13 +299,3 @@ def _kill(monitor: int) -> None:
     from claudebox.launch import freezer  # noqa: PLC0415 - only when something went wrong
 
     freezer.kill(monitor)
-
-
-def _limit(payload: int, open_files: tuple[int, int], limits: LimitRequest | None) -> None:
-    """Set limits that only count from inside."""
-    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    most = limits.processes if limits is not None and limits.processes else _MAX_PROCESSES
-    ceiling = most if hard == resource.RLIM_INFINITY else min(hard, most)
-    resource.prlimit(payload, resource.RLIMIT_NPROC, (ceiling, ceiling))
-    if resource.getrlimit(resource.RLIMIT_NOFILE) != open_files:
-        resource.prlimit(payload, resource.RLIMIT_NOFILE, open_files)

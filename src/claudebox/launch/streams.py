@@ -80,10 +80,9 @@ class Streams:
                 self._inside[number] = _high(writer)
                 self._outputs.append(_Output(number, _high(reader)))
 
-    def place(self) -> None:
-        """In the child: put the pipes in the places of the files."""
-        for number, end in self._inside.items():
-            os.dup2(end, number)
+    def places(self) -> list[tuple[int, int]]:
+        """Return the pipes and the numbers of the files in whose places they are put in the child."""
+        return [(end, number) for number, end in self._inside.items()]
 
     def begin(self) -> None:
         """In the launcher: let go of the ends that are inside."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import sys
-import termios
 
 from claudebox import console
 from claudebox.syscalls import signal
@@ -18,16 +16,14 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from claudebox.launch.events import Carrier
     from claudebox.launch.streams import Streams
 
-_TIOCNXCL, _TIOCGEXCL = 0x540D, 0x80045440
+DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them, programs expect them
 _NULL = os.makedev(1, 3)
-_PTY_MAJORS = range(136, 144)
-_ANSWER_TIMEOUT = 2  # tenths of a second
-_LONGEST_ANSWER = 4096  # what was typed before it included
 # Ends a string or a sequence that was begun, the printer as a screen, and VT52.
 _END_SEQUENCE = b"\x18\x1b\\\x1b[4i\x1b[?4i\x1b<"
 # Margins and origin; both move the cursor, which is put back. DECSTR is for those who put the origin back with it.
@@ -79,10 +75,17 @@ class Terminal:
         self._payload_modes: list[list[Any] | None] = []
         self.shared = bool(self._terminals)  # whether somebody types here what is not meant for the sandbox
 
-    def prelude(self) -> None:
-        """In the child that becomes bwrap: put what is handed in into the places of the standard descriptors."""
-        if self._streams:
-            self._streams.place()
+    def spawn(self, path: str, words: tuple[str, ...], placed: tuple[tuple[int, int], ...]) -> int:
+        """Start a program with what is handed in at the places of the standard descriptors, and then with these.
+
+        Each is a descriptor here and its number there. Without a copy of our memory, which would take its time.
+        """
+        places = (*self._places(), *placed)
+        actions = [(os.POSIX_SPAWN_DUP2, here, there) for here, there in places]
+        return os.posix_spawn(path, words, {}, file_actions=actions, setsigdef=DEFAULT_SIGNALS)
+
+    def _places(self) -> Iterable[tuple[int, int]]:
+        return self._streams.places() if self._streams else ()
 
     def begin(self) -> None:
         """In the launcher, when the child has been made: get ready to carry."""
@@ -91,18 +94,26 @@ class Terminal:
 
     def remember(self) -> None:
         """Note the modes that the payload has set, while the terminal is its own."""
-        self._payload_modes = [_modes(state.descriptor) for state in self._terminals]
+        if not self._terminals:
+            return
+        from claudebox.launch import terminal_modes  # noqa: PLC0415 - it is there where there is a terminal
+
+        self._payload_modes = [terminal_modes.modes(state.descriptor) for state in self._terminals]
 
     def leave(self) -> None:
         """Give the terminal to the shell while everything inside is frozen."""
+        from claudebox.launch import terminal_modes  # noqa: PLC0415 - it is there where there is a terminal
+
         for state in self._terminals:
-            _release(state)
+            terminal_modes.release(state)
 
     def enter(self, *, by_force: bool = False) -> None:
         """Take the terminal again; after a suspension by force with the modes that the payload had set."""
+        from claudebox.launch import terminal_modes  # noqa: PLC0415 - it is there where there is a terminal
+
         if by_force:
             for state, modes in zip(self._terminals, self._payload_modes, strict=False):
-                _set_modes(state.replace(modes=modes), termios.TCSADRAIN)
+                terminal_modes.set_modes(state.replace(modes=modes))
 
     def resize(self) -> None:
         """Take notice of a new size of the window; here the kernel tells the payload itself."""
@@ -136,15 +147,17 @@ class Terminal:
         return lost
 
     def _reset(self) -> None:
+        from claudebox.launch import terminal_modes  # noqa: PLC0415 - it is there where there is a terminal
+
         for state in self._terminals:
-            _release(state)
+            terminal_modes.release(state)
         alone = len(self._terminals) == len(self._states) or not _has_company()
         self._emit((_RESET + (_TMUX if console.in_tmux() else b"")) if alone else _SHARED_RESET)
         for state in self._terminals:
-            if _size(state.descriptor) != state.size:
-                _correct_size(state.descriptor)
+            if terminal_modes.size(state.descriptor) != state.size:
+                terminal_modes.correct_size(state.descriptor)
             # What the terminal has answered to questions from inside is nobody's keystrokes.
-            _set_modes(state, termios.TCSAFLUSH if alone else termios.TCSADRAIN)
+            terminal_modes.set_modes(state, forgetting=alone)
 
     def _restore_flags(self) -> None:
         for state in self._states:
@@ -212,48 +225,9 @@ def _remember(descriptor: int) -> Remembered:
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     if not os.isatty(descriptor):
         return Remembered(descriptor, flags)
-    return Remembered(descriptor, flags, _modes(descriptor), _size(descriptor), _is_exclusive(descriptor))
+    from claudebox.launch import terminal_modes as tty  # noqa: PLC0415 - many launches have no terminal
 
-
-def _release(state: Remembered) -> None:
-    """End exclusive use and stopped output, which would stop us as well."""
-    try:
-        if not state.exclusive:
-            fcntl.ioctl(state.descriptor, _TIOCNXCL)
-        termios.tcflow(state.descriptor, termios.TCOON)
-        if os.major(os.fstat(state.descriptor).st_rdev) not in _PTY_MAJORS:
-            termios.tcflow(state.descriptor, termios.TCION)
-    except (OSError, termios.error):
-        return
-
-
-def _modes(descriptor: int) -> list[Any] | None:
-    try:
-        return termios.tcgetattr(descriptor)
-    except (OSError, termios.error):
-        return None
-
-
-def _set_modes(state: Remembered, when: int) -> None:
-    try:
-        if state.modes is not None:
-            termios.tcsetattr(state.descriptor, when, state.modes)
-    except (OSError, termios.error):
-        return
-
-
-def _is_exclusive(descriptor: int) -> bool:
-    try:
-        return any(fcntl.ioctl(descriptor, _TIOCGEXCL, bytes(4)))
-    except OSError:
-        return False
-
-
-def _size(descriptor: int) -> bytes:
-    try:
-        return fcntl.ioctl(descriptor, termios.TIOCGWINSZ, bytes(8))
-    except OSError:
-        return b""
+    return Remembered(descriptor, flags, tty.modes(descriptor), tty.size(descriptor), tty.is_exclusive(descriptor))
 
 
 def _has_company() -> bool:
@@ -268,22 +242,3 @@ def _has_company() -> bool:
     group = os.getpgrp()
     processes = (int(name) for name in os.listdir("/proc") if name.isdigit())
     return any(process not in known and freezer.group(process) == group for process in processes)
-
-
-def _correct_size(descriptor: int) -> None:
-    """Ask the terminal for its last cell: its size may have been changed from inside. Without an answer it stays."""
-    try:
-        modes = termios.tcgetattr(descriptor)
-        modes[3] &= ~(termios.ECHO | termios.ICANON)
-        modes[6][termios.VMIN], modes[6][termios.VTIME] = 0, _ANSWER_TIMEOUT
-        termios.tcsetattr(descriptor, termios.TCSAFLUSH, modes)
-        os.write(descriptor, b"\x1b7\x1b[9999;9999H\x1b[6n\x1b8")
-        answer = b""
-        while not answer.endswith(b"R") and len(answer) < _LONGEST_ANSWER and (piece := os.read(descriptor, 64)):
-            answer += piece
-        numbers = answer.rpartition(b"\x1b[")[2].removesuffix(b"R").split(b";")
-        if len(numbers) == 2 and all(number.isdigit() and len(number) <= 4 for number in numbers):
-            size = b"".join(int(number).to_bytes(2, sys.byteorder) for number in numbers)
-            fcntl.ioctl(descriptor, termios.TIOCSWINSZ, size + bytes(4))
-    except (OSError, termios.error):
-        return
