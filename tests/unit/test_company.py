@@ -11,7 +11,13 @@ from claudebox.facts import company, on_demand
 from claudebox.facts.company import CompanyNetwork, read_company
 from claudebox.plan import compose
 from claudebox.plan.model import ENTRANCE
-from claudebox.tables.inside import AUTHORITIES, CA_BUNDLE_INSIDE
+from claudebox.tables.inside import (
+    ADDED_AUTHORITIES,
+    AUTHORITIES,
+    CA_BUNDLE_INSIDE,
+    NAMED_AUTHORITIES_INSIDE,
+    NPM_AUTHORITIES,
+)
 
 ONE, OTHER = TestAuthority("one").certificate, TestAuthority("other").certificate
 KEY = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"
@@ -59,12 +65,12 @@ def test_settings_of_the_whole_machine_count_as_npm_reads_them(home, monkeypatch
     path = tuple(str(home / name / "bin") for name in ("first", "second", "third"))
 
     found = on_demand.read_company({}, str(home), (), None, path)
-    assert found == CompanyNetwork(OTHER, ("npm's cafile",), npm_proxy="http://second:1")
+    assert found == CompanyNetwork(OTHER, ("npm's cafile",), npm_proxy="http://second:1", named=OTHER)
 
     (home / "npmrc").write_text(f"cafile={home}/bundle.crt\nproxy=http://distribution:1\n")
     (home / ".npmrc").write_text("proxy=http://user:1\n")
     found = on_demand.read_company({}, str(home), (), None, path)
-    assert found == CompanyNetwork(ONE + OTHER, ("npm's cafile",), npm_proxy="http://user:1")
+    assert found == CompanyNetwork(ONE + OTHER, ("npm's cafile",), npm_proxy="http://user:1", named=ONE + OTHER)
 
 
 def test_the_system_s_own_bundle_enters_as_it_is(home, monkeypatch):
@@ -77,9 +83,41 @@ def test_the_system_s_own_bundle_enters_as_it_is(home, monkeypatch):
     assert (found.bundle, found.sources) == (b"", ("NODE_EXTRA_CA_CERTS",))
     assert read(home, {"NODE_EXTRA_CA_CERTS": str(home / "company.pem")}).bundle == ONE + OTHER
 
-    plan = compose.make_plan(Policy("exec", ("true",)), hosts.debian(company=found))
-    assert {row.value for row in plan.variables if row.name == "NODE_EXTRA_CA_CERTS"} == {CA_BUNDLE_INSIDE}
+    plan = made({}, company=found)
+    assert values(plan)["NODE_EXTRA_CA_CERTS"].value == CA_BUNDLE_INSIDE
+    assert not {"PIP_CERT", NPM_AUTHORITIES} & {*values(plan)}, "nobody has told these outside"
     assert {row.kind for row in plan.mounts if row.dest == CA_BUNDLE_INSIDE} == {"ro-bind"}
+
+
+def test_who_is_told_to_use_the_system_s_own_bundle_is_told_so_inside_and_nobody_else(home, monkeypatch):
+    # proves NET-06
+    bundle = str(home / "bundle.crt")
+    monkeypatch.setattr(company, "CA_BUNDLES", (bundle,))
+    (home / ".npmrc").write_text(f"cafile={bundle}\n")
+
+    found = read(home, {"SSL_CERT_DIR": str(home)}, (("http", "", "sslcainfo", bundle),))
+
+    assert (found.bundle, found.named) == (b"", b"")
+    assert found.told == ("SSL_CERT_FILE", "GIT_SSL_CAINFO", NPM_AUTHORITIES)
+    rows = values(made({}, company=found))
+    assert {rows[name].value for name in found.told} == {CA_BUNDLE_INSIDE}
+    assert not {"NODE_EXTRA_CA_CERTS", "PIP_CERT"} & {*rows}
+    asked = Policy("exec", ("true",), names=(NameRequest(NPM_AUTHORITIES, "--env"),))
+    again = compose.make_plan(asked, hosts.debian(environ={NPM_AUTHORITIES: bundle}, company=found))
+    assert values(again)[NPM_AUTHORITIES].value == CA_BUNDLE_INSIDE
+
+
+def test_programs_with_authorities_of_their_own_read_only_those_that_were_named(home, monkeypatch):
+    # proves NET-06
+    monkeypatch.setattr(company, "CA_BUNDLES", (str(home / "bundle.crt"),))
+    (home / "other.pem").write_bytes(OTHER)
+    environ = {"PIP_CERT": str(home / "other.pem"), "DENO_CERT": str(home / "bundle.crt")}
+
+    plan = made({}, company=read(home, environ))
+
+    assert values(plan)["NODE_EXTRA_CA_CERTS"].value == NAMED_AUTHORITIES_INSIDE
+    assert [row.content for row in plan.mounts if row.dest == NAMED_AUTHORITIES_INSIDE] == [OTHER]
+    assert values(plan)["DENO_CERT"].value == CA_BUNDLE_INSIDE, "who named all of them gets all of them"
 
 
 def test_where_nothing_is_named_nothing_is_read(home, monkeypatch):
@@ -111,7 +149,8 @@ def test_all_programs_find_the_bundle(home):
     company = CompanyNetwork(ONE + OTHER, ("PIP_CERT",))
     plan = made({"PIP_CERT": "/x"}, company=company)
 
-    assert {values(plan)[name].value for name in ("SSL_CERT_FILE", *AUTHORITIES)} == {CA_BUNDLE_INSIDE}
+    whole = {"SSL_CERT_FILE", *AUTHORITIES} - {*ADDED_AUTHORITIES}
+    assert {values(plan)[name].value for name in whole} == {CA_BUNDLE_INSIDE}
     bundles = {row.dest for row in plan.mounts if row.content == ONE + OTHER}
     assert bundles == {CA_BUNDLE_INSIDE, "/etc/ssl/certs/ca-certificates.crt"}
     asked = Policy("exec", ("true",), names=(NameRequest("PIP_CERT", "--env"),))

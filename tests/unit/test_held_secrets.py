@@ -113,7 +113,10 @@ def test_a_plan_has_the_placeholder_and_only_the_broker_has_the_value():
 
     assert variables["GH_TOKEN"].fetched == Fetched(placeholder_key("GH_TOKEN"))
     assert variables["GH_TOKEN"].value == ""
-    assert variables["NODE_EXTRA_CA_CERTS"].value == variables["SSL_CERT_FILE"].value
+    assert variables["REQUESTS_CA_BUNDLE"].value == variables["SSL_CERT_FILE"].value
+    late = {row.dest: row.source for row in drawn.mounts if row.kind == "late"}
+    assert late[variables["SSL_CERT_FILE"].value] == "authority"
+    assert late[variables["NODE_EXTRA_CA_CERTS"].value] == "named"
     assert drawn.broker is not None
     assert drawn.broker.awaited  # noqa: PGH005 - a field of ours
     assert VALUE not in repr(drawn)

@@ -11,7 +11,7 @@ import os
 from claudebox.facts.git_config import expand
 from claudebox.files import list_names, read_small, real_path
 from claudebox.tables.host_paths import CA_BUNDLES
-from claudebox.tables.inside import AUTHORITIES
+from claudebox.tables.inside import AUTHORITIES, NPM_AUTHORITIES
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -30,11 +30,13 @@ _NPM_PROXIES = ("https-proxy", "proxy")
 class CompanyNetwork(Value):
     """What was found; where nothing was asked for there is none."""
 
-    bundle: bytes = b""  # certificates of the host's bundle and of everything else that was named
+    bundle: bytes = b""  # certificates of the host's bundle and of everything else that was named; empty: of the former
     sources: tuple[str, ...] = ()  # variables and keys that name authorities
     problems: tuple[str, ...] = ()
     git_proxy: str = ""
     npm_proxy: str = ""
+    named: bytes = b""  # certificates of everything but the system's own bundle
+    told: tuple[str, ...] = ()  # variables of programs that are to use the system's own bundle
 
     @property
     def is_silent(self) -> bool:
@@ -54,9 +56,11 @@ def read_company(
     npm_proxy = next((npm[key] for key in _NPM_PROXIES if npm.get(key)), "")
     system = any(real_path(path) == bundle for path in CA_BUNDLES)
     known: dict[bytes, None] = {}
-    sources, problems = [], []
-    for source, path in (*_named(environ, home, git), *(("npm's cafile", path) for path in files)):
-        if not (system and real_path(path) == bundle):  # that one is there as it is
+    sources, problems, told = [], [], []
+    for source, variable, path in (*_named(environ, home, git), *(("npm's cafile", NPM_AUTHORITIES, f) for f in files)):
+        if system and real_path(path) in (bundle, os.path.dirname(bundle)):  # that one is there as it is
+            told.append(variable)
+        else:
             found = dict.fromkeys(_certificates(_read(path)))
             if not found:
                 problems.append(f"{source} names {path}, in which there is no certificate that can be read")
@@ -66,20 +70,23 @@ def read_company(
     if not sources and not problems and not git_proxy and not npm_proxy:
         return None
     together = (dict.fromkeys(_certificates(_read(bundle))) if bundle else {}) | known if known else known
-    return CompanyNetwork(b"".join(together), tuple(dict.fromkeys(sources)), tuple(problems), git_proxy, npm_proxy)
+    return CompanyNetwork(
+        b"".join(together), tuple(dict.fromkeys(sources)), tuple(problems), git_proxy, npm_proxy,
+        named=b"".join(known), told=tuple(dict.fromkeys(told)),
+    )  # fmt: skip
 
 
-def _named(environ: dict[str, str], home: str, git: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
-    """Yield who names which file."""
+def _named(environ: dict[str, str], home: str, git: dict[tuple[str, str], str]) -> Iterator[tuple[str, str, str]]:
+    """Yield who names which file, and by which variable the same is said."""
     for name in ("SSL_CERT_FILE", *AUTHORITIES):
         if environ.get(name):
-            yield name, environ[name]
+            yield name, name, environ[name]
     for directory in environ.get("SSL_CERT_DIR", "").split(":"):
         if directory and os.path.isdir(directory):
-            yield "SSL_CERT_DIR", directory
+            yield "SSL_CERT_DIR", "SSL_CERT_FILE", directory
     for (name, key), value in git.items():
         if key in ("sslcainfo", "sslcapath") and value:
-            yield f"git's http.{name + '.' if name else ''}{key}", expand(value, home, home)
+            yield f"git's http.{name + '.' if name else ''}{key}", "GIT_SSL_CAINFO", expand(value, home, home)
 
 
 def _npm_settings(content: bytes, environ: dict[str, str]) -> Iterator[tuple[str, str]]:

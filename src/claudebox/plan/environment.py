@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.facts.host import Host
 
+_ALL_AUTHORITIES = ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *inside.AUTHORITIES)
+
 
 def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return every variable that enters, `made` being those that the client needs."""
@@ -24,7 +26,7 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
         if name in host.environ and name not in rows and _is_harmless(name, rule, host):
             rows[name] = _from_host(name, host.environ[name], "host", reason)
     rows |= {row.name: row for row in _placeholders(host, rows)}
-    fulfilled = {*inside.AUTHORITIES, *network.PROXY_VARIABLES}
+    fulfilled = {*inside.AUTHORITIES, inside.NPM_AUTHORITIES, *network.PROXY_VARIABLES}
     for request in policy.names:
         if request.name in inside.BROKERED and request.name in rows:  # the wish is fulfilled, from outside
             continue
@@ -99,10 +101,7 @@ def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:
         placeholder = Fetched(placeholder_key(secret.env))
         yield Variable(secret.env, "", secret.origin, reason, secret=True, note=note, fetched=placeholder)
     if host.held_secrets:
-        for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *inside.AUTHORITIES):
-            yield Variable(
-                name, inside.CA_BUNDLE_INSIDE, "claudebox", "certificate authorities, with that of this session"
-            )
+        yield from _lead_to_authorities(_ALL_AUTHORITIES, host, "certificate authorities, with that of this session")
 
 
 def check_withheld(values: Iterable[tuple[str, str]], rows: Iterable[Variable]) -> None:
@@ -159,12 +158,19 @@ def path_outside(host: Host, inside: Iterable[Variable]) -> tuple[str, ...]:
 
 def _certificates(host: Host) -> Iterable[Variable]:
     if host.ca_bundle is not None:
-        for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE"):
-            yield Variable(name, inside.CA_BUNDLE_INSIDE, "claudebox", "certificate authorities")
+        yield from _lead_to_authorities(_ALL_AUTHORITIES[:2], host, "certificate authorities")
     if host.company is not None and host.company.sources:
         reason = f"certificate authorities, with those of {', '.join(host.company.sources)}"
-        for name in ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", *inside.AUTHORITIES):
-            yield Variable(name, inside.CA_BUNDLE_INSIDE, "claudebox", reason)
+        names = _ALL_AUTHORITIES if host.company.bundle else host.company.told
+        yield from _lead_to_authorities(names, host, reason)
+
+
+def _lead_to_authorities(names: Iterable[str], host: Host, reason: str) -> Iterable[Variable]:
+    told = host.company.told if host.company is not None else ()
+    for name in names:
+        added = name in inside.ADDED_AUTHORITIES and name not in told
+        path = inside.NAMED_AUTHORITIES_INSIDE if added else inside.CA_BUNDLE_INSIDE
+        yield Variable(name, path, "claudebox", reason)
 
 
 def withheld(host: Host, entering: Iterable[Variable]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from claudebox.plan import git_settings, network, storage
 from claudebox.plan.model import Mount
 from claudebox.tables.agent import CLIENT_DIRECTORY
 from claudebox.tables.gate import GATES
-from claudebox.tables.inside import CA_BUNDLE_INSIDE, GATE, GIT_HELPER
+from claudebox.tables.inside import CA_BUNDLE_INSIDE, GATE, GIT_HELPER, NAMED_AUTHORITIES_INSIDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ def _ca_bundle(host: Host) -> Iterable[Mount]:
         reason = "certificate authorities, with those that you named for single programs"
         for dest in _bundle_places(host):
             yield Mount(dest, "copy", reason, content=host.company.bundle, mode=0o644)
+        reason = "certificate authorities that you named"
+        yield Mount(NAMED_AUTHORITIES_INSIDE, "file", reason, content=host.company.named, mode=0o644)
     elif host.ca_bundle is not None:
         yield Mount(CA_BUNDLE_INSIDE, "ro-bind", "certificate authorities", host.ca_bundle.real)
     else:
@@ -145,6 +147,7 @@ def _session_bundle(host: Host) -> Iterable[Mount]:
     reason = "certificate authorities, with that of this session, for the hosts of secrets"
     for dest in _bundle_places(host):
         yield Mount(dest, "late", reason, "authority", mode=0o644)
+    yield Mount(NAMED_AUTHORITIES_INSIDE, "late", reason, "named", mode=0o644)
 
 
 def _bundle_places(host: Host) -> Iterable[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 GATE = "/run/claudebox/gate"  # what waits there for the launcher's word: src/gate/gate.c
 CA_BUNDLE_INSIDE = "/run/claudebox/ca-bundle.crt"
+NAMED_AUTHORITIES_INSIDE = "/run/claudebox/named-authorities.crt"
 GIT_HELPER = "/run/claudebox/git-credential"
 GIT_TOKEN_FILE = "/run/claudebox/git-token"  # noqa: S105 - a path
 
@@ -100,6 +101,9 @@ AUTHORITIES = (
     "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "CURL_CA_BUNDLE", "DENO_CERT", "GIT_SSL_CAINFO",
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HTTPLIB2_CA_CERTS", "NODE_EXTRA_CA_CERTS", "PIP_CERT", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
+# Those of programs that read such a file beside authorities of their own, at each start: 20 ms for a whole bundle.
+ADDED_AUTHORITIES = ("DENO_CERT", "NODE_EXTRA_CA_CERTS")
+NPM_AUTHORITIES = "npm_config_cafile"
 
 # These change which code programs load; they only ever act inside, but a user should know (D-03, A16).
 LOADERS = frozenset((

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from claudebox.broker.main import Context
     from claudebox.plan.network_model import InjectConfig
 
-AUTHORITY = "authority"
+AUTHORITY, NAMED = "authority", "named"  # what bwrap makes files of: all authorities, and only those that are added
 
 
 async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it
@@ -52,9 +52,9 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
     interceptor = Interceptor(secrets, issued.contexts, f"/proc/self/fd/{trusted}" if own else "", dialer, context.log)
     os.close(trusted)
     context.interceptor = interceptor
-    bundle = own + issued.trusted
-    for descriptor in context.files(AUTHORITY):
-        threading.Thread(target=_write, args=(descriptor, bundle), daemon=True).start()
+    for name, others in ((AUTHORITY, own), (NAMED, config.named)):
+        for descriptor in context.files(name):
+            threading.Thread(target=_write, args=(descriptor, others + issued.trusted), daemon=True).start()
     servers = [
         await interceptor.serve(await context.wait_listener(name), host, port) for name, host, port in config.listeners
     ]
