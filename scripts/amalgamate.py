@@ -1,10 +1,11 @@
-"""Write the modules of a launch as four: `scripts/amalgamate.py DIRECTORY` makes `amalgamation.py` and three more.
+"""Write the modules of a launch as few: `scripts/amalgamate.py DIRECTORY` makes `amalgamation.py` and four more.
 
 A launch loads some seventy small modules. Finding, opening and checking each of them takes longer than running them,
 so every installation gets them once more in four files, without docstrings, annotations and what only type checkers
 read: what is needed until bwrap runs, what is loaded while it is at work, what a repository needs, and what a session
-of the client needs. The interpreter compiles and keeps them as it does with any module, so there is no cache of our own
-that could be out of date. A checkout runs the modules themselves.
+of the client needs. A fifth is for the broker, which is loaded while the client starts. The interpreter compiles and
+keeps them as it does with any module, so there is no cache of our own that could be out of date. A checkout runs the
+modules themselves.
 
 Each module becomes a function whose names are all global; its code then runs in the namespace of the real module. Those
 of the first file run in the order in which they need each other, so that none is looked for: that takes the interpreter
@@ -163,11 +164,48 @@ CLIENT = tuple(
 )
 # In the first file, for sessions with such settings, at a terminal, or with processes of ours beside them.
 SOMETIMES = ("config.files", "facts.company", "launch.process", "launch.sidecars", "launch.terminal_modes")
+# What a broker loads that holds a key or a login, and does nothing else.
+BROKER = tuple(
+    """
+    broker
+    broker.http
+    broker.http.bodies
+    broker.http.chunks
+    broker.http.cleaning
+    broker.http.forward
+    broker.http.handler
+    broker.http.messages
+    broker.http.recognition
+    broker.http.recording
+    broker.http.repetition
+    broker.http.stream
+    broker.http.upstream
+    broker.main
+    broker.model_api
+    broker.model_api.credentials
+    broker.model_api.metering
+    broker.model_api.service
+    files
+    host_proxy
+    launch
+    launch.broker_wire
+    launch.tls_context
+    launch.token_copy
+    plan
+    plan.network_model
+    syscalls
+    tables
+    tables.agent
+    tables.prices
+    tables.spellings
+    values
+    """.split()  # noqa: SIM905 - one on a line
+)
 OTHERS = {"amalgamation_later": LATER, "amalgamation_git": REPOSITORY, "amalgamation_client": CLIENT}
 
 HEAD = '"""Modules of a launch in one file, made by scripts/amalgamate.py: do not edit, do not read."""\n\n'
 SEPARATOR = "\n\n"
-TAIL = '''
+FINDER = '''
 import sys
 from os.path import dirname
 
@@ -181,7 +219,10 @@ class _Finder:
             if name not in OTHERS:
                 return None
             MODULES.update(getattr(__import__("claudebox", fromlist=[OTHERS[name]]), OTHERS[name]).MODULES)
-        return type(__spec__)(name, _Finder)
+        spec = type(__spec__)(name, _Finder)
+        if name in PACKAGES:
+            spec.submodule_search_locations = [f"{dirname(__file__)}/{'/'.join(name.split('.')[1:])}"]
+        return spec
 
     @staticmethod
     def create_module(spec):
@@ -192,6 +233,8 @@ class _Finder:
         exec(MODULES[module.__name__].__code__, module.__dict__)
 
 
+'''
+TAIL = """
 for _name in ORDER:  # each comes after what it needs, so none is looked for
     _module = sys.modules[_name] = type(sys)(_name)
     _module.__package__, _, _last = _name.rpartition(".")
@@ -202,7 +245,12 @@ for _name in ORDER:  # each comes after what it needs, so none is looked for
 sys.meta_path.insert(0, _Finder)
 
 from claudebox.cli import entry
-'''
+"""
+BROKER_TAIL = """
+sys.meta_path.insert(0, _Finder)
+
+from claudebox.broker import main
+"""
 
 
 class _Shorten(ast.NodeTransformer):
@@ -219,9 +267,11 @@ class _Shorten(ast.NodeTransformer):
 
     visit_Module = visit_ClassDef = _body  # noqa: N815 - the names are ast's
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         node.returns = None
         return self._body(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
         node.annotation = None
@@ -257,12 +307,17 @@ def amalgamate() -> dict[str, str]:
     others = {f"claudebox.{name}": file for file, names in OTHERS.items() for name in names}
     needed = {name: [other for other in _find_needed(name) if other in FIRST] for name in FIRST}
     order = [f"claudebox.{name}" for name in graphlib.TopologicalSorter(needed).static_order()]
-    packages = [f"claudebox.{name}" for name in FIRST if _path(name).name == "__init__.py"]
-    first = f"{_bundle((*FIRST, *SOMETIMES))}ORDER = {order!r}\nPACKAGES = {packages!r}\nOTHERS = {others!r}\n"
+    first = f"{_bundle((*FIRST, *SOMETIMES))}ORDER = {order!r}\n{_names(FIRST)}OTHERS = {others!r}\n"
     return {
-        "amalgamation.py": f"{HEAD}{first}{TAIL}",
+        "amalgamation.py": f"{HEAD}{first}{FINDER}{TAIL}",
+        "amalgamation_broker.py": f"{HEAD}{_bundle(BROKER)}{_names(BROKER)}OTHERS = {{}}\n{FINDER}{BROKER_TAIL}",
         **{f"{file}.py": f"{HEAD}{_bundle(names)}" for file, names in OTHERS.items()},
     }
+
+
+def _names(names: tuple[str, ...]) -> str:
+    """Return which of these modules are packages."""
+    return f"PACKAGES = {[f'claudebox.{name}' for name in names if _path(name).name == '__init__.py']!r}\n"
 
 
 def _path(name: str) -> Path:

@@ -103,7 +103,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel):
     }
 
     assert modules <= names
-    made = {f"claudebox/amalgamation{name}.py" for name in ("", "_client", "_git", "_later")}
+    made = {f"claudebox/amalgamation{name}.py" for name in ("", "_broker", "_client", "_git", "_later")}
     assert made <= names
     assert {name.split("/")[0].rpartition(".")[2] for name in names - modules - made} == {"dist-info", "data"}
     assert not any(name.endswith("entry_points.txt") for name in names)  # Python would start it with PYTHONPATH
@@ -143,8 +143,8 @@ def test_the_command_of_an_installer_starts_a_sandbox(user_box, installed):
 _COMPARE = """
 import importlib, sys
 sys.path.insert(0, sys.argv[1])
-if sys.argv[2] == "amalgamation":
-    import claudebox.amalgamation
+if sys.argv[2] != "modules":
+    importlib.import_module(f"claudebox.{sys.argv[2]}")
 plain = (str, bytes, int, float, tuple, dict, list)
 modules = {name: importlib.import_module(f"claudebox.{name}") for name in sys.argv[3:]}
 for name, module in modules.items():
@@ -155,16 +155,20 @@ for name, module in modules.items():
 """
 
 
-def test_the_one_file_of_an_installation_holds_the_very_modules(prefix):
+@pytest.mark.parametrize(
+    ("file", "groups"),
+    [("amalgamation", ("FIRST", "SOMETIMES", "LATER", "REPOSITORY", "CLIENT")), ("amalgamation_broker", ("BROKER",))],
+)
+def test_the_few_files_of_an_installation_hold_the_very_modules(prefix, file, groups):
     # proves HOUSE-02
     files = runpy.run_path(str(REPOSITORY / "scripts/amalgamate.py"))
-    modules = sorted(name for group in ("FIRST", "SOMETIMES", "LATER", "REPOSITORY", "CLIENT") for name in files[group])
+    modules = sorted(name for group in groups for name in files[group])
     command = ("/usr/bin/python3", "-SP", "-c", _COMPARE, f"{prefix}/lib/claudebox")
     one, many = (
         subprocess.run(
             [*command, way, *modules], capture_output=True, encoding="utf-8", env={"PYTHONHASHSEED": "0"}, check=True
         ).stdout
-        for way in ("amalgamation", "modules")
+        for way in (file, "modules")
     )
 
     assert one.count(" comes from one of few\n") == len(modules)
@@ -172,7 +176,7 @@ def test_the_one_file_of_an_installation_holds_the_very_modules(prefix):
 
 
 def _comparable(text: str) -> str:
-    return re.sub(r" at 0x\w+", "", text)
+    return re.sub(r" at 0x\w+|\w+\.<locals>\.", "", text)
 
 
 @pytest.mark.parametrize("path", [":", ".", "PROJECT", "PROJECT:"])

@@ -89,6 +89,16 @@ def test_a_launch_in_a_repository_loads_exactly_these_modules_more(user_box):
     assert own - FIRST - LATER - {"facts.walk", "facts.company", "launch.sidecars"} == OF_GIT
 
 
+def test_a_broker_loads_exactly_these_modules():
+    program = "import sys; sys.path.append(sys.argv[1]); from claudebox.broker import main"
+    program += "; import claudebox.broker.model_api.service; print(*sys.modules)"
+    words = (PYTHON, "-IS", "-c", program, str(REPOSITORY / "src"))
+    found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    own = {name.removeprefix("claudebox.") for name in found if name.startswith("claudebox.")}
+
+    assert own == {*_FILES["BROKER"]}
+
+
 def test_a_launch_loads_nothing_dear(launched):
     assert not launched & FORBIDDEN
 

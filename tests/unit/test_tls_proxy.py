@@ -197,7 +197,7 @@ async def test_an_odd_answer_gives_nothing_away(tmp_path, name):
 
     async with bench(tmp_path, odd) as here:
         answer = await here.ask(request("/", TOKEN))
-        assert answer.startswith(b"HTTP/1.1 502 Bad Gateway" if refused else b"HTTP/1.1 200 OK")
+        assert answer.startswith(b"HTTP/1.1 502 " if refused else b"HTTP/1.1 200 ")
         assert VALUE.lower() not in answer.lower()
         for form in (base64.b64encode(b"user:" + VALUE)[12:-4], gzip.compress(VALUE)[12:-8]):
             assert form not in answer

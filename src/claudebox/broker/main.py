@@ -37,7 +37,6 @@ _LAST_TURNS = 3  # of the loop, for what the end of a connection has called for
 
 def main(configuration: int, control: int) -> None:
     """Serve, and never return."""
-    gc.disable()  # modules make no garbage
     try:
         harden()
         with os.fdopen(configuration, "rb") as file:
@@ -139,7 +138,6 @@ class Context:
 
 async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listeners: Named, files: Named) -> NoReturn:
     import asyncio  # noqa: PLC0415
-    import importlib  # noqa: PLC0415
     import socket  # noqa: PLC0415
 
     control = socket.socket(fileno=descriptor)
@@ -150,9 +148,9 @@ async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listene
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, _context: None)  # it would print what a connection carried
     loop.add_reader(control, lambda: None if context.receive() else ended.set())
-    modules = [(importlib.import_module(f"claudebox.broker.{name}.service"), config) for name, config in services]
+    modules = [(__import__(f"claudebox.broker.{name}.service", fromlist=["open"]), config) for name, config in services]
     closing: list[Close] = await asyncio.gather(*(module.open(config, context) for module, config in modules))
-    gc.freeze()  # what is there by now stays, and need not be looked at again
+    gc.freeze()  # modules make no garbage: the launcher has started us without a collector
     gc.enable()
     control.send(READY)
     await ended.wait()

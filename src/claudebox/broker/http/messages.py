@@ -126,19 +126,7 @@ def render_request(request: Request) -> bytes:
 
 def render_response(response: Response) -> bytes:
     """Return the bytes of a head."""
-    return b"HTTP/1.1 %d %s\r\n%s\r\n" % (response.status, _phrase(response.status), _lines(response.headers))
-
-
-def _phrase(status: int) -> bytes:
-    """Return the words for a status, for people: programs read the number."""
-    if status == 200:
-        return b"OK"
-    from http import HTTPStatus  # noqa: PLC0415 - its table takes a millisecond, and the client waits for the broker
-
-    try:
-        return HTTPStatus(status).phrase.encode()
-    except ValueError:
-        return b""
+    return b"HTTP/1.1 %d \r\n%s\r\n" % (response.status, _lines(response.headers))
 
 
 def _lines(headers: Headers) -> bytes:
