@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import resource
 import select
 import stat
 import time
@@ -235,6 +234,8 @@ def _spawn(words: list[str], handed: dict[int, int], environ: dict[str, str], si
     def body() -> None:
         for there, here in handed.items():
             os.dup2(here, there)
+        import resource  # noqa: PLC0415 - a library, and most sessions start no git here
+
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         # From here on it is bwrap that asks for its end with ours, when its inner half would notice. Killed before that

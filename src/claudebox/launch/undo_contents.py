@@ -11,6 +11,7 @@ import os
 import time
 import zlib
 
+from claudebox import syscalls
 from claudebox.files import read_small, replace_file
 
 TYPE_CHECKING = False
@@ -27,6 +28,7 @@ _SMALL = 1 << 20
 _PIECE = 1 << 20
 _LONGEST = 1 << 30  # bytes of an index
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_bytes_by_own = [1 << 20]  # of contents, until OpenSSL is worth its loading
 _DAMAGED = "its content in the snapshot is damaged"
 
 
@@ -56,7 +58,7 @@ class Contents:
         piece = os.read(descriptor, min(length + 1, _PIECE))
         if len(piece) < _PIECE and len(piece) <= length:  # nearly all are small
             return self.keep_bytes(piece)
-        start, digest, size = (self._frame, len(self._buffer)), new_digest(), 0
+        start, digest, size = (self._frame, len(self._buffer)), new_digest(length), 0
         while piece:
             digest.update(piece)
             size += len(piece)
@@ -69,7 +71,7 @@ class Contents:
 
     def keep_bytes(self, content: bytes) -> bytes:
         """Keep a content that is not here yet; return its digest."""
-        digest = new_digest()
+        digest = new_digest(len(content))
         digest.update(content)
         name = digest.digest()
         if name not in self._new and name not in self._places():
@@ -100,7 +102,7 @@ class Contents:
         if found is None:
             raise OSError("its content is not in the snapshots")
         pack, (offset, start, left) = found
-        digest = new_digest()
+        digest = new_digest(left)
         descriptor = os.open(f"{self._directory}/{pack}{_PACK}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             while left:
@@ -187,11 +189,14 @@ class Contents:
         return found if isinstance(found, dict) else {}
 
 
-def new_digest() -> hashlib._Hash:
-    """Begin the digest of a content; most snapshots find nothing new, and loading the library takes 4 ms."""
-    import hashlib  # noqa: PLC0415
+def new_digest(length: int) -> hashlib._Hash:
+    """Begin the digest of a content; loading OpenSSL takes 4 ms, in which Python's own has done a megabyte."""
+    if _bytes_by_own[0] < length:
+        import hashlib  # noqa: PLC0415
 
-    return hashlib.sha256()
+        return hashlib.sha256()
+    _bytes_by_own[0] -= length
+    return syscalls.new_sha256()
 
 
 def _remove(path: str) -> None:

@@ -6,7 +6,6 @@ but that of the last change (ctime). A large project is divided among the proces
 
 from __future__ import annotations
 
-import array
 import marshal
 import os
 import stat
@@ -21,8 +20,10 @@ from claudebox.launch.undo_manifest import (
     SIZE,
     FolderDraft,
     LeftOut,
+    pack_rows,
     read_attributes,
     row_of,
+    unpack_rows,
 )
 from claudebox.launch.undo_seed import is_converting
 
@@ -130,7 +131,7 @@ class Look:
         self._unread, self._seeded, self.size = [], [], 0
         self._look_at(share)
         seeds = {id(seed): number for number, seed in enumerate(self._seeds)}
-        drafts = {path: (row.own, "\0".join(row.names), array.array("q", row.flat).tobytes(), bytes(row.digests),
+        drafts = {path: (row.own, "\0".join(row.names), pack_rows(row.flat), bytes(row.digests),
                          row.targets, row.attributes) for path, row in self._open.items()}  # fmt: skip
         found = (
             {path: (row.own, row.attributes) for path, row in self._folders.items()},
@@ -150,9 +151,8 @@ class Look:
         self._folders |= {path: self._known[path].replace(own=own, attributes=attributes)
                           for path, (own, attributes) in folders.items()}  # fmt: skip
         for path, (own, names, rows, digests, targets, attributes) in drafts.items():
-            flat = array.array("q")
-            flat.frombytes(rows)
-            folder = self._open[path] = FolderDraft(path, own, names.split("\0") if names else [], flat.tolist())
+            listed = names.split("\0") if names else []
+            folder = self._open[path] = FolderDraft(path, own, listed, unpack_rows(rows))
             folder.digests[:], folder.targets, folder.attributes = digests, targets, attributes
         self._unread += [(self._open[path], number) for path, number in unread]
         self._seeded += [(self._open[path], number, self._seeds[seed], place) for path, number, seed, place in seeded]

@@ -5,7 +5,6 @@ A directory is one record, so that one in which nothing has changed is compared,
 
 from __future__ import annotations
 
-import array
 import os
 import stat
 import struct
@@ -72,6 +71,16 @@ class KeptFolder(Value):
         return dict(zip(names, zip(ROW.iter_unpack(self.rows), digests, strict=True), strict=True))
 
 
+def pack_rows(flat: list[int]) -> bytes:
+    """Return rows as they are kept; by `struct`, since `array` takes 3 ms to load."""
+    return struct.pack(f"={len(flat)}q", *flat)
+
+
+def unpack_rows(rows: bytes) -> list[int]:
+    """Return rows as they are worked with."""
+    return [*struct.unpack(f"={len(rows) // 8}q", rows)]
+
+
 class FolderDraft:
     """A directory while it is read."""
 
@@ -83,7 +92,7 @@ class FolderDraft:
 
     def is_like(self, known: KeptFolder) -> bool:
         """Return whether nothing in it has changed."""
-        return known.names == "\0".join(self.names) and known.rows == array.array("q", self.flat).tobytes()
+        return known.names == "\0".join(self.names) and known.rows == pack_rows(self.flat)
 
     def row(self, number: int) -> Row:
         """Return what `lstat` said of a name."""
@@ -107,7 +116,7 @@ class FolderDraft:
             for number, kind in enumerate(self.flat[::FIELDS])
         )
         latest = max(self.flat[CTIME::FIELDS], default=0) if whole else NEVER
-        rows = array.array("q", self.flat).tobytes()
+        rows = pack_rows(self.flat)
         return KeptFolder(self.own, "\0".join(self.names), rows, bytes(self.digests), self.targets, self.attributes,
                           latest)  # fmt: skip
 

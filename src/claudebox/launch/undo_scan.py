@@ -121,7 +121,7 @@ class Scan(Look):
             if not stat.S_ISREG(before[0]) or before[3] > self._most or (strict and before != folder.row(number)):
                 raise OSError(LATE)
             if self._store is None:
-                digest = _digest(descriptor)
+                digest = _digest(descriptor, before[3])
             else:
                 self._new += before[3]
                 if self._new > _MOST_NEW:
@@ -146,8 +146,8 @@ class Scan(Look):
         self._late = [path or "." for path, own in owns.items() if own[CTIME] >= since]
 
 
-def _digest(descriptor: int) -> bytes:
-    digest = new_digest()
+def _digest(descriptor: int, length: int) -> bytes:
+    digest = new_digest(length)
     while piece := os.read(descriptor, 1 << 20):
         digest.update(piece)
     return digest.digest()
