@@ -78,7 +78,7 @@ class BrokerSidecar:
         self._listeners: dict[str, socket.socket] = {}
         self._control: socket.socket | None = None
         self._process = 0
-        self._made = self._lost = self._ready = False
+        self._made = self._lost = self._ready = self._told = False
         self._files: tuple[tuple[str, int], ...] = ()
         self._notes: list[str] = []
         self._failure = ""
@@ -201,6 +201,17 @@ class BrokerSidecar:
         if self._process and os.waitid(os.P_PID, self._process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             self._lost = True
 
+    def hang_up(self) -> None:
+        """Let it write down what it knows, and end."""
+        if self._control is None or self._told:
+            return
+        self.tend()  # whoever has ended before was not told to
+        self._told = True
+        try:
+            self._control.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
     def finish(self) -> tuple[str, ...]:
         """End it, and return what the user should know."""
         self._remove_names()
@@ -217,11 +228,7 @@ class BrokerSidecar:
             if self._control is not None:
                 self._control.close()
             return (f"the broker did not start: {self._failure}; nothing answered for it",) if self._failure else ()
-        self.tend()
-        try:
-            self._control.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
+        self.hang_up()
         self._receive(0.0, until_end=True)
         if self._ready:  # otherwise it has nothing to write down yet
             self._receive(_END_PATIENCE, until_end=True)

@@ -2,7 +2,8 @@
 
 Each can `open` what bwrap binds, `begin` while bwrap is at work, `attach` before the payload runs, `tend` to the end of
 a process of ours, and `finish`, which returns what the user should know. One that has something to do now and then has
-a `look`, which returns in how many seconds it wants to be called again.
+a `look`, which returns in how many seconds it wants to be called again; one whose end takes its time a `hang_up`, which
+is called as soon as the payload has ended.
 """
 
 from __future__ import annotations

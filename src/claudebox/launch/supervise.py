@@ -153,6 +153,9 @@ class _Supervisor:
         if os.WIFSTOPPED(status):  # so has, or will, the payload: it sent the signal to the whole group
             self._attend()
             return None
+        for sidecar in self._sandbox.sidecars:
+            if hasattr(sidecar, "hang_up"):
+                sidecar.hang_up()
         self._reap()
         code = os.waitstatus_to_exitcode(status)
         return self._verdict or (code if code >= 0 else 128 - code)
