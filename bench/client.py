@@ -7,9 +7,11 @@ a second, in which a machine does much else, so fewer than forty rounds decide n
 from __future__ import annotations
 
 import argparse
+import glob
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -38,7 +40,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="claudebox-bench-") as base, ModelProcess(SCRIPT) as model:
         cases = _cases(base, model, repository=not given.plain)
         seed = random.randrange(1 << 32)
-        times = _measure(cases, given.rounds, random.Random(seed))
+        times = _measure(cases, base, given.rounds, random.Random(seed))
     bare = times["bare"]
     rows: dict[str, dict[str, float]] = {}
     for name, row in times.items():
@@ -106,13 +108,20 @@ def _cases(base: str, model: ModelProcess, *, repository: bool) -> dict[str, tup
     }
 
 
+def _forget_events(base: str) -> None:
+    """Take away what the client could not report: offline it keeps that, and reads all of it at each start."""
+    for state in (f"{base}/state", *glob.glob(f"{base}/*/.claudebox/instances/*/claude")):
+        shutil.rmtree(f"{state}/telemetry", ignore_errors=True)
+
+
 def _measure(
-    cases: dict[str, tuple[tuple[str, ...], dict[str, str]]], rounds: int, order: random.Random
+    cases: dict[str, tuple[tuple[str, ...], dict[str, str]]], base: str, rounds: int, order: random.Random
 ) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in cases}
     for number in range(-2, rounds):  # the first two warm the caches
         for name in order.sample(sorted(cases), len(cases)):
             argv, environ = cases[name]
+            _forget_events(base)
             begin = time.perf_counter()
             done = subprocess.run(
                 argv, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
