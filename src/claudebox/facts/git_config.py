@@ -182,6 +182,8 @@ def _continues(value: str) -> bool:
 
 def _unquote(value: str) -> str:
     """Undo git's quoting; a comment ends an unquoted part."""
+    if not any(char in value for char in '\\"#;'):  # nearly all
+        return value
     out: list[str] = []
     kept = 0  # blanks at the end count only in quotes
     quoted = False

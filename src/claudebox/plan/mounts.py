@@ -134,7 +134,9 @@ def _ca_bundle(host: Host) -> Iterable[Mount]:
         reason = "certificate authorities that you named"
         yield Mount(NAMED_AUTHORITIES_INSIDE, "file", reason, content=host.company.named, mode=0o644)
     elif host.ca_bundle is not None:
-        yield Mount(CA_BUNDLE_INSIDE, "ro-bind", "certificate authorities", host.ca_bundle.real)
+        seen = next((dest for dest in _bundle_places(host) if dest != CA_BUNDLE_INSIDE), "")
+        kind, source = ("symlink", seen) if seen else ("ro-bind", host.ca_bundle.real)  # a link costs bwrap less
+        yield Mount(CA_BUNDLE_INSIDE, kind, "certificate authorities", source)  # type: ignore[arg-type]
     else:
         return
     if not host.usr:  # NixOS: the directory is full of links that lead nowhere inside
