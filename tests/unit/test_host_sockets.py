@@ -82,3 +82,25 @@ def test_a_relative_name_is_found_where_its_process_is(tmp_path, search, monkeyp
         bound.bind("own-socket")
 
         assert search(walking=False) == (f"{tmp_path}/project/deep/own-socket",)
+
+
+def real_device(path):
+    """Return the device of a path as the kernel numbers it."""
+    number = mount_table.mount_of(str(path))
+    return next(row.device for row in mount_table.read_mounts() if row.number == number)
+
+
+def test_the_device_of_a_directory_is_that_of_the_mount_it_lies_in(tmp_path):
+    # proves C19
+    mounts = mount_table.read_mounts()
+    for root in (str(tmp_path), "/proc/self", "/dev", "/"):
+        assert real_device(root) in sockets._devices([root], mounts), root
+    assert sockets._devices(["/proc"], mounts) < sockets._devices(["/"], mounts) == {row.device for row in mounts}
+    assert sockets._devices([f"{tmp_path}/missing"], mounts) == set(), "it cannot be told"
+
+
+def test_a_mount_that_another_covers_does_not_count(tmp_path):
+    # proves C19
+    covered = mount_table.MountRow(-2, 4095 << 20 | 1, str(tmp_path), "tmpfs")
+
+    assert sockets._devices([str(tmp_path)], (*mount_table.read_mounts(), covered)) >= {real_device(tmp_path)}

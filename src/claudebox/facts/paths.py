@@ -79,6 +79,9 @@ class Destination(Value):
     unsearched: str = ""  # where there may be one
 
 
+_ABSENT, _FILE, _DIRECTORY = Destination(), Destination(exists=True), Destination(exists=True, directory=True)
+
+
 class Barrier(Value):
     """A directory in the way of root, and whose it is."""
 
@@ -123,10 +126,10 @@ def destination(dest: str, seen: dict[str, int]) -> Destination:
             seen[current] = mode_of(current)
         mode = seen[current]
         if not mode:
-            return Destination()
+            return _ABSENT
         if stat.S_ISLNK(mode):
             return Destination(through_link=True)
-    return Destination(exists=True, directory=stat.S_ISDIR(mode))
+    return _DIRECTORY if stat.S_ISDIR(mode) else _FILE
 
 
 def searchable(

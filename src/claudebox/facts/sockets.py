@@ -180,14 +180,34 @@ def _locate_relative(rows: list[BoundSocket]) -> dict[BoundSocket, str]:
 
 def _devices(roots: list[str], mounts: tuple[MountRow, ...]) -> set[int]:
     """Return the devices of directories and of what is mounted below them; none if they cannot be told."""
-    found: set[int] = set()
-    for root in roots:
-        number, below = mount_of(root), root.rstrip("/") + "/"
-        devices = {row.device for row in mounts if row.number == number}
-        if not devices:
-            return set()
-        found |= devices | {row.device for row in mounts if row.place.startswith(below)}
-    return found
+    by_place = {row.place: row.device for row in mounts}
+    devices = {_device(root, by_place, mounts) for root in roots}
+    if -1 in devices:
+        return set()
+    tops = {root.rstrip("/") for root in roots}
+    return devices | {row.device for row in mounts if any(place in tops for place in _climb(row.place))}
+
+
+def _device(root: str, by_place: dict[str, int], mounts: tuple[MountRow, ...]) -> int:
+    """Return the device of a directory as the kernel numbers it, -1 if it cannot be told."""
+    try:
+        own = os.stat(root).st_dev
+    except OSError:
+        return -1
+    nearest = next((by_place[place or "/"] for place in _climb(root) if (place or "/") in by_place), -1)
+    if nearest == os.major(own) << 20 | os.minor(own):
+        return nearest  # as nearly always: nothing covers that mount, and its filesystem has no numbers of its own
+    number = mount_of(root)
+    return next((row.device for row in mounts if row.number == number), -1)
+
+
+def _climb(path: str) -> Iterator[str]:
+    """Yield a path and what is above it; the root is empty."""
+    path = path.rstrip("/")
+    yield path
+    while path:
+        path = path[: path.rfind("/")]
+        yield path
 
 
 def _bound() -> list[BoundSocket] | None:

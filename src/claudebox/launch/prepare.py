@@ -18,6 +18,7 @@ from claudebox.values import Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from claudebox.launch.sidecars import Sidecar
     from claudebox.plan.model import Plan
@@ -41,43 +42,41 @@ class Prepared(Value):
 
 def prepare(plan: Plan) -> Prepared:
     """Open every descriptor that the plan needs."""
-    rows = list(bwrap_args.options(plan))
-    words = sum(len(row) for row in rows) + len(plan.gate) + len(plan.command)
-    if words > bwrap_args.MAX_WORDS:
+    arguments: list[Any] = [word for row in bwrap_args.options(plan) for word in row]
+    special = [(number, word) for number, word in enumerate(arguments) if not isinstance(word, str)]
+    count = len(arguments) + len(plan.gate) + len(plan.command)
+    if count > bwrap_args.MAX_WORDS:
         raise ClaudeboxError(
-            f"the sandbox and its command have {words} words, and bwrap takes {bwrap_args.MAX_WORDS}",
+            f"the sandbox and its command have {count} words, and bwrap takes {bwrap_args.MAX_WORDS}",
             hint="pass fewer arguments, for example in a file, or mount fewer paths",
         )
-    needed = sum(not isinstance(word, str) for row in rows for word in row) + _SPARE_DESCRIPTORS
+    needed = len(special) + _SPARE_DESCRIPTORS
     open_files = _raise_limit(needed) if 0 <= os.sysconf("SC_OPEN_MAX") < needed else None
     low = _fill_low()
     sidecars, places = _sidecars(plan)
     descriptors: list[int] = []
-    arguments: list[str | Fetched] = []
     pipes: list[tuple[str, int]] = []
     hold = -1
-    for row in rows:
-        for word in row:
-            if isinstance(word, (str, Fetched)):
-                arguments.append(word)
-            elif isinstance(word, bwrap_args.Socket):
-                arguments.append(places[word.name])
-            elif isinstance(word, bwrap_args.Pipe):
-                entry, writer = os.pipe2(os.O_CLOEXEC)
-                descriptors.append(own(entry))
-                pipes.append((word.name, own(writer)))
-                arguments.append(str(descriptors[-1]))
-            elif isinstance(word, bwrap_args.Hold):
-                entry, hold = map(own, os.pipe2(os.O_CLOEXEC))
-                os.write(hold, word.content)
-                if not _is_complete(plan):
-                    os.close(hold)
-                    hold = -1
-                descriptors.append(entry)
-                arguments.append(str(entry))
-            else:
-                descriptors.append(_pin(word) if isinstance(word, bwrap_args.Pin) else own(syscalls.memory_file(word)))
-                arguments.append(str(descriptors[-1]))
+    for number, word in special:
+        if isinstance(word, Fetched):
+            continue
+        if isinstance(word, bwrap_args.Socket):
+            arguments[number] = places[word.name]
+            continue
+        if isinstance(word, bwrap_args.Pipe):
+            entry, writer = os.pipe2(os.O_CLOEXEC)
+            descriptors.append(own(entry))
+            pipes.append((word.name, own(writer)))
+        elif isinstance(word, bwrap_args.Hold):
+            entry, hold = map(own, os.pipe2(os.O_CLOEXEC))
+            os.write(hold, word.content)
+            if not _is_complete(plan):
+                os.close(hold)
+                hold = -1
+            descriptors.append(entry)
+        else:
+            descriptors.append(_pin(word) if isinstance(word, bwrap_args.Pin) else own(syscalls.memory_file(word)))
+        arguments[number] = str(descriptors[-1])
     for descriptor in low:
         os.close(descriptor)
     return Prepared(plan, tuple(arguments), tuple(descriptors), open_files, sidecars, tuple(pipes), hold)

@@ -176,7 +176,6 @@ def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advic
     )
     asked = tuple(mount_checks.plan_mounts(policy, host))
     if asked:
-        own = arrange(own)
         _check_taken(own, asked, host)
     rows = arrange((*own, *asked))
     rows = arrange((*rows, *mounts.plan_spelling(host, rows))) if host.linked else rows
@@ -213,12 +212,13 @@ def arrange(rows: Iterable[Mount]) -> tuple[Mount, ...]:
     """Return one row per destination, parents before children, whatever the order was."""
     table: dict[str, Mount] = {}
     for row in sorted(rows, key=_rank, reverse=True):
-        if not row.reason or not row.dest.startswith("/") or "\0" in row.dest + row.source:
-            raise ClaudeboxError(f"a mount at `{row.dest}` is malformed")
-        other = table.setdefault(row.dest, row)
-        if _rank(row) == _rank(other) and row != other:
+        dest = row.dest
+        if not row.reason or not dest.startswith("/") or "\0" in dest or "\0" in row.source:
+            raise ClaudeboxError(f"a mount at `{dest}` is malformed")
+        other = table.setdefault(dest, row)
+        if other is not row and _rank(row) == _rank(other) and row != other:
             raise ClaudeboxError(
-                f"two mounts want to be at `{row.dest}`: {other.reason} and {row.reason}",
+                f"two mounts want to be at `{dest}`: {other.reason} and {row.reason}",
                 hint="give one of them another destination with `SRC:DEST`",
             )
     hidden = tuple(f"{dest}/" for dest, row in table.items() if row.kind == "empty")  # nothing can be mounted in these
