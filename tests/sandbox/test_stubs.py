@@ -228,16 +228,17 @@ IN_THE_START = """\
     ],
     ids=["in the midst of the start", "after the first stub"],
 )
-def test_a_signal_at_a_bad_moment_leaves_no_stub(user_box, altered, prepare, module, moment, then):
+@pytest.mark.parametrize("number", [15, 10], ids=["TERM", "USR1"])
+def test_a_signal_at_a_bad_moment_leaves_no_stub(user_box, altered, prepare, module, moment, then, number):
     # proves C21, E15
     user_box.host("sh", "-ec", prepare).check_returncode()
     assert user_box.run("true").returncode == 0
     before = entries(user_box.project)
-    altered(user_box, edits={f"launch/{module}": (moment, moment + then)})
+    altered(user_box, edits={f"launch/{module}": (moment, moment + then.replace("15)", f"{number})"))})
 
     result = user_box.run("touch", "made")
 
-    assert result.returncode == 143, result.stderr
+    assert result.returncode == 128 + number, result.stderr
     assert entries(user_box.project) == before
 
 

@@ -36,7 +36,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 # Taken by `supervise`, never by default: a read inside must not stop us, who have to freeze it (B15).
 JOB_CONTROL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT)
 
-_DEAF_TO = (*IGNORED_SIGNALS, *FORWARDED_SIGNALS)  # what bwrap ignores
+_DEAF_TO = (*IGNORED_SIGNALS, *FORWARDED_SIGNALS)  # what bwrap ignores; while it starts, each ends the launch
 
 _interruptions: list[int] = []  # signals that came while the sandbox was being set up
 
@@ -81,7 +81,7 @@ def start(
     gate = own(theirs.detach())
     messages, message_end = os.pipe()
     message_end = own(message_end)
-    taken = (number for number in IGNORED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
+    taken = (number for number in _DEAF_TO if signal.getsignal(number) is not signal.SIG_IGN)
     _interruptions.clear()
     handlers = {number: signal.signal(number, _interrupt) for number in taken}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it, and then nobody tells the end
