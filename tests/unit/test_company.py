@@ -9,6 +9,7 @@ from tests.certificates import TestAuthority
 from claudebox.config.model import NameRequest, Policy
 from claudebox.facts import company, on_demand
 from claudebox.facts.company import CompanyNetwork, read_company
+from claudebox.facts.model import PathFact
 from claudebox.plan import compose
 from claudebox.plan.model import ENTRANCE
 from claudebox.tables.inside import (
@@ -36,21 +37,35 @@ def read(home, environ, rows=()):
     return read_company(environ, str(home), rows, str(home / "bundle.crt"), settings)
 
 
-@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, "git", "npm"])
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, "git", "npm", "pip"])
 def test_whoever_names_an_authority_makes_it_trusted(home, name):
     # proves NET-06
     path = str(home / "company.pem")
     rows = (("http", "https://git.corp/", "sslcainfo", path),) if name == "git" else ()
     if name == "npm":
         (home / ".npmrc").write_text('registry=https://r/\ncafile="${HOME}/company.pem"\n//r/:_authToken=npm_secret\n')
-    environ = {"HOME": str(home)} if name in ("git", "npm") else {name: str(home) if name == "SSL_CERT_DIR" else path}
+    if name == "pip":
+        (home / ".config/pip").mkdir(parents=True)
+        (home / ".config/pip/pip.conf").write_text("[global]\nindex-url = https://u:secret@r/\ncert: ~/company.pem\n")
+    of_files = ("git", "npm", "pip")
+    environ = {"HOME": str(home)} if name in of_files else {name: str(home) if name == "SSL_CERT_DIR" else path}
 
-    found = read(home, environ, rows)
+    if name == "pip":
+        bundle = PathFact(str(home / "bundle.crt"), str(home / "bundle.crt"), "file")
+        found = on_demand.read_company(environ, str(home), rows, bundle, ())
+    else:
+        found = read(home, environ, rows)
 
     assert found is not None
     assert found.bundle == ONE + OTHER
     assert len(found.sources) == 1
     assert "secret" not in repr(found)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_machine(monkeypatch):
+    for name in ("NPM_GLOBAL", "PIP_GLOBAL"):
+        monkeypatch.setattr(on_demand, name, ())
 
 
 def test_settings_of_the_whole_machine_count_as_npm_reads_them(home, monkeypatch):
@@ -120,8 +135,13 @@ def test_programs_with_authorities_of_their_own_read_only_those_that_were_named(
     assert values(plan)["DENO_CERT"].value == CA_BUNDLE_INSIDE, "who named all of them gets all of them"
 
 
-def test_where_nothing_is_named_nothing_is_read(home, monkeypatch):
-    monkeypatch.setattr(on_demand, "NPM_GLOBAL", ())
+@pytest.mark.parametrize("line", ["cert", "cert =", "certs = /x", "client-cert = /x", "# cert = /x", "[cert]"])
+def test_lines_of_pip_that_name_no_authorities(home, line):
+    assert [*company._pip_certificates(line.encode())] == []
+    assert [*company._pip_certificates(b"cert = /x:y\n cert=~/a b")] == ["/x:y", "~/a b"]
+
+
+def test_where_nothing_is_named_nothing_is_read(home):
     assert on_demand.read_company({}, str(home), (("user", "", "name", "x"),), None, ()) is None
     (home / ".npmrc").write_text("registry=https://r/\n")
     assert on_demand.read_company({}, str(home), (), None, ()) is None

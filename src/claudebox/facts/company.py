@@ -45,19 +45,25 @@ class CompanyNetwork(Value):
 
 
 def read_company(
-    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: str, npmrc: tuple[bytes, ...]
-) -> CompanyNetwork | None:
-    """Read everything that is named; `bundle` is the file of authorities that the host uses, `npmrc` npm's settings."""
+    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: str, npmrc: tuple[bytes, ...],
+    pip: tuple[bytes, ...] = (),
+) -> CompanyNetwork | None:  # fmt: skip
+    """Read everything that is named; `bundle` is the file of authorities that the host uses.
+
+    `npmrc` and `pip` are the settings of these programs, whose files do not enter.
+    """
     settings = [row for content in npmrc for row in _npm_settings(content, environ)]
     npm = dict(settings)
-    files = dict.fromkeys(expand(value, home, home) for key, value in settings if key == "cafile" and value)
+    named = [("npm's cafile", NPM_AUTHORITIES, value) for key, value in settings if key == "cafile" and value]
+    named += [("pip's cert", "PIP_CERT", value) for content in pip for value in _pip_certificates(content)]
     git = {(name, key): value for section, name, key, value in rows if section == "http"}
     git_proxy = git.get(("", "proxy"), "")
     npm_proxy = next((npm[key] for key in _NPM_PROXIES if npm.get(key)), "")
     system = any(real_path(path) == bundle for path in CA_BUNDLES)
     known: dict[bytes, None] = {}
     sources, problems, told = [], [], []
-    for source, variable, path in (*_named(environ, home, git), *(("npm's cafile", NPM_AUTHORITIES, f) for f in files)):
+    in_files = ((source, variable, expand(value, home, home)) for source, variable, value in dict.fromkeys(named))
+    for source, variable, path in (*_named(environ, home, git), *in_files):
         if system and real_path(path) in (bundle, os.path.dirname(bundle)):  # that one is there as it is
             told.append(variable)
         else:
@@ -98,6 +104,14 @@ def _npm_settings(content: bytes, environ: dict[str, str]) -> Iterator[tuple[str
             for name, given in environ.items():
                 text = text.replace(f"${{{name}}}", given)
             yield key.strip(), text
+
+
+def _pip_certificates(content: bytes) -> Iterator[str]:
+    """Yield the files of authorities that a file of pip's names, whatever the command that it is for."""
+    for line in content.decode("utf-8", "surrogateescape").split("\n"):
+        key = line.split("=", 1)[0].split(":", 1)[0]
+        if key.strip() == "cert" and line[len(key) + 1 :].strip():
+            yield line[len(key) + 1 :].strip()
 
 
 def _read(path: str) -> bytes:

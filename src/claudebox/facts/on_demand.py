@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from claudebox.state import Instance
 
 NPM_GLOBAL = ("/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc")  # npm's settings for the whole machine
+PIP_GLOBAL = ("/etc/xdg/pip/pip.conf", "/etc/pip.conf")
 
 
 class ToolFacts(Value):
@@ -158,11 +159,13 @@ def read_company(
     npmrc = tuple(text for text in (read_small(file, follow=True) or b"" for file in files) if _concerns_network(text))
     names = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES)
     named = any(environ.get(name) for name in names) or any(section == "http" for section, *_ in rows)
-    if not named and not npmrc:
+    pip = tuple(text for text in (read_small(file, follow=True) or b"" for file in _pip_files(home, environ))
+                if b"cert" in text)  # fmt: skip
+    if not named and not npmrc and not pip:
         return None
     from claudebox.facts import company  # noqa: PLC0415 - most users have nothing of it
 
-    return company.read_company(environ, home, rows, bundle.real if bundle is not None else "", npmrc)
+    return company.read_company(environ, home, rows, bundle.real if bundle is not None else "", npmrc, pip)
 
 
 def _concerns_network(npmrc: bytes) -> bool:
@@ -181,6 +184,15 @@ def _npm_files(home: str, path: tuple[str, ...]) -> Iterator[str]:
         prefix = os.path.dirname(node).rstrip("/")
         yield from (f"{prefix}/lib/node_modules/npm/npmrc", f"{prefix}/etc/npmrc")
     yield f"{home}/.npmrc"
+
+
+def _pip_files(home: str, environ: dict[str, str]) -> Iterator[str]:
+    """Yield where pip looks for its settings, but for those of a virtual environment."""
+    yield from PIP_GLOBAL
+    yield f"{home}/.pip/pip.conf"
+    yield f"{environ.get('XDG_CONFIG_HOME') or f'{home}/.config'}/pip/pip.conf"
+    if environ.get("PIP_CONFIG_FILE"):
+        yield environ["PIP_CONFIG_FILE"]
 
 
 def find_control_group(policy: Policy, path: tuple[str, ...]) -> ControlGroup | None:
