@@ -167,6 +167,23 @@ def test_an_authority_named_by_a_variable_is_trusted_by_every_tool(box, certific
     assert untrusted.returncode == 60  # curl knows no such authority
 
 
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "SSL_CERT_DIR"])
+def test_of_a_file_that_a_variable_names_only_certificates_enter(box, altered, certificates, name):
+    # proves SAND-13, SAND-09
+    asked = "    if not named and not npmrc and not pip:\n"  # settings of this machine could have a bundle made
+    altered(box, edits={"facts/on_demand.py": (asked, "    npmrc = pip = ()\n    if not named:\n")})
+    key = box.write(f"{box.home}/.ssh/id", "-----BEGIN PRIVATE KEY-----\nCANARY\n-----END PRIVATE KEY-----\n")
+    mixed = box.write(f"{box.base}/mixed/all.pem", Path(key).read_bytes() + Path(certificates, "ca.pem").read_bytes())
+    line = Path(certificates, "ca.pem").read_text(encoding="ascii").splitlines()[1]
+    script = "cat /run/claudebox/*.crt /etc/ssl/certs/ca-certificates.crt"
+
+    for path in (key, mixed):
+        result = box.sh(script, env={name: os.path.dirname(path) if name == "SSL_CERT_DIR" else path})
+        assert "BEGIN CERTIFICATE" in result.stdout, result.stderr
+        assert "CANARY" not in result.stdout
+        assert (line in result.stdout) == (path == mixed), "the positive control"
+
+
 def test_the_authorities_of_the_host_are_there(box):
     # proves SAND-13
     script = (

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 from tests.certificates import TestAuthority
+from tests.unit.test_held_secrets import HELD
 
 from claudebox.config.model import NameRequest, Policy
 from claudebox.facts import company, on_demand
 from claudebox.facts.company import CompanyNetwork, read_company
 from claudebox.facts.model import PathFact
+from claudebox.facts.uplink import Candidate
 from claudebox.plan import compose
 from claudebox.plan.model import ENTRANCE
 from claudebox.tables.inside import (
@@ -57,7 +59,8 @@ def test_whoever_names_an_authority_makes_it_trusted(home, name):
         found = read(home, environ, rows)
 
     assert found is not None
-    assert found.bundle == ONE + OTHER
+    assert found.bundle == (OTHER + ONE if name == "SSL_CERT_FILE" else ONE + OTHER)
+    assert OTHER in found.named
     assert len(found.sources) == 1
     assert "secret" not in repr(found)
 
@@ -80,37 +83,35 @@ def test_settings_of_the_whole_machine_count_as_npm_reads_them(home, monkeypatch
     path = tuple(str(home / name / "bin") for name in ("first", "second", "third"))
 
     found = on_demand.read_company({}, str(home), (), None, path)
-    assert found == CompanyNetwork(OTHER, ("npm's cafile",), npm_proxy="http://second:1", named=OTHER)
+    told = (NPM_AUTHORITIES,)
+    assert found == CompanyNetwork(OTHER, ("npm's cafile",), npm_proxy="http://second:1", named=OTHER, told=told)
 
     (home / "npmrc").write_text(f"cafile={home}/bundle.crt\nproxy=http://distribution:1\n")
     (home / ".npmrc").write_text("proxy=http://user:1\n")
     found = on_demand.read_company({}, str(home), (), None, path)
-    assert found == CompanyNetwork(ONE + OTHER, ("npm's cafile",), npm_proxy="http://user:1", named=ONE + OTHER)
+    both = ONE + OTHER
+    assert found == CompanyNetwork(both, ("npm's cafile",), npm_proxy="http://user:1", named=both, told=told)
 
 
-def test_the_system_s_own_bundle_enters_as_it_is(home, monkeypatch):
+def test_the_system_s_own_bundle_enters_as_it_is(home):
     # proves NET-06
-    bundle = str(home / "bundle.crt")
-    assert read(home, {"NODE_EXTRA_CA_CERTS": bundle}).bundle == ONE, "a file of the user's may have a key in it"
-
-    monkeypatch.setattr(company, "CA_BUNDLES", (bundle,))
-    found = read(home, {"NODE_EXTRA_CA_CERTS": bundle})
-    assert (found.bundle, found.sources) == (b"", ("NODE_EXTRA_CA_CERTS",))
-    assert read(home, {"NODE_EXTRA_CA_CERTS": str(home / "company.pem")}).bundle == ONE + OTHER
+    found = read(home, {"NODE_EXTRA_CA_CERTS": str(home / "bundle.crt")})
+    assert (found.bundle, found.named, found.sources) == (b"", b"", ("NODE_EXTRA_CA_CERTS",))
 
     plan = made({}, company=found)
     assert values(plan)["NODE_EXTRA_CA_CERTS"].value == CA_BUNDLE_INSIDE
-    assert not {"PIP_CERT", NPM_AUTHORITIES} & {*values(plan)}, "nobody has told these outside"
+    assert not {"DENO_CERT", "PIP_CERT", NPM_AUTHORITIES} & {*values(plan)}, "nobody has told these outside"
     assert {row.kind for row in plan.mounts if row.dest == CA_BUNDLE_INSIDE} == {"symlink"}
 
 
-def test_who_is_told_to_use_the_system_s_own_bundle_is_told_so_inside_and_nobody_else(home, monkeypatch):
+def test_who_is_told_to_use_the_system_s_own_bundle_is_told_so_inside_and_nobody_else(home):
     # proves NET-06
     bundle = str(home / "bundle.crt")
-    monkeypatch.setattr(company, "CA_BUNDLES", (bundle,))
     (home / ".npmrc").write_text(f"cafile={bundle}\n")
+    (home / "certs").mkdir()
+    (home / "certs/same.pem").write_bytes(ONE)
 
-    found = read(home, {"SSL_CERT_DIR": str(home)}, (("http", "", "sslcainfo", bundle),))
+    found = read(home, {"SSL_CERT_DIR": str(home / "certs")}, (("http", "", "sslcainfo", bundle),))
 
     assert (found.bundle, found.named) == (b"", b"")
     assert found.told == ("SSL_CERT_FILE", "GIT_SSL_CAINFO", NPM_AUTHORITIES)
@@ -122,9 +123,29 @@ def test_who_is_told_to_use_the_system_s_own_bundle_is_told_so_inside_and_nobody
     assert values(again)[NPM_AUTHORITIES].value == CA_BUNDLE_INSIDE
 
 
-def test_programs_with_authorities_of_their_own_read_only_those_that_were_named(home, monkeypatch):
+def test_a_directory_may_hold_more_than_the_bundle_in_it(home):
     # proves NET-06
-    monkeypatch.setattr(company, "CA_BUNDLES", (str(home / "bundle.crt"),))
+    assert read(home, {"REQUESTS_CA_BUNDLE": str(home)}).bundle == ONE + OTHER
+
+
+@pytest.mark.parametrize("secrets", [False, True])
+def test_npm_is_told_whoever_else_names_something(home, secrets):
+    # proves NET-06
+    (home / ".npmrc").write_text(f"cafile={home}/bundle.crt\n")
+    found = read(home, {"REQUESTS_CA_BUNDLE": str(home / "company.pem")})
+    if secrets:
+        wishes = Policy("exec", ("true",), network="inet", secrets=(HELD,))
+        uplink = Candidate("pasta", "/usr/bin/pasta")
+        facts = hosts.debian(company=found, held_secrets=(HELD,), uplinks=(uplink,), libraries=("/lib",))
+        rows = values(compose.make_plan(wishes, facts))
+    else:
+        rows = values(made({}, company=found))
+
+    assert rows[NPM_AUTHORITIES].value == rows["REQUESTS_CA_BUNDLE"].value == CA_BUNDLE_INSIDE
+
+
+def test_programs_with_authorities_of_their_own_read_only_those_that_were_named(home):
+    # proves NET-06
     (home / "other.pem").write_bytes(OTHER)
     environ = {"PIP_CERT": str(home / "other.pem"), "DENO_CERT": str(home / "bundle.crt")}
 
@@ -133,6 +154,26 @@ def test_programs_with_authorities_of_their_own_read_only_those_that_were_named(
     assert values(plan)["NODE_EXTRA_CA_CERTS"].value == NAMED_AUTHORITIES_INSIDE
     assert [row.content for row in plan.mounts if row.dest == NAMED_AUTHORITIES_INSIDE] == [OTHER]
     assert values(plan)["DENO_CERT"].value == CA_BUNDLE_INSIDE, "who named all of them gets all of them"
+
+    (home / "same.pem").write_bytes(ONE)  # the system trusts it too, but node does not look there
+    plan = made({}, company=read(home, {"NODE_EXTRA_CA_CERTS": str(home / "same.pem")}))
+    assert [row.content for row in plan.mounts if row.dest == NAMED_AUTHORITIES_INSIDE] == [ONE]
+    assert values(plan)["NODE_EXTRA_CA_CERTS"].value == NAMED_AUTHORITIES_INSIDE
+    assert "PIP_CERT" not in values(plan)
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NIX_SSL_CERT_FILE"])
+def test_what_takes_the_place_of_the_system_s_bundle_is_all_that_is_trusted(home, name):
+    # proves NET-06
+    (home / "less.pem").write_bytes(KEY + OTHER)
+
+    plan = made({}, company=read(home, {name: str(home / "less.pem")}))
+
+    assert {row.content for row in plan.mounts if row.dest == CA_BUNDLE_INSIDE} == {OTHER}
+    (home / "fewer.pem").write_bytes(ONE)
+    plan = made({}, company=read(home, {name: str(home / "fewer.pem")}))
+    assert {row.content for row in plan.mounts if row.dest == CA_BUNDLE_INSIDE} == {ONE}
+    assert not {"NODE_EXTRA_CA_CERTS"} & {*values(plan)}, "node would complain of an empty file"
 
 
 @pytest.mark.parametrize("line", ["cert", "cert =", "certs = /x", "client-cert = /x", "# cert = /x", "[cert]"])

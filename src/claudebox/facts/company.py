@@ -10,8 +10,7 @@ import os
 
 from claudebox.facts.git_config import expand
 from claudebox.files import list_names, read_small, real_path
-from claudebox.tables.host_paths import CA_BUNDLES
-from claudebox.tables.inside import AUTHORITIES, NPM_AUTHORITIES
+from claudebox.tables.inside import ADDED_AUTHORITIES, AUTHORITIES, NPM_AUTHORITIES
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -25,18 +24,19 @@ _MOST_FILES = 1024  # of a directory
 _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _NPM_PROXIES = ("https-proxy", "proxy")
+_REPLACING = ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE")
 
 
 class CompanyNetwork(Value):
     """What was found; where nothing was asked for there is none."""
 
-    bundle: bytes = b""  # certificates of the host's bundle and of everything else that was named; empty: of the former
+    bundle: bytes = b""  # certificates that all programs trust, where those are not just the system's own
     sources: tuple[str, ...] = ()  # variables and keys that name authorities
     problems: tuple[str, ...] = ()
     git_proxy: str = ""
     npm_proxy: str = ""
-    named: bytes = b""  # certificates of everything but the system's own bundle
-    told: tuple[str, ...] = ()  # variables of programs that are to use the system's own bundle
+    named: bytes = b""  # certificates for programs that have the usual ones themselves
+    told: tuple[str, ...] = ()  # variables of programs that are to use all of the bundle
 
     @property
     def is_silent(self) -> bool:
@@ -48,9 +48,10 @@ def read_company(
     environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: str, npmrc: tuple[bytes, ...],
     pip: tuple[bytes, ...] = (),
 ) -> CompanyNetwork | None:  # fmt: skip
-    """Read everything that is named; `bundle` is the file of authorities that the host uses.
+    """Read everything that is named; `bundle` is the system's own file of authorities, which is inside anyway.
 
-    `npmrc` and `pip` are the settings of these programs, whose files do not enter.
+    `npmrc` and `pip` are the settings of these programs, whose files do not enter. What SSL_CERT_FILE names takes the
+    place of the system's own, as it does for programs outside.
     """
     settings = [row for content in npmrc for row in _npm_settings(content, environ)]
     npm = dict(settings)
@@ -59,32 +60,40 @@ def read_company(
     git = {(name, key): value for section, name, key, value in rows if section == "http"}
     git_proxy = git.get(("", "proxy"), "")
     npm_proxy = next((npm[key] for key in _NPM_PROXIES if npm.get(key)), "")
-    system = any(real_path(path) == bundle for path in CA_BUNDLES)
+    replacing = next((name for name in _REPLACING if environ.get(name)), "")
+    base: dict[bytes, None] = {}
     known: dict[bytes, None] = {}
+    added: dict[bytes, None] = {}
     sources, problems, told = [], [], []
     in_files = ((source, variable, expand(value, home, home)) for source, variable, value in dict.fromkeys(named))
     for source, variable, path in (*_named(environ, home, git), *in_files):
-        if system and real_path(path) in (bundle, os.path.dirname(bundle)):  # that one is there as it is
-            told.append(variable)
-        else:
-            found = dict.fromkeys(_certificates(_read(path)))
-            if not found:
-                problems.append(f"{source} names {path}, in which there is no certificate that can be read")
-                continue
-            known |= found
         sources.append(source)
+        if real_path(path) == bundle:
+            told.append(variable)
+            continue
+        found = dict.fromkeys(_certificates(_read(path)))
+        if not found:
+            problems.append(f"{source} names {path}, in which there is no certificate that can be read")
+            sources.pop()
+            continue
+        known |= found
+        base |= found if source == replacing else {}
+        added |= found if variable in ADDED_AUTHORITIES else {}
+        told += [] if variable in ADDED_AUTHORITIES else [variable]
     if not sources and not problems and not git_proxy and not npm_proxy:
         return None
-    together = (dict.fromkeys(_certificates(_read(bundle))) if bundle else {}) | known if known else known
+    system = dict.fromkeys(_certificates(_read(bundle))) if bundle and known else {}
+    new = {certificate: None for certificate in known if certificate not in system}
+    together = base | known if base else system | new if new else {}
     return CompanyNetwork(
         b"".join(together), tuple(dict.fromkeys(sources)), tuple(problems), git_proxy, npm_proxy,
-        named=b"".join(known), told=tuple(dict.fromkeys(told)),
+        named=b"".join(added | new), told=tuple(dict.fromkeys(told)),
     )  # fmt: skip
 
 
 def _named(environ: dict[str, str], home: str, git: dict[tuple[str, str], str]) -> Iterator[tuple[str, str, str]]:
     """Yield who names which file, and by which variable the same is said."""
-    for name in ("SSL_CERT_FILE", *AUTHORITIES):
+    for name in (*_REPLACING, *AUTHORITIES):
         if environ.get(name):
             yield name, name, environ[name]
     for directory in environ.get("SSL_CERT_DIR", "").split(":"):

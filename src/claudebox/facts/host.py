@@ -169,7 +169,7 @@ def read_host(
         shown = paths.searchable((workdir, *beside), home_fact, not_beneath, excepted)
         leaks, leaks_note = project.leaks(policy, tuple(shown), instance)
         bound = sockets.find_sockets(workdir.real, searched, mounts, strict=policy.network != "full", instance=instance)
-    ca_bundle = distro.ca_bundle(examiner, environ)
+    ca_bundle = distro.ca_bundle(examiner)
     git_user = git_identity.read_user_settings(home, environ, repository)
     return Host(
         uid=uid,

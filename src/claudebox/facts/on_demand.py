@@ -157,7 +157,7 @@ def read_company(
     """Return what a company's network asks of programs."""
     files = reversed(dict.fromkeys(reversed(tuple(_npm_files(home, path)))))
     npmrc = tuple(text for text in (read_small(file, follow=True) or b"" for file in files) if _concerns_network(text))
-    names = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES)
+    names = ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES)
     named = any(environ.get(name) for name in names) or any(section == "http" for section, *_ in rows)
     pip = tuple(text for text in (read_small(file, follow=True) or b"" for file in _pip_files(home, environ))
                 if b"cert" in text)  # fmt: skip

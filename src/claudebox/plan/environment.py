@@ -161,14 +161,16 @@ def _certificates(host: Host) -> Iterable[Variable]:
         yield from _lead_to_authorities(_ALL_AUTHORITIES[:2], host, "certificate authorities")
     if host.company is not None and host.company.sources:
         reason = f"certificate authorities, with those of {', '.join(host.company.sources)}"
-        names = _ALL_AUTHORITIES if host.company.bundle else host.company.told
-        yield from _lead_to_authorities(names, host, reason)
+        every = _ALL_AUTHORITIES if host.company.bundle else inside.ADDED_AUTHORITIES if host.company.named else ()
+        yield from _lead_to_authorities(dict.fromkeys((*every, *host.company.told)), host, reason)
 
 
 def _lead_to_authorities(names: Iterable[str], host: Host, reason: str) -> Iterable[Variable]:
-    told = host.company.told if host.company is not None else ()
+    told, named = (host.company.told, host.company.named) if host.company is not None else ((), b"")
     for name in names:
         added = name in inside.ADDED_AUTHORITIES and name not in told
+        if added and not named and not host.held_secrets:
+            continue
         path = inside.NAMED_AUTHORITIES_INSIDE if added else inside.CA_BUNDLE_INSIDE
         yield Variable(name, path, "claudebox", reason)
 

@@ -125,14 +125,16 @@ def _aliases(host: Host) -> bytes:
 
 def _ca_bundle(host: Host) -> Iterable[Mount]:
     """Make the bundle appear at one place, wherever the host has it (SAND-13)."""
+    company = host.company
+    if company is not None and company.named and not host.held_secrets:
+        reason = "certificate authorities that you named"
+        yield Mount(NAMED_AUTHORITIES_INSIDE, "file", reason, content=company.named, mode=0o644)
     if host.held_secrets:
         yield from _session_bundle(host)
-    elif host.company is not None and host.company.bundle:
+    elif company is not None and company.bundle:
         reason = "certificate authorities, with those that you named for single programs"
         for dest in _bundle_places(host):
-            yield Mount(dest, "copy", reason, content=host.company.bundle, mode=0o644)
-        reason = "certificate authorities that you named"
-        yield Mount(NAMED_AUTHORITIES_INSIDE, "file", reason, content=host.company.named, mode=0o644)
+            yield Mount(dest, "copy", reason, content=company.bundle, mode=0o644)
     elif host.ca_bundle is not None:
         seen = next((dest for dest in _bundle_places(host) if dest != CA_BUNDLE_INSIDE), "")
         kind, source = ("symlink", seen) if seen else ("ro-bind", host.ca_bundle.real)  # a link costs bwrap less
