@@ -174,6 +174,18 @@ def test_changes_shows_and_touches_nothing(user_project):
     assert tree(user_project.project) == after
 
 
+def test_a_time_that_no_record_holds_stops_nothing(user_project):
+    # proves UNDO-01
+    sh(user_project, "mkdir -p odd; echo old >odd/old; touch -d 2400-01-01 odd/old")
+    start = tree(user_project.project)
+    session(user_project, "echo x >new; touch -d 2400-01-01 new odd; echo y >odd/old; echo z >odd/more")
+
+    undo(user_project)
+
+    assert tree(user_project.project).keys() == start.keys()
+    assert Path(user_project.project, "odd/old").read_text() == "old\n"
+
+
 def test_an_undo_can_be_undone_and_older_sessions_named(user_project):
     # proves UNDO-01
     start = tree(user_project.project)

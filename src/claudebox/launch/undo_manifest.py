@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DIGEST = 32  # bytes of a SHA-256
 NO_DIGEST = bytes(DIGEST)
 FIELDS = 7  # mode, owner, group, size, mtime, ctime, inode
-SIZE, CTIME = 3, 5
+SIZE, MTIME, CTIME = 3, 4, 5
 NO_ROW = (0,) * FIELDS  # of a name that is not kept, but for its inode
 TICK = 20_000_000  # the kernel's clock for files lags behind by less
 ROW = struct.Struct(f"={FIELDS}q")
@@ -86,6 +86,9 @@ class FolderDraft:
 
     def __init__(self, path: str, own: Row, names: list[str], flat: list[int]) -> None:
         self.path, self.own, self.names, self.flat = path, own, names, flat
+        times = flat[MTIME::FIELDS]
+        if times and (max(times) > NEVER or min(times) < -NEVER):
+            flat[MTIME::FIELDS] = map(_within, times)
         self.digests = bytearray(DIGEST * len(names))
         self.targets: dict[str, str] = {}
         self.attributes: dict[str, Attributes] = {}
@@ -186,8 +189,13 @@ def _entry(kind: str, row: Row, content: str, attributes: Attributes) -> KeptEnt
 
 def row_of(status: os.stat_result) -> Row:
     """Return what a record keeps of a status."""
-    return (status.st_mode, status.st_uid, status.st_gid, status.st_size, status.st_mtime_ns, status.st_ctime_ns,
-            status.st_ino & INODES)  # fmt: skip
+    return (status.st_mode, status.st_uid, status.st_gid, status.st_size, _within(status.st_mtime_ns),
+            status.st_ctime_ns, status.st_ino & INODES)  # fmt: skip
+
+
+def _within(time: int) -> int:
+    """Return a time that a record can hold: anybody can set one of the year 2400."""
+    return max(-NEVER, min(NEVER, time))
 
 
 def read_attributes(descriptor: int) -> Attributes:
