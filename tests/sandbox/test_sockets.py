@@ -248,3 +248,59 @@ def test_a_kernel_that_lists_no_sockets_means_looking_everywhere(box, probe, ser
     inside = box.run(PYTHON, script, f"{box.project}/a/b/s", flags=("--network", "none"))
 
     assert inside.stdout.strip() == "ECONNREFUSED", inside.stderr
+
+
+# In a mount namespace of its own: servers that answer at the first word, what is done when they are there, and then two
+# commands in the project.
+_SERVED = """
+import os, socket, subprocess, sys
+kind, paths, then, project, *commands = sys.argv[1:]
+for path in paths.split(":"):
+    server = socket.socket(socket.AF_UNIX)
+    os.chdir(os.path.dirname(path))
+    server.bind("S" if kind == "relative" else path)
+    server.listen()
+    if os.fork() == 0:
+        while True:
+            server.accept()[0].send(b"agent-secret")
+subprocess.run(then, shell=True, check=True)
+os.chdir(os.path.realpath(project))
+for command in commands:
+    print(subprocess.run(command, shell=True, capture_output=True, text=True).stdout.strip(), flush=True)
+os.killpg(0, 9)
+"""
+
+
+@pytest.mark.parametrize("kind", ["absolute", "relative"])
+@pytest.mark.parametrize(
+    ("mounts", "bound", "then"),
+    [
+        ("mkdir -p data/p/k p; mount --bind data/p p", "data/p/k/S", "true"),
+        ("mkdir -p data/p/k home; mount --bind data home; ln -s home/p p", "data/p/k/S", "true"),
+        ("mkdir -p data p/k; mount --bind data p/k", "data/S", "true"),
+        ("mkdir -p data p/k; touch p/k/S", "data/S", "mount --bind S ../p/k/S"),
+        # Elsewhere a socket of the same number lies under the same name, where some process works.
+        (
+            "for d in a b c d e p; do mkdir $d; mount -t tmpfs t $d; mkdir $d/k; done",
+            ":".join(f"{name}/k/S" for name in "abcdep"),
+            "true",
+        ),
+    ],
+    ids=["the project", "above the project", "below the project", "a single file", "equal numbers"],
+)
+def test_a_socket_is_masked_wherever_a_mount_shows_it(root_box, probe, mounts, bound, then, kind):
+    # proves C19, C33
+    script = probe(root_box, "connect.py")
+    base = root_box.mkdir(f"{root_box.base}/mounted")
+    paths = ":".join(f"{base}/{path}" for path in bound.split(":"))
+    connect = f"{PYTHON} connect.py k/S"
+    launch = f"{root_box.program} -y --network none --exec -- {connect}"
+
+    result = root_box.host(
+        "unshare", "--mount", "setsid", "--wait", "sh", "-ec", f'cd {base}; {mounts}; cp {script} p/; exec "$@"', "sh",
+        PYTHON, "-c", _SERVED, kind, paths, then, f"{base}/p", connect, launch,
+    )  # fmt: skip
+
+    control, inside = result.stdout.splitlines()
+    assert control == "agent-secret", "the positive control"
+    assert inside == "ECONNREFUSED", result.stderr

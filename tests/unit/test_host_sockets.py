@@ -93,14 +93,15 @@ def real_device(path):
 def test_the_device_of_a_directory_is_that_of_the_mount_it_lies_in(tmp_path):
     # proves C19
     mounts = mount_table.read_mounts()
+    table = sockets._Mounts(mounts)
     for root in (str(tmp_path), "/proc/self", "/dev", "/"):
-        assert real_device(root) in sockets._devices([root], mounts), root
-    assert sockets._devices(["/proc"], mounts) < sockets._devices(["/"], mounts) == {row.device for row in mounts}
-    assert sockets._devices([f"{tmp_path}/missing"], mounts) == set(), "it cannot be told"
+        assert real_device(root) in table.devices([root]), root
+    assert table.devices(["/proc"]) < table.devices(["/"]) == {row.device for row in mounts}
+    assert table.devices([f"{tmp_path}/missing"]) == set(), "it cannot be told"
 
 
 def test_a_mount_that_another_covers_does_not_count(tmp_path):
     # proves C19
     covered = mount_table.MountRow(-2, 4095 << 20 | 1, str(tmp_path), "tmpfs")
 
-    assert sockets._devices([str(tmp_path)], (*mount_table.read_mounts(), covered)) >= {real_device(tmp_path)}
+    assert sockets._Mounts((*mount_table.read_mounts(), covered)).devices([str(tmp_path)]) >= {real_device(tmp_path)}

@@ -21,6 +21,7 @@ class MountRow(Value):
     device: int  # as the kernel numbers it; some filesystems give programs another one
     place: str
     kind: str  # of filesystem
+    root: str = "/"  # what of the filesystem is mounted
 
 
 def read_mounts() -> tuple[MountRow, ...]:
@@ -32,11 +33,15 @@ def read_mounts() -> tuple[MountRow, ...]:
 def _parse(line: str) -> MountRow:
     words = line.split(" ")
     major, _, minor = words[2].partition(":")
-    place = words[4]
-    if "\\" in place:
+    root, place = map(_unescape, words[3:5])
+    return MountRow(int(words[0]), int(major) << 20 | int(minor), place, words[words.index("-") + 1], root)
+
+
+def _unescape(path: str) -> str:
+    if "\\" in path:
         for escape, char in _ESCAPED:
-            place = place.replace(escape, char)
-    return MountRow(int(words[0]), int(major) << 20 | int(minor), place, words[words.index("-") + 1])
+            path = path.replace(escape, char)
+    return path
 
 
 def mount_of(path: str) -> int:

@@ -69,13 +69,14 @@ def find_sockets(
     strays: set[str] = set()  # the same, deeper
     note = ""
     if bound is None or bound:
-        devices = _devices(roots, mounts)
+        table = _Mounts(mounts)
+        devices = table.devices(roots)
         rows = [row for row in bound or () if not devices or row.device in devices]
-        places = {row: _locate(row) for row in rows}
+        places = {row: _locate(row, table) for row in rows}
         lost = [row for row, place in places.items() if not place]
         if any(not row.name.startswith("/") for row in lost):
-            places |= _locate_relative(lost)
-        found |= {place for place in places.values() if place}
+            places |= _locate_relative(lost, table)
+        found |= {path for row, place in places.items() if place for path in table.see(row, place)}
         missing = {row: f"{row.device}:{row.inode}:{row.cookie}:{searched}" for row in lost if not places[row]}
         elsewhere = [key for key in missing.values() if key in known]
         if len(elsewhere) < len(missing) or bound is None:
@@ -147,7 +148,7 @@ def _in_top(directory: str) -> Iterator[str]:
         return
 
 
-def _locate(row: BoundSocket) -> str:
+def _locate(row: BoundSocket, table: _Mounts) -> str:
     """Return where a socket lies if it is still where its name says, and nowhere else."""
     if not row.name.startswith("/"):
         return ""
@@ -155,15 +156,14 @@ def _locate(row: BoundSocket) -> str:
     try:
         # The kernel follows 40 links and no more; what an agent puts on the way cannot keep us busy.
         with Closing(os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
-            status = os.lstat(name, dir_fd=directory)
-            real = os.readlink(f"/proc/self/fd/{directory}")
+            real = os.path.join(os.readlink(f"/proc/self/fd/{directory}"), name)
+            alone = os.lstat(name, dir_fd=directory).st_nlink == 1
     except (OSError, ValueError):
         return ""
-    same = stat.S_ISSOCK(status.st_mode) and status.st_ino & 0xFFFFFFFF == row.inode and status.st_nlink == 1
-    return os.path.join(real, name) if same else ""
+    return real if alone and table.is_at(row, real) else ""
 
 
-def _locate_relative(rows: list[BoundSocket]) -> dict[BoundSocket, str]:
+def _locate_relative(rows: list[BoundSocket], table: _Mounts) -> dict[BoundSocket, str]:
     """Look for sockets with a relative name where processes are: who binds one mostly stays there."""
     directories = set()
     for process in os.listdir("/proc"):
@@ -173,32 +173,58 @@ def _locate_relative(rows: list[BoundSocket]) -> dict[BoundSocket, str]:
             continue
     found: dict[BoundSocket, str] = {}
     for row in rows:
-        tried = (_locate(row.replace(name=f"{directory}/{row.name}")) for directory in directories - {""})
+        tried = (_locate(row.replace(name=f"{directory}/{row.name}"), table) for directory in directories - {""})
         found[row] = "" if row.name.startswith("/") else next(filter(None, tried), "")
     return found
 
 
-def _devices(roots: list[str], mounts: tuple[MountRow, ...]) -> set[int]:
-    """Return the devices of directories and of what is mounted below them; none if they cannot be told."""
-    by_place = {row.place: row.device for row in mounts}
-    devices = {_device(root, by_place, mounts) for root in roots}
-    if -1 in devices:
-        return set()
-    tops = {root.rstrip("/") for root in roots}
-    return devices | {row.device for row in mounts if any(place in tops for place in _climb(row.place))}
+class _Mounts:
+    """The mounts of this machine, and what of which device is seen where."""
 
+    def __init__(self, rows: tuple[MountRow, ...]) -> None:
+        self._rows = rows
+        self._by_place = {row.place: row.device for row in rows}
 
-def _device(root: str, by_place: dict[str, int], mounts: tuple[MountRow, ...]) -> int:
-    """Return the device of a directory as the kernel numbers it, -1 if it cannot be told."""
-    try:
-        own = os.stat(root).st_dev
-    except OSError:
-        return -1
-    nearest = next((by_place[place or "/"] for place in _climb(root) if (place or "/") in by_place), -1)
-    if nearest == os.major(own) << 20 | os.minor(own):
-        return nearest  # as nearly always: nothing covers that mount, and its filesystem has no numbers of its own
-    number = mount_of(root)
-    return next((row.device for row in mounts if row.number == number), -1)
+    def devices(self, roots: list[str]) -> set[int]:
+        """Return the devices of directories and of what is mounted below them; none if they cannot be told."""
+        devices = {self._device(root) for root in roots}
+        if -1 in devices:
+            return set()
+        tops = {root.rstrip("/") for root in roots}
+        return devices | {row.device for row in self._rows if any(place in tops for place in _climb(row.place))}
+
+    def see(self, row: BoundSocket, place: str) -> Iterator[str]:
+        """Yield where a socket that lies at a place can be seen: a part of its device may be mounted twice."""
+        yield place
+        same = [mount for mount in self._rows if mount.device == row.device]
+        for mount in same if len(same) > 1 else ():
+            inner = _below(place, mount.place)
+            for other in same if inner is not None else ():
+                rest = _below(f"{mount.root.rstrip('/')}{inner}", other.root)
+                path = f"{other.place.rstrip('/')}{rest}"
+                if rest is not None and path != place and self.is_at(row, path):
+                    yield path
+
+    def is_at(self, row: BoundSocket, path: str) -> bool:
+        """Return whether it is this very socket that lies there."""
+        try:
+            status = os.lstat(path)
+        except (OSError, ValueError):
+            return False
+        same = stat.S_ISSOCK(status.st_mode) and status.st_ino & 0xFFFFFFFF == row.inode
+        return same and self._device(path) == row.device
+
+    def _device(self, path: str) -> int:
+        """Return the device of what is at a real path as the kernel numbers it, -1 if it cannot be told."""
+        try:
+            own = os.lstat(path).st_dev
+        except OSError:
+            return -1
+        nearest = next((self._by_place[place or "/"] for place in _climb(path) if (place or "/") in self._by_place), -1)
+        if nearest == os.major(own) << 20 | os.minor(own):
+            return nearest  # as nearly always: nothing covers that mount, and its filesystem has no numbers of its own
+        number = mount_of(path)
+        return next((row.device for row in self._rows if row.number == number), -1)
 
 
 def _climb(path: str) -> Iterator[str]:
@@ -208,6 +234,12 @@ def _climb(path: str) -> Iterator[str]:
     while path:
         path = path[: path.rfind("/")]
         yield path
+
+
+def _below(path: str, top: str) -> str | None:
+    """Return what comes after `top` in a path that is it or lies below it."""
+    top = top.rstrip("/")
+    return path[len(top) :] if path == top or path.startswith(f"{top}/") else None
 
 
 def _bound() -> list[BoundSocket] | None:
