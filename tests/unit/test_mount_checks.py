@@ -203,6 +203,13 @@ def test_a_destination_in_opt_must_stand_there_already():
     assert plan(asked("/srv/x", "/opt/x"), opt=False)[0].dest == "/opt/x"
 
 
+def test_a_destination_in_a_directory_of_etc_must_stand_there_already():
+    inside = "/etc/alternatives/x"
+    with pytest.raises(ClaudeboxError, match="would have to be created in `/etc/alternatives`"):
+        plan(asked("/srv/x", inside))
+    assert plan(asked("/srv/x", inside), there=[inside])[0].dest == inside
+
+
 def test_a_mount_within_another_must_stand_there_already():
     # proves C01
     outer, inner = asked("/srv/data", writable=True), asked("/srv/x", "/srv/data/x")

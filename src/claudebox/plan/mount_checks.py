@@ -136,6 +136,7 @@ class _Ground(Value):
     reserved: frozenset[str]
     over_reserved: frozenset[str]  # a mount there would cover something reserved
     over_own: dict[str, str]  # a mount there would cover this part of the sandbox
+    etc: frozenset[str]  # parts of the host's, which are read-only: nothing can be created in them
     mounts: dict[str, MountRequest]  # by destination
 
 
@@ -156,6 +157,7 @@ def _survey(policy: Policy, host: Host) -> _Ground:
         reserved=frozenset(reserved),
         over_reserved=frozenset(path for place in reserved for path in _upward(place)),
         over_own={path: what for place, what in own for path in _upward(place)},
+        etc=frozenset(path for path, _, _ in host.etc),
         mounts={request.dest: request for request in policy.mounts},
     )
 
@@ -191,6 +193,8 @@ def _check_dest(request: MountRequest, fact: PathFact, ground: _Ground, host: Ho
         _check_stand(name, "the project", fact, host.destinations[dest])
     elif host.opt and "/opt" in above:
         _check_stand(name, "/opt", fact, host.destinations[dest])
+    elif shown := next((path for path in above[1:] if path in ground.etc), ""):
+        _check_stand(name, f"`{shown}`", fact, host.destinations[dest])
     for path in above[1:]:
         other = ground.mounts.get(path)
         if other is None:
