@@ -279,6 +279,9 @@ os.killpg(0, 9)
         ("mkdir -p data/p/k home; mount --bind data home; ln -s home/p p", "data/p/k/S", "true"),
         ("mkdir -p data p/k; mount --bind data p/k", "data/S", "true"),
         ("mkdir -p data p/k; touch p/k/S", "data/S", "mount --bind S ../p/k/S"),
+        ("mkdir -p data p/k; touch p/k/S", "data/S", "mv S T; mount --bind T ../p/k/S"),
+        ("mkdir -p data p/k; touch p/k/S", "data/S", "mount --bind S ../p/k/S; rm S"),
+        ("mkdir -p data p/k; touch p/k/S", "data/S", "ln S T; mount --bind S ../p/k/S"),
         # Elsewhere a socket of the same number lies under the same name, where some process works.
         (
             "for d in a b c d e p; do mkdir $d; mount -t tmpfs t $d; mkdir $d/k; done",
@@ -286,7 +289,16 @@ os.killpg(0, 9)
             "true",
         ),
     ],
-    ids=["the project", "above the project", "below the project", "a single file", "equal numbers"],
+    ids=[
+        "the project",
+        "above the project",
+        "below the project",
+        "a single file",
+        "renamed",
+        "removed",
+        "linked",
+        "equal numbers",
+    ],
 )
 def test_a_socket_is_masked_wherever_a_mount_shows_it(root_box, probe, mounts, bound, then, kind):
     # proves C19, C33
@@ -303,4 +315,39 @@ def test_a_socket_is_masked_wherever_a_mount_shows_it(root_box, probe, mounts, b
 
     control, inside = result.stdout.splitlines()
     assert control == "agent-secret", "the positive control"
-    assert inside == "ECONNREFUSED", result.stderr
+    # Nothing can be mounted where a name is gone: no sandbox starts.
+    assert inside == ("" if then.endswith("rm S") else "ECONNREFUSED"), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("setup", "bound", "start", "outside", "inside"),
+    [
+        ("git init -q; mkdir in", "z", "in", "../z", "../z"),
+        ("git init -q; mkdir in d", "d/z", "in", "../d/z", "../d/z"),
+        ("git init -q", ".git/objects/z", ".", ".git/objects/z", "$(echo /run/claudebox/git/*/0/objects)/z"),
+        (
+            "git init -q; git -c user.name=n -c user.email=e commit -qm c --allow-empty; git worktree add -q in",
+            ".git/objects/z", "in", "../.git/objects/z", "$(echo /run/claudebox/git/*/0/objects)/z",
+        ),
+        ("mkdir -p ~/.claudebox/drop", "~/.claudebox/drop/z", ".", "~/.claudebox/drop/z", "~/.claudebox/drop/z"),
+    ],
+    ids=["above the project", "deeper above", "objects of git", "objects of a worktree", "what is shown later"],
+)  # fmt: skip
+def test_a_socket_is_masked_in_everything_that_is_shown_besides(
+    box, probe, serve, setup, bound, start, outside, inside
+):
+    # proves C19, C33
+    script = probe(box, "connect.py")
+    box.host("sh", "-ec", setup).check_returncode()
+    path = os.path.normpath(os.path.join(box.project, bound.replace("~", box.home)))
+    serve(os.path.dirname(path), path)
+    place = os.path.join(box.project, start)
+    copy = os.path.join(place, "connect.py")
+    box.host("cp", "-n", script, copy)
+
+    control = box.host("sh", "-c", f"{PYTHON} {copy} {outside}", cwd=place)
+    shown = box.host(box.program, "-y", "--network", "none", "--exec", "--", "sh", "-c",
+                     f"ls -d {inside}; {PYTHON} {copy} {inside}", cwd=place)  # fmt: skip
+
+    assert control.stdout.strip() == "agent-secret", "the positive control"
+    assert shown.stdout.split()[1:] == ["ECONNREFUSED"], (shown.stdout, shown.stderr)

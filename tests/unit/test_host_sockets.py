@@ -49,7 +49,9 @@ def search(tmp_path, monkeypatch):
 
         monkeypatch.setattr(sockets, "_walk", walk if walking else refuse)
         mounts = mount_table.read_mounts()
-        found = sockets.find_sockets(f"{tmp_path}/project", sources, mounts, strict=True, instance=instance)
+        found = sockets.find_sockets(
+            f"{tmp_path}/project", sources, mounts, strict=True, instance=instance, home="/nowhere"
+        )
         with open(f"{instance.directory}/{sockets.REMEMBERED}", "w", encoding="ascii") as file:
             file.write("\n".join(found.elsewhere))
         return found.paths

@@ -205,6 +205,16 @@ def describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "
     return GitDirectory(path, identity, name_of(identity), worktree, place, config.rows, per_worktree, stores)
 
 
+def find_stores(repository: Repository | None) -> Iterator[str]:
+    """Yield the directories of objects, and of large files beside them, that lie outside of the checkout."""
+    directories = (repository.directory, *repository.submodules) if repository is not None else ()
+    for store in (store for directory in directories if directory is not None for store in directory.stores):
+        if repository is not None and not store.borrowed and not store.path.startswith(f"{repository.root}/"):
+            yield store.path
+            if store.lfs is not None:
+                yield f"{os.path.dirname(store.path)}/lfs"
+
+
 def _stores(objects: str, *, lent: bool = False) -> Iterator[Store]:
     """Yield a directory of objects, and those that it borrows from, however far that goes."""
     pending: list[tuple[str, bool]] = [(objects, False)]

@@ -165,10 +165,13 @@ def read_host(
     leaks_note, bound = "", sockets.SocketSearch()
     beside = (above,) if above else ()
     if searching and paths.searchable((workdir,), home_fact, not_beneath, excepted):  # it is refused otherwise
-        searched = paths.searchable((*beside, *sources.values()), home_fact, not_beneath, excepted)
+        stores = (examiner.fact(store) for store in git.find_stores(repository))
+        searched = paths.searchable((*beside, *sources.values(), *stores), home_fact, not_beneath, excepted)
         shown = paths.searchable((workdir, *beside), home_fact, not_beneath, excepted)
         leaks, leaks_note = project.leaks(policy, tuple(shown), instance)
-        bound = sockets.find_sockets(workdir.real, searched, mounts, strict=policy.network != "full", instance=instance)
+        bound = sockets.find_sockets(
+            workdir.real, searched, mounts, strict=policy.network != "full", instance=instance, home=home
+        )
     ca_bundle = distro.ca_bundle(examiner)
     git_user = git_identity.read_user_settings(home, environ, repository)
     return Host(

@@ -56,15 +56,27 @@ class BoundSocket(Value):
 
 
 def find_sockets(
-    workdir: str, sources: Iterable[str], mounts: tuple[MountRow, ...], *, strict: bool, instance: Instance
+    workdir: str,
+    sources: Iterable[str],
+    mounts: tuple[MountRow, ...],
+    *,
+    strict: bool,
+    instance: Instance,
+    home: str,
 ) -> SocketSearch:
-    """Return the sockets in the project and in the sources; a `strict` search that cannot be completed is refused."""
+    """Return the sockets in the project and in the sources; a `strict` search that cannot be completed is refused.
+
+    In what is shown besides, which no agent can fill, only the places of their names are looked at.
+    """
     roots = [workdir, *sources]
-    searched = syscalls.sha256(os.fsencode("\0".join(roots)))[:16]
+    shown = [path for path in ("/usr", "/opt", f"{home}/.claudebox/drop") if os.path.isdir(path)]
+    inside = tuple(f"{root.rstrip('/')}/" for root in (*roots, *shown))
+    below = [row.place for row in mounts if row.place.startswith(inside[: len(roots)])]
+    searched = syscalls.sha256(os.fsencode("\0".join((*roots, *below))))[:16]
     known = set(os.fsdecode(read_small(f"{instance.directory}/{REMEMBERED}", limit=_LIMIT) or b"").split("\n"))
     elsewhere: list[str] = []
     bound = _bound()
-    found: set[str] = set()
+    found = {place for place in below if stat.S_ISSOCK(mode_of(place))}  # listings show what such a mount covers
     unknown = set(_in_top(workdir))  # of another network namespace, or of nobody
     strays: set[str] = set()  # the same, deeper
     note = ""
@@ -76,6 +88,8 @@ def find_sockets(
         lost = [row for row, place in places.items() if not place]
         if any(not row.name.startswith("/") for row in lost):
             places |= _locate_relative(lost, table)
+        others = table.devices(shown) - devices
+        places |= {row: _locate(row, table) for row in bound or () if devices and row.device in others}
         found |= {path for row, place in places.items() if place for path in table.see(row, place)}
         missing = {row: f"{row.device}:{row.inode}:{row.cookie}:{searched}" for row in lost if not places[row]}
         elsewhere = [key for key in missing.values() if key in known]
@@ -83,7 +97,6 @@ def find_sockets(
             inodes = {row.inode for row in missing}
             note = _walk(roots, inodes, found, strays, strict=strict)
             elsewhere = [key for row, key in missing.items() if row.inode in inodes] if not note else []
-    inside = tuple(f"{root.rstrip('/')}/" for root in roots)
     found = {path for path in found if path.startswith(inside)}
     unknown -= found
     strays -= found

@@ -174,10 +174,14 @@ def _rows(policy: Policy, host: Host, held: str, extra: tuple[Mount, ...], advic
         *extra,
         *(Mount(path, "file", "tells the agent where it is", mode=0o644) for path in texts),
     )
+    if host.sockets:
+        own = arrange(own)
+        own += tuple(masking.mask_sockets(policy, host, own))
     asked = tuple(mount_checks.plan_mounts(policy, host))
     if asked:
         _check_taken(own, asked, host)
     rows = arrange((*own, *asked))
+    rows = arrange((*rows, *masking.mask_sockets(policy, host, rows))) if host.sockets else rows
     rows = arrange((*rows, *mounts.plan_spelling(host, rows))) if host.linked else rows
     text = sandbox_md.describe(policy, tuple(row for row in rows if row.dest not in texts), advice)
     memory = b"\n".join(part for part in (*host.memory_files[:1], text, *host.memory_files[1:]) if part)

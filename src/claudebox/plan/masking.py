@@ -1,4 +1,4 @@
-"""Policy + Host → what of the project is masked: files that hold secrets (A20), mounts of the host below it (C34)."""
+"""Policy + Host → what is masked: files that hold secrets (A20), mounts of the host in the project (C34), sockets."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _LINES = 6  # that are named per file
 _FILES = 12
 
 _SOCKETS = 6  # that are named
+_SOCKET = "a socket: who answers it is outside"
 
 
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
@@ -57,6 +58,22 @@ def _place(leak: Leak, workdir: str) -> str:
         return shown
     numbers = ",".join(str(line) for line in leak.lines[:_LINES]) + (",…" if len(leak.lines) > _LINES else "")
     return f"{shown}:{numbers}"
+
+
+def mask_sockets(policy: Policy, host: Host, rows: Iterable[Mount]) -> Iterable[Mount]:
+    """Return a mask wherever one of the rows shows a socket of the host, and no other lies over that."""
+    table = {row.dest: row for row in rows}
+    permitted = {request.dest for request in policy.mounts if policy.unsafe_mounts and not request.untrusted}
+    binds = [row for row in table.values() if row.kind in ("bind", "ro-bind") and row.dest not in permitted]
+    for path in host.sockets:
+        for row in binds:
+            if f"{path}/".startswith(f"{row.source}/"):  # a protected file may be a socket itself
+                dest = row.dest + path[len(row.source) :]
+                above = dest
+                while above not in table:
+                    above = above[: above.rfind("/")] or "/"
+                if above == row.dest:
+                    yield Mount(dest, "mask", _SOCKET, role="masked")
 
 
 def socket_warnings(host: Host) -> Iterable[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
 from claudebox.plan.model import Mount
-from claudebox.plan.mounts import SOCKET
 from claudebox.tables.host_paths import COPIES, STATE
 from claudebox.values import Value
 
@@ -121,9 +120,6 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
         kind = "bind" if request.writable else "ro-bind"
         reason = f"asked for with {request.origin}"
         yield Mount(request.dest, kind, reason, fact.real, pinned=fact.identity, role="asked")  # type: ignore[arg-type]
-        for path in host.sockets if checked else ():
-            if path.startswith(fact.real + "/"):
-                yield Mount(request.dest + path[len(fact.real) :], "mask", SOCKET, role="masked")
 
 
 class _Ground(Value):

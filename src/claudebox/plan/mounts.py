@@ -24,7 +24,6 @@ echo "{name}: containers do not start inside claudebox. Start it outside; progra
 localhost{how}." >&2
 exit 1
 """
-SOCKET = "a socket: who answers it is outside"
 _NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"
 _HOSTS = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost {HOSTNAME}\n".encode()
 
@@ -179,9 +178,6 @@ def _project(host: Host) -> Iterable[Mount]:
     project = host.workdir
     row = Mount(project.real, "bind", "the project", project.real, pinned=project.identity, role="project")
     yield row.replace(kind="ro-bind") if host.only_read else row
-    for path in host.sockets:
-        if path.startswith(project.real + "/"):
-            yield Mount(path, "mask", SOCKET, role="masked")
 
 
 def plan_spelling(host: Host, rows: Iterable[Mount]) -> Iterable[Mount]:
