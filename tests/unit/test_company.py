@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import binascii
+
 import pytest
 from tests import hosts
 from tests.certificates import TestAuthority
@@ -59,7 +61,7 @@ def test_whoever_names_an_authority_makes_it_trusted(home, name):
         found = read(home, environ, rows)
 
     assert found is not None
-    assert found.bundle == (OTHER + ONE if name == "SSL_CERT_FILE" else ONE + OTHER)
+    assert found.bundle == found.upstream == ONE + OTHER
     assert OTHER in found.named
     assert len(found.sources) == 1
     assert "secret" not in repr(found)
@@ -84,13 +86,14 @@ def test_settings_of_the_whole_machine_count_as_npm_reads_them(home, monkeypatch
 
     found = on_demand.read_company({}, str(home), (), None, path)
     told = (NPM_AUTHORITIES,)
-    assert found == CompanyNetwork(OTHER, ("npm's cafile",), npm_proxy="http://second:1", named=OTHER, told=told)
+    sources = ("npm's cafile",)
+    assert found == CompanyNetwork(OTHER, sources, npm_proxy="http://second:1", named=OTHER, told=told, upstream=OTHER)
 
     (home / "npmrc").write_text(f"cafile={home}/bundle.crt\nproxy=http://distribution:1\n")
     (home / ".npmrc").write_text("proxy=http://user:1\n")
     found = on_demand.read_company({}, str(home), (), None, path)
     both = ONE + OTHER
-    assert found == CompanyNetwork(both, ("npm's cafile",), npm_proxy="http://user:1", named=both, told=told)
+    assert found == CompanyNetwork(both, sources, npm_proxy="http://user:1", named=both, told=told, upstream=both)
 
 
 def test_the_system_s_own_bundle_enters_as_it_is(home):
@@ -163,17 +166,67 @@ def test_programs_with_authorities_of_their_own_read_only_those_that_were_named(
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NIX_SSL_CERT_FILE"])
-def test_what_takes_the_place_of_the_system_s_bundle_is_all_that_is_trusted(home, name):
+def test_programs_that_do_not_read_a_variable_lose_nothing_by_it(home, name):
     # proves NET-06
-    (home / "less.pem").write_bytes(KEY + OTHER)
+    (home / "other.pem").write_bytes(KEY + OTHER)
+    (home / "same.pem").write_bytes(ONE)
 
-    plan = made({}, company=read(home, {name: str(home / "less.pem")}))
+    plan = made({}, company=read(home, {name: str(home / "other.pem")}))
+    assert {row.content for row in plan.mounts if row.dest == CA_BUNDLE_INSIDE} == {ONE + OTHER}
+    plan = made({}, company=read(home, {name: str(home / "same.pem")}))
+    assert {row.kind for row in plan.mounts if row.dest == CA_BUNDLE_INSIDE} == {"symlink"}
+    assert "NODE_EXTRA_CA_CERTS" not in values(plan), "node would complain of an empty file"
 
-    assert {row.content for row in plan.mounts if row.dest == CA_BUNDLE_INSIDE} == {OTHER}
-    (home / "fewer.pem").write_bytes(ONE)
-    plan = made({}, company=read(home, {name: str(home / "fewer.pem")}))
-    assert {row.content for row in plan.mounts if row.dest == CA_BUNDLE_INSIDE} == {ONE}
-    assert not {"NODE_EXTRA_CA_CERTS"} & {*values(plan)}, "node would complain of an empty file"
+
+@pytest.mark.parametrize("name", ["npm_config_cafile", "NPM_CONFIG_CAFILE", "GIT_SSL_CAPATH"])
+def test_other_spellings_count_as_well(home, name):
+    (home / "certs").mkdir()
+    (home / "certs/other.pem").write_bytes(OTHER)
+    path = str(home / "certs") if name == "GIT_SSL_CAPATH" else str(home / "certs/other.pem")
+
+    rows = values(made({}, company=on_demand.read_company({name: path}, str(home), (), None, ())))
+
+    assert rows["GIT_SSL_CAINFO" if name == "GIT_SSL_CAPATH" else NPM_AUTHORITIES].value == CA_BUNDLE_INSIDE
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"SECRET TOKEN, not a certificate", b"\x30\x03\x02\x01\x00", b"\x30\x82\xff\xff", b"\x30", b"", b"\x04\x00"],
+)
+def test_what_is_no_certificate_does_not_enter_as_one(home, content):
+    # proves NET-06, SAND-09
+    text = b"-----BEGIN CERTIFICATE-----\n%s-----END CERTIFICATE-----\n" % binascii.b2a_base64(content)
+    (home / "bad.pem").write_bytes(text)
+    (home / "both.pem").write_bytes(text + OTHER)
+
+    found = read(home, {"AWS_CA_BUNDLE": str(home / "bad.pem"), "PIP_CERT": str(home / "both.pem")})
+
+    assert found.bundle == ONE + OTHER
+    assert [problem.split()[0] for problem in found.problems] == ["AWS_CA_BUNDLE"]
+
+
+def test_a_path_with_an_end_in_it_is_named(home):
+    found = read(home, {}, (("http", "", "sslcainfo", "/a\0b"),))
+    assert [problem.split()[0] for problem in found.problems] == ["git's"]
+
+
+def test_what_an_agent_can_write_is_no_authority_for_the_broker(home):
+    # proves NET-06
+    project = home / "project"
+    (project / "pip").mkdir(parents=True)
+    (project / "dev.pem").write_bytes(OTHER)
+    (project / "pip.conf").write_text(f"[global]\ncert = {project}/dev.pem\n")
+
+    def look(**environ):
+        bundle = PathFact(str(home / "bundle.crt"), str(home / "bundle.crt"), "file")
+        return on_demand.read_company(environ, str(home), (), bundle, (), str(project))
+
+    named = look(NODE_EXTRA_CA_CERTS=str(project / "dev.pem"))
+    assert (named.bundle, named.upstream) == (ONE + OTHER, b"")
+    assert look(PIP_CONFIG_FILE=str(project / "pip.conf")) is None
+    assert look(PIP_CONFIG_FILE="pip.conf", XDG_CONFIG_HOME="project") is None
+    (home / "pip.conf").write_text(f"[global]\ncert = {home}/company.pem\n")
+    assert look(PIP_CONFIG_FILE=str(home / "pip.conf")).upstream == ONE + OTHER, "the positive control"
 
 
 @pytest.mark.parametrize("line", ["cert", "cert =", "certs = /x", "client-cert = /x", "# cert = /x", "[cert]"])

@@ -24,7 +24,14 @@ _MOST_FILES = 1024  # of a directory
 _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _NPM_PROXIES = ("https-proxy", "proxy")
-_REPLACING = ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE")
+_SAME = {  # variables that say what another says
+    "NIX_SSL_CERT_FILE": "SSL_CERT_FILE",
+    "GIT_SSL_CAPATH": "GIT_SSL_CAINFO",
+    "npm_config_cafile": NPM_AUTHORITIES,
+    "NPM_CONFIG_CAFILE": NPM_AUTHORITIES,
+}
+NAMES = ("SSL_CERT_FILE", *AUTHORITIES, *_SAME)
+_SEQUENCE, _BIT_STRING = 0x30, 0x03
 
 
 class CompanyNetwork(Value):
@@ -37,6 +44,7 @@ class CompanyNetwork(Value):
     npm_proxy: str = ""
     named: bytes = b""  # certificates for programs that have the usual ones themselves
     told: tuple[str, ...] = ()  # variables of programs that are to use all of the bundle
+    upstream: bytes = b""  # as `bundle`, without what lies where an agent can write: the broker's
 
     @property
     def is_silent(self) -> bool:
@@ -46,12 +54,11 @@ class CompanyNetwork(Value):
 
 def read_company(
     environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: str, npmrc: tuple[bytes, ...],
-    pip: tuple[bytes, ...] = (),
+    pip: tuple[bytes, ...] = (), workdir: str = "",
 ) -> CompanyNetwork | None:  # fmt: skip
     """Read everything that is named; `bundle` is the system's own file of authorities, which is inside anyway.
 
-    `npmrc` and `pip` are the settings of these programs, whose files do not enter. What SSL_CERT_FILE names takes the
-    place of the system's own, as it does for programs outside.
+    `npmrc` and `pip` are the settings of these programs, whose files do not enter.
     """
     settings = [row for content in npmrc for row in _npm_settings(content, environ)]
     npm = dict(settings)
@@ -60,42 +67,42 @@ def read_company(
     git = {(name, key): value for section, name, key, value in rows if section == "http"}
     git_proxy = git.get(("", "proxy"), "")
     npm_proxy = next((npm[key] for key in _NPM_PROXIES if npm.get(key)), "")
-    replacing = next((name for name in _REPLACING if environ.get(name)), "")
-    base: dict[bytes, None] = {}
     known: dict[bytes, None] = {}
     added: dict[bytes, None] = {}
+    outside: dict[bytes, None] = {}
     sources, problems, told = [], [], []
     in_files = ((source, variable, expand(value, home, home)) for source, variable, value in dict.fromkeys(named))
     for source, variable, path in (*_named(environ, home, git), *in_files):
-        sources.append(source)
-        if real_path(path) == bundle:
+        real = "" if "\0" in path else real_path(path)
+        if real and real == bundle:
+            sources.append(source)
             told.append(variable)
             continue
-        found = dict.fromkeys(_certificates(_read(path)))
+        found = dict.fromkeys(_certificates(_read(path))) if real else {}
         if not found:
             problems.append(f"{source} names {path}, in which there is no certificate that can be read")
-            sources.pop()
             continue
+        sources.append(source)
         known |= found
-        base |= found if source == replacing else {}
+        outside |= found if not workdir or not f"{real}/".startswith(f"{workdir.rstrip('/')}/") else {}
         added |= found if variable in ADDED_AUTHORITIES else {}
         told += [] if variable in ADDED_AUTHORITIES else [variable]
     if not sources and not problems and not git_proxy and not npm_proxy:
         return None
     system = dict.fromkeys(_certificates(_read(bundle))) if bundle and known else {}
     new = {certificate: None for certificate in known if certificate not in system}
-    together = base | known if base else system | new if new else {}
+    firm = {certificate: None for certificate in new if certificate in outside}
     return CompanyNetwork(
-        b"".join(together), tuple(dict.fromkeys(sources)), tuple(problems), git_proxy, npm_proxy,
-        named=b"".join(added | new), told=tuple(dict.fromkeys(told)),
+        b"".join(system | new if new else ()), tuple(dict.fromkeys(sources)), tuple(problems), git_proxy, npm_proxy,
+        named=b"".join(added | new), told=tuple(dict.fromkeys(told)), upstream=b"".join(system | firm if firm else ()),
     )  # fmt: skip
 
 
 def _named(environ: dict[str, str], home: str, git: dict[tuple[str, str], str]) -> Iterator[tuple[str, str, str]]:
     """Yield who names which file, and by which variable the same is said."""
-    for name in (*_REPLACING, *AUTHORITIES):
+    for name in NAMES:
         if environ.get(name):
-            yield name, name, environ[name]
+            yield name, _SAME.get(name, name), environ[name]
     for directory in environ.get("SSL_CERT_DIR", "").split(":"):
         if directory and os.path.isdir(directory):
             yield "SSL_CERT_DIR", "SSL_CERT_FILE", directory
@@ -119,7 +126,7 @@ def _pip_certificates(content: bytes) -> Iterator[str]:
     """Yield the files of authorities that a file of pip's names, whatever the command that it is for."""
     for line in content.decode("utf-8", "surrogateescape").split("\n"):
         key = line.split("=", 1)[0].split(":", 1)[0]
-        if key.strip() == "cert" and line[len(key) + 1 :].strip():
+        if key.strip().lower() == "cert" and line[len(key) + 1 :].strip():
             yield line[len(key) + 1 :].strip()
 
 
@@ -136,6 +143,32 @@ def _certificates(content: bytes) -> Iterator[bytes]:
     for part in content.split(_BEGIN)[1:]:
         body, end, _ = part.partition(_END)
         text = b"".join(body.split())
-        if end and text and not text.translate(None, _BASE64):
+        if end and not text.translate(None, _BASE64) and _is_certificate(text):
             lines = b"".join(text[at : at + 64] + b"\n" for at in range(0, len(text), 64))
             yield b"%s\n%s%s\n" % (_BEGIN, lines, _END)
+
+
+def _is_certificate(text: bytes) -> bool:
+    """Return whether this has the outer shape of a certificate, which a key or a token has not (RFC 5280, 4.1)."""
+    import binascii  # noqa: PLC0415 - only where certificates are named
+
+    try:
+        kind, body, rest = _split(binascii.a2b_base64(text, strict_mode=True))
+        parts = []
+        while body:
+            part, _, body = _split(body)
+            parts.append(part)
+    except (ValueError, IndexError):
+        return False
+    return kind == _SEQUENCE and not rest and parts == [_SEQUENCE, _SEQUENCE, _BIT_STRING]
+
+
+def _split(data: bytes) -> tuple[int, bytes, bytes]:
+    """Return the kind and the body of the first value in DER, and what follows it."""
+    length, start = data[1], 2
+    if length & 0x80:
+        start += length & 0x7F
+        length = int.from_bytes(data[2:start], "big")
+    if start + length > len(data):
+        raise ValueError("it is cut off")
+    return data[0], data[start : start + length], data[start + length :]

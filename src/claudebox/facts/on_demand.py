@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from claudebox.facts import distro, paths
-from claudebox.files import read_small
+from claudebox.files import read_small, real_path
 from claudebox.tables.agent import MCP
 from claudebox.tables.inside import AUTHORITIES
 from claudebox.values import Value
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from claudebox.state import Instance
 
 NPM_GLOBAL = ("/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc")  # npm's settings for the whole machine
+_NAMING = {"SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAPATH", "NPM_CONFIG_CAFILE", *AUTHORITIES}
 PIP_GLOBAL = ("/etc/xdg/pip/pip.conf", "/etc/pip.conf")
 
 
@@ -152,20 +153,20 @@ def find_inherited(policy: Policy, home: str) -> tuple[tuple[tuple[str, str], ..
 
 
 def read_company(
-    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: PathFact | None, path: tuple[str, ...]
-) -> CompanyNetwork | None:
+    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: PathFact | None, path: tuple[str, ...],
+    workdir: str = "",
+) -> CompanyNetwork | None:  # fmt: skip
     """Return what a company's network asks of programs."""
     files = reversed(dict.fromkeys(reversed(tuple(_npm_files(home, path)))))
     npmrc = tuple(text for text in (read_small(file, follow=True) or b"" for file in files) if _concerns_network(text))
-    names = ("SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES)
-    named = any(environ.get(name) for name in names) or any(section == "http" for section, *_ in rows)
-    pip = tuple(text for text in (read_small(file, follow=True) or b"" for file in _pip_files(home, environ))
+    named = any(name.upper() in _NAMING for name in environ) or any(section == "http" for section, *_ in rows)
+    pip = tuple(text for text in (read_small(file, follow=True) or b"" for file in _pip_files(home, environ, workdir))
                 if b"cert" in text)  # fmt: skip
     if not named and not npmrc and not pip:
         return None
     from claudebox.facts import company  # noqa: PLC0415 - most users have nothing of it
 
-    return company.read_company(environ, home, rows, bundle.real if bundle is not None else "", npmrc, pip)
+    return company.read_company(environ, home, rows, bundle.real if bundle is not None else "", npmrc, pip, workdir)
 
 
 def _concerns_network(npmrc: bytes) -> bool:
@@ -186,13 +187,13 @@ def _npm_files(home: str, path: tuple[str, ...]) -> Iterator[str]:
     yield f"{home}/.npmrc"
 
 
-def _pip_files(home: str, environ: dict[str, str]) -> Iterator[str]:
-    """Yield where pip looks for its settings, but for those of a virtual environment."""
-    yield from PIP_GLOBAL
-    yield f"{home}/.pip/pip.conf"
-    yield f"{environ.get('XDG_CONFIG_HOME') or f'{home}/.config'}/pip/pip.conf"
-    if environ.get("PIP_CONFIG_FILE"):
-        yield environ["PIP_CONFIG_FILE"]
+def _pip_files(home: str, environ: dict[str, str], workdir: str) -> Iterator[str]:
+    """Yield where pip looks for its settings; not in the project, where an agent writes."""
+    base = environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    files = (*PIP_GLOBAL, f"{home}/.pip/pip.conf", f"{base}/pip/pip.conf", environ.get("PIP_CONFIG_FILE", ""))
+    for file in files:
+        if file.startswith("/") and not (workdir and real_path(file).startswith(f"{workdir.rstrip('/')}/")):
+            yield file
 
 
 def find_control_group(policy: Policy, path: tuple[str, ...]) -> ControlGroup | None:
