@@ -7,6 +7,11 @@
  * Of MEASURES, `c` means no core files, `k` a keyring of its own, `s` no abstract sockets and no signals of others.
  * The launcher does none of that in a copy of itself: copying its memory takes longer than all of this.
  *
+ *     alone
+ *
+ * Under this name, outside: what descriptor 3 leads to is the mount namespace of a sandbox; no mount that the host makes
+ * from now on appears there. bwrap takes such mounts along, as they are: writable, wherever it made something read-only.
+ *
  *     gate SIGNALS PROGRAM [ARGUMENT...]
  *
  * Inside: gives the signals their default action back, which no shell can do, reports to the launcher, waits for its
@@ -21,10 +26,13 @@ enum { ENOENT = 2, EINTR = 4, ENOEXEC = 8, ENOTDIR = 20, ENAMETOOLONG = 36, NO_I
 enum { HERE = -100, LONGEST_PATH = 4096 };
 enum { BY_DEFAULT = 0, IGNORED = 1, UNBLOCK = 1 };
 enum { CORE = 4, JOIN_SESSION_KEYRING = 1, NO_NEW_PRIVS = 38, ABSTRACT_SOCKETS_AND_SIGNALS = 1 | 2 };
+enum { GET_USER_NAMESPACE = 0xb701, MOUNT_NAMESPACE = 0x20000, USER_NAMESPACE = 0x10000000 };
+enum { EVERYWHERE_PRIVATE = 0x4000 | 0x40000 };
 enum { LANDLOCK_CREATE_RULESET = 444, LANDLOCK_RESTRICT_SELF = 446 }; /* the same on every machine */
 
 #if defined(__x86_64__)
 enum { READ = 0, WRITE = 1, CLOSE = 3, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, EXECVE = 59, PRCTL = 157 };
+enum { IOCTL = 16, MOUNT = 165, SETNS = 308 };
 enum { EXIT = 231, KEYCTL = 250, OPENAT = 257, FACCESSAT = 269, DUP3 = 292, PRLIMIT64 = 302 };
 __asm__(".globl _start\n_start: mov %rsp, %rdi\n and $-16, %rsp\n call run\n");
 
@@ -39,6 +47,7 @@ static long call(long number, long a, long b, long c, long d, long e)
 }
 #elif defined(__aarch64__)
 enum { READ = 63, WRITE = 64, CLOSE = 57, RT_SIGACTION = 134, RT_SIGPROCMASK = 135, EXECVE = 221, PRCTL = 167 };
+enum { IOCTL = 29, MOUNT = 40, SETNS = 268 };
 enum { EXIT = 94, KEYCTL = 219, OPENAT = 56, FACCESSAT = 48, DUP3 = 24, PRLIMIT64 = 261 };
 __asm__(".globl _start\n_start: mov x0, sp\n bl run\n");
 
@@ -208,9 +217,22 @@ __attribute__((noreturn)) static void start(char **argv, char **environ)
     end(NOT_EXECUTABLE);
 }
 
-static int is_start(const char *name)
+/* In the user namespace that the mounts belong to, whoever has made it may do everything. */
+__attribute__((noreturn)) static void stay_alone(void)
 {
-    return name[0] == 's' && name[1] == 't' && name[2] == 'a' && name[3] == 'r' && name[4] == 't' && !name[5];
+    long user = call(IOCTL, LAUNCHER, GET_USER_NAMESPACE, 0, 0, 0);
+    if (user < 0 || call(SETNS, user, USER_NAMESPACE, 0, 0, 0) != 0)
+        end(REFUSED);
+    if (call(SETNS, LAUNCHER, MOUNT_NAMESPACE, 0, 0, 0) != 0)
+        end(REFUSED);
+    end(call(MOUNT, 0, (long)"/", 0, EVERYWHERE_PRIVATE, 0) == 0 ? 0 : REFUSED);
+}
+
+static int is(const char *name, const char *other)
+{
+    while (*name && *name == *other)
+        name++, other++;
+    return *name == *other;
 }
 
 __attribute__((noreturn, used)) void run(long *stack)
@@ -220,8 +242,10 @@ __attribute__((noreturn, used)) void run(long *stack)
     char **environ = argv + count + 1;
     const char *path = "/usr/local/bin:/usr/bin:/bin";
 
-    if (count > 5 && is_start(argv[0]))
+    if (count > 5 && is(argv[0], "start"))
         start(argv, environ);
+    if (count == 1 && is(argv[0], "alone"))
+        stay_alone();
     call(DUP3, MESSAGES, 2, 0, 0, 0);
     call(CLOSE, MESSAGES, 0, 0, 0, 0);
     if (count < 3)

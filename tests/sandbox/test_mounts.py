@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import time
 
 import pytest
@@ -226,3 +227,59 @@ def test_destinations_in_the_project_are_neither_created_nor_reached_through_lin
     assert os.listdir(victim) == []
     assert os.listdir(f"{box.project}/there") == []
     assert sorted(os.listdir(box.project)) == ["link", "plain", "there"]
+
+
+# On most machines every mount is shared. Inside waits until the host has mounted something, and writes there.
+_LATER = """
+mkdir -p shown/sub out sub; cd {project}
+(until [ -e started ]; do sleep 0.02; done; mount --bind {base}/out {base}/shown/sub; mount --bind {base}/out sub
+touch mounted) &
+timeout 20 "$@" sh -c 'touch started; until [ -e mounted ]; do sleep 0.02; done
+echo evil >{base}/shown/sub/above; echo evil >sub/below; true'
+wait; umount sub; rm -f started mounted
+"""
+
+
+@pytest.mark.parametrize("account", ["root", "user"])
+def test_mounts_that_the_host_makes_later_do_not_appear_inside(root_box, user_box, account):
+    # proves C34
+    box = root_box if account == "root" else user_box
+    base = box.mkdir(f"{box.base}/later")
+    for name in ("shown", "shown/sub", "out"):
+        box.mkdir(f"{base}/{name}")
+    box.mkdir(f"{box.project}/sub")
+    demote = ("setpriv", f"--reuid={box.account.uid}", f"--regid={box.account.gid}", "--clear-groups", "--")
+    script = f"cd {base}; {_LATER.format(base=base, project=box.project)}"
+    variables = (f"{name}={value}" for name, value in box.variables().items())
+    shell = ("unshare", "--mount", "--propagation", "shared", "env", "-i", *variables, "sh", "-c", script, "sh")
+
+    naive = ("bwrap", "--unshare-user", "--ro-bind", "/", "/", "--bind", box.project, box.project,
+             "--chdir", box.project)  # fmt: skip
+    control = root_box.host(*shell, *demote, *naive, "--")
+    written = sorted(os.listdir(f"{base}/out"))
+    for name in written:
+        os.unlink(f"{base}/out/{name}")
+    flags = ("-y", "--mount-ro", f"{base}/shown", "--exec", "--")
+    inside = root_box.host(*shell, *demote, box.program, *flags)
+
+    assert written == ["above", "below"], (control.stdout, control.stderr)
+    assert os.listdir(f"{base}/out") == [], (inside.stdout, inside.stderr)
+    assert os.path.exists(f"{box.project}/sub/below"), inside.stderr
+
+
+def test_a_sandbox_that_later_mounts_could_enter_does_not_start(user_box, compiled):
+    # proves C34
+    setns = {"x86_64": 308, "aarch64": 268}[os.uname().machine]
+    refuse = (f"{compiled}/refuse", str(setns), "1", user_box.program, "-y", "--exec", "--", "echo", "ran")
+    variables = [f"{name}={value}" for name, value in user_box.variables().items()]
+    account = ("setpriv", f"--reuid={user_box.account.uid}", f"--regid={user_box.account.gid}", "--clear-groups", "--")
+
+    def run(propagation: str) -> subprocess.CompletedProcess[str]:
+        argv = ("unshare", "--mount", "--propagation", propagation, "env", "-i", *variables, *account, *refuse)
+        return subprocess.run(argv, cwd=user_box.project, capture_output=True, text=True, check=False, timeout=60)
+
+    private, shared = run("private"), run("shared")
+
+    assert private.stdout == "ran\n", private.stderr
+    assert (shared.stdout, shared.returncode) == ("", 125)
+    assert "could not be kept out" in shared.stderr

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import resource
+
+from claudebox.errors import ClaudeboxError
+from claudebox.files import Closing, read_small
+from claudebox.plan.bwrap_args import GATE_DESCRIPTOR
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from claudebox.config.model import LimitRequest
 
+_MOUNT_TABLE = 16 << 20  # bytes
 _MAX_PROCESSES = 16384  # of the sandbox alone: set inside its user namespace (H08)
 
 
@@ -19,3 +27,18 @@ def set_limits(payload: int, open_files: tuple[int, int] | None, limits: LimitRe
     resource.prlimit(payload, resource.RLIMIT_NPROC, (ceiling, ceiling))
     if open_files is not None:
         resource.prlimit(payload, resource.RLIMIT_NOFILE, open_files)
+
+
+def keep_mounts_out(payload: int, make_program: Callable[[], int]) -> None:
+    """Let no mount appear inside that the host makes from now on: bwrap would take it along, writable (C34).
+
+    `make_program` gives a descriptor on the gate, which does it.
+    """
+    if b" master:" not in (read_small(f"/proc/{payload}/mountinfo", limit=_MOUNT_TABLE) or b" master:"):
+        return  # nothing is shared on this machine
+    opened = os.open(f"/proc/{payload}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    with Closing(opened) as mounts, Closing(make_program()) as program:
+        place = [(os.POSIX_SPAWN_DUP2, mounts, GATE_DESCRIPTOR)]
+        process = os.posix_spawn(f"/proc/self/fd/{program}", ("alone",), {}, file_actions=place)
+    if os.waitpid(process, 0)[1]:
+        raise ClaudeboxError("mounts that the host makes later could not be kept out of the sandbox")

@@ -106,7 +106,7 @@ def start(
             os.close(hold)
             hold = -1
         _begin_sidecars(prepared, meanwhile)
-        return _let_go(prepared, ours, messages, monitor, standing)
+        return _let_go(prepared, ours, messages, monitor, standing, place)
     except BaseException:
         ours.close()  # the gate ends everything when it hears no more of us
         for sidecar in prepared.sidecars:
@@ -123,12 +123,13 @@ def start(
 
 
 def _let_go(
-    prepared: Prepared, ours: socket.socket, messages: int, monitor: int, standing: Mapping[str, Identity]
+    prepared: Prepared, ours: socket.socket, messages: int, monitor: int, standing: Mapping[str, Identity], place: str
 ) -> Sandbox:
     """See that the sandbox is what it should be, and give the word."""
     from claudebox.launch import freezer, inspect, limits  # noqa: PLC0415 - loaded while bwrap is at work
 
     payload = _await_ready(ours, messages, monitor, prepared.plan.bwrap)
+    limits.keep_mounts_out(payload, lambda: _make_program(place))
     init = inspect.confinement(payload, prepared.plan)
     inspect.mounts(payload, prepared.plan, standing)
     limits.set_limits(payload, prepared.open_files, prepared.plan.limits)
