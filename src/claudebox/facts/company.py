@@ -10,7 +10,7 @@ import os
 
 from claudebox.facts.git_config import expand
 from claudebox.files import list_names, read_small, real_path
-from claudebox.tables.inside import ADDED_AUTHORITIES, AUTHORITIES, NPM_AUTHORITIES
+from claudebox.tables.inside import ADDED_AUTHORITIES, AUTHORITIES, NPM_AUTHORITIES, SAME_AUTHORITIES
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -24,13 +24,6 @@ _MOST_FILES = 1024  # of a directory
 _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _NPM_PROXIES = ("https-proxy", "proxy")
-_SAME = {  # variables that say what another says
-    "NIX_SSL_CERT_FILE": "SSL_CERT_FILE",
-    "GIT_SSL_CAPATH": "GIT_SSL_CAINFO",
-    "npm_config_cafile": NPM_AUTHORITIES,
-    "NPM_CONFIG_CAFILE": NPM_AUTHORITIES,
-}
-NAMES = ("SSL_CERT_FILE", *AUTHORITIES, *_SAME)
 _SEQUENCE, _BIT_STRING = 0x30, 0x03
 
 
@@ -100,9 +93,9 @@ def read_company(
 
 def _named(environ: dict[str, str], home: str, git: dict[tuple[str, str], str]) -> Iterator[tuple[str, str, str]]:
     """Yield who names which file, and by which variable the same is said."""
-    for name in NAMES:
+    for name in ("SSL_CERT_FILE", *AUTHORITIES, *SAME_AUTHORITIES):
         if environ.get(name):
-            yield name, _SAME.get(name, name), environ[name]
+            yield name, SAME_AUTHORITIES.get(name, name), environ[name]
     for directory in environ.get("SSL_CERT_DIR", "").split(":"):
         if directory and os.path.isdir(directory):
             yield "SSL_CERT_DIR", "SSL_CERT_FILE", directory

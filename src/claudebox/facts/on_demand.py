@@ -7,7 +7,7 @@ import os
 from claudebox.facts import distro, paths
 from claudebox.files import read_small, real_path
 from claudebox.tables.agent import MCP
-from claudebox.tables.inside import AUTHORITIES
+from claudebox.tables.inside import AUTHORITIES, SAME_AUTHORITIES
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from claudebox.state import Instance
 
 NPM_GLOBAL = ("/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc")  # npm's settings for the whole machine
-_NAMING = {"SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAPATH", "NPM_CONFIG_CAFILE", *AUTHORITIES}
+_NAMING = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, *SAME_AUTHORITIES)
 PIP_GLOBAL = ("/etc/xdg/pip/pip.conf", "/etc/pip.conf")
 
 
@@ -159,7 +159,7 @@ def read_company(
     """Return what a company's network asks of programs."""
     files = reversed(dict.fromkeys(reversed(tuple(_npm_files(home, path)))))
     npmrc = tuple(text for text in (read_small(file, follow=True) or b"" for file in files) if _concerns_network(text))
-    named = any(name.upper() in _NAMING for name in environ) or any(section == "http" for section, *_ in rows)
+    named = any(environ.get(name) for name in _NAMING) or any(section == "http" for section, *_ in rows)
     pip = tuple(text for text in (read_small(file, follow=True) or b"" for file in _pip_files(home, environ, workdir))
                 if b"cert" in text)  # fmt: skip
     if not named and not npmrc and not pip:

@@ -41,4 +41,7 @@ def keep_mounts_out(payload: int, make_program: Callable[[], int]) -> None:
         place = [(os.POSIX_SPAWN_DUP2, mounts, GATE_DESCRIPTOR)]
         process = os.posix_spawn(f"/proc/self/fd/{program}", ("alone",), {}, file_actions=place)
     if os.waitpid(process, 0)[1]:
-        raise ClaudeboxError("mounts that the host makes later could not be kept out of the sandbox")
+        raise ClaudeboxError(
+            "mounts that the host makes later could not be kept out of the sandbox",
+            hint="permit the system calls `setns` and `mount`; or, in a container, make its mounts private",
+        )

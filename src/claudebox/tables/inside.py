@@ -104,6 +104,13 @@ AUTHORITIES = (
 # Those of programs that read such a file beside authorities of their own, at each start: 20 ms for a whole bundle.
 ADDED_AUTHORITIES = ("DENO_CERT", "NODE_EXTRA_CA_CERTS")
 NPM_AUTHORITIES = "npm_config_cafile"
+# Variables of the host that say what another says.
+SAME_AUTHORITIES = {
+    "NIX_SSL_CERT_FILE": "SSL_CERT_FILE",
+    "GIT_SSL_CAPATH": "GIT_SSL_CAINFO",
+    NPM_AUTHORITIES: NPM_AUTHORITIES,
+    NPM_AUTHORITIES.upper(): NPM_AUTHORITIES,
+}
 
 # These change which code programs load; they only ever act inside, but a user should know (D-03, A16).
 LOADERS = frozenset((
