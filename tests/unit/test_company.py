@@ -14,7 +14,7 @@ from claudebox.facts import company, on_demand
 from claudebox.facts.company import CompanyNetwork, read_company
 from claudebox.facts.model import PathFact
 from claudebox.facts.uplink import Candidate
-from claudebox.plan import compose
+from claudebox.plan import compose, secrets
 from claudebox.plan.model import ENTRANCE
 from claudebox.tables.inside import (
     ADDED_AUTHORITIES,
@@ -223,6 +223,10 @@ def test_what_an_agent_can_write_is_no_authority_for_the_broker(home):
 
     named = look(NODE_EXTRA_CA_CERTS=str(project / "dev.pem"))
     assert (named.bundle, named.upstream) == (ONE + OTHER, b"")
+    facts = hosts.debian(company=named, held_secrets=(HELD,), libraries=("/lib",))
+    wishes = Policy("exec", ("true",), network="inet", secrets=(HELD,))
+    inject = secrets.plan_injection(wishes, facts)
+    assert (inject.authorities, inject.inside) == (b"", ONE + OTHER), "programs inside trust it all the same"
     assert look(PIP_CONFIG_FILE=str(project / "pip.conf")) is None
     assert look(PIP_CONFIG_FILE="pip.conf", XDG_CONFIG_HOME="project") is None
     (home / "pip.conf").write_text(f"[global]\ncert = {home}/company.pem\n")

@@ -36,11 +36,15 @@ def keep_mounts_out(payload: int, make_program: Callable[[], int]) -> None:
     """
     if b" master:" not in (read_small(f"/proc/{payload}/mountinfo", limit=_MOUNT_TABLE) or b" master:"):
         return  # nothing is shared on this machine
-    opened = os.open(f"/proc/{payload}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    with Closing(opened) as mounts, Closing(make_program()) as program:
-        place = [(os.POSIX_SPAWN_DUP2, mounts, GATE_DESCRIPTOR)]
-        process = os.posix_spawn(f"/proc/self/fd/{program}", ("alone",), {}, file_actions=place)
-    if os.waitpid(process, 0)[1]:
+    try:
+        opened = os.open(f"/proc/{payload}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        with Closing(opened) as mounts, Closing(make_program()) as program:
+            place = [(os.POSIX_SPAWN_DUP2, mounts, GATE_DESCRIPTOR)]
+            process = os.posix_spawn(f"/proc/self/fd/{program}", ("alone",), {}, file_actions=place)
+        failed = os.waitpid(process, 0)[1] != 0
+    except OSError:
+        failed = True
+    if failed:
         raise ClaudeboxError(
             "mounts that the host makes later could not be kept out of the sandbox",
             hint="permit the system calls `setns` and `mount`; or, in a container, make its mounts private",

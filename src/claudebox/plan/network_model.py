@@ -151,7 +151,8 @@ class InjectConfig(Value):
     secrets: tuple[InjectedSecret, ...]
     bundle: str = ""  # the authorities of the host
     authorities: bytes = b""  # or these, with those of a company
-    named: bytes = b""  # the latter alone, for programs that have authorities of their own
+    inside: bytes = b""  # those that programs inside trust, if they are others
+    named: bytes = b""  # only what was named of them, for programs that have authorities of their own
     ranges: Ranges = Ranges()
     proxy: HostProxy | None = None  # of this machine
     listeners: tuple[tuple[str, str, int], ...] = ()  # name of the listener inside, host and port that it stands for

@@ -33,6 +33,7 @@ def plan_injection(policy: Policy, host: Host) -> InjectConfig:
         tuple(InjectedSecret(row.env, "", "", row.hosts, row.headers) for row in host.held_secrets),
         bundle=host.ca_bundle.real if host.ca_bundle is not None else "",
         authorities=host.company.upstream if host.company is not None else b"",
+        inside=host.company.bundle if host.company is not None else b"",
         named=host.company.named if host.company is not None else b"",
         ranges=own_network.closed_ranges(policy.addresses),
         proxy=own_network.tunnel_proxy(host.environ),

@@ -52,7 +52,7 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
     interceptor = Interceptor(secrets, issued.contexts, f"/proc/self/fd/{trusted}" if own else "", dialer, context.log)
     os.close(trusted)
     context.interceptor = interceptor
-    for name, others in ((AUTHORITY, own), (NAMED, config.named)):
+    for name, others in ((AUTHORITY, config.inside or own), (NAMED, config.named)):
         for descriptor in context.files(name):
             threading.Thread(target=_write, args=(descriptor, others + issued.trusted), daemon=True).start()
     servers = [
