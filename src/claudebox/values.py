@@ -23,14 +23,14 @@ class Value:
     if not TYPE_CHECKING:
 
         def __init__(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN204 - synthesised for checkers
-            fields, given = self._fields, self.__dict__
-            given.update(self._defaults)
-            if args:
-                if len(args) > len(fields) or (kwargs and not kwargs.keys().isdisjoint(fields[: len(args)])):
-                    raise TypeError(self._complaint(args, kwargs))
-                given.update(zip(fields, args, strict=False))
+            given = self.__dict__  # what is not given is found in the class
+            given.update(zip(self._fields, args, strict=False))
             given.update(kwargs)
-            if len(given) != len(fields):
+            if (
+                len(given) != len(args) + len(kwargs)
+                or (len(args) < self._least and not self._needed <= given.keys())
+                or (kwargs and not kwargs.keys() <= self._names)
+            ):
                 raise TypeError(self._complaint(args, kwargs))
 
         def _complaint(self, args, kwargs):  # noqa: ANN001, ANN202 - off the way of everything that goes well
@@ -40,18 +40,22 @@ class Value:
             strange = next((key for key in kwargs if key not in fields[len(args) :]), None)
             if strange is not None:
                 return f"{name} does not take {strange!r} here"
-            missing = (key for key in fields[len(args) :] if key not in kwargs and key not in self._defaults)
+            missing = (key for key in fields[len(args) :] if key not in kwargs and key in self._needed)
             return f"{name} needs {next(missing)!r}"
 
     _fields: ClassVar[tuple[str, ...]] = ()
-    _defaults: ClassVar[dict[str, object]] = {}
+    _names: ClassVar[frozenset[str]] = frozenset()  # the same
+    _needed: ClassVar[frozenset[str]] = frozenset()  # those without a default
+    _least: ClassVar[int] = 0  # so many in a row give all that is needed
     _unprinted: ClassVar[tuple[str, ...]] = ()  # fields that hold secrets: no trace and no message shows them
 
     def __init_subclass__(cls) -> None:
         """Collect the fields of the class and of the one that it extends."""
-        own = [name for name in cls.__annotations__ if not name.startswith("_")]
-        cls._fields = (*cls._fields, *own)
-        cls._defaults = {**cls._defaults, **{name: cls.__dict__[name] for name in own if name in cls.__dict__}}
+        cls._fields = (*cls._fields, *(name for name in cls.__annotations__ if not name.startswith("_")))
+        cls._names = frozenset(cls._fields)
+        needed = [number for number, name in enumerate(cls._fields) if not hasattr(cls, name)]
+        cls._needed = frozenset(cls._fields[number] for number in needed)
+        cls._least = needed[-1] + 1 if needed else 0
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__}.{name} is read-only")
@@ -60,15 +64,21 @@ class Value:
         raise AttributeError(f"{type(self).__name__}.{name} is read-only")
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.__dict__ == other.__dict__
+        return type(self) is type(other) and (
+            self.__dict__ == other.__dict__ or self.as_tuple() == other.as_tuple()  # type: ignore[attr-defined]
+        )
 
     def __hash__(self) -> int:
-        return hash((type(self), *(self.__dict__[name] for name in self._fields)))
+        return hash((type(self), *self.as_tuple()))
 
     def __repr__(self) -> str:
         shown = (name for name in self._fields if name not in self._unprinted)
-        inside = ", ".join(f"{name}={self.__dict__[name]!r}" for name in shown)
+        inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
         return f"{type(self).__name__}({inside})"
+
+    def as_tuple(self) -> tuple[object, ...]:
+        """Return what is in the fields, in their order."""
+        return tuple(getattr(self, name) for name in self._fields)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""

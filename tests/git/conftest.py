@@ -52,8 +52,8 @@ try:
 except ClaudeboxError as error:
     print(json.dumps({"error": error.message}))
 else:
-    print(json.dumps({name: [list(vars(row).values()) if hasattr(row, "name") else row for row in value]
-                      if isinstance(value, tuple) else value for name, value in vars(done).items()}))
+    print(json.dumps({name: [list(row.as_tuple()) if hasattr(row, "name") else row for row in value]
+                      if isinstance(value, tuple) else value for name, value in zip(done._fields, done.as_tuple())}))
 """
 
 # The sidecar as the launcher starts it: a line of input is the end of the session.

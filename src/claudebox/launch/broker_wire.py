@@ -36,7 +36,7 @@ def unpack(data: bytes) -> Any:
 def _plain(part: object) -> Any:
     if isinstance(part, Value):
         name = type(part).__name__
-        return {name: tuple(_plain(part.__dict__[field]) for field in _TYPES[name]._fields)}
+        return {name: tuple(map(_plain, part.as_tuple()))}
     if isinstance(part, tuple | list):
         return tuple(_plain(one) for one in part)
     return part

@@ -209,10 +209,10 @@ def read_attributes(descriptor: int) -> Attributes:
 
 def pack(snapshot: Snapshot) -> tuple[Any, ...]:
     """Return a snapshot as plain data."""
-    folders = {path: _values(folder) for path, folder in snapshot.folders.items()}
-    left_out = {path: _values(row) for path, row in snapshot.left_out.items()}
+    folders = {path: folder.as_tuple() for path, folder in snapshot.folders.items()}
+    left_out = {path: row.as_tuple() for path, row in snapshot.left_out.items()}
     return (snapshot.root, snapshot.began, folders, left_out, snapshot.late,
-            tuple(map(_values, snapshot.repositories)))  # fmt: skip
+            tuple(row.as_tuple() for row in snapshot.repositories))  # fmt: skip
 
 
 def unpack(plain: tuple[Any, ...]) -> Snapshot:
@@ -222,7 +222,3 @@ def unpack(plain: tuple[Any, ...]) -> Snapshot:
         root, began, {path: KeptFolder(*row) for path, row in folders.items()},
         {path: LeftOut(*row) for path, row in left_out.items()}, late, tuple(KeptRefs(*row) for row in repositories),
     )  # fmt: skip
-
-
-def _values(row: Value) -> tuple[Any, ...]:
-    return tuple(row.__dict__[field] for field in row._fields)
