@@ -24,13 +24,12 @@ class Value:
 
         def __init__(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN204 - synthesised for checkers
             given = self.__dict__  # what is not given is found in the class
-            given.update(zip(self._fields, args, strict=False))
-            given.update(kwargs)
-            if (
-                len(given) != len(args) + len(kwargs)
-                or (len(args) < self._least and not self._needed <= given.keys())
-                or (kwargs and not kwargs.keys() <= self._names)
-            ):
+            given.update(zip(self._fields, args))  # noqa: B905 - counted below
+            if kwargs:
+                given.update(kwargs)
+                if not self._names.issuperset(kwargs):
+                    raise TypeError(self._complaint(args, kwargs))
+            if len(given) != len(args) + len(kwargs) or (len(args) < self._least and not self._needed <= given.keys()):
                 raise TypeError(self._complaint(args, kwargs))
 
         def _complaint(self, args, kwargs):  # noqa: ANN001, ANN202 - off the way of everything that goes well
@@ -64,9 +63,7 @@ class Value:
         raise AttributeError(f"{type(self).__name__}.{name} is read-only")
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and (
-            self.__dict__ == other.__dict__ or self.as_tuple() == other.as_tuple()  # type: ignore[attr-defined]
-        )
+        return type(self) is type(other) and (self.__dict__ == other.__dict__ or self.as_tuple() == other.as_tuple())
 
     def __hash__(self) -> int:
         return hash((type(self), *self.as_tuple()))

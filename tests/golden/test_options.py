@@ -18,7 +18,7 @@ from claudebox.facts.model import HeldSecret, TerminalFact
 from claudebox.facts.uplink import Candidate
 from claudebox.plan import bwrap_args, compose, environment
 from claudebox.plan.explain import bash_quote
-from claudebox.plan.model import Fetched
+from claudebox.plan.model import Fetched, Mount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +113,7 @@ def shown(word: bwrap_args.Word) -> str:
         return f"<pipe {word.name}>"
     if isinstance(word, Fetched):
         return f"{word.before}<{word.key}>{word.after}"
-    return f"<descriptor on {bash_quote(word.path)}>" if isinstance(word, bwrap_args.Pin) else bash_quote(word)
+    return f"<descriptor on {bash_quote(word.source)}>" if isinstance(word, Mount) else bash_quote(word)
 
 
 @pytest.mark.parametrize("name", sorted(cases()))

@@ -20,6 +20,7 @@ from claudebox.launch import broker_wire as wire
 from claudebox.network import nftables, prefixes
 from claudebox.plan import bwrap_args, compose, explain, network, own_network
 from claudebox.plan import secrets as secret_plans
+from claudebox.plan.model import Mount
 from claudebox.plan.network_model import Barred, Ranges
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def test_mounts_that_are_shown_are_those_that_bwrap_gets(plan):
     assert writable == {row["dest"] for row in document if row["access"] in ("writable", "temporary")}
     for row, told in zip(rows, document, strict=True):
         if told["kind"] in ("bind", "ro-bind", "symlink"):
-            source = row[1].path if isinstance(row[1], bwrap_args.Pin) else row[1]
+            source = row[1].source if isinstance(row[1], Mount) else row[1]
             assert source == told["source"]
 
 

@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 
 from claudebox.plan import bwrap_args
-from claudebox.plan.bwrap_args import Pin
 from claudebox.plan.model import Mount, Plan, Variable
 
 PLAN = Plan(
@@ -26,6 +25,8 @@ PLAN = Plan(
     sizes=True,
     network="full",
 )
+
+PINNED = Mount("/d", "bind", "r", "/s", pinned=(1, 2))
 
 
 def options(**changes):
@@ -72,8 +73,8 @@ def test_a_variable_is_set_with_exactly_its_value():
     [
         (Mount("/d", "bind", "r", "/s"), [("--bind", "/s", "/d")]),
         (Mount("/d", "ro-bind", "r", "/s"), [("--ro-bind", "/s", "/d")]),
-        (Mount("/d", "bind", "r", "/s", pinned=(1, 2)), [("--bind-fd", Pin("/s", (1, 2)), "/d")]),
-        (Mount("/d", "ro-bind", "r", "/s", pinned=(1, 2)), [("--ro-bind-fd", Pin("/s", (1, 2)), "/d")]),
+        (PINNED, [("--bind-fd", PINNED, "/d")]),
+        (PINNED.replace(kind="ro-bind"), [("--ro-bind-fd", PINNED.replace(kind="ro-bind"), "/d")]),
         (Mount("/d", "mask", "r"), [("--ro-bind", "/dev/null", "/d")]),
         (Mount("/d", "symlink", "r", "to"), [("--symlink", "to", "/d")]),
         (Mount("/proc", "proc", "r"), [("--proc", "/proc")]),

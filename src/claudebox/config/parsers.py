@@ -162,13 +162,6 @@ def mount_row(given: Given, *, home: str = "/", workdir: str = "/") -> MountRequ
 def mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountRequest:
     r"""Read SRC[:DEST]; `\:` is a colon of a path."""
     source, dest = split(given.value)
-
-    def absolute(path: str) -> str:
-        if path == "~" or path.startswith("~/"):
-            path = home + path[1:]
-        whole = path if path.startswith("/") else f"{workdir}/{path}"
-        return "/" + os.path.normpath(whole).lstrip("/")  # normpath keeps two slashes in front
-
     if not source:
         raise ClaudeboxError(f"`{given.origin} {given.value}` names no source", hint=f"`{given.origin} SRC[:DEST]`")
     if dest is not None and not dest.startswith(("/", "~/")):
@@ -178,8 +171,15 @@ def mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountRequ
         )
     if dest is not None and ".." in dest.split("/"):
         raise ClaudeboxError(f"`{given.origin}`: the destination `{dest}` contains `..`")
-    place = absolute(source)
-    return MountRequest(place, place if dest is None else absolute(dest), writable, given.origin)
+    place = _absolute(source, home, workdir)
+    return MountRequest(place, place if dest is None else _absolute(dest, home, workdir), writable, given.origin)
+
+
+def _absolute(path: str, home: str, workdir: str) -> str:
+    if not path.startswith("/"):
+        path = home + path[1:] if path == "~" or path.startswith("~/") else f"{workdir}/{path}"
+    path = os.path.normpath(path)
+    return path[1:] if path.startswith("//") else path  # it keeps two slashes in front
 
 
 def program_directory(given: Given, *, home: str = "/", workdir: str = "/") -> MountRequest:

@@ -137,7 +137,8 @@ def _once(requests: Iterable[MountRequest]) -> tuple[MountRequest, ...]:
     for request in requests:
         key = request.source, request.dest, request.writable
         first = found.setdefault(key, request)
-        found[key] = first.replace(programs=True) if request.programs else first
+        if request.programs and not first.programs:
+            found[key] = first.replace(programs=True)
     return tuple(found.values())
 
 

@@ -106,7 +106,7 @@ class Host(Value):
     client: programs.Client | None = None
     client_problem: ClaudeboxError | None = None
     sources: dict[str, PathFact] = {}  # noqa: RUF012 - values are never changed
-    destinations: dict[str, paths.Destination] = {}  # noqa: RUF012
+    destinations: dict[str, paths.Destination] = {}  # noqa: RUF012 - where something must be already
     instance: instances.Instance = instances.Instance("", "", "")
     session: str = "session"  # a name that no other session of the project has
     login: logins.Login = logins.Login()
@@ -146,7 +146,7 @@ def read_host(
     instance = instances.locate(home, repository.main if repository else workdir.real, state)
     above = examiner.fact(repository.root) if repository and repository.root != workdir.real else None
     empty_submodules = tuple(protected.find_empty_submodules(workdir.real, repository, instance))
-    mounted = on_demand.find_in_mounts(policy, repository, home, environ, instance)
+    mounted = on_demand.find_in_mounts(policy, workdir.real, repository, home, environ, instance)
     own_files, held = on_demand.find_own_files(f"{home}/.claudebox", workdir.real)
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     nix = on_demand.read_nix(policy, environ, home, path, workdir.real, asking=asking)

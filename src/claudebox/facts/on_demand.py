@@ -48,15 +48,22 @@ class MountFacts(Value):
 
     repositories: tuple[Repository, ...] = ()  # writable, and at their own place
     guarded: tuple[Guarded, ...] = ()
-    destinations: dict[str, Destination] = {}  # noqa: RUF012 - values are never changed
+    destinations: dict[str, Destination] = {}  # noqa: RUF012 - values are never changed; where something must be
 
 
 def find_in_mounts(
-    policy: Policy, repository: Repository | None, home: str, environ: dict[str, str], instance: Instance
+    policy: Policy,
+    workdir: str,
+    repository: Repository | None,
+    home: str,
+    environ: dict[str, str],
+    instance: Instance,
 ) -> MountFacts:
     """Look at what is mounted besides the project, which has this repository."""
-    seen: dict[str, int] = {}
-    destinations = {request.dest: paths.destination(request.dest, seen) for request in policy.mounts}
+    if not policy.mounts:
+        return MountFacts()
+    dests = [request.dest for request in policy.mounts]
+    destinations = paths.look_in(dests, {workdir, "/opt", "/etc", *dests})
     writable = [request for request in policy.mounts if request.writable]
     if not writable:
         return MountFacts(destinations=destinations)
@@ -65,7 +72,8 @@ def find_in_mounts(
     found, guarded = git_mounts.look(policy, repository, home, environ, instance)
     for request in writable:
         root, unsearched = git_mounts.find_exposed(request)
-        destinations[request.dest] = destinations[request.dest].replace(repository=root, unsearched=unsearched)
+        found_there = destinations.get(request.dest) or paths.destination(request.dest, {})
+        destinations[request.dest] = found_there.replace(repository=root, unsearched=unsearched)
     return MountFacts(found, guarded, destinations)
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from claudebox.facts.model import Identity
 
+_MOVES = ("", ".", "..")  # names that lead elsewhere
+_KIND = 0o170000  # the bits of a mode that tell what it is
 _KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}
 
 
@@ -24,31 +26,34 @@ class Examiner:
 
     def __init__(self) -> None:
         self._lineages: dict[str, tuple[Identity, ...]] = {}
-        self._reals: dict[str, str] = {}
+        self._places: dict[str, tuple[str, tuple[Identity, ...]]] = {}
 
     def fact(self, path: str, *, alone: bool = False) -> PathFact:
         """Return what is at a path, with the identities of all directories above it unless wanted `alone`."""
         try:
             status = os.lstat(path)
-            link = stat.S_ISLNK(status.st_mode)
+            link = status.st_mode & _KIND == stat.S_IFLNK
             if link:
                 status = os.stat(path)
-            real = path if alone else self._real(path, link=link)
+            real, above = self._place(path, link=link, alone=alone)
         except (OSError, ValueError):
             return PathFact(path, path)
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "other")
-        above = () if alone else self._above(real)
         lineage = ((status.st_dev, status.st_ino), *above)
-        return PathFact(path, real, kind, lineage, status.st_uid)  # type: ignore[arg-type]
+        return PathFact(path, real, _KINDS.get(status.st_mode & _KIND, "other"), lineage, status.st_uid)  # type: ignore[arg-type]
 
-    def _real(self, path: str, *, link: bool) -> str:
+    def _place(self, path: str, *, link: bool, alone: bool) -> tuple[str, tuple[Identity, ...]]:
+        """Return where a path really is, and what lies above it."""
+        if alone:
+            return path, ()
         parent, _, name = path.rpartition("/")
-        if link or name in ("", ".", "..") or not path.startswith("/"):
-            return real_path(path)
-        known = self._reals.get(parent)
-        if known is None:
-            known = self._reals[parent] = real_path(parent or "/").rstrip("/")
-        return f"{known}/{name}"
+        if link or name in _MOVES or not path.startswith("/"):
+            real = real_path(path)
+            return real, self._above(real)
+        if parent not in self._places:
+            real = real_path(parent or "/").rstrip("/")
+            self._places[parent] = real, self._above(f"{real}/{name}")
+        real, above = self._places[parent]
+        return f"{real}/{name}", above
 
     def _above(self, real: str) -> tuple[Identity, ...]:
         new: list[str] = []
@@ -117,12 +122,26 @@ def present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]:
     return tuple(fact for fact in facts if fact.kind != "missing")
 
 
+def look_in(dests: Iterable[str], within: set[str]) -> dict[str, Destination]:
+    """Return what stands at those destinations that lie in one of these directories."""
+    places: dict[str, bool] = {}
+    seen: dict[str, int] = {}
+    found = {}
+    for dest in dests:
+        parent = dest[: dest.rfind("/")]
+        if parent not in places:  # a thousand mounts mostly share what is above them
+            places[parent] = any(path in within for path in climb(parent))
+        if places[parent]:
+            found[dest] = destination(dest, seen)
+    return found
+
+
 def destination(dest: str, seen: dict[str, int]) -> Destination:
     """Walk to a destination without following a link: bwrap would follow it, even out of the sandbox (C01)."""
     current, mode = "", 0
     for part in dest.strip("/").split("/"):
         current = f"{current}/{part}"
-        if current not in seen:  # a thousand mounts mostly share what is above them
+        if current not in seen:
             seen[current] = mode_of(current)
         mode = seen[current]
         if not mode:
@@ -137,13 +156,23 @@ def searchable(
 ) -> list[str]:
     """Return the directories that are not refused anyway: nobody waits for a walk through a home or through /proc."""
     barred, fine = {fact.identity for fact in system}, {fact.identity for fact in excepted}
+    around = frozenset(home.lineage)
     return [
         fact.real
         for fact in sources
         if fact.kind == "directory"
-        and fact.identity not in home.lineage
+        and fact.lineage[0] not in around
         and (barred.isdisjoint(fact.lineage) or not fine.isdisjoint(fact.lineage))
     ]
+
+
+def climb(path: str) -> Iterator[str]:
+    """Yield a path and what is above it; the root is empty."""
+    path = path.rstrip("/")
+    yield path
+    while path:
+        path = path[: path.rfind("/")]
+        yield path
 
 
 def find_barrier(path: str) -> Barrier:

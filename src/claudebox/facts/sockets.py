@@ -15,6 +15,7 @@ import stat
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.mount_table import mount_of
+from claudebox.facts.paths import climb
 from claudebox.files import Closing, mode_of, read_small
 from claudebox.values import Value
 
@@ -70,8 +71,8 @@ def find_sockets(
     """
     roots = [workdir, *sources]
     shown = [path for path in ("/usr", "/opt", f"{home}/.claudebox/drop") if os.path.isdir(path)]
-    inside = tuple(f"{root.rstrip('/')}/" for root in (*roots, *shown))
-    below = [row.place for row in mounts if row.place.startswith(inside[: len(roots)])]
+    tops = {root.rstrip("/") for root in roots}
+    below = [row.place for row in mounts if _lies_in(row.place, tops)]
     searched = syscalls.sha256(os.fsencode("\0".join((*roots, *below))))[:16]
     known = set(os.fsdecode(read_small(f"{instance.directory}/{REMEMBERED}", limit=_LIMIT) or b"").split("\n"))
     elsewhere: list[str] = []
@@ -97,7 +98,8 @@ def find_sockets(
             inodes = {row.inode for row in missing}
             note = _walk(roots, inodes, found, strays, strict=strict)
             elsewhere = [key for row, key in missing.items() if row.inode in inodes] if not note else []
-    found = {path for path in found if path.startswith(inside)}
+    tops.update(shown)
+    found = {path for path in found if _lies_in(path, tops)}
     unknown -= found
     strays -= found
     if bound is None:
@@ -204,7 +206,7 @@ class _Mounts:
         if -1 in devices:
             return set()
         tops = {root.rstrip("/") for root in roots}
-        return devices | {row.device for row in self._rows if any(place in tops for place in _climb(row.place))}
+        return devices | {row.device for row in self._rows if row.place in tops or _lies_in(row.place, tops)}
 
     def see(self, row: BoundSocket, place: str) -> Iterator[str]:
         """Yield where a socket that lies at a place can be seen: a part of its device may be mounted twice."""
@@ -233,20 +235,19 @@ class _Mounts:
             own = os.lstat(path).st_dev
         except OSError:
             return -1
-        nearest = next((self._by_place[place or "/"] for place in _climb(path) if (place or "/") in self._by_place), -1)
+        nearest = next((self._by_place[place or "/"] for place in climb(path) if (place or "/") in self._by_place), -1)
         if nearest == os.major(own) << 20 | os.minor(own):
             return nearest  # as nearly always: nothing covers that mount, and its filesystem has no numbers of its own
         number = mount_of(path)
         return next((row.device for row in self._rows if row.number == number), -1)
 
 
-def _climb(path: str) -> Iterator[str]:
-    """Yield a path and what is above it; the root is empty."""
-    path = path.rstrip("/")
-    yield path
+def _lies_in(path: str, tops: set[str]) -> bool:
     while path:
         path = path[: path.rfind("/")]
-        yield path
+        if path in tops:
+            return True
+    return False
 
 
 def _below(path: str, top: str) -> str | None:

@@ -8,6 +8,7 @@ import time
 
 from claudebox.errors import ClaudeboxError
 from claudebox.files import open_beneath, read_small
+from claudebox.plan.bwrap_args import is_handed_over
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,11 +59,9 @@ def mounts(payload: int, plan: Plan, standing: Mapping[str, Identity]) -> None:
         for mount in plan.mounts:
             if mount.kind in ("mask", "copy") and mount.role == "masked":
                 _see_mask(inside.look(mount.dest), mount)
-            elif mount.kind == "device" or (
-                mount.kind in ("bind", "ro-bind") and (mount.pinned is None or not plan.pin)
-            ):  # a pinned one was bound by descriptor
+            elif mount.kind in ("bind", "ro-bind", "device") and not is_handed_over(mount, plan):
                 wanted = mount.pinned or standing.get(mount.dest)
-                if wanted is None and (mount.dest not in stubs or mount.role == "git"):
+                if wanted is None and (mount.role == "git" or mount.dest not in stubs):
                     continue
                 found = inside.look(mount.dest)
                 if found is None or (found.st_dev, found.st_ino) != wanted:
@@ -82,10 +81,10 @@ class _Inside:
 
     def look(self, path: str) -> os.stat_result | None:
         """Return what is at a path, reached through no link."""
-        above, _, name = path.strip("/").rpartition("/")
+        above, _, name = path.rpartition("/")
         try:
             if above != self._above:
-                parent = open_beneath(self._root, above)
+                parent = open_beneath(self._root, above.strip("/"))
                 os.close(self._parent)
                 self._above, self._parent = above, parent
             return os.lstat(name, dir_fd=self._parent)

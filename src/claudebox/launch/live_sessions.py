@@ -48,11 +48,11 @@ class Presence:
         ]
         seen: dict[str, Lineage] = {}
         lineages = {mount.dest: _lineage(real_path(mount.source), seen) for mount in written}
-        endangered = [lineages[mount.dest] for mount in written if _is_built_upon(mount, plan)]
         with Closing(self._turn()):
             for workdir, others, claimed in self._others():
                 if claimed and _overlap(list(lineages.values()), others):
                     raise ClaudeboxError(f"`claudebox --undo` is at work in `{workdir}`", hint="wait for its end")
+                endangered = [lineages[mount.dest] for mount in written if _is_built_upon(mount, plan)]
                 if _overlap(endangered, others) and follows_links(plan.bwrap):
                     raise ClaudeboxError(
                         f"another session is at work in `{workdir}`, and `{plan.bwrap}` is too old to build a sandbox "

@@ -12,7 +12,7 @@ import os
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import bwrap_args
-from claudebox.plan.model import Fetched
+from claudebox.plan.model import Fetched, Mount
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -58,12 +58,14 @@ def prepare(plan: Plan) -> Prepared:
     pipes: list[tuple[str, int]] = []
     hold = -1
     for number, word in special:
-        if isinstance(word, Fetched):
+        if isinstance(word, Mount):
+            descriptors.append(_pin(word))
+        elif isinstance(word, Fetched):
             continue
-        if isinstance(word, bwrap_args.Socket):
+        elif isinstance(word, bwrap_args.Socket):
             arguments[number] = places[word.name]
             continue
-        if isinstance(word, bwrap_args.Pipe):
+        elif isinstance(word, bwrap_args.Pipe):
             entry, writer = os.pipe2(os.O_CLOEXEC)
             descriptors.append(own(entry))
             pipes.append((word.name, own(writer)))
@@ -75,7 +77,7 @@ def prepare(plan: Plan) -> Prepared:
                 hold = -1
             descriptors.append(entry)
         else:
-            descriptors.append(_pin(word) if isinstance(word, bwrap_args.Pin) else own(syscalls.memory_file(word)))
+            descriptors.append(own(syscalls.memory_file(word)))
         arguments[number] = str(descriptors[-1])
     for descriptor in low:
         os.close(descriptor)
@@ -151,15 +153,15 @@ def own(descriptor: int) -> int:
     return moved
 
 
-def _pin(pin: bwrap_args.Pin) -> int:
+def _pin(mount: Mount) -> int:
     """Open the very thing that was checked; its name may mean something else by now (C10)."""
     try:
-        descriptor = own(os.open(pin.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC))
+        descriptor = os.open(mount.source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise ClaudeboxError(f"`{pin.path}` cannot be opened: {error.strerror}") from None
+        raise ClaudeboxError(f"`{mount.source}` cannot be opened: {error.strerror}") from None
     status = os.fstat(descriptor)
-    if (status.st_dev, status.st_ino) != pin.identity:
-        raise ClaudeboxError(f"`{pin.path}` was replaced by something else while it was being examined")
+    if (status.st_dev, status.st_ino) != mount.pinned:
+        raise ClaudeboxError(f"`{mount.source}` was replaced by something else while it was being examined")
     return descriptor
 
 

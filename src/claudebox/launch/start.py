@@ -5,6 +5,7 @@ Acts and decides nothing.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 
@@ -201,7 +202,7 @@ def _start_bwrap(prepared: Prepared, words: tuple[str, ...], spawn: Spawn, hande
         program = _make_program(place)
         keep_descriptors()  # what the shell left open stays here (A04)
         for descriptor in prepared.descriptors:
-            os.set_inheritable(descriptor, True)  # noqa: FBT003
+            fcntl.fcntl(descriptor, fcntl.F_SETFD, 0)  # `os.set_inheritable` tries something else first
         gate, messages = handed
         places = ((2, STDERR_DESCRIPTOR), (gate, GATE_DESCRIPTOR), (messages, 2))
         restore_umask()

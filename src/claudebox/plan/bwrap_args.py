@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claudebox.plan.model import Fetched
+from claudebox.plan.model import Fetched, Mount
 from claudebox.tables.inside import GATE
 from claudebox.values import Value
 
@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.facts.host import Host
-    from claudebox.facts.model import Identity
-    from claudebox.plan.model import Mount, Plan
+    from claudebox.plan.model import Plan
 
 MAX_WORDS = 9000  # bwrap counts no further
 # Descriptors of the gate inside; src/gate/gate.c has the same.
@@ -26,13 +25,6 @@ _STANDING = frozenset(("system", "client", "device", "masked", "toolchain"))  # 
 PIPE = 4096  # bytes that any pipe takes before somebody reads
 _BY_NAME = {"bind": "--bind", "ro-bind": "--ro-bind", "device": "--dev-bind"}
 _BY_DESCRIPTOR = {"bind": "--bind-fd", "ro-bind": "--ro-bind-fd"}
-
-
-class Pin(Value):
-    """A word that is the number of a descriptor on this very file or directory."""
-
-    path: str
-    identity: Identity
 
 
 class Socket(Value):
@@ -53,7 +45,8 @@ class Hold(Value):
     content: bytes
 
 
-Word = str | bytes | Pin | Socket | Pipe | Hold | Fetched  # bytes are the content of a descriptor
+# Bytes are the content of a descriptor; a mount is one on the very thing that it shows.
+Word = str | bytes | Mount | Socket | Pipe | Hold | Fetched
 
 
 def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
@@ -109,37 +102,44 @@ def divide(mounts: Iterable[Mount]) -> tuple[list[Mount], Mount | None, list[Mou
     return [mount for mount in early if mount is not last], last, late
 
 
-def _mount(mount: Mount, plan: Plan) -> Iterator[tuple[Word, ...]]:
+def _mount(mount: Mount, plan: Plan) -> tuple[tuple[Word, ...], ...]:
+    dest = mount.dest
     match mount.kind:
         case "bind" | "ro-bind" | "device":
-            if plan.pin and mount.pinned is not None and mount.kind in _BY_DESCRIPTOR:
-                yield _BY_DESCRIPTOR[mount.kind], Pin(mount.source, mount.pinned), mount.dest
-            else:
-                yield _BY_NAME[mount.kind], mount.source, mount.dest
+            if is_handed_over(mount, plan):
+                return ((_BY_DESCRIPTOR[mount.kind], mount, dest),)
+            return ((_BY_NAME[mount.kind], mount.source, dest),)
         case "mask" | "socket":
-            yield "--ro-bind", "/dev/null" if mount.kind == "mask" else Socket(mount.source), mount.dest
+            return (("--ro-bind", "/dev/null" if mount.kind == "mask" else Socket(mount.source), dest),)
         case "copy" | "late":  # over the file; `--file` would write into it
-            yield "--perms", f"{mount.mode:04o}"
-            yield "--ro-bind-data", mount.content if mount.kind == "copy" else Pipe(mount.source), mount.dest
+            content = mount.content if mount.kind == "copy" else Pipe(mount.source)
+            return _permissions(mount), ("--ro-bind-data", content, dest)
         case "symlink":
-            yield "--symlink", mount.source, mount.dest
+            return (("--symlink", mount.source, dest),)
         case "proc" | "dev":
-            yield f"--{mount.kind}", mount.dest
+            return ((f"--{mount.kind}", dest),)
         case "dir":
-            yield "--perms", f"{mount.mode:04o}"
-            yield "--dir", mount.dest
+            return _permissions(mount), ("--dir", dest)
         case "tmpfs" | "closed":
-            yield "--perms", f"{mount.mode:04o}"
-            if plan.sizes and mount.size:
-                yield "--size", str(mount.size)
-            yield "--tmpfs", mount.dest
+            size = (("--size", str(mount.size)),) if plan.sizes and mount.size else ()
+            return _permissions(mount), *size, ("--tmpfs", dest)
         case "empty":  # over a directory, and nothing can be put into it
-            yield "--perms", "0555"
-            yield "--tmpfs", mount.dest
-            yield "--remount-ro", mount.dest
+            return ("--perms", "0555"), ("--tmpfs", dest), ("--remount-ro", dest)
         case "file":
-            yield "--perms", f"{mount.mode:04o}"
-            yield "--file", mount.fetched or mount.content, mount.dest
+            return _permissions(mount), ("--file", mount.fetched or mount.content, dest)
+
+
+def is_handed_over(mount: Mount, plan: Plan) -> bool:
+    """Return whether bwrap gets a descriptor on what it binds; what it binds by name is looked at before anything runs.
+
+    A descriptor costs bwrap's end more than that look costs us, and some users mount hundreds of directories.
+    """
+    many = mount.role == "asked" and mount.kind == "ro-bind"
+    return plan.pin and mount.pinned is not None and mount.kind in _BY_DESCRIPTOR and not many
+
+
+def _permissions(mount: Mount) -> tuple[str, str]:
+    return "--perms", f"{mount.mode:04o}"
 
 
 def gate(host: Host) -> tuple[str, ...]:

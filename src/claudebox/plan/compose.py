@@ -215,23 +215,37 @@ def _upward(paths: Iterable[str]) -> set[str]:
 def arrange(rows: Iterable[Mount]) -> tuple[Mount, ...]:
     """Return one row per destination, parents before children, whatever the order was."""
     table: dict[str, Mount] = {}
-    for row in sorted(rows, key=_rank, reverse=True):
+    disputed: dict[str, list[Mount]] = {}
+    for row in rows:
         dest = row.dest
         if not row.reason or not dest.startswith("/") or "\0" in dest or "\0" in row.source:
             raise ClaudeboxError(f"a mount at `{dest}` is malformed")
-        other = table.setdefault(dest, row)
-        if other is not row and _rank(row) == _rank(other) and row != other:
+        if table.setdefault(dest, row) is not row:
+            disputed.setdefault(dest, [table[dest]]).append(row)
+    table |= {dest: _choose(candidates) for dest, candidates in disputed.items()}
+    hidden = tuple(f"{dest}/" for dest, row in table.items() if row.kind == "empty")  # nothing can be mounted in these
+    shown = (dest for dest in table if not dest.startswith(hidden)) if hidden else table
+    return tuple(table[dest] for dest in sorted(shown, key=_parts))
+
+
+def _choose(rows: list[Mount]) -> Mount:
+    """Return the strongest of the rows that want to be at one place."""
+    first, *others = sorted(rows, key=_rank, reverse=True)
+    for other in others:
+        if _rank(other) == _rank(first) and other != first:
             raise ClaudeboxError(
-                f"two mounts want to be at `{dest}`: {other.reason} and {row.reason}",
+                f"two mounts want to be at `{first.dest}`: {first.reason} and {other.reason}",
                 hint="give one of them another destination with `SRC:DEST`",
             )
-    hidden = tuple(f"{dest}/" for dest, row in table.items() if row.kind == "empty")  # nothing can be mounted in these
-    shown = (dest for dest in table if not dest.startswith(hidden))
-    return tuple(table[dest] for dest in sorted(shown, key=lambda dest: dest.split("/")))
+    return first
 
 
 def _rank(row: Mount) -> int:
     return _RANK.get(row.kind, 0)
+
+
+def _parts(path: str) -> list[str]:
+    return path.split("/")
 
 
 def _check_bwrap(host: Host) -> None:

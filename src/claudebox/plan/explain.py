@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claudebox.console import clean, paint, shorten
 from claudebox.plan import audit, bwrap_args, network, own_network
-from claudebox.plan.model import Fetched
+from claudebox.plan.model import Fetched, Mount
 from claudebox.tables.inside import GATE
 
 TYPE_CHECKING = False
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.config.settings import Settings
-    from claudebox.plan.model import Mount, NixAccess, Plan, Variable
+    from claudebox.plan.model import NixAccess, Plan, Variable
 
 _MAKING = {
     "directory": "mkdir {}",
@@ -66,8 +66,8 @@ def dry_run(plan: Plan) -> Iterator[str]:
     def word(value: bwrap_args.Word) -> str:
         if isinstance(value, bwrap_args.Socket):  # it exists while a broker does
             return f"/tmp/claudebox-broker/{value.name}"
-        if isinstance(value, (str, bwrap_args.Pin)):
-            return bash_quote(value if isinstance(value, str) else value.path)
+        if isinstance(value, (str, Mount)):
+            return bash_quote(value if isinstance(value, str) else value.source)
         contents.append(_content(value))
         return str(9 + len(contents))
 

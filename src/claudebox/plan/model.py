@@ -47,12 +47,12 @@ class Mount(Value):
     kind: Kind
     reason: str
     source: str = ""  # a host path, what a link points at, or the name of one of the broker's sockets or texts
+    role: Role = "system"
+    pinned: Identity | None = None  # the source must still be this when it is mounted
     content: bytes = b""
     mode: int = 0o755
     size: int = 0
-    pinned: Identity | None = None  # the source must still be this when it is opened
     fetched: Fetched | None = None  # the content comes later
-    role: Role = "system"
 
     @property
     def writable(self) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from claudebox.facts.host import Host
     from claudebox.facts.model import Hidden, Identity, PathFact
     from claudebox.facts.paths import Destination
+    from claudebox.plan.model import Kind
 
 # Destinations that are claudebox's own: nothing may stand there, above or beneath (C27).
 _RESERVED = ("/bin", "/dev", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/proc", "/run", "/sbin", "/sys", "/usr")
@@ -88,38 +89,62 @@ def plan_mounts(policy: Policy, host: Host) -> Iterable[Mount]:
     ground = _survey(policy, host)
     for request in policy.mounts:
         fact = host.sources[request.source]
-        name = f"`{request.origin} {request.source}`"
-        if fact.kind == "missing":
-            raise ClaudeboxError(f"{name}: there is no such file or directory")
-        if request.programs and fact.kind != "directory":
-            raise ClaudeboxError(f"{name}: this is not a directory", hint="name the directory that the program is in")
-        if request.programs and is_visible(fact, host):
-            continue
-        if fact.kind == "other":
-            raise ClaudeboxError(
-                f"{name}: only files, directories and sockets can be mounted", hint="`--device` shows a device node"
-            )
-        checked = request.untrusted or not policy.unsafe_mounts  # a project never profits from what the user permits
-        if checked:
-            hint = _HINT_PROJECT if request.untrusted else _HINT
-            _check_source(name, fact, ground, hint)
-            found = host.destinations[request.dest]
-            if found.unsearched:
+        lineage = fact.lineage
+        if fact.kind not in ("directory", "file"):
+            _check_kind(request, fact)
+        if request.programs:
+            if fact.kind != "directory":
                 raise ClaudeboxError(
-                    f"{name}: {found.unsearched} was not searched for repositories, which are open at another place",
-                    hint=f"mount it at its own place: `{request.origin} {request.source}`",
+                    f"{_name(request)}: this is not a directory", hint="name the directory that the program is in"
                 )
-            root = found.repository
-            if root:
-                own = root if request.dest == request.source else request.source
-                raise ClaudeboxError(
-                    f"{name}: git of the host obeys what could be written there (the repository `{root}`)",
-                    hint=f"mount it at its own place: `{request.origin} {own}`",
-                )
+            if is_visible(fact, host):
+                continue
+        if request.untrusted or not policy.unsafe_mounts:  # a project never profits from what the user permits
+            if fact.kind == "socket" or lineage[0] in ground.over_hidden or not ground.barred.isdisjoint(lineage):
+                _check_source(request, fact, ground)
+            if request.writable:
+                _check_repositories(request, host.destinations[request.dest])
         _check_dest(request, fact, ground, host)
-        kind = "bind" if request.writable else "ro-bind"
-        reason = f"asked for with {request.origin}"
-        yield Mount(request.dest, kind, reason, fact.real, pinned=fact.identity, role="asked")  # type: ignore[arg-type]
+        kind: Kind = "bind" if request.writable else "ro-bind"
+        yield Mount(request.dest, kind, f"asked for with {request.origin}", fact.real, "asked", lineage[0])
+
+
+def _name(request: MountRequest) -> str:
+    return f"`{request.origin} {request.source}`"
+
+
+def _check_kind(request: MountRequest, fact: PathFact) -> None:
+    if fact.kind == "missing":
+        raise ClaudeboxError(f"{_name(request)}: there is no such file or directory")
+    if fact.kind == "other" and not request.programs:
+        raise ClaudeboxError(
+            f"{_name(request)}: only files, directories and sockets can be mounted",
+            hint="`--device` shows a device node",
+        )
+
+
+def _check_repositories(request: MountRequest, found: Destination) -> None:
+    if found.unsearched:
+        raise ClaudeboxError(
+            f"{_name(request)}: {found.unsearched} was not searched for repositories, which are open at another place",
+            hint=f"mount it at its own place: `{request.origin} {request.source}`",
+        )
+    root = found.repository
+    if root:
+        own = root if request.dest == request.source else request.source
+        raise ClaudeboxError(
+            f"{_name(request)}: git of the host obeys what could be written there (the repository `{root}`)",
+            hint=f"mount it at its own place: `{request.origin} {own}`",
+        )
+
+
+class _Place(Value):
+    """What a directory of the sandbox is to a mount directly in it."""
+
+    reserved: bool
+    shown: tuple[str, ...] = ()  # of the host, that it is or lies in: bwrap must find a place there
+    moved: str = ""  # another mount that it is or lies in, which stands elsewhere on the host
+    free: bool = False  # nothing of all that
 
 
 class _Ground(Value):
@@ -128,12 +153,14 @@ class _Ground(Value):
     hidden: dict[Identity, str]  # what may not be shown
     over_hidden: dict[Identity, str]  # and what contains it
     system: dict[Identity, str]  # nothing beneath may be shown
+    barred: frozenset[Identity]  # both
     excepted: frozenset[Identity]  # but beneath these it may
     reserved: frozenset[str]
     over_reserved: frozenset[str]  # a mount there would cover something reserved
     over_own: dict[str, str]  # a mount there would cover this part of the sandbox
     etc: frozenset[str]  # parts of the host's, which are read-only: nothing can be created in them
     mounts: dict[str, MountRequest]  # by destination
+    places: dict[str, _Place]  # what holds of everything in a directory, told once
 
 
 def _survey(policy: Policy, host: Host) -> _Ground:
@@ -145,28 +172,35 @@ def _survey(policy: Policy, host: Host) -> _Ground:
     if host.repository and host.repository.common_dir:
         reserved.add(host.repository.common_dir)
     own = (("/tmp", "/tmp"), ("/etc", "/etc"), (host.workdir.real, "project"), (host.home, "home"))
+    first = {lineage[0]: what for lineage, what in hidden if lineage}
+    system = {row.lineage[0]: f"`{row.path}`" for row in host.not_beneath if row.lineage and row.path != "/etc"}
     return _Ground(
-        hidden={lineage[0]: what for lineage, what in hidden if lineage},
+        hidden=first,
         over_hidden=over_hidden,
-        system={row.lineage[0]: f"`{row.path}`" for row in host.not_beneath if row.lineage and row.path != "/etc"},
+        system=system,
+        barred=frozenset((*first, *system)),
         excepted=frozenset(row.lineage[0] for row in host.beneath_after_all if row.lineage),
         reserved=frozenset(reserved),
         over_reserved=frozenset(path for place in reserved for path in _upward(place)),
         over_own={path: what for place, what in own for path in _upward(place)},
         etc=frozenset(path for path, _, _ in host.etc),
         mounts={request.dest: request for request in policy.mounts},
+        places={},
     )
 
 
-def _check_source(name: str, fact: PathFact, ground: _Ground, hint: str) -> None:
-    if fact.kind == "socket":
-        raise ClaudeboxError(f"{name} is a socket: whoever answers it is outside of the sandbox", hint=hint)
+def _check_source(request: MountRequest, fact: PathFact, ground: _Ground) -> None:
     lineage = fact.lineage
     exposed = ground.over_hidden.get(lineage[0]) or _first(lineage, ground.hidden)
     if not exposed and ground.excepted.isdisjoint(lineage):
         exposed = _first(lineage, ground.system)
-    if exposed:
-        raise ClaudeboxError(f"{name} would expose {exposed}", hint=hint)
+    if fact.kind == "socket":
+        problem = "is a socket: whoever answers it is outside of the sandbox"
+    elif exposed:
+        problem = f"would expose {exposed}"
+    else:
+        return
+    raise ClaudeboxError(f"{_name(request)} {problem}", hint=_HINT_PROJECT if request.untrusted else _HINT)
 
 
 def _first(lineage: tuple[Identity, ...], table: dict[Identity, str]) -> str | None:
@@ -178,26 +212,39 @@ def _first(lineage: tuple[Identity, ...], table: dict[Identity, str]) -> str | N
 
 def _check_dest(request: MountRequest, fact: PathFact, ground: _Ground, host: Host) -> None:
     dest = request.dest
+    parent = dest[: dest.rfind("/")] or "/"
+    place = ground.places.get(parent)
+    if place is None:
+        place = ground.places[parent] = _find_place(parent, ground, host)
+    if place.free and dest not in ground.over_reserved and dest not in ground.over_own:
+        return
     name = f"`{request.origin}`: the destination `{dest}`"
-    above = _upward(dest)
-    if dest in ground.over_reserved or not ground.reserved.isdisjoint(above):
+    if place.reserved or dest in ground.over_reserved:
         raise ClaudeboxError(f"{name} is claudebox's own", hint="choose another with `SRC:DEST`")
     if dest in ground.over_own:
         what = ground.over_own[dest]
         raise ClaudeboxError(f"{name} would cover the {what} of the sandbox", hint="choose another with `SRC:DEST`")
+    for where in place.shown:
+        _check_stand(name, where, fact, host.destinations[dest])
+    if place.moved:
+        raise ClaudeboxError(f"{name} lies in `{place.moved}`, which is another mount", hint="choose another")
+
+
+def _find_place(directory: str, ground: _Ground, host: Host) -> _Place:
+    above = _upward(directory)
+    reserved = not ground.reserved.isdisjoint(above)
+    shown = [f"`{path}`" for path in above if path in ground.etc][:1]
     if host.workdir.real in above:
-        _check_stand(name, "the project", fact, host.destinations[dest])
+        shown = ["the project"]
     elif host.opt and "/opt" in above:
-        _check_stand(name, "/opt", fact, host.destinations[dest])
-    elif shown := next((path for path in above[1:] if path in ground.etc), ""):
-        _check_stand(name, f"`{shown}`", fact, host.destinations[dest])
-    for path in above[1:]:
-        other = ground.mounts.get(path)
-        if other is None:
-            continue
+        shown = ["/opt"]
+    moved = ""
+    for other in (ground.mounts[path] for path in above if path in ground.mounts):
         if other.dest != other.source:  # what stands there on the host is under another name
-            raise ClaudeboxError(f"{name} lies in `{other.dest}`, which is another mount", hint="choose another")
-        _check_stand(name, f"`{other.dest}`", fact, host.destinations[dest])
+            moved = other.dest
+            break
+        shown.append(f"`{other.dest}`")
+    return _Place(reserved, tuple(shown), moved, free=not (reserved or shown or moved))
 
 
 def _upward(path: str) -> tuple[str, ...]:

@@ -54,9 +54,9 @@ def caches_inside(policy: Policy, host: Host) -> str:
     """
     if policy.caches == "off":
         return ""
-    usual = f"{host.home}/.cache"
+    usual, below = f"{host.home}/.cache", f"{host.home}/.cache/"
     asked = (*(request.dest for request in policy.mounts), *(f"{host.home}/{name}" for name in policy.kept_names))
-    return _ELSEWHERE if any(dest == usual or dest.startswith(f"{usual}/") for dest in asked) else usual
+    return _ELSEWHERE if any(dest == usual or dest.startswith(below) for dest in asked) else usual
 
 
 def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:

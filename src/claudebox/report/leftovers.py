@@ -44,7 +44,7 @@ class Scope(Value):
 
     workdir: str
     home: str
-    mounts: tuple[tuple[str, str, str], ...]  # destination, kind, source
+    mounts: tuple[tuple[str, str, str], ...]  # that can be written, and in those: destination, kind, source
     known: tuple[str, ...]  # git directories of the host, which it could not write
     roots: tuple[tuple[str, str, Beginning], ...]  # directory, its git directory, beginning; that of the project first
     opened: bool = False  # the user lets it change what git's configuration names
@@ -63,11 +63,22 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
     return Scope(
         host.workdir.real,
         host.home,
-        tuple((row.dest, row.kind, row.source) for row in plan.mounts),
+        tuple(_find_writable(plan)),
         tuple(row.common_dir for row in ours if row.common_dir),
         tuple((root, own, listing.begin(root, host.instance.directory)) for root, own in roots.items()),
         any(request.name == GIT for request in policy.allow),
     )
+
+
+def _find_writable(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    """Yield what the agent can write, and what is mounted in that."""
+    within: tuple[str, ...] = ()
+    for row in plan.mounts:  # what lies in another follows it
+        if row.kind == "bind":
+            within = (*within, f"{row.dest}/")
+        elif not row.dest.startswith(within):
+            continue
+        yield row.dest, row.kind, row.source
 
 
 class Leftovers:
