@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from claudebox.plan.model import GroupLimits
     from claudebox.plan.network_model import Broker, Link
 
+_FILES = frozenset(("file", "symlink", "copy", "mask", "socket", "late"))
 _RANK = {"mask": 2, "empty": 2, "copy": 2, "bind": 1, "tmpfs": 1}  # hide > write > read, for the same place
 
 
@@ -199,6 +200,13 @@ def _check_taken(own: tuple[Mount, ...], asked: tuple[Mount, ...], host: Host) -
         if row.dest in taken and row.kind != "mask":
             raise ClaudeboxError(
                 f"the destination `{row.dest}` is claudebox's own", hint="choose another with `SRC:DEST`"
+            )
+    files = {row.dest for row in own if row.kind in _FILES}
+    for parent in {row.dest[: row.dest.rfind("/")]: "" for row in asked}:
+        if found := files & _upward((parent or "/",)):
+            raise ClaudeboxError(
+                f"nothing can be mounted in `{found.pop()}`, which is a file of claudebox's own",
+                hint="choose another destination with `SRC:DEST`",
             )
 
 
