@@ -43,7 +43,8 @@ def loaded(box, *argv: str, at_start: bool = False) -> set[str]:
     if at_start:
         program = (
             "import os, sys; real = os.posix_spawn; "
-            f"os.posix_spawn = lambda *words, **more: ({_LIST}, real(*words, **more))[1]; {launch}"
+            "os.posix_spawn = lambda *words, **more: "  # bwrap is the first that is started
+            f"(setattr(os, 'posix_spawn', real), {_LIST}, real(*words, **more))[2]; {launch}"
         )
     result = box.host(PYTHON, "-IS", "-c", program, *argv)
     assert result.returncode == 0, result.stderr

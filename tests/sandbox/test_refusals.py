@@ -93,22 +93,37 @@ def test_a_bwrap_that_fails_or_lies_is_refused(user_box, altered, body, complain
     assert "Traceback" not in said
 
 
+# It has a filter, no new privileges and no capabilities, as a process inside has; but it is on the host.
+_ON_THE_HOST = (
+    "import ctypes, struct\n"
+    "library = ctypes.CDLL(None)\n"
+    "for capability in range(64): library.prctl(24, capability, 0, 0, 0)\n"
+    "library.capset(struct.pack('Ii', 0x20080522, 0), bytes(24))\n"
+    "allow = ctypes.create_string_buffer(bytes([6, 0, 0, 0, 0, 0, 255, 127]))\n"
+    "library.prctl(38, 1, 0, 0, 0)\n"
+    "library.prctl(22, 2, struct.pack('HxxxxxxQ', 1, ctypes.addressof(allow)))\n"
+    "os.write(3, b'ready\\n'); os.read(3, 9) == b'go\\n' and os.execvp('sh', sys.argv[-3:])\n"
+)
+
+
 def test_a_bwrap_that_only_looks_like_a_sandbox_is_refused(root_box, altered):
     # proves E08, E09
-    # It has a filter, no new privileges and no capabilities, as a process inside has; but it is on the host.
-    body = (
-        "import ctypes, struct\n"
-        "library = ctypes.CDLL(None)\n"
-        "for capability in range(64): library.prctl(24, capability, 0, 0, 0)\n"
-        "library.capset(struct.pack('Ii', 0x20080522, 0), bytes(24))\n"
-        "allow = ctypes.create_string_buffer(bytes([6, 0, 0, 0, 0, 0, 255, 127]))\n"
-        "library.prctl(38, 1, 0, 0, 0)\n"
-        "library.prctl(22, 2, struct.pack('HxxxxxxQ', 1, ctypes.addressof(allow)))\n"
-        "os.write(3, b'ready\\n'); os.read(3, 9) == b'go\\n' and os.execvp('sh', sys.argv[-3:])\n"
-    )
-    altered(root_box, bwrap=install(root_box, "bwrap", FAKE + body))
+    altered(root_box, bwrap=install(root_box, "bwrap", FAKE + _ON_THE_HOST))
 
     refused(root_box, by="got no mnt namespace of its own")
+
+
+def test_mounts_of_the_host_stay_as_they_are_where_bwrap_makes_none(root_box, altered):
+    # proves C34, E08
+    altered(root_box, bwrap=install(root_box, "bwrap", FAKE + _ON_THE_HOST))
+    script = f"cat /proc/self/mountinfo; {root_box.program} -y --exec -- true 2>said; echo; cat /proc/self/mountinfo"
+    worlds = [word for kind in ("shared", "slave") for word in ("unshare", "--mount", "--propagation", kind)]
+    before, _, after = root_box.host(*worlds, "sh", "-c", script).stdout.partition("\n\n")
+
+    assert " master:" in before  # the control: there is something that could be made private
+    assert before == after.rstrip("\n")
+    with open(f"{root_box.project}/said", encoding="utf-8") as said:
+        assert "got no mnt namespace of its own" in said.read()
 
 
 def test_a_bwrap_that_hangs_is_given_up(user_box, altered):

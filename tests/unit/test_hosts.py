@@ -80,6 +80,15 @@ def test_the_reader_looks_at_what_was_asked_for_and_at_where_it_would_stand(here
     assert here.destinations == {f"{project}/new": paths.Destination()}  # bwrap makes those that lie nowhere
 
 
+@pytest.mark.parametrize(
+    ("directory", "looked_at"),
+    [("/", {"/a/b", "/a/b/c", "/d"}), ("/a", {"/a/b", "/a/b/c"}), ("/a/b", {"/a/b/c"}), ("/a/b/c", set())],
+)
+def test_destinations_are_looked_at_that_lie_in_a_directory_where_bwrap_must_find_them(directory, looked_at):
+    # proves C01
+    assert set(paths.look_in(("/a/b", "/a/b/c", "/d"), (directory,))) == looked_at
+
+
 def test_a_destination_behind_a_link_is_noticed(tmp_path, monkeypatch):
     # proves C01, C02
     need(shutil.which("bwrap"), "bubblewrap")

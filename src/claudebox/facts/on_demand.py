@@ -63,7 +63,7 @@ def find_in_mounts(
     if not policy.mounts:
         return MountFacts()
     dests = [request.dest for request in policy.mounts]
-    destinations = paths.look_in(dests, {workdir, "/opt", "/etc", *dests})
+    destinations = paths.look_in(dests, (workdir, "/opt", "/etc", *dests))
     writable = [request for request in policy.mounts if request.writable]
     if not writable:
         return MountFacts(destinations=destinations)

@@ -122,8 +122,9 @@ def present(examiner: Examiner, paths: tuple[str, ...]) -> tuple[PathFact, ...]:
     return tuple(fact for fact in facts if fact.kind != "missing")
 
 
-def look_in(dests: Iterable[str], within: set[str]) -> dict[str, Destination]:
+def look_in(dests: Iterable[str], directories: Iterable[str]) -> dict[str, Destination]:
     """Return what stands at those destinations that lie in one of these directories."""
+    within = {path.rstrip("/") for path in directories}
     places: dict[str, bool] = {}
     seen: dict[str, int] = {}
     found = {}

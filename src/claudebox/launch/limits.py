@@ -29,14 +29,20 @@ def set_limits(payload: int, open_files: tuple[int, int] | None, limits: LimitRe
         resource.prlimit(payload, resource.RLIMIT_NOFILE, open_files)
 
 
+def _read_table(process: str) -> bytes:
+    return read_small(f"/proc/{process}/mountinfo", limit=_MOUNT_TABLE) or b" shared: master:"
+
+
 def keep_mounts_out(payload: int, make_program: Callable[[], int]) -> None:
     """Let no mount appear inside that the host makes from now on: bwrap would take it along, writable (C34).
 
     `make_program` gives a descriptor on the gate, which does it.
     """
-    ours = read_small("/proc/self/mountinfo", limit=_MOUNT_TABLE) or b" shared:"  # all inside comes from these
+    ours = _read_table("self")  # what there is inside comes from these
     if b" shared:" not in ours and b" master:" not in ours:
         return  # nothing is shared on this machine
+    if b" master:" not in _read_table(str(payload)):
+        return  # nothing of what is shown
     try:
         opened = os.open(f"/proc/{payload}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         with Closing(opened) as mounts, Closing(make_program()) as program:

@@ -130,8 +130,8 @@ def _let_go(
     from claudebox.launch import freezer, inspect, limits  # noqa: PLC0415 - loaded while bwrap is at work
 
     payload = _await_ready(ours, messages, monitor, prepared.plan.bwrap)
-    limits.keep_mounts_out(payload, lambda: _make_program(place))
     init = inspect.confinement(payload, prepared.plan)
+    limits.keep_mounts_out(payload, lambda: _make_program(place))  # in mounts of its own, as was seen just now
     inspect.mounts(payload, prepared.plan, standing)
     limits.set_limits(payload, prepared.open_files, prepared.plan.limits)
     for sidecar in prepared.sidecars:  # the sandbox is complete, and nothing of the payload has run
