@@ -15,7 +15,7 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from claudebox.facts.git_config import Row
 
@@ -63,6 +63,7 @@ def read_company(
     known: dict[bytes, None] = {}
     added: dict[bytes, None] = {}
     outside: dict[bytes, None] = {}
+    system: dict[bytes, bytes] | None = None
     sources, problems, told = [], [], []
     in_files = ((source, variable, expand(value, home, home)) for source, variable, value in dict.fromkeys(named))
     for source, variable, path in (*_named(environ, home, git), *in_files):
@@ -71,7 +72,10 @@ def read_company(
             sources.append(source)
             told.append(variable)
             continue
-        found = dict.fromkeys(_certificates(_read(path))) if real else {}
+        if system is None:
+            system = dict(_certificates(_read(bundle))) if bundle else {}
+        texts = [text for text, _ in _certificates(_read(path))] if real else []
+        found = {text: None for text in texts if text in system or _is_certificate(text)}
         if not found:
             problems.append(f"{source} names {path}, in which there is no certificate that can be read")
             continue
@@ -82,12 +86,13 @@ def read_company(
         told += [] if variable in ADDED_AUTHORITIES else [variable]
     if not sources and not problems and not git_proxy and not npm_proxy:
         return None
-    system = dict.fromkeys(_certificates(_read(bundle))) if bundle and known else {}
-    new = {certificate: None for certificate in known if certificate not in system}
-    firm = {certificate: None for certificate in new if certificate in outside}
+    usual = b"".join((system or {}).values())
+    new = [text for text in known if text not in (system or ())]
+    firm = [text for text in new if text in outside]
     return CompanyNetwork(
-        b"".join(system | new if new else ()), tuple(dict.fromkeys(sources)), tuple(problems), git_proxy, npm_proxy,
-        named=b"".join(added | new), told=tuple(dict.fromkeys(told)), upstream=b"".join(system | firm if firm else ()),
+        usual + _spell(new) if new else b"", tuple(dict.fromkeys(sources)), tuple(problems), git_proxy, npm_proxy,
+        named=_spell(added | dict.fromkeys(new)), told=tuple(dict.fromkeys(told)),
+        upstream=usual + _spell(firm) if firm else b"",
     )  # fmt: skip
 
 
@@ -124,27 +129,42 @@ def _pip_certificates(content: bytes) -> Iterator[str]:
 
 
 def _read(path: str) -> bytes:
-    """Return the content of a file, or of all files of a directory."""
+    """Return the content of a file, or of all files of a directory, in which each mostly has two names."""
     if not os.path.isdir(path):
         return read_small(path, limit=_LIMIT, follow=True) or b""
-    names = list_names(path)[:_MOST_FILES]
-    return b"\n".join(read_small(f"{path}/{name}", limit=_LIMIT, follow=True) or b"" for name in names)
+    files: dict[tuple[int, int], str] = {}
+    for name in list_names(path)[:_MOST_FILES]:
+        try:
+            status = os.stat(f"{path}/{name}")
+        except OSError:
+            continue
+        files.setdefault((status.st_dev, status.st_ino), f"{path}/{name}")
+    return b"\n".join(read_small(file, limit=_LIMIT, follow=True) or b"" for file in files.values())
 
 
-def _certificates(content: bytes) -> Iterator[bytes]:
-    """Yield the certificates of a file in their one spelling; a key or a comment beside them is left out."""
+def _certificates(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield what stands for certificates, in one spelling and as it is; a key or a comment beside them is left out."""
     for part in content.split(_BEGIN)[1:]:
         body, end, _ = part.partition(_END)
-        text = b"".join(body.split())
-        if end and not text.translate(None, _BASE64) and _is_certificate(text):
-            lines = b"".join(text[at : at + 64] + b"\n" for at in range(0, len(text), 64))
-            yield b"%s\n%s%s\n" % (_BEGIN, lines, _END)
+        if end:
+            yield b"".join(body.split()), b"%s%s%s\n" % (_BEGIN, body, _END)
+
+
+def _spell(texts: Iterable[bytes]) -> bytes:
+    """Return a file of certificates."""
+    parts = []
+    for text in texts:
+        lines = b"".join(text[at : at + 64] + b"\n" for at in range(0, len(text), 64))
+        parts.append(b"%s\n%s%s\n" % (_BEGIN, lines, _END))
+    return b"".join(parts)
 
 
 def _is_certificate(text: bytes) -> bool:
     """Return whether this has the outer shape of a certificate, which a key or a token has not (RFC 5280, 4.1)."""
     import binascii  # noqa: PLC0415 - only where certificates are named
 
+    if text.translate(None, _BASE64):
+        return False
     try:
         kind, body, rest = _split(binascii.a2b_base64(text, strict_mode=True))
         parts = []
