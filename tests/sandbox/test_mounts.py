@@ -139,6 +139,27 @@ def test_destinations_that_would_shadow_the_sandbox_are_refused(user_box, dest, 
     assert "bwrap" not in result.stderr
 
 
+@pytest.mark.parametrize(("flags", "said"), [
+    (("--mount-rw", "/proc:/x"), "`--mount-rw /proc` would expose"),
+    (("--mount-ro", "{data}:/" + "n" * 256), "is longer than a path can be"),
+    (("--mount-ro", "{data}:/" + "ü" * 128), "is longer than a path can be"),
+    (("--mount-ro", "{data}:" + "/a" * 2100), "is longer than a path can be"),
+    (("--mount-rw", "{link}"), "git of the host obeys what could be written there (the repository `{repository}`)"),
+], ids=["proc", "name", "bytes", "path", "link"])  # fmt: skip
+def test_what_cannot_be_mounted_is_refused_in_one_line(box, flags, said):
+    # proves EXT-02
+    repository = box.mkdir(f"{box.base}/repository")
+    box.host("git", "init", "-q", repository).check_returncode()
+    os.symlink(repository, f"{box.base}/link")
+    names = {"data": data(box), "link": f"{box.base}/link", "repository": repository}
+    result = box.run("echo", "ran", flags=tuple(flag.format(**names) for flag in flags))
+
+    assert (result.returncode, result.stdout) == (125, "")
+    assert result.stderr.startswith("error: ")
+    assert said.format(**names) in result.stderr
+    assert not {"Traceback", "bwrap"} & set(result.stderr.replace("`", " ").split())
+
+
 def test_missing_sources_fifos_and_devices_are_refused(user_box):
     # proves EXT-02, C18
     box = user_box

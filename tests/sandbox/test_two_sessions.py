@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,35 @@ def test_what_a_session_can_write_besides_its_project_counts(box, running, old):
 
     assert refused.returncode == 125
     assert "another session is at work" in refused.stderr
+
+
+@pytest.mark.parametrize("nested", ["file", "socket", "none", "beside"])
+def test_nothing_is_mounted_in_what_is_only_read_where_a_session_is_at_work(box, running, old, nested):
+    # proves C30
+    # On the way to `sub/file` bwrap would follow a link that the agent puts in the place of `sub`, out of the sandbox.
+    shown = box.mkdir(f"{box.base}/shown")
+    place = box.write(f"{shown}/work/sub/file", "")
+    data = box.write(f"{box.base}/data", "")
+    box.project = f"{shown}/work"
+    session = running(box, "--network", "full")
+    flags = ["--mount-ro", shown]
+    if nested == "file":
+        flags += ["--mount-ro", f"{data}:{place}"]
+    elif nested == "beside":  # nobody can lead that elsewhere
+        flags += ["--mount-ro", f"{data}:{box.write(f'{shown}/other/file', '')}"]
+    listener = socket.socket(socket.AF_UNIX)
+    with listener:
+        if nested == "socket":
+            listener.bind(f"{shown}/work/sub/socket")
+            listener.listen()
+        result = box.run("echo", "started", flags=tuple(flags), cwd=box.mkdir(f"{box.base}/mine"))
+    session.end()
+
+    if nested in ("file", "socket"):
+        assert (result.returncode, result.stdout) == (125, "")
+        assert f"another session is at work in `{shown}/work`" in result.stderr
+    else:
+        assert result.stdout == "started\n", result.stderr
 
 
 def test_the_check_recommends_an_update(user_box, altered, old, new_bwrap):

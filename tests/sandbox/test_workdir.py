@@ -234,31 +234,26 @@ def test_the_directory_that_was_examined_is_mounted_whatever_its_name_means_late
     assert sorted(os.listdir(f"{box.base}/moved")) == ["file", "made"]
 
 
-@pytest.mark.parametrize("flag", ["--mount-rw", "--mount-ro"])
-def test_an_extra_mount_that_was_shown_is_the_one_that_is_mounted_or_none(user_box, flag):
+def test_an_extra_mount_that_was_shown_is_the_one_that_is_mounted(user_box):
     # proves C10, E07, EXT-02
     box = user_box
     data = box.mkdir(f"{box.base}/data")
     box.write(f"{data}/file", "as-shown\n")
     secret = box.mkdir(f"{box.home}/.aws")
     box.write(f"{secret}/file", "secret-of-the-host\n")
-    command = (box.program, flag, f"{data}:/data", "--exec", "--", "sh", "-c", "cat /data/file; echo e''nd")
+    command = (box.program, "--mount-ro", f"{data}:/data", "--exec", "--", "sh", "-c", "cat /data/file; echo e''nd")
 
     with Terminal(box, argv=command) as terminal:
         terminal.expect(r"Proceed\?")
         os.rename(data, f"{box.base}/moved")
         os.symlink(secret, data)
         terminal.type("y")
-        terminal.expect(r"\nend\n|error: .*\n")
+        terminal.expect(r"end\n")
         shown = terminal.raw()
 
     assert box.host("cat", f"{data}/file").stdout == "secret-of-the-host\n"
+    assert "as-shown" in shown
     assert "secret-of-the-host" not in shown
-    if flag == "--mount-rw":  # bwrap was handed what was shown
-        assert "as-shown" in shown
-    else:  # it went by the name, which is looked at before anything runs
-        assert f"`{data}` was replaced by something else" in shown
-        assert "as-shown" not in shown
 
 
 def test_the_spelling_of_a_linked_directory_exists_inside(box):

@@ -28,6 +28,10 @@ from claudebox.tables import bwrap
         ("claudebox: Landlock did not take the restriction", "Landlock could not be put in force"),
         (
             "bwrap: Can't find source path /x: No such file",
+            "something that is mounted was replaced or removed while the sandbox was being built: Can't find source",
+        ),
+        (
+            "bwrap: Can't find source path /x: Permission denied",
             "bwrap could not set up the sandbox: Can't find source path /x",
         ),
         ("", "bwrap could not set up the sandbox: it said nothing"),

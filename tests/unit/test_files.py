@@ -139,3 +139,41 @@ def test_kinds_are_told_apart(tmp_path):
 def test_a_place_of_the_tables_is_looked_at_alone(tmp_path):
     assert Examiner().fact(str(tmp_path), alone=True).lineage == (identity(tmp_path),)
     assert Examiner().fact("/").lineage == (identity("/"),)
+
+
+@pytest.mark.parametrize("calls", range(12))
+@pytest.mark.parametrize("path", ["plain/file", "plain/deep", "link/file", "link/deep"])
+def test_a_path_and_what_is_above_it_are_of_one_moment(tmp_path, monkeypatch, calls, path):
+    # proves C10, C26
+    # Somebody swaps the directory above for a link into a hidden place, or back, before any one of the calls.
+    for place in ("plain", "hidden"):
+        (tmp_path / place / "deep").mkdir(parents=True)
+        (tmp_path / place / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "hidden")
+    hidden = {identity(tmp_path / "hidden" / name) for name in ("deep", "file", ".")}
+    count = 0
+
+    def swapping(real):
+        def call(*args, **kwargs):
+            nonlocal count
+            count += 1
+            if count == calls + 1:
+                swap(tmp_path / "plain", tmp_path / "link")
+            return real(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for name in ("lstat", "stat", "open", "readlink", "fstat"):
+            patched.setattr(os, name, swapping(getattr(os, name)))
+        fact = Examiner().fact(f"{tmp_path}/{path}")
+
+    assert fact.identity not in hidden or identity(tmp_path / "hidden") in fact.lineage
+    assert fact.kind == "missing" or fact.lineage[-1] == identity("/")
+
+
+def swap(one, other) -> None:
+    """Exchange two names."""
+    os.rename(one, f"{one}.away")
+    os.rename(other, one)
+    os.rename(f"{one}.away", other)

@@ -14,6 +14,7 @@ from claudebox.state import Instance
 
 if TYPE_CHECKING:
     from claudebox.facts.git_model import Repository
+from claudebox.facts.model import PathFact
 
 UID = os.getuid()
 
@@ -190,11 +191,11 @@ def test_repositories_in_writable_mounts_are_found(main, tmp_path):
     instance = Instance(f"{tmp_path}/state", "", "")
     for source in (str(main), str(tmp_path)):
         policy = Policy("exec", mounts=(MountRequest(source, source, writable=True, origin="--mount-rw"),))
-        found, guarded = git_mounts.look(policy, None, "/", {}, instance)
+        found, guarded = git_mounts.look(policy, {source: PathFact(source, source)}, None, "/", {}, instance)
         assert [row.root for row in found] == [str(main)]
         assert f"{main}/.vscode" in [row.path for row in guarded]
     policy = Policy("exec", mounts=(MountRequest(str(main), str(main), writable=False, origin="--mount-ro"),))
-    assert git_mounts.look(policy, None, "/", {}, instance) == ((), ())
+    assert git_mounts.look(policy, {}, None, "/", {}, instance) == ((), ())
 
 
 def test_a_name_with_line_ends_is_found_as_it_is(tmp_path):

@@ -6,22 +6,26 @@ import os
 
 from claudebox.facts import git, protected
 from claudebox.facts.git_submodules import list_directories
-from claudebox.files import real_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from claudebox.config.model import MountRequest, Policy
     from claudebox.facts.git_model import Repository
-    from claudebox.facts.model import Guarded
+    from claudebox.facts.model import Guarded, PathFact
     from claudebox.state import Instance
 
 _MOST_ENTRIES, _MOST_SECONDS = 50_000, 0.5  # of a walk for a repository
 
 
 def look(
-    policy: Policy, repository: Repository | None, home: str, environ: dict[str, str], instance: Instance
+    policy: Policy,
+    sources: Mapping[str, PathFact],
+    repository: Repository | None,
+    home: str,
+    environ: dict[str, str],
+    instance: Instance,
 ) -> tuple[tuple[Repository, ...], tuple[Guarded, ...]]:
     """Return the repositories that are mounted writable at their own place, and what the host obeys in such mounts.
 
@@ -35,7 +39,7 @@ def look(
         for root in _roots(request)
     }
     believed = {root: row for root, row in found.items() if row is not None and row.directory is not None}
-    around = [git.find_root(real_path(request.source)) for request in in_place]
+    around = [git.find_root(sources[request.source].real) for request in in_place]
     known = {"", *believed, repository.root if repository is not None else ""}
     others = [git.find_repository(root, uid, home, environ, policy.mounts) for root in {*around} - known]
     naming = (*believed.values(), *(row for row in (repository, *others) if row is not None))
@@ -49,16 +53,17 @@ def _roots(request: MountRequest) -> Iterator[str]:
     yield from (root for root in (request.source, *below) if git.begins(root))
 
 
-def find_exposed(request: MountRequest) -> tuple[str, str]:
+def find_exposed(request: MountRequest, real: str) -> tuple[str, str]:
     """Return a checkout that a writable mount leaves open, in its git directory or elsewhere, and what was not seen.
 
-    At another place nothing is protected: neither in a checkout that the mount is or lies in, nor in one that it holds.
+    `real` is where its source was found to be. At another place, as behind a link, nothing is protected: neither in a
+    checkout that the mount is or lies in, nor in one that it holds.
     """
-    real = real_path(request.source)
-    if request.dest == request.source and "/.git/" not in f"{real}/":
+    in_place = request.dest == request.source and not os.path.islink(request.source)
+    if in_place and "/.git/" not in f"{real}/":
         return "", ""
     root = git.find_root(real)
-    if request.dest == request.source:
+    if in_place:
         return (root if root and f"{real}/".startswith(f"{root.rstrip('/')}/.git/") else ""), ""
     if root or not os.path.isdir(real):
         return root, ""

@@ -139,14 +139,15 @@ def read_host(
     user, account_home = _account()
     home = current_home(environ)
     examiner = Examiner()
-    workdir = _workdir(examiner)
+    workdir = paths.find_workdir(examiner, current_directory())
     path = programs.search_path(environ, workdir.real)
     client, client_problem = programs.look_for_client(home, path, workdir.real, policy.client)
     repository = git.find_repository(workdir.real, uid, home, environ, policy.mounts)
     instance = instances.locate(home, repository.main if repository else workdir.real, state)
     above = examiner.fact(repository.root) if repository and repository.root != workdir.real else None
     empty_submodules = tuple(protected.find_empty_submodules(workdir.real, repository, instance))
-    mounted = on_demand.find_in_mounts(policy, workdir.real, repository, home, environ, instance)
+    sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
+    mounted = on_demand.find_in_mounts(policy, sources, workdir.real, repository, home, environ, instance)
     own_files, held = on_demand.find_own_files(f"{home}/.claudebox", workdir.real)
     usr = os.path.isdir("/usr/lib") and os.path.exists("/usr/bin/sh")
     nix = on_demand.read_nix(policy, environ, home, path, workdir.real, asking=asking)
@@ -156,7 +157,6 @@ def read_host(
     found = logins.find_login(home, instance)
     login, libraries = logins.for_broker(policy, environ, found, certificates=bool(secrets))
     inherited, servers = on_demand.find_inherited(policy, home)
-    sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     home_fact = examiner.fact(home)
     not_beneath = paths.present(examiner, host_paths.NOT_A_PROJECT_BENEATH)
     excepted = paths.present(examiner, host_paths.BENEATH_AFTER_ALL)
@@ -296,15 +296,6 @@ def current_directory() -> str:
         return os.getcwd()
     except OSError:
         raise ClaudeboxError("the working directory no longer exists", hint="change to a project directory") from None
-
-
-def _workdir(examiner: Examiner) -> PathFact:
-    path = current_directory()
-    fact = examiner.fact(path)
-    if fact.kind != "directory" or not os.access(path, os.R_OK | os.X_OK):
-        hint = "change to a project directory, or, if it is yours, open it with `chmod u+rwx .`"
-        raise ClaudeboxError(f"the working directory `{path}` cannot be read", hint=hint)
-    return fact
 
 
 def _terminal() -> TerminalFact:

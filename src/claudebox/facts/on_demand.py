@@ -53,6 +53,7 @@ class MountFacts(Value):
 
 def find_in_mounts(
     policy: Policy,
+    sources: dict[str, PathFact],
     workdir: str,
     repository: Repository | None,
     home: str,
@@ -69,9 +70,9 @@ def find_in_mounts(
         return MountFacts(destinations=destinations)
     from claudebox.facts import git_mounts  # noqa: PLC0415 - only for those who mount something writable
 
-    found, guarded = git_mounts.look(policy, repository, home, environ, instance)
+    found, guarded = git_mounts.look(policy, sources, repository, home, environ, instance)
     for request in writable:
-        root, unsearched = git_mounts.find_exposed(request)
+        root, unsearched = git_mounts.find_exposed(request, sources[request.source].real)
         found_there = destinations.get(request.dest) or paths.destination(request.dest, {})
         destinations[request.dest] = found_there.replace(repository=root, unsearched=unsearched)
     return MountFacts(found, guarded, destinations)

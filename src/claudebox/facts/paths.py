@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 
+from claudebox.errors import ClaudeboxError
 from claudebox.facts.model import Held, Hidden, PathFact
-from claudebox.files import list_names, mode_of, real_path
+from claudebox.files import Closing, list_names, mode_of, real_path
 from claudebox.tables import host_paths
 from claudebox.values import Value
 
@@ -17,61 +18,93 @@ if TYPE_CHECKING:
     from claudebox.facts.model import Identity
 
 _MOVES = ("", ".", "..")  # names that lead elsewhere
+_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _KIND = 0o170000  # the bits of a mode that tell what it is
 _KINDS = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}
 
 
 class Examiner:
-    """Tells what paths are, looking at each directory once."""
+    """Tells what paths are, each from the directory that it was found in.
+
+    An agent in another session may swap directories as quickly as it can. What a path is and what lies above it must
+    be true at the same time, or something hidden would pass for what had its name a moment before (C10): a name is
+    looked up in a directory that is open, and what is above follows from that. Nobody inside can bring a directory into
+    a hidden place or out of one, so what was above it once may be remembered.
+    """
 
     def __init__(self) -> None:
-        self._lineages: dict[str, tuple[Identity, ...]] = {}
-        self._places: dict[str, tuple[str, tuple[Identity, ...]]] = {}
+        self._lineages: dict[Identity, tuple[Identity, ...]] = {}
+        self._open = -1  # the directory of the last path: neighbours follow each other
+        self._spelled = self._real = ""
+        self._above: tuple[Identity, ...] = ()
+
+    def __del__(self) -> None:
+        if self._open >= 0:
+            os.close(self._open)
 
     def fact(self, path: str, *, alone: bool = False) -> PathFact:
         """Return what is at a path, with the identities of all directories above it unless wanted `alone`."""
         try:
-            status = os.lstat(path)
-            link = status.st_mode & _KIND == stat.S_IFLNK
-            if link:
-                status = os.stat(path)
-            real, above = self._place(path, link=link, alone=alone)
+            return _describe(path, path, os.stat(path), ()) if alone else self._look(path, path)
         except (OSError, ValueError):
             return PathFact(path, path)
-        lineage = ((status.st_dev, status.st_ino), *above)
-        return PathFact(path, real, _KINDS.get(status.st_mode & _KIND, "other"), lineage, status.st_uid)  # type: ignore[arg-type]
 
-    def _place(self, path: str, *, link: bool, alone: bool) -> tuple[str, tuple[Identity, ...]]:
-        """Return where a path really is, and what lies above it."""
-        if alone:
-            return path, ()
+    def _look(self, path: str, asked: str, links: int = 8) -> PathFact:
         parent, _, name = path.rpartition("/")
-        if link or name in _MOVES or not path.startswith("/"):
+        if name in _MOVES or not path.startswith("/"):
             real = real_path(path)
-            return real, self._above(real)
-        if parent not in self._places:
-            real = real_path(parent or "/").rstrip("/")
-            self._places[parent] = real, self._above(f"{real}/{name}")
-        real, above = self._places[parent]
-        return f"{real}/{name}", above
+            return self._look(real, asked, links) if real != "/" else _describe(asked, real, os.stat("/"), ())
+        if parent != self._spelled or self._open < 0:
+            self._enter(parent)
+        status = os.lstat(name, dir_fd=self._open)
+        if status.st_mode & _KIND == stat.S_IFLNK:
+            if not links:
+                raise FileNotFoundError(path)  # they were swapped for one another
+            return self._look(real_path(path), asked, links - 1)
+        return _describe(asked, f"{self._real}/{name}", status, self._above)
 
-    def _above(self, real: str) -> tuple[Identity, ...]:
-        new: list[str] = []
-        lineage: tuple[Identity, ...] | None = ()
-        while real != "/":
-            real = real[: real.rfind("/")] or "/"
-            lineage = self._lineages.get(real)
-            if lineage is not None:
-                break
-            new.append(real)
-        lineage = lineage or ()
-        for parent in reversed(new):
-            try:
-                status = os.stat(parent)
-            except OSError:
-                return ()
-            lineage = self._lineages[parent] = ((status.st_dev, status.st_ino), *lineage)
+    def _enter(self, directory: str) -> None:
+        if self._open >= 0:
+            os.close(self._open)
+        self._open = -1
+        self._open = os.open(directory or "/", _PLACE)
+        self._spelled, self._real = directory, os.readlink(f"/proc/self/fd/{self._open}").rstrip("/")
+        if self._real and not self._real.startswith("/"):
+            raise FileNotFoundError(directory)  # it lies outside of what this process sees
+        self._above = self._climb(self._open)
+
+    def _climb(self, directory: int) -> tuple[Identity, ...]:
+        """Return a directory and all that are above it."""
+        new: list[Identity] = []
+        current = os.dup(directory)
+        while True:
+            with Closing(current) as below:
+                status = os.fstat(below)
+                identity = status.st_dev, status.st_ino
+                if identity in self._lineages or new[-1:] == [identity]:  # nothing is above the root
+                    break
+                new.append(identity)
+                current = os.open("..", _PLACE, dir_fd=below)
+        lineage = self._lineages.get(identity, ())
+        for identity in reversed(new):
+            lineage = self._lineages[identity] = (identity, *lineage)
         return lineage
+
+
+def _describe(path: str, real: str, status: os.stat_result, above: tuple[Identity, ...]) -> PathFact:
+    kind = _KINDS.get(status.st_mode & _KIND, "other")
+    return PathFact(path, real, kind, ((status.st_dev, status.st_ino), *above), status.st_uid)  # type: ignore[arg-type]
+
+
+def find_workdir(examiner: Examiner, path: str) -> PathFact:
+    """Return what the working directory is, which the kernel calls by this path."""
+    fact, here = examiner.fact(path), os.stat(".")
+    if fact.kind != "directory" or not os.access(path, os.R_OK | os.X_OK):
+        hint = "change to a project directory, or, if it is yours, open it with `chmod u+rwx .`"
+        raise ClaudeboxError(f"the working directory `{path}` cannot be read", hint=hint)
+    if fact.real != path or fact.identity != (here.st_dev, here.st_ino):
+        raise ClaudeboxError(f"the working directory `{path}` was replaced by something else while it was examined")
+    return fact
 
 
 class Destination(Value):

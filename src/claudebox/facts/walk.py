@@ -35,8 +35,12 @@ class Walk:
             except OSError as error:
                 self._missed(directory, error)
                 continue
-            with Closing(descriptor), os.scandir(descriptor) as found:
-                yield from self._list(directory, found, entered)
+            with Closing(descriptor):
+                try:
+                    with os.scandir(descriptor) as found:
+                        yield from self._list(directory, found, entered)
+                except OSError as error:  # /proc has directories that can be opened and not listed
+                    self._missed(directory, error)
 
     def _list(
         self, directory: str, found: Iterator[os.DirEntry[str]], entered: Callable[[str], bool]

@@ -16,6 +16,7 @@ _LIMIT = 8192
 _LARGEST_ID = (1 << 31) - 1  # bwrap writes the numbers of users and groups as signed ones
 # Without a user namespace that counts, bwrap fails at whatever it tries first.
 _USER_NAMESPACE = ("uid map", "gid map", "new namespace", "namespaces", "unshare user", "setgroups")
+_MOVING = ("find source path", "get type of source", "in mount table", "race condition binding")
 _PRIVILEGE = ("rtm_newaddr", "make / slave", "pivot_root", "capset", "set hostname", "sethostname", "mount proc")
 
 
@@ -53,6 +54,11 @@ def explain(words: str, bwrap: str = "/usr/bin/bwrap") -> ClaudeboxError:
         return ClaudeboxError(f"/proc of the sandbox could not be mounted: {said}", hint=_container_remedy("unmask"))
     if any(word in lower for word in _PRIVILEGE):
         return ClaudeboxError(f"bwrap may not set up the sandbox: {said}", hint=_container_remedy("permit"))
+    if any(word in lower for word in _MOVING) and "permission denied" not in lower:
+        return ClaudeboxError(
+            f"something that is mounted was replaced or removed while the sandbox was being built: {said}",
+            hint="start it again, when nothing changes there",
+        )
     if "seccomp" in lower:
         return ClaudeboxError(f"the seccomp filter could not be installed: {said}", hint="use a kernel with seccomp")
     if "landlock" in lower:

@@ -53,7 +53,8 @@ class Presence:
                 if claimed and _overlap(list(lineages.values()), others):
                     raise ClaudeboxError(f"`claudebox --undo` is at work in `{workdir}`", hint="wait for its end")
                 endangered = [lineages[mount.dest] for mount in written if _is_built_upon(mount, plan)]
-                if _overlap(endangered, others) and follows_links(plan.bwrap):
+                passed = [row[0] for row in others if row and any(row[0] in way for way in _ways(plan))]
+                if (passed or _overlap(endangered, others)) and follows_links(plan.bwrap):
                     raise ClaudeboxError(
                         f"another session is at work in `{workdir}`, and `{plan.bwrap}` is too old to build a sandbox "
                         "beside it: it could be led out of the project",
@@ -171,6 +172,29 @@ def _lineage(path: str, seen: dict[str, Lineage]) -> Lineage:
 def _is_built_upon(mount: Mount, plan: Plan) -> bool:
     below = mount.dest.rstrip("/") + "/"
     return any(other.dest.startswith(below) for other in plan.mounts)
+
+
+def _ways(plan: Plan) -> Iterator[Lineage]:
+    """Yield the directories that bwrap passes on its way to each mount in another that is only read."""
+    around: list[Mount] = []
+    for mount in plan.mounts:  # what lies in another follows it
+        while around and not mount.dest.startswith(f"{around[-1].dest.rstrip('/')}/"):
+            around.pop()
+        if around and around[-1].kind == "ro-bind":
+            yield _pass(around[-1].source + os.path.dirname(mount.dest)[len(around[-1].dest.rstrip("/")) :])
+        around.append(mount)
+
+
+def _pass(path: str) -> Lineage:
+    """Return what is on the way to a path as far as it leads: who can write in one of these can lead it elsewhere."""
+    found: list[Identity] = []
+    for end in (*(at for at, char in enumerate(path) if char == "/" and at), len(path)):
+        try:
+            status = os.lstat(path[:end])
+        except OSError:
+            break
+        found.append((status.st_dev, status.st_ino))
+    return tuple(found)
 
 
 def _overlap(ours: list[Lineage], theirs: list[Lineage]) -> bool:

@@ -130,12 +130,8 @@ def _mount(mount: Mount, plan: Plan) -> tuple[tuple[Word, ...], ...]:
 
 
 def is_handed_over(mount: Mount, plan: Plan) -> bool:
-    """Return whether bwrap gets a descriptor on what it binds; what it binds by name is looked at before anything runs.
-
-    A descriptor costs bwrap's end more than that look costs us, and some users mount hundreds of directories.
-    """
-    many = mount.role == "asked" and mount.kind == "ro-bind"
-    return plan.pin and mount.pinned is not None and mount.kind in _BY_DESCRIPTOR and not many
+    """Return whether bwrap gets a descriptor on what it binds; what it binds by name is looked at later."""
+    return plan.pin and mount.pinned is not None and mount.kind in _BY_DESCRIPTOR
 
 
 def _permissions(mount: Mount) -> tuple[str, str]:
