@@ -53,8 +53,8 @@ class Presence:
                 if claimed and _overlap(list(lineages.values()), others):
                     raise ClaudeboxError(f"`claudebox --undo` is at work in `{workdir}`", hint="wait for its end")
                 endangered = [lineages[mount.dest] for mount in written if _is_built_upon(mount, plan)]
-                passed = [row[0] for row in others if row and any(row[0] in way for way in _ways(plan))]
-                if (passed or _overlap(endangered, others)) and follows_links(plan.bwrap):
+                led = any(row and row[0] in way for way in _ways(plan) for row in others)
+                if (led or _overlap(endangered, others)) and follows_links(plan.bwrap):
                     raise ClaudeboxError(
                         f"another session is at work in `{workdir}`, and `{plan.bwrap}` is too old to build a sandbox "
                         "beside it: it could be led out of the project",
