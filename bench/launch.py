@@ -279,7 +279,7 @@ def _targets(times: dict[str, float], mounts: dict[int, dict[str, float]], memor
     if 0 in mounts:
         for count in (count for count in mounts if count):
             extra = mounts[count]["extra"] * 100 / count
-            yield Target(f"per 100 of {count} extra mounts, beside bwrap", extra, 2.0, " ms")
+            yield Target(f"per 100 of {count} extra mounts, beside bwrap", extra, 4.0, " ms")
 
 
 def _report(
