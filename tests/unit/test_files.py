@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from claudebox.errors import ClaudeboxError
+from claudebox.facts import paths
 from claudebox.facts.paths import Examiner
 from claudebox.files import read_small
 
@@ -139,6 +141,35 @@ def test_kinds_are_told_apart(tmp_path):
 def test_a_place_of_the_tables_is_looked_at_alone(tmp_path):
     assert Examiner().fact(str(tmp_path), alone=True).lineage == (identity(tmp_path),)
     assert Examiner().fact("/").lineage == (identity("/"),)
+
+
+def test_a_look_that_failed_leaves_nothing_wrong_behind(tmp_path, monkeypatch):
+    # proves C10, C26
+    for place in ("plain", "hidden/deep"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "file").touch()
+    examiner = Examiner()
+    assert examiner.fact(f"{tmp_path}/plain/file").kind == "file"
+    for name in ("readlink", "fstat"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, name, refuse)
+            assert examiner.fact(f"{tmp_path}/hidden/deep/file").kind == "missing"
+        assert identity(tmp_path / "hidden") in examiner.fact(f"{tmp_path}/hidden/deep/file").lineage
+        assert examiner.fact(f"{tmp_path}/plain/file").lineage[1] == identity(tmp_path / "plain")
+
+
+def refuse(*_args, **_more):
+    """Fail as a call of the system may."""
+    raise OSError(24, "Too many open files")
+
+
+def test_a_hidden_place_that_cannot_be_examined_stops_everything(tmp_path, monkeypatch):
+    # proves C26
+    (tmp_path / ".ssh").mkdir()
+    assert [row.why for row in paths.hidden(Examiner(), [str(tmp_path)], {})].count("SSH keys") == 1
+    monkeypatch.setattr(os, "readlink", refuse)
+    with pytest.raises(ClaudeboxError, match="must stay hidden, and could not be examined"):
+        paths.hidden(Examiner(), [str(tmp_path)], {})
 
 
 @pytest.mark.parametrize("calls", range(12))

@@ -64,14 +64,16 @@ class Examiner:
         return _describe(asked, f"{self._real}/{name}", status, self._above)
 
     def _enter(self, directory: str) -> None:
+        opened = os.open(directory or "/", _PLACE)
+        try:
+            real = os.readlink(f"/proc/self/fd/{opened}").rstrip("/")
+            above = self._climb(opened)
+        except OSError:  # what is known of the last one stays true
+            os.close(opened)
+            raise
         if self._open >= 0:
             os.close(self._open)
-        self._open = -1
-        self._open = os.open(directory or "/", _PLACE)
-        self._spelled, self._real = directory, os.readlink(f"/proc/self/fd/{self._open}").rstrip("/")
-        if self._real and not self._real.startswith("/"):
-            raise FileNotFoundError(directory)  # it lies outside of what this process sees
-        self._above = self._climb(self._open)
+        self._open, self._spelled, self._real, self._above = opened, directory, real, above
 
     def _climb(self, directory: int) -> tuple[Identity, ...]:
         """Return a directory and all that are above it."""
@@ -139,8 +141,11 @@ def hidden(examiner: Examiner, homes: list[str], environ: dict[str, str]) -> tup
         if socket:
             rows.append((socket, why))
     there = ((path, why) for path, why in dict(rows).items() if os.access(path, os.F_OK))  # few are
-    facts = ((examiner.fact(path), why) for path, why in there)
-    return tuple(Hidden(fact, why) for fact, why in facts if fact.kind != "missing")
+    found = tuple(Hidden(examiner.fact(path), why) for path, why in there)
+    for row in found:
+        if row.fact.kind == "missing" and os.access(row.fact.path, os.F_OK):
+            raise ClaudeboxError(f"`{row.fact.path}` ({row.why}) must stay hidden, and could not be examined")
+    return tuple(row for row in found if row.fact.kind != "missing")
 
 
 def not_projects(examiner: Examiner, homes: list[str]) -> tuple[PathFact, ...]:
