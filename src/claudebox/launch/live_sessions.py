@@ -34,6 +34,7 @@ class Presence:
     """One entry, held by a lock for as long as the launcher lives."""
 
     def __init__(self, state: str) -> None:
+        self._state = state
         self._directory = open_state(state, DIRECTORY)
         self._name = f"{os.getpid()}.{time.monotonic_ns()}"
         self._entry = -1
@@ -53,7 +54,7 @@ class Presence:
                 if claimed and _overlap(list(lineages.values()), others):
                     raise ClaudeboxError(f"`claudebox --undo` is at work in `{workdir}`", hint="wait for its end")
                 endangered = [lineages[mount.dest] for mount in written if _is_built_upon(mount, plan)]
-                led = any(row and row[0] in way for way in _ways(plan) for row in others)
+                led = any(row and row[0] in way for way in _ways(plan, self._state) for row in others)
                 if (led or _overlap(endangered, others)) and follows_links(plan.bwrap):
                     raise ClaudeboxError(
                         f"another session is at work in `{workdir}`, and `{plan.bwrap}` is too old to build a sandbox "
@@ -174,13 +175,17 @@ def _is_built_upon(mount: Mount, plan: Plan) -> bool:
     return any(other.dest.startswith(below) for other in plan.mounts)
 
 
-def _ways(plan: Plan) -> Iterator[Lineage]:
-    """Yield the directories that bwrap passes on its way to each mount in another that is only read."""
+def _ways(plan: Plan, state: str) -> Iterator[Lineage]:
+    """Yield the directories that bwrap passes on its way to each mount in another that is only read.
+
+    Those of claudebox's own state are left out: no agent can move anything there, and they are so new that one may
+    have got the number of a directory that another session had and has removed.
+    """
     around: list[Mount] = []
     for mount in plan.mounts:  # what lies in another follows it
         while around and not mount.dest.startswith(f"{around[-1].dest.rstrip('/')}/"):
             around.pop()
-        if around and around[-1].kind == "ro-bind":
+        if around and around[-1].kind == "ro-bind" and not around[-1].source.startswith(f"{state}/instances/"):
             yield _pass(around[-1].source + os.path.dirname(mount.dest)[len(around[-1].dest.rstrip("/")) :])
         around.append(mount)
 
