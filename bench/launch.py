@@ -104,7 +104,7 @@ def main() -> int:
     parser.add_argument("--disk", action="store_true", help="home and project in the directory for temporary files")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     given = parser.parse_args()
-    counts = [int(count) for count in given.mounts.split(",")]
+    counts = sorted(int(count) for count in given.mounts.split(","))
     memory_file_system = None if given.disk or not os.access(_MEMORY, os.W_OK) else _MEMORY
     with (
         tempfile.TemporaryDirectory(prefix="claudebox-bench-") as base,

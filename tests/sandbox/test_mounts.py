@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -158,6 +159,21 @@ def test_what_cannot_be_mounted_is_refused_in_one_line(box, flags, said):
     assert result.stderr.startswith("error: ")
     assert said.format(**names) in result.stderr
     assert not {"Traceback", "bwrap"} & set(result.stderr.replace("`", " ").split())
+
+
+@pytest.mark.parametrize("key", ["host", "sandbox"])
+def test_a_path_that_no_file_can_have_is_refused_in_one_line(box, key):
+    # proves EXT-02, PROF-01
+    row = {"host": data(box), "sandbox": "/x", "mode": "ro"}
+    results = []
+    for value in (row[key], f"{row[key]}\ud800"):
+        box.write(f"{box.home}/.claudebox/profiles/p.json", json.dumps({"mounts": [{**row, key: value}]}))
+        results.append(box.run("true", flags=("--profile", "p")))
+    control, result = results
+
+    assert (control.returncode, result.returncode) == (0, 125), (control.stderr, result.stderr)
+    assert "cannot be the name of a file" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_missing_sources_fifos_and_devices_are_refused(user_box):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from claudebox.config.model import AddressRequest, SecretRequest
     from claudebox.config.settings import Given
-_LONGEST_PATH = 1024  # of the kernel's 4096, since bwrap puts something in front
+_LONGEST_PATH = 4000  # bytes, of the kernel's 4096: bwrap puts something in front
 
 
 def valid_name(name: str) -> bool:
@@ -172,10 +172,12 @@ def mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountRequ
         )
     if dest is not None and ".." in dest.split("/"):
         raise ClaudeboxError(f"`{given.origin}`: the destination `{dest}` contains `..`")
-    if dest is not None and (
-        len(dest) > _LONGEST_PATH or any(len(os.fsencode(part)) > 255 for part in dest.split("/"))
-    ):
-        raise ClaudeboxError(f"`{given.origin}`: the destination `{dest[:64]}…` is longer than a path can be")
+    try:
+        written = os.fsencode(dest or ""), os.fsencode(source)
+    except UnicodeEncodeError:  # of JSON, which may hold half a character
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` cannot be the name of a file") from None
+    if len(written[0]) > _LONGEST_PATH or (len(written[0]) > 255 and max(map(len, written[0].split(b"/"))) > 255):
+        raise ClaudeboxError(f"`{given.origin}`: the destination `{(dest or '')[:64]}…` is longer than a path can be")
     place = _absolute(source, home, workdir)
     return MountRequest(place, place if dest is None else _absolute(dest, home, workdir), writable, given.origin)
 

@@ -105,7 +105,10 @@ def find_workdir(examiner: Examiner, path: str) -> PathFact:
         hint = "change to a project directory, or, if it is yours, open it with `chmod u+rwx .`"
         raise ClaudeboxError(f"the working directory `{path}` cannot be read", hint=hint)
     if fact.real != path or fact.identity != (here.st_dev, here.st_ino):
-        raise ClaudeboxError(f"the working directory `{path}` was replaced by something else while it was examined")
+        raise ClaudeboxError(
+            f"the working directory `{path}` was replaced by something else while it was examined",
+            hint="change to it again, and start claudebox there",
+        )
     return fact
 
 
@@ -144,7 +147,10 @@ def hidden(examiner: Examiner, homes: list[str], environ: dict[str, str]) -> tup
     found = tuple(Hidden(examiner.fact(path), why) for path, why in there)
     for row in found:
         if row.fact.kind == "missing" and os.access(row.fact.path, os.F_OK):
-            raise ClaudeboxError(f"`{row.fact.path}` ({row.why}) must stay hidden, and could not be examined")
+            raise ClaudeboxError(
+                f"`{row.fact.path}` ({row.why}) must stay hidden, and could not be examined",
+                hint="start claudebox again; if that does not help, see that you can enter what is above",
+            )
     return tuple(row for row in found if row.fact.kind != "missing")
 
 
