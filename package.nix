@@ -108,7 +108,6 @@ stdenvNoCC.mkDerivation {
     fileset = lib.fileset.unions [
       ./completions
       ./man
-      ./scripts/amalgamate.py
       ./scripts/install
       (lib.fileset.fileFilter (file: !(file.hasExt "pyc")) ./src)
     ];

@@ -17,7 +17,7 @@ for package in "$bin"/../lib/python3.*/site-packages "$bin"/../lib/python3.*/dis
     [ ! -x "$python" ] ||
       exec "$python" -IS -c \
         'import gc, sys; gc.disable(); sys.path.insert(0, sys.argv.pop(1))
-from claudebox.amalgamation import entry; entry()' \
+from claudebox.cli import entry; entry()' \
         "$package" "$@"
   done
 done

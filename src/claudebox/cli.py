@@ -56,52 +56,52 @@ def _ensure_standard_descriptors() -> None:
 
 
 def _run(argv: list[str], environ: dict[str, str]) -> int:
-    from claudebox.config import settings as table  # noqa: PLC0415 - everything is imported when it is needed
+    from claudebox.config import settings as table
 
     flags = _read_flags(table.parse_arguments(argv), environ)
     if flags.on("help"):
-        from claudebox.commands import usage  # noqa: PLC0415
+        from claudebox.commands import usage
 
         console.write(usage.help_text(), descriptor=1)
         return 0
     if flags.on("version"):
-        from claudebox import __version__  # noqa: PLC0415
+        from claudebox import __version__
 
         console.write([f"claudebox {__version__}"], descriptor=1)
         return 0
     flags = _enter_project(flags, environ)
     if flags.on("check"):
-        from claudebox.commands import check  # noqa: PLC0415
+        from claudebox.commands import check
 
         return check.run(flags, environ)
     if flags.on("verify"):
-        from claudebox.commands.verify import verify  # noqa: PLC0415
+        from claudebox.commands.verify import verify
 
         return verify.run(flags, environ)
     if flags.on("log") or flags.on("usage") or flags.on("now"):
-        from claudebox.commands import admit, log, spending  # noqa: PLC0415
+        from claudebox.commands import admit, log, spending
 
         command = admit.run if flags.on("now") else spending.run if flags.on("usage") else log.run
         return command(environ, flags)
     if flags.on("import"):
-        from claudebox.commands import git_import  # noqa: PLC0415
+        from claudebox.commands import git_import
 
         return git_import.run(environ)
     if flags.on("changes") or flags.on("undo"):
-        from claudebox.commands import undo  # noqa: PLC0415
+        from claudebox.commands import undo
 
         return undo.run(flags, environ)
     if flags.on("instances") or flags.on("show"):
-        from claudebox.commands import instances, show  # noqa: PLC0415
+        from claudebox.commands import instances, show
 
         return instances.run(environ, flags) if flags.on("instances") else show.run(environ, flags.words)
     for name in ("profiles", "trust", "init", "schema"):
         if flags.on(name):
-            from claudebox.commands import profiles  # noqa: PLC0415
+            from claudebox.commands import profiles
 
             return profiles.run(name, flags, environ)
     if flags.on("demo"):
-        from claudebox.demo import run  # noqa: PLC0415
+        from claudebox.demo import run
 
         return run.run(
             environ,
@@ -115,11 +115,11 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
 def _read_flags(flags: Settings, environ: dict[str, str]) -> Settings:
     """Return the flags, where nothing is wrong with them; nobody could answer a question at an editor."""
     if flags.unknown:
-        from claudebox.commands import near_misses  # noqa: PLC0415 - only where a flag is not ours
+        from claudebox.commands import near_misses
 
         near_misses.check_flags(flags.unknown, environ)
     if flags.client and not os.isatty(0):
-        from claudebox.config.settings import Given  # noqa: PLC0415
+        from claudebox.config.settings import Given
 
         return flags.replace(given={"yes": (Given("yes", "the editor"),)})
     return flags
@@ -129,12 +129,12 @@ def _enter_project(flags: Settings, environ: dict[str, str]) -> Settings:
     """Go to the top of the repository where all of it is to be the project; the flags then know where we were."""
     if any(flags.on(key) for key in _ANYWHERE):
         return flags
-    from claudebox.config import settings as table  # noqa: PLC0415
-    from claudebox.facts import git, host  # noqa: PLC0415
+    from claudebox.config import settings as table
+    from claudebox.facts import git, host
 
     chosen, home, start = table.merge(flags, environ), host.current_home(environ), host.current_directory()
     if chosen.all("profile") or os.path.lexists(f"{home}/.claudebox/config.toml"):
-        from claudebox.config import files  # noqa: PLC0415 - only where there is one
+        from claudebox.config import files
 
         chosen = table.merge(flags, environ, files.layers(flags, environ, files.SettingsReader(home)))
     if chosen.one("project").value == "directory" or (root := git.find_root(start)) in ("", start):
@@ -146,31 +146,31 @@ def _enter_project(flags: Settings, environ: dict[str, str]) -> Settings:
 def _run_session(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
     """Start a session, or see to those that run; or do tasks."""
     if flags.all("task"):
-        from claudebox.commands.task import run as task  # noqa: PLC0415
+        from claudebox.commands.task import run as task
 
         return task.run(flags, environ)
     if flags.all("tasks") or flags.all("results"):
-        from claudebox.commands.task import batch  # noqa: PLC0415
+        from claudebox.commands.task import batch
 
         return batch.run(flags, environ)
     for name in ("sessions", "attach", "stop", "follow"):
         if flags.on(name):
-            from claudebox.commands.agents import sessions  # noqa: PLC0415
+            from claudebox.commands.agents import sessions
 
             return sessions.run(name, flags, environ)
     for name in ("finish", "drop"):
         if flags.on(name):
-            from claudebox.commands.agents import finish  # noqa: PLC0415
+            from claudebox.commands.agents import finish
 
             return finish.run(name, flags, environ)
     if flags.all("new"):
-        from claudebox.commands.agents import new  # noqa: PLC0415
+        from claudebox.commands.agents import new
 
         return new.run(flags, environ, argv)
     if flags.on("detach"):
-        from claudebox.commands.agents import detach  # noqa: PLC0415
+        from claudebox.commands.agents import detach
 
         return detach.run(flags, environ, argv)
-    from claudebox import session  # noqa: PLC0415
+    from claudebox import session
 
     return session.run(flags, environ)

@@ -134,7 +134,7 @@ def confirm(question: str, *, default: bool) -> bool:
 
 def ask(question: str) -> bytes:
     """Ask on the terminal, which is not always where standard input comes from (UX-02); nothing: it was closed."""
-    import termios  # noqa: PLC0415 - only where somebody is asked
+    import termios
 
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)

@@ -95,8 +95,8 @@ def _has_list(descriptor: int) -> bool:
 
 def _is_alone_in(gid: int) -> bool:
     """Return whether a group has the name of the user, who is not root, and nobody else in it."""
-    import grp  # noqa: PLC0415 - rarely needed
-    import pwd  # noqa: PLC0415
+    import grp
+    import pwd
 
     try:
         user, group = pwd.getpwuid(os.getuid()), grp.getgrgid(gid)
@@ -128,7 +128,7 @@ def read_at(directory: int, name: str, *, limit: int = 65536) -> bytes | None:
 
 def parse_object(text: bytes | str | None) -> dict[str, Any]:
     """Return the JSON object that a text is; nothing of anything else."""
-    import json  # noqa: PLC0415 - never on the usual way of a launch
+    import json
 
     try:
         document = json.loads(text or b"{}")

@@ -32,7 +32,7 @@ class HostProxy(Value):
         """Return the header that logs in, or nothing."""
         if not self.login:
             return b""
-        import binascii  # noqa: PLC0415 - most proxies want no login
+        import binascii
 
         return b"Basic " + binascii.b2a_base64(self.login.encode("utf-8", "surrogateescape"), newline=False)
 

@@ -56,7 +56,7 @@ def run(flags: Settings, environ: dict[str, str], begun: Callable[[], None] | No
     planned = make_plan(settings, decide_policy(settings, environ), environ, asking=not showing, state=state)
     if not showing:
         return _play(planned, files, environ, begun)
-    from claudebox.plan import explain  # noqa: PLC0415
+    from claudebox.plan import explain
 
     console.write(explain.render(planned.plan, settings), descriptor=1)
     return 0
@@ -66,7 +66,7 @@ def agree(flags: Settings, environ: dict[str, str]) -> Planned | None:
     """Show the session that these flags ask for and ask, for one that will run elsewhere; None: the user declined."""
     settings, files = read_settings(flags, environ, approve=_approve)
     planned = make_plan(settings, decide_policy(settings, environ), environ)
-    from claudebox.launch import approval  # noqa: PLC0415
+    from claudebox.launch import approval
 
     return planned if _ask(planned, files, approval.read_approved(planned.host.instance)) else None
 
@@ -74,14 +74,14 @@ def agree(flags: Settings, environ: dict[str, str]) -> Planned | None:
 def _ask(
     planned: Planned, files: SettingsReader | None, approved: frozenset[str] | None, *, agreed: bool = False
 ) -> bool:
-    from claudebox.plan import audit  # noqa: PLC0415
+    from claudebox.plan import audit
 
     asking = not agreed and not planned.settings.on("yes")
     plan, chosen = planned.plan, planned.settings.all("profile") or (files is not None and files.present())
     plan = plan if chosen or plan.network_origin != "default" else audit.with_unchosen(plan)
     notes: Iterable[str] = ()
     if untold := audit.untold(plan, approved):
-        from claudebox.facts import absent_programs  # noqa: PLC0415 - once per directory and project
+        from claudebox.facts import absent_programs
 
         notes = absent_programs.describe_absent(untold, audit.path_inside(plan), planned.host.home)
     console.write(audit.lines(plan, approved, asking=asking, quiet=planned.settings.on("quiet"), notes=notes))
@@ -96,18 +96,18 @@ def read_settings(
     flags: Settings, environ: dict[str, str], *, approve: Callable[[Iterable[str]], bool] | None = None
 ) -> tuple[Settings, SettingsReader | None]:
     """Return the settings of a launch here, and the reader of files where there are any."""
-    from claudebox.config import settings as table  # noqa: PLC0415
-    from claudebox.facts import host  # noqa: PLC0415
+    from claudebox.config import settings as table
+    from claudebox.facts import host
 
     settings, home = table.merge(flags, environ), host.current_home(environ)
     configured = settings.all("profile") or os.path.lexists(f"{home}/.claudebox/config.toml")
     if approve and not configured and not settings.on("yes") and settings.one("network").origin == "default":
-        from claudebox.commands import first_launch  # noqa: PLC0415 - once
+        from claudebox.commands import first_launch
 
         configured = first_launch.ask_network(home, environ)
     if not configured and not os.path.lexists(".claudebox.toml"):
         return settings, None
-    from claudebox.config import files  # noqa: PLC0415 - only where there is one
+    from claudebox.config import files
 
     reader = files.SettingsReader(home)
     return files.apply(flags, environ, reader, workdir=host.current_directory(), approve=approve), reader
@@ -124,8 +124,8 @@ def _approve(request: Iterable[str]) -> bool:
 
 def decide_policy(settings: Settings, environ: dict[str, str]) -> Policy:
     """Return what the settings ask for here."""
-    from claudebox.config import policy  # noqa: PLC0415
-    from claudebox.facts import host  # noqa: PLC0415
+    from claudebox.config import policy
+    from claudebox.facts import host
 
     return policy.decide_policy(settings, home=host.current_home(environ), workdir=host.current_directory())
 
@@ -144,8 +144,8 @@ def make_plan(
 
     `asking` permits to ask `nix`; not `searching`: nothing is started; an examination can `pretend` other facts.
     """
-    from claudebox.facts import host  # noqa: PLC0415
-    from claudebox.plan import compose  # noqa: PLC0415
+    from claudebox.facts import host
+    from claudebox.plan import compose
 
     facts = host.read_host(policy, environ, asking=asking, searching=searching, state=state)
     if pretend is not None:
@@ -157,9 +157,9 @@ def _play(
     planned: Planned, files: SettingsReader | None, environ: dict[str, str], begun: Callable[[], None] | None
 ) -> int:
     """Show the plan, ask, start it, and stay until its end."""
-    from claudebox.launch import approval, prepare, start  # noqa: PLC0415
-    from claudebox.launch.terminal import open_terminal  # noqa: PLC0415
-    from claudebox.plan import audit, claude_code  # noqa: PLC0415
+    from claudebox.launch import approval, prepare, start
+    from claudebox.launch.terminal import open_terminal
+    from claudebox.plan import audit, claude_code
 
     settings, policy, host, plan = planned.settings, planned.policy, planned.host, planned.plan
     prepared = prepare.prepare(plan)
@@ -167,7 +167,7 @@ def _play(
     if not _ask(planned, files, approved, agreed=begun is not None):
         return DECLINED
     if host.nix is not None and host.nix.answer:
-        from claudebox.launch import nix_packages  # noqa: PLC0415 - once, until the daemon changes
+        from claudebox.launch import nix_packages
 
         nix_packages.remember_daemon(host.instance.state, host.nix.answer)
     values = fetch(planned, environ)
@@ -175,16 +175,16 @@ def _play(
     host = host.replace(held_secrets=values.secrets)
     freshness = None
     if host.login.known and not plan.holds_credential and not policy.command:
-        from claudebox.launch.token_copy import Freshness  # noqa: PLC0415 - only where a token enters
+        from claudebox.launch.token_copy import Freshness
 
         freshness = Freshness(host.login, host.instance, environ)
     terminal = open_terminal(private=plan.private)
     remembered: list[SessionReport] = []
 
     def meanwhile() -> int:
-        from claudebox.launch import supervise  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
-        from claudebox.report import changes  # noqa: F401, PLC0415 - wanted later, and free while bwrap is at work
-        from claudebox.report.session import SessionReport  # noqa: PLC0415
+        from claudebox.launch import supervise  # noqa: F401 - wanted later, and free while bwrap is at work
+        from claudebox.report import changes  # noqa: F401 - wanted later, and free while bwrap is at work
+        from claudebox.report.session import SessionReport
 
         approval.keep_approved(host.instance, audit.decided(plan), before=approved)
         remembered.append(SessionReport(plan, policy, host))
@@ -204,7 +204,7 @@ def _play(
     (report,) = remembered
     report.conclude(status, settings.one("receipt").value)
     if policy.program == "client" and not policy.command:
-        from claudebox.report import resume_hint  # noqa: PLC0415
+        from claudebox.report import resume_hint
 
         report.part(
             "the hint how to resume",
@@ -220,23 +220,23 @@ def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = Non
     wanted = {row.key for row in fetched if row is not None and row.key != "entrance"}  # the broker's, at its start
     if not wanted:
         return Values()
-    from claudebox.facts import programs  # noqa: PLC0415
-    from claudebox.launch import secret_values  # noqa: PLC0415
-    from claudebox.plan.model import GIT_TOKEN, PACKAGES, placeholder_key  # noqa: PLC0415
+    from claudebox.facts import programs
+    from claudebox.launch import secret_values
+    from claudebox.plan.model import GIT_TOKEN, PACKAGES, placeholder_key
 
     path = programs.search_path(environ, host.workdir.real)
     if obtain is None:
         obtain = secret_values.source_reader(environ, lambda name: programs.find_tool(name, path), home=host.home)
     held = secret_values.hold(plan.secrets, obtain)
     if held:
-        from claudebox.plan import environment  # noqa: PLC0415 - it made the plan
+        from claudebox.plan import environment
 
         environment.check_withheld(((row.value, row.origin) for row in held), plan.variables)
     texts = {placeholder_key(secret.env): secret.placeholder for secret in held}
     if GIT_TOKEN in wanted and policy.credential is not None:
         texts[GIT_TOKEN] = secret_values.git_token(policy.credential, obtain)
     if PACKAGES in wanted and host.nix is not None and host.nix.packages is not None:
-        from claudebox.launch import nix_packages  # noqa: PLC0415 - only for those who ask for some
+        from claudebox.launch import nix_packages
 
         found = nix_packages.resolve(policy, host.nix, host.nix.packages, environ, host.instance.state)
         texts[PACKAGES] = "".join(f"{directory}:" for directory in found)
@@ -258,15 +258,15 @@ def launch(
 
     `key` is the end of an API key that the client inside is to accept without asking.
     """
-    from claudebox import state  # noqa: PLC0415
-    from claudebox.launch import git_lock, prepare, start  # noqa: PLC0415
-    from claudebox.launch.storage import Storage  # noqa: PLC0415
-    from claudebox.launch.stubs import Session  # noqa: PLC0415
+    from claudebox import state
+    from claudebox.launch import git_lock, prepare, start
+    from claudebox.launch.storage import Storage
+    from claudebox.launch.stubs import Session
 
     plan, instance = planned.plan, planned.host.instance
     broker = prepared.plan.broker
     if values.secrets and broker is not None:
-        from claudebox.plan import secrets  # noqa: PLC0415 - only for those who have some
+        from claudebox.plan import secrets
 
         prepared = prepared.replace(plan=prepared.plan.replace(broker=secrets.with_values(broker, values.secrets)))
     state.create(instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
@@ -286,7 +286,7 @@ def launch(
         sandbox = start.start(complete, begin, set_up, terminal.spawn, place, meanwhile=meanwhile)
         if begun is not None:
             begun()
-        from claudebox.launch import supervise  # noqa: PLC0415 - loaded while bwrap was at work
+        from claudebox.launch import supervise
 
         names = _follow_names(planned, sandbox.init) if plan.network == "full" else None
         looks = [getattr(owner, "look", None) for owner in (freshness, begun, names, *sandbox.sidecars)]
@@ -302,7 +302,7 @@ def launch(
     for sidecar in sandbox.sidecars:
         notes += sidecar.finish()
     if any(not own.real and os.path.lexists(f"{own.own}/HEAD") for own in plan.git):
-        from claudebox.launch import git_session  # noqa: PLC0415 - hardly ever
+        from claudebox.launch import git_session
 
         notes += git_session.adopt(plan)
     start.reap_orphans()
@@ -312,9 +312,9 @@ def launch(
 
 
 def _follow_names(planned: Planned, init: int) -> NameFiles:
-    from claudebox.facts import distro  # noqa: PLC0415
-    from claudebox.launch.name_files import NameFiles  # noqa: PLC0415
-    from claudebox.plan import mounts  # noqa: PLC0415
+    from claudebox.facts import distro
+    from claudebox.launch.name_files import NameFiles
+    from claudebox.plan import mounts
 
     policy, host = planned.policy, planned.host
     return NameFiles(init, lambda: mounts.name_files(policy, distro.with_names(host)), mounts.name_files(policy, host))

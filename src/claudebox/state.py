@@ -249,7 +249,7 @@ def _merge(claude: int, workdir: str, key: str) -> None:
 
 def answer_questions(content: bytes | None, workdir: str, key: str) -> bytes:
     """Return `.claude.json` with the answers that a first start would ask for."""
-    import json  # noqa: PLC0415 - once per project
+    import json
 
     try:
         document = json.loads(content) if content else {}

@@ -73,7 +73,7 @@ class _Json:
 
 def parse_json(content: bytes) -> object:
     """Return the value of a document, None if it has none; `json` itself costs a launch 10 ms."""
-    import _json  # noqa: PLC0415 - for those who have a login
+    import _json
 
     try:
         value: object = _json.make_scanner(_Json)(content.decode(), 0)[0]  # type: ignore[arg-type]  # it only reads it
@@ -84,7 +84,7 @@ def parse_json(content: bytes) -> object:
 
 def quote_json(text: str) -> str:
     """Return a text as it stands in a document."""
-    import _json  # noqa: PLC0415 - for those who have a repository
+    import _json
 
     return _json.encode_basestring_ascii(text)
 

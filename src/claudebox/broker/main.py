@@ -41,7 +41,7 @@ def main(configuration: int, control: int) -> None:
         harden()
         with os.fdopen(configuration, "rb") as file:
             message = unpack(file.read())
-        import asyncio  # noqa: PLC0415 - after the hardening, which needs nothing of it
+        import asyncio
 
         asyncio.run(_serve(control, *message))
     except KeyboardInterrupt:
@@ -75,7 +75,7 @@ class Context:
     """What services share."""
 
     def __init__(self, control: socket.socket, sockets: dict[str, socket.socket], files: Named) -> None:
-        from claudebox.broker.log import Log  # noqa: PLC0415
+        from claudebox.broker.log import Log
 
         self._control = control
         self._sockets = sockets
@@ -104,7 +104,7 @@ class Context:
 
     async def wait_listener(self, name: str) -> socket.socket:
         """Wait for a listener inside the sandbox's network, and return it."""
-        import asyncio  # noqa: PLC0415
+        import asyncio
 
         if name in self._sockets:  # the launcher made it, where the sandbox has no network of its own
             return self._sockets.pop(name)
@@ -116,8 +116,8 @@ class Context:
 
     def receive(self) -> bool:
         """Take up a message of the launcher; tell whether it is still there."""
-        import asyncio  # noqa: PLC0415
-        from socket import recv_fds, socket  # noqa: PLC0415
+        import asyncio
+        from socket import recv_fds, socket
 
         try:
             word, descriptors, _, _ = recv_fds(self._control, _WORDS, 64)
@@ -137,8 +137,8 @@ class Context:
 
 
 async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listeners: Named, files: Named) -> NoReturn:
-    import asyncio  # noqa: PLC0415
-    import socket  # noqa: PLC0415
+    import asyncio
+    import socket
 
     control = socket.socket(fileno=descriptor)
     control.setblocking(False)  # noqa: FBT003
@@ -166,7 +166,7 @@ async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listene
 
 async def _end_tasks() -> None:
     """End what is under way, so that it writes down how far it came."""
-    import asyncio  # noqa: PLC0415
+    import asyncio
 
     running = asyncio.all_tasks() - {asyncio.current_task()}
     for task in running:

@@ -41,14 +41,14 @@ def check_flags(unknown: Iterable[str], environ: dict[str, str]) -> None:
 
 def find_similar(flag: str) -> list[str]:
     """Return our flags that are spelled nearly so."""
-    import difflib  # noqa: PLC0415 - with `re` and more, for flags that are nobody's
+    import difflib
 
     ours = [name[2:] for row in SETTINGS for name in row.flags if name.startswith("--")]
     return [f"--{name}" for name in difflib.get_close_matches(flag[2:], ours, 2, _ALIKE)]
 
 
 def _client_has(flag: str, environ: dict[str, str]) -> bool:
-    from claudebox.facts import host, programs  # noqa: PLC0415
+    from claudebox.facts import host, programs
 
     workdir = host.current_directory()
     try:
@@ -60,8 +60,8 @@ def _client_has(flag: str, environ: dict[str, str]) -> bool:
 
 def defines(path: str, flag: str) -> bool:
     """Return whether a program defines this flag in the way of the library that the client reads its own with."""
-    import mmap  # noqa: PLC0415
-    import re  # noqa: PLC0415
+    import mmap
+    import re
 
     wanted = os.fsencode(flag)
     pattern = re.compile(rb'(?:\.option\(|new [\w$]+\()"(?:-\w, |--[\w-]+, )?' + re.escape(wanted) + rb'[ ",]')

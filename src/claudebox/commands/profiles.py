@@ -34,9 +34,9 @@ def run(name: str, flags: Settings, environ: dict[str, str]) -> int:
         case "schema", ():
             console.write([json_schema.text()], descriptor=1)
         case "schema", ("task",):
-            import json  # noqa: PLC0415
+            import json
 
-            from claudebox.commands.task.model import SCHEMA  # noqa: PLC0415
+            from claudebox.commands.task.model import SCHEMA
 
             console.write([json.dumps(SCHEMA, indent=2)], descriptor=1)
         case "init", ():

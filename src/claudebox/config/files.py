@@ -118,7 +118,7 @@ class SettingsReader:
             return own[0]
         if brought:
             return brought[0]
-        from claudebox.config import validate  # noqa: PLC0415 - only to help somebody who mistyped
+        from claudebox.config import validate
 
         raise validate.unknown_profile(name, origin, self.names())
 
@@ -173,7 +173,7 @@ class SettingsReader:
         key = syscalls.sha256(b"\0".join((reader.encode(), os.fsencode(source.path), source.content)))
         rows = self._recall(key)
         if rows is None:
-            from claudebox.config import validate  # noqa: PLC0415 - see the top of this file
+            from claudebox.config import validate
 
             rows = self._unsaved[key] = validate.read_document(source)
         self.opened.append(source.shown)
@@ -213,7 +213,7 @@ class SettingsReader:
         """Keep what was read; where that is impossible, it is read again next time."""
         if not self._unsaved:
             return
-        from claudebox.files import replace_file  # noqa: PLC0415
+        from claudebox.files import replace_file
 
         try:
             os.mkdir(f"{self.state}/{_CACHE}", 0o700)
@@ -300,7 +300,7 @@ def apply(
     source = reader.project(workdir)
     if source is None:
         return settings.merge(flags, environ, own)
-    from claudebox.config import trust  # noqa: PLC0415 - only where a project has a file
+    from claudebox.config import trust
 
     project = reader.layer(source)
     path = trust.original_path(reader.state, real_path(source.path))

@@ -35,21 +35,21 @@ def name(given: Given) -> str:
 
 def domain(given: Given) -> None:
     """Read a domain, or the name of a group of them."""
-    from claudebox.config import domains  # noqa: PLC0415
+    from claudebox.config import domains
 
     domains.check(given.value, given.origin)
 
 
 def address(given: Given) -> AddressRequest:
     """Read an address or a network."""
-    from claudebox.config import addresses  # noqa: PLC0415 - only for those who open one
+    from claudebox.config import addresses
 
     return addresses.read_address(given)
 
 
 def group(given: Given) -> None:
     """Read one row of a group: its name, and a host."""
-    from claudebox.config import domains  # noqa: PLC0415
+    from claudebox.config import domains
 
     name, _, host = given.value.partition("=")
     if not domains.is_group(name):
@@ -88,7 +88,7 @@ def constant(given: Given) -> Constant:
 
 def toolchain(given: Given) -> str:
     """Read the name of a toolchain."""
-    from claudebox.tables.toolchains import TOOLCHAINS  # noqa: PLC0415 - only for those who ask for one
+    from claudebox.tables.toolchains import TOOLCHAINS
 
     if given.value not in TOOLCHAINS:
         known = ", ".join(f"`{name}`" for name in TOOLCHAINS)
@@ -106,7 +106,7 @@ def package(given: Given) -> str:
 
 def nixpkgs(given: Given) -> str:
     """Read a reference to a package set."""
-    from claudebox.config.nix_references import well_formed  # noqa: PLC0415 - only for those who choose one
+    from claudebox.config.nix_references import well_formed
 
     if not well_formed(given.value):
         raise ClaudeboxError(
@@ -135,7 +135,7 @@ def credential(given: Given) -> GitCredential:
 
 def secret(given: Given) -> SecretRequest:
     """Read one of `secrets`."""
-    from claudebox.config import secrets  # noqa: PLC0415 - only for those who have some
+    from claudebox.config import secrets
 
     return secrets.read_secret(given)
 

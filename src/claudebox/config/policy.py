@@ -126,7 +126,7 @@ def _undo(settings: Settings, program: Program) -> UndoRequest | None:
 def _limits(settings: Settings) -> LimitRequest | None:
     if settings.given.keys().isdisjoint(("time_limit", "pids", "scratch_size", "memory", "cpus", "disk")):
         return None
-    from claudebox.config import agent_parsers  # noqa: PLC0415 - only for those who want limits
+    from claudebox.config import agent_parsers
 
     return agent_parsers.decide_limits(settings)
 
@@ -185,7 +185,7 @@ def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
                     f"`{given.origin}` means nothing in tier `{network.value}`", hint="add `--network allow`"
                 )
         return ()
-    from claudebox.config import domains  # noqa: PLC0415 - other tiers need nothing of it
+    from claudebox.config import domains
 
     groups: dict[str, tuple[str, ...]] = {}
     for given in settings.all("domains"):
@@ -201,7 +201,7 @@ def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
 def _secrets(
     settings: Settings, names: tuple[NameRequest, ...], constants: tuple[Constant, ...]
 ) -> tuple[SecretRequest, ...]:
-    from claudebox.config import secrets  # noqa: PLC0415 - only for those who have some
+    from claudebox.config import secrets
 
     return secrets.decide_secrets(settings, settings.one("network"), names, constants)
 

@@ -148,8 +148,8 @@ def is_approved(request: TrustRequest, wide: tuple[str, ...]) -> bool:
 
 def approve(request: TrustRequest, wide: tuple[str, ...]) -> None:
     """Write an approval down."""
-    from claudebox.files import replace_file  # noqa: PLC0415
-    from claudebox.state import open_state  # noqa: PLC0415
+    from claudebox.files import replace_file
+    from claudebox.state import open_state
 
     with Closing(open_state(request.state, "trust")) as directory:
         words = (os.fsencode(request.path), request.digest.encode(), *(_encoded(text) for text in wide))

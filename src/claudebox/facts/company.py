@@ -161,7 +161,7 @@ def _spell(texts: Iterable[bytes]) -> bytes:
 
 def _is_certificate(text: bytes) -> bool:
     """Return whether this has the outer shape of a certificate, which a key or a token has not (RFC 5280, 4.1)."""
-    import binascii  # noqa: PLC0415 - only where certificates are named
+    import binascii
 
     if text.translate(None, _BASE64):
         return False

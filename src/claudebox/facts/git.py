@@ -50,7 +50,7 @@ def find_repository(
         found = found.replace(main=workdir)
     if not found.directory:
         return found
-    from claudebox.facts import git_executed, git_submodules  # noqa: PLC0415 - only where there is a repository
+    from claudebox.facts import git_executed, git_submodules
 
     rows = (*found.directory.rows, *found.directory.worktree_rows)
     digest = 32 if git_config.last(rows, "extensions", "objectformat").lower() == "sha256" else 20

@@ -92,7 +92,7 @@ def _whole(pattern: str) -> str:
 
 def matches(pattern: str, text: str, *, fold: bool = False) -> bool:
     """Return whether a pattern of git's matches: `*` stays in one part of a path, `**` does not."""
-    import re  # noqa: PLC0415 - only for those who have conditional includes
+    import re
 
     out: list[str] = []
     position = 0

@@ -67,7 +67,7 @@ def find_exposed(request: MountRequest, real: str) -> tuple[str, str]:
         return (root if root and f"{real}/".startswith(f"{root.rstrip('/')}/.git/") else ""), ""
     if root or not os.path.isdir(real):
         return root, ""
-    from claudebox.facts.walk import Walk  # noqa: PLC0415 - only for a directory at another place
+    from claudebox.facts.walk import Walk
 
     held: list[str] = []
 

@@ -80,7 +80,7 @@ def for_broker(
         login = read_login(login)
     if not certificates:
         return login, ()
-    from claudebox.facts import broker_libraries  # noqa: PLC0415 - only for those who have secrets
+    from claudebox.facts import broker_libraries
 
     try:
         return login, broker_libraries.find_libraries(broker_libraries.CERTIFICATES)

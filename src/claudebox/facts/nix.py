@@ -34,7 +34,7 @@ def read_nix(
     reference = policy.nixpkgs or build_paths.NIXPKGS or known.nixpkgs or "nixpkgs"
     nix = Nix(where, program, known, _path(where, program, path), reference, answer=answer)
     if policy.packages:
-        from claudebox.facts import nix_packages  # noqa: PLC0415 - only for those who ask for some
+        from claudebox.facts import nix_packages
 
         nix = nix.replace(packages=nix_packages.recall(policy, nix, state))
     shells = [name for name in ("flake.nix", "shell.nix") if os.path.lexists(f"{workdir}/{name}")]

@@ -44,7 +44,7 @@ def ask(
         return _confirmed(known, location) if asking else known, b""
     if not asking:
         return Daemon(problem="the daemon has not been asked yet; `claudebox --check` does"), b""
-    from claudebox.facts import nix_query  # noqa: PLC0415 - once, not at each start
+    from claudebox.facts import nix_query
 
     found = nix_query.ask(location, program, environ)
     # What was configured after the daemon had started may not be in force, and will be at a moment that we cannot see.

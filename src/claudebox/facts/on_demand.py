@@ -68,7 +68,7 @@ def find_in_mounts(
     writable = [request for request in policy.mounts if request.writable]
     if not writable:
         return MountFacts(destinations=destinations)
-    from claudebox.facts import git_mounts  # noqa: PLC0415 - only for those who mount something writable
+    from claudebox.facts import git_mounts
 
     found, guarded = git_mounts.look(policy, sources, repository, home, environ, instance)
     for request in writable:
@@ -83,7 +83,7 @@ def find_own_files(state: str, workdir: str) -> tuple[tuple[Guarded, ...], tuple
     names = ("config.toml", "CLAUDE.md", "profiles")
     if not any(os.path.islink(f"{state}/{name}") for name in names) and not os.path.isdir(f"{state}/profiles"):
         return (), ()
-    from claudebox.facts import dotfiles  # noqa: PLC0415 - for the few who have one of these
+    from claudebox.facts import dotfiles
 
     return dotfiles.find_own_settings(state, workdir)
 
@@ -92,7 +92,7 @@ def read_toolchains(policy: Policy, home: str, path: tuple[str, ...], examiner: 
     """Return the toolchains that were asked for."""
     if not policy.toolchains:
         return None
-    from claudebox.facts import toolchains  # noqa: PLC0415 - only for those who ask for one
+    from claudebox.facts import toolchains
 
     return toolchains.find_toolchains((request.name for request in policy.toolchains), home, path, examiner)
 
@@ -111,15 +111,15 @@ def find_tools(
     if os.path.isdir(drop):
         found = found.replace(drop=examiner.fact(drop))
     if any(request.programs for request in policy.mounts):
-        from claudebox.facts import toolchains  # noqa: PLC0415 - only for those who ask for one
+        from claudebox.facts import toolchains
 
         found = found.replace(program_directories=tuple(toolchains.find_directories(policy.mounts, sources)))
     if policy.gpu or policy.devices:
-        from claudebox.facts import devices  # noqa: PLC0415 - only for those who ask for some
+        from claudebox.facts import devices
 
         found = found.replace(devices=devices.find_devices(policy, environ, path, examiner))
     if policy.browser:
-        from claudebox.facts import browsers  # noqa: PLC0415 - only for those who ask for one
+        from claudebox.facts import browsers
 
         found = found.replace(browsers=browsers.find_browsers(home, path, examiner))
     return found
@@ -131,7 +131,7 @@ def read_nix(
     """Return what there is of Nix."""
     if not distro.has_nix(environ):
         return None
-    from claudebox.facts import nix as facts  # noqa: PLC0415 - most machines have none
+    from claudebox.facts import nix as facts
 
     return facts.read_nix(policy, environ, home=home, path=path, workdir=workdir, asking=asking)
 
@@ -142,7 +142,7 @@ def find_secrets(
     """Return the secrets for the broker, and whether there is a token for git inside."""
     if not policy.secrets and policy.credential is None:
         return (), False
-    from claudebox.facts import secret_sources  # noqa: PLC0415 - only for those who have some
+    from claudebox.facts import secret_sources
 
     held, login = secret_sources.find_secrets(policy, environ, home=home, workdir=workdir), policy.credential
     return held, login is not None and secret_sources.available(login.token, login.origin, environ, home=home)
@@ -152,7 +152,7 @@ def find_inherited(policy: Policy, home: str) -> tuple[tuple[tuple[str, str], ..
     """Return what comes along with settings of the host's client, kind and name, and a file with its MCP servers."""
     if not policy.inherit and not policy.shared_home:
         return (), b""
-    from claudebox.facts import client_settings  # noqa: PLC0415 - only for those who ask for them
+    from claudebox.facts import client_settings
 
     found = client_settings.find_inherited(policy, home)
     if not any(request.name == MCP for request in policy.inherit):
@@ -173,7 +173,7 @@ def read_company(
                 if b"cert" in text)  # fmt: skip
     if not named and not npmrc and not pip:
         return None
-    from claudebox.facts import company  # noqa: PLC0415 - most users have nothing of it
+    from claudebox.facts import company
 
     return company.read_company(environ, home, rows, bundle.real if bundle is not None else "", npmrc, pip, workdir)
 
@@ -210,7 +210,7 @@ def find_control_group(policy: Policy, path: tuple[str, ...]) -> ControlGroup | 
     wanted = policy.limits.controllers(os.getuid()) if policy.limits is not None else ()
     if not wanted:
         return None
-    from claudebox.facts import cgroup  # noqa: PLC0415 - only for those who want such a limit
+    from claudebox.facts import cgroup
 
     return cgroup.find_group(os.getuid(), path, wanted)
 
@@ -219,6 +219,6 @@ def find_uplinks(policy: Policy, path: tuple[str, ...]) -> tuple[Candidate, ...]
     """Return the programs that could carry packets."""
     if policy.network != "inet":
         return ()
-    from claudebox.facts import uplink  # noqa: PLC0415 - other tiers need nothing of it
+    from claudebox.facts import uplink
 
     return uplink.find_uplinks(path, policy.uplink)

@@ -240,7 +240,7 @@ def find_barrier(path: str) -> Barrier:
 
 
 def _owner(uid: int) -> str:
-    import pwd  # noqa: PLC0415 - only to name somebody
+    import pwd
 
     try:
         return pwd.getpwuid(uid).pw_name

@@ -222,7 +222,7 @@ def _ask(manager: str, home: str, path: Sequence[str], found: str) -> str:
     program = find_tool(manager, (*path, f"{home}/.local/bin", f"{home}/.asdf/bin", f"{home}/.volta/bin"))
     if program is None:
         raise _broken(found, f"is a shim of {manager}, which was not found")
-    from subprocess import SubprocessError, run  # noqa: PLC0415 - 12 ms, only for the few that have a shim
+    from subprocess import SubprocessError, run
 
     environ = {"HOME": home, "PATH": ":".join(path)}
     try:

@@ -40,7 +40,7 @@ def leaks(policy: Policy, directories: tuple[str, ...], instance: Instance) -> t
     note = next((note for _, note in found_in if note), "")
     if not suspects:
         return (), note
-    from claudebox.facts.secret_scan import examine  # noqa: PLC0415 - only where something is named like a secret
+    from claudebox.facts.secret_scan import examine
 
     found = examine(tuple(suspects))
     if mask and len(found) > _MOST_MASKED:
@@ -71,7 +71,7 @@ def _search(
     workdir: str, known: set[Identity], suspect: Callable[[os.DirEntry[str]], bool], skipped: frozenset[str]
 ) -> list[str]:
     """Return the files that are suspect, and those that are known, which are then struck off."""
-    from claudebox.facts.walk import Walk  # noqa: PLC0415 - only for those who mask
+    from claudebox.facts.walk import Walk
 
     found: list[str] = []
     inodes = {inode for _, inode in known}

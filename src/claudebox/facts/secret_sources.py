@@ -54,7 +54,7 @@ def _reachable(policy: Policy, secret: SecretRequest) -> tuple[tuple[str, int], 
     """Return the hosts to which the tier leads: a secret opens no way."""
     if policy.network != "allow":
         return secret.hosts
-    from claudebox.config.domains import Permission, parse_domain  # noqa: PLC0415
+    from claudebox.config.domains import Permission, parse_domain
 
     permission = Permission(parse_domain(row.name, row.origin) for row in policy.domains)
     return tuple(place for place in secret.hosts if permission.rule(*place) is not None)

@@ -128,7 +128,7 @@ def _too_many(workdir: str, number: int, *, strict: bool) -> str:
 
 def _walk(roots: list[str], missing: set[int], found: set[str], strays: set[str], *, strict: bool) -> str:
     """Look for sockets everywhere, and return what could not be looked at; `missing` is left with what is nowhere."""
-    from claudebox.facts.walk import Walk  # noqa: PLC0415 - only where a socket is not where its name says
+    from claudebox.facts.walk import Walk
 
     seen: set[int] = set()
     most, seconds = (_MOST_ENTRIES, _MOST_SECONDS) if strict else (_FEWER_ENTRIES, _FEWER_SECONDS)

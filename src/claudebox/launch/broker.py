@@ -32,7 +32,7 @@ _PATIENCE = 20.0  # seconds for a broker that is waited for
 _END_PATIENCE = 2.0  # seconds that it has to write down what it knows
 _LIMIT = 1 << 16
 _NEVER = 3600.0
-_PROGRAM = "import gc, sys; gc.disable(); sys.path += {!r}; from claudebox.{} import main; main.main({}, {})"
+_PROGRAM = "import gc, sys; gc.disable(); sys.path += {!r}; from claudebox.broker import main; main.main({}, {})"
 
 
 def _place() -> str:
@@ -165,8 +165,7 @@ class BrokerSidecar:
                 )
             )
         )
-        bundle = "amalgamation_broker" if "claudebox.amalgamation" in sys.modules else "broker"  # of an installation
-        program = _PROGRAM.format([PACKAGE, *self.broker.libraries], bundle, configuration, theirs.fileno())
+        program = _PROGRAM.format([PACKAGE, *self.broker.libraries], configuration, theirs.fileno())
         inherited = [configuration, theirs.fileno(), *(listener.fileno() for listener in self._listeners.values())]
         inherited += [descriptor for _, descriptor in self._files]
         words = (sys.executable, "-IS", "-c", program)

@@ -117,7 +117,7 @@ class CgroupSidecar:
 
     def _call_manager(self, rows: list[list[str]]) -> str:
         """Ask for the scope; return what was wrong with it."""
-        import subprocess  # noqa: PLC0415 - only for this
+        import subprocess
 
         words = [
             self._limits.place, "--user", "--quiet", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1",

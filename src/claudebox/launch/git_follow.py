@@ -88,7 +88,7 @@ class Follower:
         return _NEVER
 
     def _start(self, *, following: bool) -> None:
-        from claudebox.launch import process  # noqa: PLC0415 - not for a session that is short and does nothing
+        from claudebox.launch import process
 
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._line, line = ours.detach(), theirs.detach()
@@ -108,7 +108,7 @@ class Follower:
             return (*self._disarm(), *(() if self._is_untouched() else self._finish()))
         finally:
             if self._child:
-                from claudebox.launch import process  # noqa: PLC0415
+                from claudebox.launch import process
 
                 process.end(self._child)
                 self._child = 0
@@ -118,12 +118,12 @@ class Follower:
         """Rename what the agent put where no mount could keep it from doing so; git of the host would enter it."""
         said: list[str] = []
         for path, checkouts in self._unguarded:
-            from claudebox.launch import git_submodules  # noqa: PLC0415 - hardly ever
+            from claudebox.launch import git_submodules
 
             done = git_submodules.put_aside(git_state.read_layout(path), map(os.fsencode, checkouts))
             said += [f"git: {note}" for note in done.notes]
         for path in self._movable:
-            from claudebox.launch import git_moved  # noqa: PLC0415 - hardly ever
+            from claudebox.launch import git_moved
 
             note = git_moved.follow(path)
             said += [f"git ({git_state.read_layout(path).module}): {note}"] if note else []
@@ -156,7 +156,7 @@ class Follower:
 
     def _ask(self, word: bytes) -> tuple[str, ...]:
         """Send a word and return the lines of the answer."""
-        import select  # noqa: PLC0415
+        import select
 
         try:
             os.write(self._line, word)
@@ -189,7 +189,7 @@ class _Following:
     """In the process: what is watched, and what has come back so far."""
 
     def __init__(self, line: int, repositories: tuple[str, ...], tools: Tools, session: str, mode: Import) -> None:
-        from claudebox.launch.inotify import Watcher  # noqa: PLC0415 - in this process alone
+        from claudebox.launch.inotify import Watcher
 
         self._line, self._tools, self._session, self._mode = line, tools, session, mode
         self._repositories = repositories
@@ -204,9 +204,9 @@ class _Following:
 
     def run(self, host: dict[str, str]) -> None:
         """Follow until the end is asked for, or the launcher has gone; `host` is what was there at the start."""
-        import select  # noqa: PLC0415
+        import select
 
-        from claudebox.launch import git_beginning  # noqa: PLC0415 - in this process alone
+        from claudebox.launch import git_beginning
 
         self._complete = self._watch()
         for path in self._repositories:
@@ -262,7 +262,7 @@ class _Following:
         return concerned
 
     def _import(self, path: str) -> None:
-        from claudebox.launch import git_import, git_result  # noqa: PLC0415
+        from claudebox.launch import git_import, git_result
 
         if any(os.path.lexists(f"{path}/own/{name}") for name in _UNFINISHED):
             return  # HEAD moves to and fro; the end of it is an event
@@ -274,14 +274,14 @@ class _Following:
         self._attempt(path, bring)
 
     def _end(self, path: str) -> None:
-        from claudebox.launch import git_import, git_result  # noqa: PLC0415
+        from claudebox.launch import git_import, git_result
 
         done = git_import.finish(path, self._tools, self._session, final=git_state.unused(path))
         for module, result in done.items():
             self._done[module] = git_result.join(self._done[module], result) if module in self._done else result
 
     def _attempt(self, path: str, action: Callable[[str], None]) -> None:
-        from claudebox.launch import git_result  # noqa: PLC0415
+        from claudebox.launch import git_result
 
         try:
             action(path)
@@ -292,7 +292,7 @@ class _Following:
 
     def _answer(self, word: bytes) -> bool:
         """Do what the launcher asks for; return whether to go on."""
-        from claudebox.launch import git_report  # noqa: PLC0415
+        from claudebox.launch import git_report
 
         lines: list[str] = []
         if word.startswith(b"end"):

@@ -218,7 +218,7 @@ class _Import:
         return found
 
     def _bring_large_files(self) -> None:
-        from claudebox.launch import git_lfs  # noqa: PLC0415 - most repositories have none
+        from claudebox.launch import git_lfs
 
         own, limits = f"{self._private.path}/own", self._limits
         try:

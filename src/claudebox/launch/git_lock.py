@@ -34,7 +34,7 @@ def set_up(plan: Plan) -> list[int]:
     in_use = [hold(own.private)[0] for own in plan.git if not own.real]
     if len(in_use) == len(plan.git):
         return in_use
-    from claudebox.launch import git_session  # noqa: PLC0415 - only where there is a repository
+    from claudebox.launch import git_session
 
     return in_use + git_session.set_up(plan)
 

@@ -234,7 +234,7 @@ def _spawn(words: list[str], handed: dict[int, int], environ: dict[str, str], si
     def body() -> None:
         for there, here in handed.items():
             os.dup2(here, there)
-        import resource  # noqa: PLC0415 - a library, and most sessions start no git here
+        import resource
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def follow(plan: Plan) -> Follower:
     """Return the sidecar that brings back what is done inside."""
-    from claudebox.launch.git_follow import Follower  # noqa: PLC0415 - only where there is a repository
+    from claudebox.launch.git_follow import Follower
 
     unguarded = tuple((own.private, own.unguarded) for own in plan.git if own.real and own.unguarded)
     movable = tuple(_movable(plan)) if unguarded else ()
@@ -49,7 +49,7 @@ def set_up(plan: Plan) -> list[int]:
 
 def _read_base(plan: Plan, private: str) -> None:
     """Let git say which refs both sides start with, where they are kept in a format that only git reads."""
-    from claudebox.launch import git_beginning  # noqa: PLC0415 - only for repositories with reftables
+    from claudebox.launch import git_beginning
 
     try:
         git_beginning.read_base(private, _tools(plan))
@@ -65,7 +65,7 @@ def adopt(plan: Plan) -> tuple[str, ...]:
         git_setup.write_layout(own)
         if plan.git_import != "auto":
             return ("git: a repository was made inside; `claudebox --import` brings it here",)
-        from claudebox.launch import git_import, git_report  # noqa: PLC0415 - hardly ever
+        from claudebox.launch import git_import, git_report
 
         try:
             done = git_import.adopt(own.private, _tools(plan), _name())
@@ -77,7 +77,7 @@ def adopt(plan: Plan) -> tuple[str, ...]:
 
 def _recover(plan: Plan, private: str) -> None:
     """Bring back what a session has left that was killed."""
-    from claudebox.launch import git_import, git_report  # noqa: PLC0415 - hardly ever
+    from claudebox.launch import git_import, git_report
 
     try:
         outward = plan.git_import == "auto"
@@ -99,7 +99,7 @@ def _repositories(plan: Plan) -> tuple[str, ...]:
 
 
 def _tools(plan: Plan) -> Tools:
-    from claudebox.launch.git_sandbox import Tools  # noqa: PLC0415
+    from claudebox.launch.git_sandbox import Tools
 
     path = next((row.value for row in plan.variables if row.name == "PATH"), "/usr/bin:/bin")
     return Tools(plan.bwrap, path, plan.seccomp)

@@ -245,7 +245,7 @@ def _take_along(own: OwnGit, new: str, taken: tuple[str, ...]) -> None:
         reopen(f"{own.own}/{name}")  # a directory that cannot be written cannot be moved either
         os.rename(f"{own.own}/{name}", f"{new}/{name}")
     if os.path.isdir(own.own) and not os.path.islink(own.own):
-        from claudebox.launch import git_kept  # noqa: PLC0415 - only where something has changed
+        from claudebox.launch import git_kept
 
         git_kept.take_along(own.own, git_state.read_private(own.private, "base"), new)
     git_cleanup.renew_alternates(f"{new}/objects", [inside for _, inside in own.stores])

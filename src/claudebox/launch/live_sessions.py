@@ -228,8 +228,8 @@ def follows_links(bwrap: str) -> bool:
 
     Tried, because distributions mend old versions. One that cannot be tried counts as one that does.
     """
-    import subprocess  # noqa: PLC0415 - only beside another session, and for `--check`
-    import tempfile  # noqa: PLC0415
+    import subprocess
+    import tempfile
 
     with tempfile.TemporaryDirectory() as directory:
         victim, project = os.path.join(directory, "victim"), os.path.join(directory, "project")

@@ -81,7 +81,7 @@ class NetworkSidecar:
 
     def _renounce(self) -> None:
         """Close what nobody can be led to: asked for a name there, programs shall fail at once."""
-        from claudebox import console  # noqa: PLC0415 - seldom
+        from claudebox import console
 
         unused = {row.name for row in self._link.served if row.redirected}
         for name, descriptor in self._served:
@@ -139,7 +139,7 @@ class NetworkSidecar:
         listeners = [(descriptor, port(descriptor)) for descriptor in descriptors]
 
         def body() -> None:
-            from claudebox.network import splice  # noqa: PLC0415 - in its own process only
+            from claudebox.network import splice
 
             splice.serve(listeners)
 
@@ -244,7 +244,7 @@ class NetworkSidecar:
         rows = word.removeprefix(netns.REFUSED).decode().split("\n") if word.startswith(netns.REFUSED) else []
         if not any(rows):
             return ()
-        from claudebox.launch import refusals  # noqa: PLC0415 - only where something was refused
+        from claudebox.launch import refusals
 
         found = refusals.read_rows(rows)
         refusals.record(found, self._log)

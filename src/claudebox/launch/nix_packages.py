@@ -27,7 +27,7 @@ _UNUSED = 60 * 24 * 3600  # seconds after which packages that nobody asked for a
 
 def resolve(policy: Policy, nix: Nix, known: Packages, environ: dict[str, str], state: str) -> tuple[str, ...]:
     """Return the directories of programs of the packages that the policy asks for, in their order."""
-    from claudebox.launch.nix_build import Builder  # noqa: PLC0415 - expensive, and only for what is not known yet
+    from claudebox.launch.nix_build import Builder
 
     names = tuple(request.name for request in policy.packages)
     roots = _directory(state, known.key)

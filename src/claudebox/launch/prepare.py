@@ -98,7 +98,7 @@ def complete(prepared: Prepared, texts: Mapping[str, str]) -> Prepared:
     descriptors = list(prepared.descriptors)
     arguments: list[str] = []
     if plan.broker is not None:
-        from claudebox.launch import sidecars  # noqa: PLC0415 - it is there already
+        from claudebox.launch import sidecars
 
         sidecars.supply(prepared.sidecars, plan.broker)
         texts = {**texts, **sidecars.find_texts(prepared.sidecars)}
@@ -117,14 +117,14 @@ def _sidecars(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
     wanted = (plan.link, plan.broker, plan.relay, plan.undo, plan.limits)
     if not any(wanted) and not any(own.real for own in plan.git):
         return (), {}
-    from claudebox.launch import sidecars  # noqa: PLC0415 - most sandboxes need none
+    from claudebox.launch import sidecars
 
     return sidecars.prepare(plan)
 
 
 def _raise_limit(needed: int) -> tuple[int, int]:
     """Permit ourselves that many open files, and return what was permitted before."""
-    import resource  # noqa: PLC0415 - only with hundreds of mounts
+    import resource
 
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:

@@ -51,8 +51,8 @@ def _read(path: str, origin: str) -> str:
 
 
 def _run(command: str, origin: str, environ: dict[str, str], find_tool: FindTool) -> str:
-    import shlex  # noqa: PLC0415 - only for those who have such a command
-    from subprocess import SubprocessError, run  # noqa: PLC0415
+    import shlex
+    from subprocess import SubprocessError, run
 
     try:
         words = shlex.split(command)
@@ -75,7 +75,7 @@ def _run(command: str, origin: str, environ: dict[str, str], find_tool: FindTool
 
 def hold(secrets: Iterable[HeldSecret], obtain: Obtain) -> tuple[HeldSecret, ...]:
     """Return the secrets with their values and placeholders."""
-    from claudebox.launch.placeholder import shaped_like  # noqa: PLC0415
+    from claudebox.launch.placeholder import shaped_like
 
     held: list[HeldSecret] = []
     for secret in secrets:
@@ -122,7 +122,7 @@ def has_few_marks(value: str) -> bool:
 
 def guessable_bits(value: str) -> float:
     """Return how many bits of chance the letters and digits of a value show, by how often each occurs."""
-    from math import log2  # noqa: PLC0415 - only for those who have secrets
+    from math import log2
 
     text = [char for char in value if char.isalnum()]
     return -sum(log2(text.count(char) / len(text)) for char in text)

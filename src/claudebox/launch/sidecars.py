@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def supply(found: Iterable[Sidecar], broker: Broker) -> None:
     """Hand the broker what was fetched when the user had agreed."""
-    from claudebox.launch.broker import BrokerSidecar  # noqa: PLC0415
+    from claudebox.launch.broker import BrokerSidecar
 
     for sidecar in found:
         if isinstance(sidecar, BrokerSidecar):
@@ -46,7 +46,7 @@ def supply(found: Iterable[Sidecar], broker: Broker) -> None:
 
 def find_texts(found: Iterable[Sidecar]) -> dict[str, str]:
     """Return what only sidecars know of what stands inside."""
-    from claudebox.launch.broker import BrokerSidecar  # noqa: PLC0415
+    from claudebox.launch.broker import BrokerSidecar
 
     return {key: text for row in found if isinstance(row, BrokerSidecar) for key, text in row.texts.items()}
 
@@ -55,37 +55,37 @@ def prepare(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
     """Return the sidecars in the order in which they attach, and where the sockets are that bwrap binds."""
     found: list[Sidecar] = []
     if plan.undo is not None:
-        from claudebox.launch.undo_sidecar import UndoSidecar  # noqa: PLC0415
+        from claudebox.launch.undo_sidecar import UndoSidecar
 
         found.append(UndoSidecar(plan, plan.undo))
     if plan.group is not None:
-        from claudebox.launch.cgroup import CgroupSidecar  # noqa: PLC0415
+        from claudebox.launch.cgroup import CgroupSidecar
 
         found.append(CgroupSidecar(plan.group))
     if plan.limits is not None and plan.limits.disk:
-        from claudebox.launch.disk_fuse import DiskFuse  # noqa: PLC0415
+        from claudebox.launch.disk_fuse import DiskFuse
 
         found.append(DiskFuse(plan.workdir, plan.limits.disk))
     places: dict[str, str] = {}
     handed: Callable[[], list[tuple[str, int]]] = list
     if plan.link is not None:
-        from claudebox.launch.network import NetworkSidecar  # noqa: PLC0415
+        from claudebox.launch.network import NetworkSidecar
 
         network = NetworkSidecar(plan.link)
         handed = network.hand_over
         found.append(network)
     if plan.broker is not None:
-        from claudebox.launch.broker import BrokerSidecar  # noqa: PLC0415
+        from claudebox.launch.broker import BrokerSidecar
 
         broker = BrokerSidecar(plan.broker, handed)
         places = broker.sources()
         found.append(broker)
     if plan.relay is not None:
-        from claudebox.launch.nix_relay import NixRelaySidecar  # noqa: PLC0415
+        from claudebox.launch.nix_relay import NixRelaySidecar
 
         found.append(NixRelaySidecar(plan.relay, plan.seccomp))
     if any(own.real for own in plan.git):
-        from claudebox.launch import git_session  # noqa: PLC0415
+        from claudebox.launch import git_session
 
         found.append(git_session.follow(plan))
     return tuple(found), places

@@ -127,7 +127,7 @@ def _let_go(
     prepared: Prepared, ours: socket.socket, messages: int, monitor: int, standing: Mapping[str, Identity], place: str
 ) -> Sandbox:
     """See that the sandbox is what it should be, and give the word."""
-    from claudebox.launch import freezer, inspect, limits  # noqa: PLC0415 - loaded while bwrap is at work
+    from claudebox.launch import freezer, inspect, limits
 
     payload = _await_ready(ours, messages, monitor, prepared.plan.bwrap)
     init = inspect.confinement(payload, prepared.plan)
@@ -274,7 +274,7 @@ def _await_ready(gate: socket.socket, messages: int, monitor: int, bwrap: str) -
             if os.waitid(os.P_PID, monitor, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 _end_orphans(monitor)  # they hold the gate and the messages open
     if word != b"ready\n":
-        from claudebox.launch import bwrap_errors  # noqa: PLC0415 - only when something went wrong
+        from claudebox.launch import bwrap_errors
 
         raise bwrap_errors.explain(bwrap_errors.last_words(messages), bwrap)
     for level, kind, data in ancillary:
@@ -298,6 +298,6 @@ def _await_end(monitor: int) -> None:
 
 
 def _kill(monitor: int) -> None:
-    from claudebox.launch import freezer  # noqa: PLC0415 - only when something went wrong
+    from claudebox.launch import freezer
 
     freezer.kill(monitor)

@@ -54,7 +54,7 @@ class Storage:
             if descriptor >= 0:
                 os.close(descriptor)
         if due:
-            from claudebox.report import caches  # noqa: PLC0415 - once a day
+            from claudebox.report import caches
 
             notes += caches.prune(self._plan.caches, self._plan.cache_limit)
         return notes
@@ -74,7 +74,7 @@ class Storage:
             ) from None
 
     def _clear(self, name: str) -> list[str]:
-        from claudebox.report import tree  # noqa: PLC0415 - only where something was on disk
+        from claudebox.report import tree
 
         try:
             tree.remove(self._place, name)

@@ -74,7 +74,7 @@ class _Supervisor:
         carriers = [*self._terminal.carriers]
         if not carriers:
             return lambda timeout: signal.sigtimedwait(watched, timeout)
-        from claudebox.launch.events import Events  # noqa: PLC0415 - only for those who carry bytes
+        from claudebox.launch.events import Events
 
         self._terminal.begin()
         return Events(watched, carriers).wait

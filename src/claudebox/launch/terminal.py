@@ -96,20 +96,20 @@ class Terminal:
         """Note the modes that the payload has set, while the terminal is its own."""
         if not self._terminals:
             return
-        from claudebox.launch import terminal_modes  # noqa: PLC0415 - it is there where there is a terminal
+        from claudebox.launch import terminal_modes
 
         self._payload_modes = [terminal_modes.modes(state.descriptor) for state in self._terminals]
 
     def leave(self) -> None:
         """Give the terminal to the shell while everything inside is frozen."""
-        from claudebox.launch import terminal_modes  # noqa: PLC0415 - it is there where there is a terminal
+        from claudebox.launch import terminal_modes
 
         for state in self._terminals:
             terminal_modes.release(state)
 
     def enter(self, *, by_force: bool = False) -> None:
         """Take the terminal again; after a suspension by force with the modes that the payload had set."""
-        from claudebox.launch import terminal_modes  # noqa: PLC0415 - it is there where there is a terminal
+        from claudebox.launch import terminal_modes
 
         if by_force:
             for state, modes in zip(self._terminals, self._payload_modes, strict=False):
@@ -147,7 +147,7 @@ class Terminal:
         return lost
 
     def _reset(self) -> None:
-        from claudebox.launch import terminal_modes  # noqa: PLC0415 - it is there where there is a terminal
+        from claudebox.launch import terminal_modes
 
         for state in self._terminals:
             terminal_modes.release(state)
@@ -189,7 +189,7 @@ class Terminal:
 def open_terminal(*, private: bool) -> Terminal:
     """Return the terminal of a session: the user's, or one of its own."""
     if private:
-        from claudebox.launch.pty import PrivateTerminal  # noqa: PLC0415 - only for those who want one
+        from claudebox.launch.pty import PrivateTerminal
 
         return PrivateTerminal()
     return Terminal()
@@ -210,7 +210,7 @@ def _replace_files() -> Streams | None:
     odd = [descriptor for descriptor in (0, 1, 2) if not _is_harmless(descriptor)]
     if not odd:
         return None
-    from claudebox.launch import streams  # noqa: PLC0415 - only for those who redirect to files
+    from claudebox.launch import streams
 
     replaced = [descriptor for descriptor in odd if not streams.may_pass(descriptor)]
     return streams.Streams(replaced) if replaced else None
@@ -225,14 +225,14 @@ def _remember(descriptor: int) -> Remembered:
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     if not os.isatty(descriptor):
         return Remembered(descriptor, flags)
-    from claudebox.launch import terminal_modes as tty  # noqa: PLC0415 - many launches have no terminal
+    from claudebox.launch import terminal_modes as tty
 
     return Remembered(descriptor, flags, tty.modes(descriptor), tty.size(descriptor), tty.is_exclusive(descriptor))
 
 
 def _has_company() -> bool:
     """Return whether the process group has other members than us and those that started us."""
-    from claudebox.launch import freezer  # noqa: PLC0415 - it is there by then
+    from claudebox.launch import freezer
 
     known = {os.getpid()}
     process = os.getppid()

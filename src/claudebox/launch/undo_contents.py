@@ -192,7 +192,7 @@ class Contents:
 def new_digest(length: int) -> hashlib._Hash:
     """Begin the digest of a content; loading OpenSSL takes 4 ms, in which Python's own has done a megabyte."""
     if _bytes_by_own[0] < length:
-        import hashlib  # noqa: PLC0415
+        import hashlib
 
         return hashlib.sha256()
     _bytes_by_own[0] -= length
@@ -201,7 +201,7 @@ def new_digest(length: int) -> hashlib._Hash:
 
 def _remove(path: str) -> None:
     """Remove a file, or what an older version has left."""
-    import shutil  # noqa: PLC0415
+    import shutil
 
     if os.path.isdir(path):
         shutil.rmtree(path, ignore_errors=True)

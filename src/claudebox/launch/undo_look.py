@@ -301,8 +301,8 @@ class Look:
 
 
 def _compile(patterns: list[str]) -> Callable[[str], object]:
-    import fnmatch  # noqa: PLC0415 - with `re` it takes longer than looking at a small project
-    import re  # noqa: PLC0415
+    import fnmatch
+    import re
 
     return re.compile("|".join(map(fnmatch.translate, patterns))).match
 

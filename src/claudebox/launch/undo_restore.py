@@ -12,7 +12,7 @@ import stat
 import sys
 
 from claudebox import console
-from claudebox.files import PACKAGE
+from claudebox.files import PACKAGE, real_path
 from claudebox.launch.undo_compare import Comparison
 from claudebox.launch.undo_manifest import read_attributes
 from claudebox.launch.undo_store import SnapshotStore
@@ -44,11 +44,11 @@ def put_back(
 
     `kept` are directories in it that stay read-only. With `owners` some files belong to others, which root puts back.
     """
-    import subprocess  # noqa: PLC0415
+    import subprocess
 
-    from claudebox.launch.git_sandbox import system_mounts  # noqa: PLC0415
+    from claudebox.launch.git_sandbox import system_mounts
 
-    python = os.path.realpath(sys.executable or "/usr/bin/python3")
+    python = real_path(sys.executable or "/usr/bin/python3")
     needed = dict.fromkeys((sys.base_prefix, os.path.dirname(python), PACKAGE))
     rights: tuple[str, ...] = ("--unshare-all", "--cap-drop", "ALL")
     if owners and os.getuid() == 0:

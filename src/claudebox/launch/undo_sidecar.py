@@ -96,8 +96,8 @@ class UndoSidecar:
 
 def _take(plan: Plan, wanted: UndoRequest, session: str, line: int, gate: int) -> None:
     """In the process: read, say so, write, prune."""
-    from claudebox.errors import ClaudeboxError  # noqa: PLC0415
-    from claudebox.launch import undo_taking  # noqa: PLC0415
+    from claudebox.errors import ClaudeboxError
+    from claudebox.launch import undo_taking
 
     taking = None
     try:

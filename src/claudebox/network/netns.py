@@ -138,7 +138,7 @@ def _publish(published: list[tuple[int, int]]) -> None:
     """Start the relay whose connections end inside: it was born in the right network."""
 
     def body() -> None:
-        from claudebox.network import splice  # noqa: PLC0415 - only where a port is published
+        from claudebox.network import splice
 
         process.renounce()
         splice.serve(published)

@@ -141,7 +141,7 @@ def _network(plan: Plan) -> str:
 
 
 def _nix(plan: Plan) -> str:
-    from claudebox.plan.nix_access import described  # noqa: PLC0415 - whoever has a decision has it already
+    from claudebox.plan.nix_access import described
 
     return described(plan.nix) if plan.nix is not None else ""
 
@@ -185,7 +185,7 @@ def _has_git_token(plan: Plan) -> bool:
 
 def _outside(plan: Plan) -> Iterator[str]:
     if plan.broker is not None:
-        from claudebox.plan import broker  # noqa: PLC0415 - it made the plan
+        from claudebox.plan import broker
 
         yield from broker.described(plan)
     for row in plan.variables:

@@ -44,7 +44,7 @@ def plan(policy: Policy, host: Host, held: str) -> Broker | None:
     proxy = own_network.plan_proxy(policy, host)
     inject = None
     if host.held_secrets:
-        from claudebox.plan import secrets  # noqa: PLC0415 - only for those who have some
+        from claudebox.plan import secrets
 
         inject = secrets.plan_injection(policy, host)
     if model_api is None and proxy is None and inject is None:

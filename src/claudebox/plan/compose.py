@@ -122,7 +122,7 @@ def _notes(policy: Policy, host: Host) -> tuple[str, ...]:
 def _limits(policy: Policy, host: Host) -> tuple[GroupLimits | None, tuple[str, ...]]:
     if policy.limits is None:
         return None, ()
-    from claudebox.plan import limits  # noqa: PLC0415 - only for those who want some
+    from claudebox.plan import limits
 
     return limits.plan_group(policy.limits, host), (f"limits: {limits.spell_limits(policy.limits)}",)
 
@@ -134,7 +134,7 @@ def _provision(policy: Policy, host: Host) -> Provision:
     )  # fmt: skip
     if not any(asked) and policy.nix in ("auto", "off"):
         return Provision()
-    from claudebox.plan import extras  # noqa: PLC0415 - only for those who ask for something of it
+    from claudebox.plan import extras
 
     return extras.plan_extras(policy, host)
 
@@ -142,12 +142,12 @@ def _provision(policy: Policy, host: Host) -> Provision:
 def _link(policy: Policy, host: Host) -> Link | None:
     if not network.own_namespace(policy):
         return None
-    from claudebox.plan import own_network  # noqa: PLC0415 - only where there is one
+    from claudebox.plan import own_network
 
     link = own_network.plan_link(policy, host)
     if not host.held_secrets or link is None:
         return link
-    from claudebox.plan import secrets  # noqa: PLC0415 - only for those who have some
+    from claudebox.plan import secrets
 
     return link.replace(served=(*link.served, *secrets.served(policy, host)))
 
@@ -157,7 +157,7 @@ def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Provi
     needed = (held, policy.network == "allow", host.held_secrets, any(policy.budget), network.has_proxy(host.environ))
     if not any(needed) and not cloud:
         return None, Provision()
-    from claudebox.plan import broker as brokerage  # noqa: PLC0415 - only where there is something to keep outside
+    from claudebox.plan import broker as brokerage
 
     return brokerage.plan(policy, host, held), brokerage.provide(policy, host, held)
 

@@ -23,14 +23,14 @@ _WIDTH = 100
 
 
 def _nix(decision: NixAccess) -> str:
-    from claudebox.plan.nix_access import described  # noqa: PLC0415 - whoever has a decision has it already
+    from claudebox.plan.nix_access import described
 
     return clean(described(decision))
 
 
 def _brokered(plan: Plan) -> Iterator[str]:
     if plan.broker is not None:
-        from claudebox.plan import broker  # noqa: PLC0415 - it made the plan
+        from claudebox.plan import broker
 
         yield from broker.described(plan)
 
@@ -216,8 +216,8 @@ def origins(settings: Settings) -> Iterator[str]:
 
 
 def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    from claudebox.config.options import SETTINGS  # noqa: PLC0415
-    from claudebox.tables.secret_patterns import looks_secret  # noqa: PLC0415
+    from claudebox.config.options import SETTINGS
+    from claudebox.tables.secret_patterns import looks_secret
 
     for row in SETTINGS:
         if row.verb or row.key == "json":
@@ -232,14 +232,14 @@ def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
 
 
 def _broker_document(plan: Plan) -> dict[str, object] | None:
-    from claudebox.plan import broker  # noqa: PLC0415
+    from claudebox.plan import broker
 
     return broker.as_document(plan)
 
 
 def as_json(plan: Plan, settings: Settings | None = None) -> str:
     """Return the plan for machines; secret values are left out here too."""
-    import json  # noqa: PLC0415 - off the launch path
+    import json
 
     document = {
         "command": plan.command,

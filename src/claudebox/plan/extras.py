@@ -44,7 +44,7 @@ def plan_extras(policy: Policy, host: Host) -> Provision:
 def _nix(policy: Policy, host: Host) -> Provision:
     """Return what Nix adds, or refuse what was asked for in vain."""
     if host.nix is not None:
-        from claudebox.plan import nix as inside  # noqa: PLC0415 - most machines have none
+        from claudebox.plan import nix as inside
 
         return inside.provide(policy, host, host.nix)
     asked = [(policy.nix_origin, "the daemon")] if policy.nix in ("daemon", "relay") else []
@@ -63,7 +63,7 @@ def _nix(policy: Policy, host: Host) -> Provision:
 def _devices(policy: Policy, host: Host) -> Provision:
     if host.tools.devices is None:
         return Provision()
-    from claudebox.plan import devices  # noqa: PLC0415 - only for those who ask for some
+    from claudebox.plan import devices
 
     return devices.plan_devices(policy, host, host.tools.devices)
 
@@ -71,7 +71,7 @@ def _devices(policy: Policy, host: Host) -> Provision:
 def _wrappers(policy: Policy, host: Host) -> Provision:
     if host.tools.browsers is None:
         return Provision()
-    from claudebox.plan import wrappers  # noqa: PLC0415 - only for those who ask for one
+    from claudebox.plan import wrappers
 
     return wrappers.plan_wrappers(policy, host)
 

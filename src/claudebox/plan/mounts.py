@@ -166,7 +166,7 @@ def _home(policy: Policy, host: Host) -> Iterable[Mount]:
     login = policy.credential if host.git_token else None
     proxy = ""
     if host.company is not None and host.company.git_proxy:
-        from claudebox.plan import host_proxies  # noqa: PLC0415 - for the few who have one
+        from claudebox.plan import host_proxies
 
         proxy = host_proxies.git_proxy(policy, host)
     config = git_settings.user_config(host, (login.host, GIT_HELPER) if login else ("", ""), proxy)

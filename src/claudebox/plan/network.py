@@ -90,7 +90,7 @@ def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
         for name, value in PROXY_VARIABLES.items():
             yield Variable(name, value, "claudebox", "the way out, to the domains that are listed")
     elif policy.network != "none" and _speaks_of_proxies(host):
-        from claudebox.plan import host_proxies  # noqa: PLC0415 - most machines have none
+        from claudebox.plan import host_proxies
 
         yield from host_proxies.plan_variables(policy, host)
 
@@ -98,12 +98,12 @@ def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
 def warnings(policy: Policy, host: Host, *, needed: str = "") -> Iterator[str]:
     """Yield what is unusual about the network; `needed` is the host without which the client is lost."""
     if _speaks_of_proxies(host):
-        from claudebox.plan import host_proxies  # noqa: PLC0415 - most machines have none
+        from claudebox.plan import host_proxies
 
         yield from host_proxies.warnings(policy, host)
     if policy.network != "allow":
         return
-    from claudebox.config import domains  # noqa: PLC0415 - other tiers need nothing of it
+    from claudebox.config import domains
 
     listed = domains.Permission([domains.parse_domain(row.name, row.origin) for row in policy.domains])
     if needed and not listed.rule(needed, 443):

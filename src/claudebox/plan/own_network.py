@@ -60,7 +60,7 @@ def _entrance(policy: Policy, host: Host) -> tuple[Served, ...]:
     """Return the listener inside that leads to the proxy of this machine, where it has one."""
     if not network.has_proxy(host.environ):
         return ()
-    from claudebox.plan import host_proxies  # noqa: PLC0415 - most machines have none
+    from claudebox.plan import host_proxies
 
     return (host_proxies.served(policy),) if host_proxies.usable_proxy(host.environ)[0] is not None else ()
 
@@ -80,7 +80,7 @@ def plan_proxy(policy: Policy, host: Host) -> ProxyConfig | None:
     if policy.network != "allow":
         if not network.has_proxy(host.environ):
             return None
-        from claudebox.plan import host_proxies  # noqa: PLC0415 - most machines have none
+        from claudebox.plan import host_proxies
 
         return host_proxies.plan_entrance(policy, host, closed_ranges(policy.addresses))
     domains = tuple(AllowedDomain(row.name, row.origin) for row in policy.domains)
@@ -91,7 +91,7 @@ def tunnel_proxy(environ: dict[str, str]) -> HostProxy | None:
     """Return the proxy of this machine that connections of programs go through."""
     if not network.has_proxy(environ):
         return None
-    from claudebox.plan import host_proxies  # noqa: PLC0415 - most machines have none
+    from claudebox.plan import host_proxies
 
     return host_proxies.usable_proxy(environ)[0]
 

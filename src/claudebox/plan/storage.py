@@ -80,7 +80,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
 
 def _drop(host: Host, fact: PathFact) -> Mount:
     """Return the row of the directory for what the user wants to show; it may be a link to one of theirs."""
-    from claudebox.plan import mount_checks  # noqa: PLC0415 - it imports the module that imports this one
+    from claudebox.plan import mount_checks
 
     hidden = mount_checks.hidden_by(fact, host) if fact.real != fact.path else None
     if hidden is not None or fact.identity in host.home_fact.lineage:

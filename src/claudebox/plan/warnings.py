@@ -29,7 +29,7 @@ def describe(policy: Policy, host: Host, held: str) -> Iterable[str]:
     model = policy.program == "client" and not policy.command and not held
     of_network = [*network.warnings(policy, host, needed=agent.API_HOST if model else "")]
     if held:
-        from claudebox.plan import broker  # noqa: PLC0415 - it is loaded by now
+        from claudebox.plan import broker
 
         of_network += broker.warnings(policy, host)
     yield from dict.fromkeys(of_network)

@@ -128,7 +128,7 @@ def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Rep
 
 
 def _find_shapes(found: Sweep, account: _Account) -> dict[str, list[str]]:
-    from claudebox.report import git_shapes  # noqa: PLC0415 - only where something changed
+    from claudebox.report import git_shapes
 
     return git_shapes.find_shapes((path for path, *_ in found.changed), found.listing, account.was_missing)
 
@@ -236,7 +236,7 @@ class _Account:
         return "changed" if was == now else _BECAME.get(now, "changed in kind")
 
     def _kind(self, path: str, mode: int) -> Kind:
-        from claudebox.report import kinds  # noqa: PLC0415 - only where something changed
+        from claudebox.report import kinds
 
         row = self._find_protected(path)
         if row is not None:
@@ -270,7 +270,7 @@ class _Account:
 
     def _read_named(self) -> Obeyed:
         if self._named is None:
-            from claudebox.report import named_by_git  # noqa: PLC0415 - only where something changed
+            from claudebox.report import named_by_git
 
             at, changed = self._places, {row[0] for row in self._found.changed}
             known = named_by_git.Known(self._found.listing, changed, self.was_missing)
@@ -280,7 +280,7 @@ class _Account:
 
     def _repository(self, directory: str) -> tuple[str, bool] | None:
         """Return the git directory that a directory is or lies in, and whether its name says so or only its shape."""
-        from claudebox.report.git_shapes import has_shape  # noqa: PLC0415 - only where something changed
+        from claudebox.report.git_shapes import has_shape
 
         waiting = []
         while directory not in self._repositories:
@@ -298,7 +298,7 @@ class _Account:
         return found
 
     def _leads_out(self, path: str) -> str:
-        from claudebox.report.outward_links import find_target  # noqa: PLC0415 - only where there is a link
+        from claudebox.report.outward_links import find_target
 
         return find_target(self._workdir, path)
 
@@ -314,6 +314,6 @@ class _Account:
 
 
 def _kind(name: str, why: str = "") -> Kind:
-    from claudebox.report import kinds  # noqa: PLC0415 - only where something changed
+    from claudebox.report import kinds
 
     return kinds.Kind(name, why=why)

@@ -157,7 +157,7 @@ def _overlap(roots: Iterable[str], tops: tuple[str, ...]) -> bool:
 
 
 def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | None) -> None:
-    from claudebox.report import log_rows, screen  # noqa: PLC0415 - hardly ever
+    from claudebox.report import log_rows, screen
 
     own = instance if scope.workdir != note.scope.workdir else note.instance  # that of the project where it is now
     standing = frozenset(path for other in (note.instance, instance) for _, path in stub_journal.recorded_stubs(other))

@@ -169,7 +169,7 @@ class _Look:
 
     def _inflated(self, piece: bytes) -> Iterator[Hit]:
         """Look into an object of git: a commit keeps what was deleted again."""
-        import zlib  # noqa: PLC0415 - only where there is one
+        import zlib
 
         inflater = zlib.decompressobj()
         try:
@@ -183,7 +183,7 @@ class _Look:
 
     def _unpacked(self, descriptor: int) -> Iterator[Hit]:
         """Look into a pack of git."""
-        from claudebox.report import git_packs  # noqa: PLC0415 - only where there is one
+        from claudebox.report import git_packs
 
         pack = os.pread(descriptor, min(self._most, _LARGEST_PACK) + 1, 0)
         if len(pack) > min(self._most, _LARGEST_PACK):

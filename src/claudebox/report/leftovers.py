@@ -121,7 +121,7 @@ class Leftovers:
         links = [os.path.join(workdir, row.path) for row in report.changes if row.kind.name in _MAYBE_LINKS]
         if not (links or report.in_git or report.git_shapes or report.named):
             return []
-        from claudebox.report import named_by_git, nested_git  # noqa: PLC0415 - only where something changed in one
+        from claudebox.report import named_by_git, nested_git
 
         shapes, roots = report.git_shapes, tuple(root for root, *_ in self._scope.roots[1:])
         lines = nested_git.disarm(
@@ -209,6 +209,6 @@ def catch_up(instance: Instance, tops: tuple[str, ...], record: SessionLog | Non
             session = os.fsdecode(read_small(f"{instance.directory}/{name}") or b"")
             console.note(f"`{session}` has left something to look at: `claudebox --attach {session}` shows its report")
     for path, held in dead_notes(instance.state):
-        from claudebox.report import killed  # noqa: PLC0415 - hardly ever
+        from claudebox.report import killed
 
         killed.examine(path, held, instance, tops, record)

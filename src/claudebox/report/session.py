@@ -125,7 +125,7 @@ class SessionReport:
 
     def _write(self, end: dict[str, Plain], report: Report | None) -> str:
         if report is not None and not report.is_empty:
-            from claudebox.report import log_rows  # noqa: PLC0415 - only if there is something to write
+            from claudebox.report import log_rows
 
             log_rows.write(self.record, report)
         self.record.write("end", end)
@@ -135,12 +135,12 @@ class SessionReport:
 
     def _print_changes(self, report: Report) -> None:
         if not report.is_empty:
-            from claudebox.report import screen  # noqa: PLC0415 - only if there is something to say
+            from claudebox.report import screen
 
             console.write(screen.lines(report))
 
     def _print_found(self, found: Result) -> None:
-        from claudebox.report import leaked_values  # noqa: PLC0415
+        from claudebox.report import leaked_values
 
         console.write(leaked_values.lines(found, self._plan.workdir))
 
@@ -158,13 +158,13 @@ class SessionReport:
     def _search(self, report: Report | None) -> Result | None:
         if not self._has_values():
             return None
-        from claudebox.report import leaked_values  # noqa: PLC0415 - off the launch path
+        from claudebox.report import leaked_values
 
         files = report.files if report is not None else ()
         return leaked_values.run(self._plan, self._host, files, self._leftovers.since)
 
     def _print_receipt(self, name: str, end: dict[str, Plain]) -> None:
-        from claudebox.report import log_reader, receipt  # noqa: PLC0415
+        from claudebox.report import log_reader, receipt
 
         directory = f"{self._host.instance.state}/{DIRECTORY}"
         lines = [{"kind": "start", **self._start}, {"kind": "end", **end}]

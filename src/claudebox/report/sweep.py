@@ -183,7 +183,7 @@ class Sweep:
             os._exit(status)
 
     def _collect(self, outlet: int, process: int, share: Waiting) -> None:
-        import select  # noqa: PLC0415 - only for large projects
+        import select
 
         pieces: list[bytes] = []
         waiting = select.poll()

@@ -42,7 +42,7 @@ async def obtain(hosts: Iterable[str]) -> Issued:
 def _make(hosts: tuple[str, ...], inlet: int) -> None:
     """In the child: make them, hand them over, and end."""
     try:
-        from claudebox.broker.inject.ca import issue  # noqa: PLC0415 - large, and only for this moment
+        from claudebox.broker.inject.ca import issue
 
         write_all(inlet, marshal.dumps(issue(hosts)))
     finally:

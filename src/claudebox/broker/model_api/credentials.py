@@ -118,7 +118,7 @@ class SharedLogin:
 
     def _read(self) -> None:
         """Take up what the file says, if it has changed."""
-        import json  # noqa: PLC0415
+        import json
 
         try:
             with open(self._path, "rb") as file:

@@ -204,7 +204,7 @@ def _refused(request: Request) -> LocalAnswer | None:
 
 def _refresher(config: ApiConfig) -> Callable[[str, str], Awaitable[int]]:
     async def renew(path: str, refused: str) -> int:
-        from claudebox.broker.model_api.renewal import Refresher  # noqa: PLC0415 - needed a few times a day
+        from claudebox.broker.model_api.renewal import Refresher
 
         return await Refresher(config)(path, refused)
 

@@ -128,7 +128,7 @@ class _Finishing:
         """Return lines about submodules of the copy with commits that are nowhere else."""
         if not (rows := list_submodules(examined)):
             return []
-        from claudebox.commands.agents import submodules  # noqa: PLC0415 - only where there are some
+        from claudebox.commands.agents import submodules
 
         found = submodules.find_work(
             self._copy, rows, list_submodules(planned) if planned else [], tools, branch.LIMITS

@@ -44,7 +44,7 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
     environ = {**environ, "PWD": copy.path}
     try:
         if flags.on("detach"):
-            from claudebox.commands.agents import detach  # noqa: PLC0415 - only for this
+            from claudebox.commands.agents import detach
 
             status = detach.run(flags, environ, argv, name=name, project=source)
         else:
@@ -142,7 +142,7 @@ def list_submodules(planned: Planned) -> list[OwnGit]:
 
 def _fill_submodules(copy: Copy, planned: Planned, tools: Tools, most: int) -> None:
     if rows := list_submodules(planned):
-        from claudebox.commands.agents import submodules  # noqa: PLC0415 - only where there are some
+        from claudebox.commands.agents import submodules
 
         for note in submodules.fill(copy, rows, tools, most):
             console.note(note)

@@ -90,8 +90,8 @@ def main() -> NoReturn:
     notifier: list[Notifier] = []
 
     def play() -> int:
-        from claudebox import session  # noqa: PLC0415
-        from claudebox.config import settings as table  # noqa: PLC0415
+        from claudebox import session
+        from claudebox.config import settings as table
 
         os.chdir(handed["cwd"])
         status = os.stat(".")

@@ -41,7 +41,7 @@ def run(verb: str, flags: Settings, environ: dict[str, str]) -> int:
         return _attach(records, tmux, agent)
     if verb == "stop":
         return _stop(records, tmux, agent)
-    from claudebox.commands.agents import follow  # noqa: PLC0415 - only for this
+    from claudebox.commands.agents import follow
 
     return follow.run(records, agent, state)
 

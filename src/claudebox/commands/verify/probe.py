@@ -151,7 +151,7 @@ def keyrings(spec: Spec) -> str:
 
 def _syscall(which: int, *words: int | None) -> int:
     """Return what a system call returns, as the kernel says it: less than 0 is an error."""
-    import ctypes  # noqa: PLC0415 - libffi may keep a descriptor open: not before `descriptors` has looked
+    import ctypes
 
     numbers = _NUMBERS.get(platform.machine())
     if numbers is None:
