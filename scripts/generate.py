@@ -164,7 +164,8 @@ def _table(title: str, what: str, ids: Mapping[str, str], proofs: Mapping[str, l
 
 def _holes(ids: Mapping[str, str], proofs: Mapping[str, list[Mark]]) -> str:
     rows = (f"| {name} | {text} | {_links(proofs.get(name, []))} |\n" for name, text in ids.items())
-    return f"\n## What 0.1.0 let through\n\n| id | hole | closed, as shown by |\n|---|---|---|\n{''.join(rows)}"
+    head = "| id | hole | closed, as shown by |\n|---|---|---|\n"
+    return f"\n## What earlier versions let through\n\n{head}{''.join(rows)}"
 
 
 def _links(found: list[Mark]) -> str:
