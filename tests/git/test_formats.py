@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -66,6 +67,25 @@ def test_refs_in_tables_come_back(user_box):
     assert sh(box, "git for-each-ref --format='%(refname:short)'; git status -sb") == "feature\nmain\nv1\n## feature\n"
     assert second.stdout == "host\ninside\nfirst\n1\n"
     assert sh(box, "git fsck") == ""
+
+
+def test_refs_in_tables_come_back_from_a_linked_worktree(user_box):
+    # proves NEW-G2
+    box = make_repository(user_box)
+    if box.host("git", "init", "-q", "--ref-format=reftable", f"{box.base}/try").returncode:
+        pytest.skip("this git knows no reftables")
+    sh(box, "rm -rf .git; git init -q --ref-format=reftable; git add .; git commit -qm first")
+    sh(box, "git worktree add -q -b linked ../linked")
+    linked = os.path.join(os.path.dirname(box.project), "linked")
+    first = box.sh("echo more >>a; git commit -qam inside; git switch -qc feature; git commit -q --allow-empty -m f",
+                   cwd=linked)  # fmt: skip
+    second = box.sh("git log --format=%s; git switch -q --detach linked", cwd=linked)
+
+    assert first.returncode == 0, first.stderr
+    assert sh(box, "git log --format=%s linked; git log -1 --format=%s feature") == "inside\nfirst\nf\n"
+    assert second.stdout == "f\ninside\nfirst\n"
+    assert sh(box, "cd ../linked; git status -sb; git rev-parse --abbrev-ref HEAD") == "## HEAD (no branch)\nHEAD\n"
+    assert sh(box, "git status -sb; git fsck") == "## main\n"
 
 
 def test_a_format_that_git_does_not_know_is_refused_inside_as_outside(user_box):

@@ -36,6 +36,50 @@ def test_commits_in_a_linked_worktree_arrive_in_the_main_repository(box, git, wo
     assert git("status", "--porcelain", cwd=worktree) == ""
 
 
+def test_sessions_at_once_in_worktrees_of_one_repository_each_move_their_own_branch(box, git, worktree, background):
+    # proves NEW-G1, GIT-02
+    names = [f"tree{number}" for number in range(4)]
+    for name in names:
+        git("worktree", "add", "-q", f"{box.base}/{name}", "-b", name)
+    script = (
+        f'hook={box.project}/.git/hooks/post-commit; printf "#!/bin/sh\necho $0 >>/tmp/ran\n" >"$hook"; '
+        'chmod +x "$hook"; for number in 1 2 3; do sleep .3; echo "$number" >>f; git add -A; '
+        'git commit -qm "$0 $number"; done; echo s >staged; git add staged; sort -u /tmp/ran'
+    )
+
+    places = {**{name: f"{box.base}/{name}" for name in names}, "main": box.project}
+    started = {
+        name: background(box, box.program, "-y", "--exec", "--", "sh", "-c", script, name, cwd=place)
+        for name, place in places.items()
+    }
+
+    for name, process in started.items():
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+        assert [row for row in said.splitlines() if row in places] == [name], said  # whose hook ran
+        wanted = [f"{name} {number}" for number in (3, 2, 1)]
+        assert git("log", "--format=%s", name).splitlines()[:3] == wanted, said
+        assert git("status", "--porcelain", cwd=places[name]) == "A  staged\n"
+    assert "claudebox/" not in git("for-each-ref")
+    assert git("fsck", "--no-dangling") == ""
+
+
+def test_a_submodule_that_is_added_in_a_linked_worktree_comes_back(box, git, worktree):
+    # proves NEW-G1, GIT-04
+    git("init", "-q", "-b", "main", f"{worktree}/seed", cwd=worktree)
+    git("-C", f"{worktree}/seed", "commit", "-q", "--allow-empty", "-m", "seed")
+    script = (
+        "git -c protocol.file.allow=always submodule --quiet add ./seed part && git -C part commit -q --allow-empty -m"
+        " inside && git add part .gitmodules && git commit -qm with-part"
+    )
+
+    result = box.sh(script, cwd=worktree)
+
+    assert result.returncode == 0, result.stderr
+    place = f"{box.project}/.git/worktrees/linked/modules/part"
+    assert git("--git-dir", place, "log", "-1", "--format=%s", "main") == "inside\n", result.stderr
+
+
 def test_nothing_that_git_executes_can_be_planted_from_a_linked_worktree(box, git, worktree):
     # proves D13, D14, D06, D07, R08, OLD-A15
     main = f"{box.project}/.git"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import TYPE_CHECKING
 
@@ -67,12 +68,16 @@ def test_a_worktree_is_found_with_its_own_part(main, worktree):
 
 
 def test_worktrees_of_one_repository_share_what_stands_for_the_project(main, worktree, tmp_path):
-    # proves INST-01
+    # proves INST-01, NEW-G1
     run_git("worktree", "add", "-q", tmp_path / "second", cwd=main)
-    names = {found(path).main for path in (main, worktree, tmp_path / "second")}
+    places = (main, worktree, tmp_path / "second")
 
-    assert names == {str(main)}
-    assert len({found(path).directory.name for path in (main, worktree, tmp_path / "second")}) == 1  # type: ignore[union-attr]
+    assert {found(path).main for path in places} == {str(main)}
+    # Each has a git directory of its own inside; that of the main checkout is found where it always was.
+    names = [directory.name for path in places if (directory := found(path).directory)]
+    assert len(set(names)) == 3
+    status = os.stat(main / ".git")
+    assert names[0] == hashlib.sha256(f"{status.st_dev}:{status.st_ino}".encode()).hexdigest()[:16]
 
 
 def test_a_worktree_of_a_bare_repository_is_found(main, tmp_path):

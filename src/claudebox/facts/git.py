@@ -197,12 +197,16 @@ def describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "
     if not stat.S_ISDIR(status.st_mode):
         raise ValueError(f"`{path}` is not a directory")
     identity = (status.st_dev, status.st_ino)
+    name = name_of(identity)
+    if git_dir and git_dir != path:  # each linked worktree has a private git directory of its own
+        own = os.lstat(git_dir)
+        name = name_of(None, f"{own.st_dev}:{own.st_ino}:{os.path.basename(git_dir)}")
     config = git_config.read_config((f"{path}/config",), git_config.IncludeContext("/nonexistent"))
     stores = tuple(_stores(f"{path}/objects", lent=lent))
     if not stores:
         raise ValueError(f"`{path}` has no objects")
     per_worktree = _rows(f"{git_dir or path}/config.worktree")
-    return GitDirectory(path, identity, name_of(identity), worktree, place, config.rows, per_worktree, stores)
+    return GitDirectory(path, identity, name, worktree, place, config.rows, per_worktree, stores)
 
 
 def find_stores(repository: Repository | None) -> Iterator[str]:

@@ -18,10 +18,12 @@ _MODULE_DEPTH = 12  # names of submodules may hold slashes, and submodules have 
 
 
 def find_directories(found: Repository, describe: Callable[[str, str], GitDirectory]) -> Iterator[GitDirectory]:
-    """Yield the git directories of submodules, those of submodules of submodules after them."""
-    tops = dict.fromkeys((found.common_dir, found.git_dir))
-    pending = [(os.path.relpath(f"{top}/modules", found.common_dir), 0) for top in tops]
-    known = {real_path(top) for top in tops}  # a link can lead back to one of them
+    """Yield the git directories of submodules, those of submodules of submodules after them.
+
+    Those of a linked worktree lie in its own part of the git directory.
+    """
+    pending = [(os.path.relpath(f"{found.git_dir}/modules", found.common_dir), 0)]
+    known = {real_path(found.common_dir), real_path(found.git_dir)}  # a link can lead back to one of them
     count = 0
     while pending and count < _MOST_MODULES:
         relative, depth = pending.pop(0)

@@ -49,16 +49,17 @@ def adopt_submodules(path: str) -> list[str]:
     """Make a git directory for each submodule that the agent has added; return their private directories."""
     layout = git_state.read_layout(path)
     made = []
+    inside = os.path.normpath(f"{path}/own/{layout.checkout}/modules")
     for name, checkout in _new_modules(path, layout):
-        place = f"{layout.common}/modules/{name}"
+        place = f"{layout.git_dir}/modules/{name}"
         relative = os.path.relpath(f"{layout.work_tree}/{checkout}", place)
         os.makedirs(os.path.dirname(place), exist_ok=True)
-        _make(place, f"{path}/own/modules/{name}", f"{_CONFIG}\tworktree = {quote(relative)}\n")
+        _make(place, f"{inside}/{name}", f"{_CONFIG}\tworktree = {quote(relative)}\n")
         status = os.lstat(place)
         private = syscalls.sha256(f"{status.st_dev}:{status.st_ino}".encode())[:_DIGITS]
         private = f"{os.path.dirname(path)}/{private}"
         os.mkdir(private, 0o700)
-        around = open_below(f"{path}/own/modules", os.path.dirname(name))  # no link of the agent may lead it away
+        around = open_below(inside, os.path.dirname(name))  # no link of the agent may lead it away
         try:
             os.rename(os.path.basename(name), f"{private}/own", src_dir_fd=around)
         finally:
@@ -81,10 +82,11 @@ def _new_modules(path: str, layout: Layout) -> Iterator[tuple[str, str]]:
             gitfile = _read_below(os.path.dirname(path), os.path.relpath(f"{inside}/.git", os.path.dirname(path)))
         content = (gitfile or b"").decode("utf-8", "surrogateescape")
         target = os.path.normpath(f"{layout.work_tree}/{checkout}/{content.removeprefix('gitdir: ').rstrip()}")
-        name = target.removeprefix(f"{layout.common}/modules/")
+        name = target.removeprefix(f"{layout.git_dir}/modules/")
         if not content.startswith("gitdir: ") or name == target or objection(f"refs/heads/{name}"):
             continue
-        if not os.path.lexists(f"{layout.common}/modules/{name}") and _holds_work(f"{path}/own", f"modules/{name}"):
+        own = os.path.normpath(f"{layout.checkout}/modules/{name}")
+        if not os.path.lexists(f"{layout.git_dir}/modules/{name}") and _holds_work(f"{path}/own", own):
             yield name, checkout
 
 

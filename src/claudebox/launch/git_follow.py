@@ -245,8 +245,8 @@ class _Following:
                 places = {directory, os.path.normpath(f"{directory}/{layout.checkout}")}
                 for place in places:
                     complete &= self._watcher.watch(place)
+                    self._watcher.watch(f"{place}/reftable")
                 complete &= self._watcher.watch_below(f"{directory}/refs", _MOST_WATCHES)
-                self._watcher.watch(f"{directory}/reftable")
         return complete
 
     def _concerned(self) -> bool:

@@ -199,8 +199,8 @@ class _Import:
         stays = self._what_stays(agent, real, base) if self._outward else []
         if self._final:
             self._notes += stays
-        if os.path.lexists(f"{self._layout.common}/{git_transfer.CARRIER}"):
-            real.box.ask("update-ref", "-d", git_transfer.CARRIER)
+        if os.path.lexists(f"{self._layout.common}/{real.carrier}"):
+            real.box.ask("update-ref", "-d", real.carrier)
         return (settled or bool(parted)) and not self._refused and (self._final or not stays)  # the end has to say it
 
     def _what_stays(self, agent: Side, real: Side, base: Base) -> list[str]:

@@ -215,8 +215,8 @@ def _worktrees(own: OwnGit, copier: Copier, new: str) -> None:
         where = os.path.dirname(os.fsdecode(copier.content(f"{place}/gitdir") or b"").strip())
         mine = f"{own.real}/{place}" == own.git_dir
         if mine or any(where == base or where.startswith(f"{base}/") for base in own.visible):
-            copier.files(f"{place}/{part}" for part in (*_CHECKOUT_FILES, *_ENTRY[1:], "logs/HEAD"))
-            for tree in _CHECKOUT_TREES:
+            copier.files(f"{place}/{part}" for part in (*_CHECKOUT_FILES, *_ENTRY[1:], "logs/HEAD", "refs/heads"))
+            for tree in (*_CHECKOUT_TREES, "reftable"):
                 copier.tree(f"{place}/{tree}")
         else:
             copier.files(f"{place}/{part}" for part in _ENTRY)

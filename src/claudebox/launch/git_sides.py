@@ -41,10 +41,11 @@ _MOST_REFS = 1 << 17
 class Side:
     """A repository in its sandbox."""
 
-    def __init__(self, box: GitSandbox, layout: Layout, git_dir: str) -> None:
+    def __init__(self, box: GitSandbox, layout: Layout, git_dir: str, head: str = "HEAD") -> None:
         self.box = box
         self._layout = layout
         self._git_dir = git_dir  # as the host calls it
+        self._head = head  # as its git calls the HEAD of the checkout
         self.refs: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -54,6 +55,11 @@ class Side:
     def __exit__(self, *_: object) -> None:
         """End the sandbox."""
         self.box.__exit__()
+
+    @property
+    def carrier(self) -> str:
+        """Return the ref that leads to what no branch does while it is taken in; each checkout has its own."""
+        return f"refs/claudebox/{'carrier' if self._layout.checkout == '.' else self._layout.checkout}"
 
     def begin_refs(self) -> None:
         """Start to read the refs; `read_refs` goes on."""
@@ -79,8 +85,8 @@ class Side:
         if self._layout.ref_format == "files":
             text = os.fsdecode(read_small(f"{self._git_dir}/HEAD", limit=4096) or b"").rstrip("\n")
         else:
-            name = os.fsdecode(self.box.ask("symbolic-ref", "-q", "HEAD") or b"").strip("\n")
-            commit = os.fsdecode(self.box.ask("rev-parse", "-q", "--verify", "HEAD") or b"").strip("\n")
+            name = os.fsdecode(self.box.ask("symbolic-ref", "-q", self._head) or b"").strip("\n")
+            commit = os.fsdecode(self.box.ask("rev-parse", "-q", "--verify", self._head) or b"").strip("\n")
             text = f"ref: {name}" if name else commit
         if text.startswith("ref: "):
             text = f"ref: {text[5:].strip()}"
@@ -132,6 +138,10 @@ def own_side(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
     stores = tuple(f"/objects/{number}" for number in range(len(layout.stores)))
     links = [(f"/own/{name}", f"/g/{name}") for name in (*_LINKED, *names)]
     links.append((os.path.normpath(f"/own/{layout.checkout}/index"), "/g/index"))
+    head = os.path.normpath(f"{layout.checkout}/HEAD")
+    if layout.ref_format != "files" and layout.checkout != ".":  # a linked worktree has refs in tables of its own
+        links.append((f"/own/{layout.checkout}/reftable", f"/g/{layout.checkout}/reftable"))
+        links.append((f"/own/{layout.checkout}/refs", f"/g/{layout.checkout}/refs"))
     mounts = (
         "--ro-bind", own, "/own", *_read_only(layout.stores, stores), "--dir", "/g",
         *(word for row in links for word in ("--symlink", *row)),
@@ -143,7 +153,7 @@ def own_side(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
     }
     config = _format(layout) + "[core]\n\tcommitGraph = false\n\tmultiPackIndex = false\n[pack]\n\tthreads = 2\n"
     files = {"/g/config": config.encode(), "/g/HEAD": b"ref: refs/heads/none\n"}  # HEAD is read by hand
-    return Side(GitSandbox(tools, mounts, environ, path, limits, files), layout, git_dir)
+    return Side(GitSandbox(tools, mounts, environ, path, limits, files), layout, git_dir, head)
 
 
 def _examine(own: str, git_dir: str) -> list[str]:

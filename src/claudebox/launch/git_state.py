@@ -204,7 +204,8 @@ def stamp(own: str, checkout: str) -> str:
     """
     rows: list[tuple[str, os.stat_result]] = []
     waiting = [f"{own}/refs"]
-    for name in ("HEAD", "packed-refs", "index", "reftable", "worktrees", f"{checkout}/HEAD", f"{checkout}/index"):
+    names = ("HEAD", "packed-refs", "index", "reftable", "worktrees")
+    for name in (*names, f"{checkout}/HEAD", f"{checkout}/index", f"{checkout}/reftable"):
         try:
             rows.append((name, os.lstat(f"{own}/{name}")))
         except OSError:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     Guard = Callable[[], NoGarbageCollection]
 
-CARRIER = "refs/claudebox/carrier"  # leads to what no branch does, while it is taken in
 MOVED_MEANWHILE = "it moved meanwhile"
 _CAPABILITIES = "report-status delete-refs ofs-delta object-format="
 _PACK = "git pack-objects --revs --stdout -q --delta-base-offset"
@@ -41,8 +40,8 @@ def send(
     lacking = sorted(carried) if tips and len(carried) < _FEW else real.lacks(sorted(carried))
     request = list(moves)
     if lacking and not tips:  # a pack is taken in with all that it holds, if at least one ref is
-        old = (real.box.ask("rev-parse", "-q", "--verify", CARRIER) or b"").decode().strip()
-        request.append(Move(CARRIER, old, lacking[0]))
+        old = (real.box.ask("rev-parse", "-q", "--verify", real.carrier) or b"").decode().strip()
+        request.append(Move(real.carrier, old, lacking[0]))
     if not request:
         return {}
     wanted = [*tips, *lacking]
