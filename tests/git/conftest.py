@@ -127,20 +127,20 @@ class Pair:
         assert not check or result.returncode == 0, result.stderr + result.stdout
         return result.stdout
 
-    def enter(self, script: str) -> tuple[str, ...]:
+    def enter(self, script: str, words: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the words that run a script where the agent's git directory is in the place of the real one."""
         return (
             "/usr/bin/bwrap", "--dev-bind", "/", "/", "--bind", self.own, self.real, "--ro-bind", self.outer_objects,
-            self.objects, "--die-with-parent", "--chdir", self.project, "--", "sh", "-ec", script,
+            self.objects, "--die-with-parent", "--chdir", self.project, "--", "sh", "-ec", script, "sh", *words,
         )  # fmt: skip
 
     @property
     def outer_objects(self) -> str:
         return f"{self.real}/objects"
 
-    def agent(self, script: str, *, check: bool = True, **options: object) -> str:
-        """Run a script inside."""
-        result = self.box.host(*self.enter(script), **options)
+    def agent(self, script: str, words: tuple[str, ...] = (), *, check: bool = True, **options: object) -> str:
+        """Run a script inside, with these words as its arguments."""
+        result = self.box.host(*self.enter(script, words), **options)
         assert not check or result.returncode == 0, result.stderr + result.stdout
         return result.stdout
 

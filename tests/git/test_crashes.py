@@ -203,9 +203,9 @@ from claudebox.launch.git_sides import real_side
 from claudebox.launch.git_state import Private
 with Private(path) as private:
     side = real_side(Tools("/usr/bin/bwrap"), path, private.layout(), Limits(), "s1", private.lock)
-    side.box.begin("read -r line")  # the input is empty: it ends at once
+    side.box.begin("true")
     side.box.wait()
-    side.box.begin("sleep 600")
+    side.box.begin("sleep", "600")
 lock = os.open(f"{path}/lock", os.O_RDONLY)
 def is_free():
     try:
@@ -247,7 +247,7 @@ sys.path.insert(0, sys.argv[1])
 from claudebox.launch.git_sandbox import GitSandbox, Limits, Tools
 print("ready", flush=True)
 with GitSandbox(Tools("/usr/bin/bwrap"), (), {"MARK": sys.argv[2]}, "/tmp", Limits()) as box:
-    box.run("sleep 0.01")
+    box.run("sleep", "0.01")
 """
 
 

@@ -357,11 +357,11 @@ def test_a_git_that_only_waits_is_ended_and_one_that_works_is_not(tmp_path, monk
     monkeypatch.setattr(git_sandbox, "_STALL", 2.0)
     tools = git_sandbox.Tools("/usr/bin/bwrap")
     with git_sandbox.GitSandbox(tools, (), {}, str(tmp_path), git_sandbox.Limits()) as box:
-        assert box.run("timeout 5 sh -c 'while :; do :; done'") == 124  # the positive control
+        assert box.run("timeout", "5", "sh", "-c", "while :; do :; done") == 124  # the positive control
     begun = time.monotonic()
     expected = pytest.raises(git_sandbox.GitError, match="did nothing for 2 seconds")
     with expected, git_sandbox.GitSandbox(tools, (), {}, str(tmp_path), git_sandbox.Limits()) as box:
-        box.run("mkfifo /tmp/pipe; cat /tmp/pipe")
+        box.script("mkfifo /tmp/pipe; cat /tmp/pipe")
     assert time.monotonic() < begun + 30
 
 
@@ -371,10 +371,10 @@ def test_a_question_between_the_beginning_and_the_end_of_another_gets_its_own_an
         git_sandbox.Tools("/usr/bin/bwrap"), (), {}, str(tmp_path), git_sandbox.Limits()
     ) as box:
         for pause in ("", "sleep 0.3;"):
-            box.begin(f"{pause} echo first; false")
+            box.begin("sh", "-c", f"{pause} echo first; false")
             assert box.ask("version") == box.git("version")
             assert (box.wait(), box.output()) == (1, b"first\n")
-            assert box.run("echo last") == 0
+            assert box.run("echo", "last") == 0
             assert box.output() == b"last\n"
 
 

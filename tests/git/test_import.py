@@ -378,3 +378,53 @@ def test_a_link_in_the_place_of_large_files_leads_nowhere(pair):
     pair.bring_back()
 
     assert not [path for path in Path(pair.real, "lfs").rglob("*") if path.is_file()]
+
+
+AWKWARD = ("grün", "it's", "a#b", "back~1", "$HOME", "a;b", "a&b", "[x]", "hey!", "two words", '"q"', "`id`", "b\\n")
+
+
+def test_worktrees_under_any_path_come_back_with_their_index(pair):
+    """Without an index the next commit in such a worktree would delete every file."""
+    # proves NEW-R4, NEW-G3, GIT-04
+    for number, name in enumerate(AWKWARD):
+        pair.agent(
+            'git worktree add -qb "$2" "$1"; cd "$1"; echo inside >c; git add c; git commit -qm inside',
+            (name, f"w{number}"),
+        )
+
+    result = pair.bring_back(final=True)
+
+    assert (result.error, result.refused) == ("", [])
+    assert len([note for note in result.notes if note.endswith("came back")]) == len(AWKWARD), result.notes
+    for name in AWKWARD:
+        place = f"{pair.project}/{name}"
+        assert pair.host("git status --porcelain; git log -1 --format=%s", cwd=place) == "inside\n", name
+        pair.host("echo host >d; git add d; git commit -qm host", cwd=place)
+        assert pair.host("git ls-tree --name-only HEAD", cwd=place) == "a\nb\nc\nd\n"
+    assert not os.path.exists(f"{pair.real}/claudebox")
+    pair.fsck()
+
+
+# An import that dies when it gives a worktree its place, or has just made its index.
+KILLED_AT = """
+import os, signal
+from claudebox.launch import git_worktrees
+def die(*arguments, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+git_worktrees.os = type("", (), {**vars(os), "rename": die})
+"""
+
+
+def test_a_worktree_is_there_as_a_whole_or_not_at_all(pair):
+    # proves NEW-R6, NEW-R4
+    pair.agent("git worktree add -qb w1 w1; git worktree add -qb w2 w2")
+    python, flags, word, program, *rest = pair.import_words("s1", final=True)
+    before, _, after = program.partition("from claudebox.errors")
+    killed = pair.box.host(python, flags, word, f"{before}{KILLED_AT}from claudebox.errors{after}", *rest)
+    assert killed.returncode == -9
+    assert pair.host("git worktree list | wc -l") == "1\n"
+
+    pair.bring_back("s2", final=True)
+
+    assert pair.host("git worktree list | wc -l; git -C w1 status --porcelain; git -C w2 status --porcelain") == "3\n"
+    assert not os.path.exists(f"{pair.real}/claudebox")

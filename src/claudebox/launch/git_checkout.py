@@ -193,10 +193,8 @@ class Checkout:
         if objection(head.removeprefix("ref: ")) and head.startswith("ref: "):
             return
         with self._writer() as side:
-            # The name comes as a file: it is the user's, and may hold anything that a ref may.
-            word = head.removeprefix("ref: ").encode("utf-8", "surrogateescape")
             if head.startswith("ref: "):
-                side.box.run('IFS= read -r name; git symbolic-ref -m "claudebox: host" HEAD "$name"', word + b"\n")
+                side.box.ask("symbolic-ref", "-m", "claudebox: host", "HEAD", head[5:])
             else:
                 side.box.ask("update-ref", "--no-deref", "-m", "claudebox: host", "HEAD", head)
 
@@ -247,7 +245,7 @@ class Checkout:
         path, status = f"{self._layout.git_dir}/index", self._status
         box = self._real.box
         line = "GIT_INDEX_FILE=/tmp/index git update-index -z --index-info && cat /tmp/index"
-        if box.run(line, _rows_to_write(rows)):
+        if box.script(line, data=_rows_to_write(rows)):
             raise GitError(f"the index cannot be written: {box.message()}")
         content = box.output()
         # With the time of the old one: an entry as young as that may have changed within its second, and git looks.
@@ -257,7 +255,7 @@ class Checkout:
     def _write_index_inside(self, rows: dict[bytes, tuple[str, str]]) -> bool:
         """Write rows into the agent's index; its time stays, for the same reason."""
         with self._writer() as side:
-            return side.box.run(_WRITE_INSIDE, _rows_to_write(rows)) == 0
+            return side.box.script(_WRITE_INSIDE, data=_rows_to_write(rows)) == 0
 
     def _intend(self, out: dict[bytes, IndexRow | None], into: dict[bytes, IndexRow | None]) -> None:
         """Write down the rows that both indexes will have in common, before they are written."""

@@ -1,8 +1,8 @@
-"""Git in a sandbox of its own: one bwrap with a shell that runs git commands one after the other for us.
+"""Git in a sandbox of its own: one bwrap with a shell that runs commands one after the other for us.
 
-No git of claudebox runs anywhere else. What passes are files: the input of a command, its output and its messages, each
-bounded, and an exit status. A repository can at worst make its own sandbox say something wrong, so whatever comes out
-is read as data of a stranger.
+No git of claudebox runs anywhere else. What passes are the words of a command, which the shell reads and never
+interprets, files with its input, its output and its messages, each bounded, and an exit status. A repository can at
+worst make its own sandbox say something wrong: output is untrusted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,26 @@ if TYPE_CHECKING:
     from typing import Self
 
 _FREE = 32  # from here on descriptors are in nobody's way
-_SERVE = 'while IFS= read -r line; do eval "$line" <&5 >&6 2>&7; echo $? >&4; done'
+# A command comes as the number of its words, and each word as the number of its lines and these lines.
+_SERVE = """\
+while IFS= read -r count; do
+	set --
+	while [ "$count" -gt 0 ]; do
+		IFS= read -r lines
+		IFS= read -r word
+		while [ "$lines" -gt 1 ]; do
+			IFS= read -r line
+			word="$word
+$line"
+			lines=$((lines - 1))
+		done
+		set -- "$@" "$word"
+		count=$((count - 1))
+	done
+	"$@" <&5 >&6 2>&7
+	echo $? >&4
+done
+"""
 _MORE_ROOTS = ("/usr", "/nix/store", "/gnu/store")
 _END = 2.0  # seconds for which a sandbox may take to end by itself
 _STALL, _LOOK = 20.0, 1.0  # seconds without any work after which git waits for something that never comes
@@ -138,35 +157,39 @@ class GitSandbox:
         process.end(self._process)
 
     def git(self, *words: str, data: bytes = b"") -> bytes:
-        """Run a git command and return what it says, or raise."""
-        status = self.run(f"git {_words(words)}", data)
+        """Run a git command and return its output, or raise."""
+        status = self.run("git", *words, data=data)
         if status:
             raise GitError(f"git {words[0]}: {self.message() or f'status {status}'}")
         return self.output()
 
     def ask(self, *words: str, data: bytes = b"", index: bool = True) -> bytes | None:
-        """Run a git command and return what it says; None if it fails. Without the `index` none is read."""
-        line = f"git {_words(words)}"
-        return None if self.run(line if index else f"GIT_INDEX_FILE=/empty/index {line}", data) else self.output()
+        """Run a git command and return its output; None if it fails. Without the `index` none is read."""
+        before = () if index else ("env", "GIT_INDEX_FILE=/empty/index")
+        return None if self.run(*before, "git", *words, data=data) else self.output()
 
-    def run(self, line: str, data: bytes = b"") -> int:
-        """Run one line of the shell with this input and return its status; the line is ours, never a stranger's."""
-        self.begin(line, data)
+    def script(self, text: str, *arguments: str, data: bytes = b"") -> int:
+        """Run a script of ours, which finds its arguments in "$1" and so on; return its status."""
+        return self.run("sh", "-c", text, "sh", *arguments, data=data)
+
+    def run(self, *words: str, data: bytes = b"") -> int:
+        """Run a program with these arguments, whatever is in them, and this input; return its status."""
+        self.begin(*words, data=data)
         return self._await()
 
-    def begin(self, line: str, data: bytes = b"") -> None:
-        """Start one line of the shell; `wait` ends it. One that was begun before ends first, and is kept."""
+    def begin(self, *words: str, data: bytes = b"") -> None:
+        """Start a program; `wait` ends it. One that was begun before ends first, and is kept."""
         if not self._idle and self._line:
             self._held.append((self._await(), self.output()))
         entry = self._files[0]
         os.ftruncate(entry, 0)
         os.lseek(entry, 0, os.SEEK_SET)
         write_all(entry, data)
-        self._send(line)
+        self._send(words)
 
-    def go_on(self, line: str) -> int:
-        """Run a line with the input that was written to `input_file`."""
-        self._send(line)
+    def go_on(self, *words: str) -> int:
+        """Run a program with the input that was written to `input_file`."""
+        self._send(words)
         return self._await()
 
     def wait(self) -> int:
@@ -176,15 +199,16 @@ class GitSandbox:
         status, self._shown = self._held.pop(0)
         return status
 
-    def _send(self, line: str) -> None:
+    def _send(self, words: tuple[str, ...]) -> None:
         entry, *others = self._files
         os.lseek(entry, 0, os.SEEK_SET)
         for descriptor in others:
             os.ftruncate(descriptor, 0)
             os.lseek(descriptor, 0, os.SEEK_SET)
-        self._idle, self._line, self._shown = False, line, None
+        self._idle, self._line, self._shown = False, " ".join(words), None
+        rows = [str(len(words)), *(row for word in words for row in (str(word.count("\n") + 1), word))]
         try:
-            os.write(self._commands, f"{line}\n".encode("utf-8", "surrogateescape"))
+            write_all(self._commands, "".join(f"{row}\n" for row in rows).encode("utf-8", "surrogateescape"))
         except OSError:
             raise GitError(self.message() or "the sandbox of git did not start") from None
 
@@ -269,12 +293,6 @@ def _has_ended(child: int) -> bool:
         return bool(os.waitpid(child, os.WNOHANG)[0])
     except ChildProcessError:  # it was the child of the process that forked this one
         return True
-
-
-def _words(words: tuple[str, ...]) -> str:
-    if any("\n" in word or "\0" in word for word in words):  # a line is a command
-        raise GitError("a name with a line break cannot be an argument of git")
-    return " ".join("'{}'".format(word.replace("'", "'\\''")) for word in words)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -32,7 +32,9 @@ _FORGIVEN = (
     "zeroPaddedDate", "zeroPaddedFilemode",
 )  # fmt: skip
 _READ_ONLY = ("hooks", "info", "lfs", "modules")  # of the real one, while it takes objects in
-_REFS = "git for-each-ref --format='%(objectname) %(refname) %(symref)' refs/heads refs/tags refs/remotes"
+_REFS = (
+    "git", "for-each-ref", "--format=%(objectname) %(refname) %(symref)", "refs/heads", "refs/tags", "refs/remotes",
+)  # fmt: skip
 _LINKED = ("refs", "packed-refs", "shallow", "reftable")
 _SHARED_INDEX = "sharedindex."
 _MOST_REFS = 1 << 17
@@ -46,6 +48,7 @@ class Side:
         self._layout = layout
         self._git_dir = git_dir  # as the host calls it
         self._head = head  # as its git calls the HEAD of the checkout
+        self.repository = layout.common
         self.refs: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -63,7 +66,7 @@ class Side:
 
     def begin_refs(self) -> None:
         """Start to read the refs; `read_refs` goes on."""
-        self.box.begin(_REFS)
+        self.box.begin(*_REFS)
 
     def read_refs(self) -> None:
         """Take up branches, tags and remote-tracking branches; none that is only another name of one."""
@@ -99,9 +102,10 @@ class Side:
         return self.read_rows()
 
     def begin_rows(self, commit: str, before: str = "") -> None:
-        """Start to compare the index with a commit, after something else; `read_rows` goes on."""
+        """Start to compare the index with a commit, after a script; `read_rows` goes on."""
         tree = commit or _EMPTY_TREES[self._layout.object_format]
-        self.box.begin(f"{before} git diff-index --cached --raw -z --no-renames --no-abbrev {tree}")
+        line = f'{before} git diff-index --cached --raw -z --no-renames --no-abbrev "$1"'
+        self.box.begin("sh", "-c", line, "sh", tree)
 
     def read_rows(self) -> dict[bytes, IndexRow] | None:
         """Take up the comparison."""
@@ -205,7 +209,6 @@ def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: 
         "GIT_COMMITTER_EMAIL": "session@claudebox",
         "GIT_COMMITTER_NAME": f"claudebox {session}",
         "GIT_DIR": layout.git_dir,
-        "REPOSITORY": layout.common,
     }
     files = {f"{layout.common}/config": _real_config(layout, limits).encode()}
     return Side(GitSandbox(tools, mounts, environ, path, limits, files, held), layout, layout.git_dir)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 MOVED_MEANWHILE = "it moved meanwhile"
 _CAPABILITIES = "report-status delete-refs ofs-delta object-format="
-_PACK = "git pack-objects --revs --stdout -q --delta-base-offset"
-_RECEIVE = 'git receive-pack --stateless-rpc "$REPOSITORY"'
+_PACK = ("git", "pack-objects", "--revs", "--stdout", "-q", "--delta-base-offset")
 _FEW = 500  # objects that are rather sent than asked for
 _MOST_ALONE = 50  # refs that are tried one by one after a pack was refused as a whole
 _LOST_RACES = ("failed to update ref", "fetch first", "failed to lock", "reference already")
@@ -49,7 +48,7 @@ def send(
         f"{value}\n" for value in (*wanted, *(f"^{value}" for value in sorted(set(real.refs.values()))))
     ).encode()
     answers: dict[str, str] = {}
-    if agent.box.run(_PACK, words):
+    if agent.box.run(*_PACK, data=words):
         failure = agent.box.message() or "its objects cannot be packed"
     else:
         with guard():
@@ -80,7 +79,7 @@ def _receive(agent: Side, real: Side, request: list[Move]) -> tuple[str, dict[st
     write_all(entry, b"0000")
     if any(move.new for move in request):
         _copy(agent.box.output_file, entry)
-    real.box.go_on(_RECEIVE)
+    real.box.go_on("git", "receive-pack", "--stateless-rpc", real.repository)
     answers: dict[str, str] = {}
     failure = "git receive-pack gave no answer"
     for row in _packets(real.box.output()):

@@ -1,7 +1,8 @@
 """Worktrees that were made inside become worktrees of the real repository (GIT-04).
 
 Only the few lines that make one are written, with values of our own: what the agent's git directory says is checked,
-and its index is not taken. The files lie in the project and stay what they are.
+and its index is not taken. The files lie in the project and stay what they are. A registration is built beside, with
+its index, and renamed into place: without one, the next commit there would delete every file.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import os
 import stat
 
 from claudebox.console import shorten
-from claudebox.files import read_small, real_path, replace_file
-from claudebox.launch import git_submodules
+from claudebox.files import list_names, read_small, real_path, replace_file
+from claudebox.launch import git_cleanup, git_submodules
+from claudebox.launch.git_sandbox import GitError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 _MOST = 64
 _LINE = 4096
-_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_+.")
+_BUILD = "claudebox"  # in the git directory, as deep as `worktrees`
 _BRANCH = "ref: refs/heads/"
 
 
@@ -34,6 +36,7 @@ def adopt(
     `taken` are branches that other checkouts of the host have, `moved` those that have just come back. One that has
     gitlinks waits until no agent runs any more (`final`): git of the host enters them.
     """
+    clear_unfinished(layout.common, os.path.basename(path))
     for name in _names(f"{path}/own/worktrees"):
         entry, target = f"{path}/own/worktrees/{name}", f"{layout.common}/worktrees/{name}"
         known = os.path.lexists(target)
@@ -55,9 +58,11 @@ def adopt(
         if raw is None or done.closed:
             yield f"the worktree {shorten(where, 200)} has a submodule that cannot be examined, and does not come back"
             continue
-        _write(target, where, head)
-        # An index as if just checked out: what was changed in the files shows as changed.
-        real.box.ask("--git-dir", target, "read-tree", "HEAD")
+        try:
+            _register(layout.common, os.path.basename(path), name, where, head, real)
+        except (GitError, OSError) as error:
+            yield f"the worktree {shorten(where, 200)} does not come back: {error}"
+            continue
         if not known:
             yield f"the worktree {shorten(where, 200)} came back"
 
@@ -79,11 +84,11 @@ def _line(path: str) -> str:
     if os.path.islink(os.path.dirname(path)):
         return ""
     text = os.fsdecode(read_small(path, limit=_LINE) or b"").strip()
-    return text if text.isprintable() else ""
+    return "" if "\n" in text or "\0" in text else text
 
 
 def _why_not(name: str, where: str, target: str, layout: Layout) -> str:
-    if not _NAME.issuperset(name) or name.startswith((".", "-")):
+    if name.startswith(".") or "\n" in name:  # git itself gives no such name
         return "has a name that is not taken over"
     if not where:
         return "has a path that is not taken over, such as one with a line break; its files stay as they are"
@@ -103,11 +108,37 @@ def _why_not_head(head: str, real: Side, taken: frozenset[str]) -> str:
     return "" if real.is_id(head) and not real.lacks((head,)) else "has a commit that is on no branch"
 
 
-def _write(target: str, where: str, head: str) -> None:
-    os.makedirs(target, exist_ok=True)
-    directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _register(common: str, owner: str, name: str, where: str, head: str, real: Side) -> None:
+    """Make or replace the registration of a worktree, with an index as if just checked out.
+
+    What was changed in the files shows as changed.
+    """
+    built, target = f"{common}/{_BUILD}/{owner}-{name}", f"{common}/worktrees/{name}"
+    git_cleanup.remove(built)
+    os.makedirs(built)
+    directory = os.open(built, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        for name, text in (("commondir", "../.."), ("gitdir", f"{where}/.git"), ("HEAD", head)):
-            replace_file(directory, name, os.fsencode(f"{text}\n"))
+        for part, text in (("commondir", "../.."), ("gitdir", f"{where}/.git"), ("HEAD", head)):
+            replace_file(directory, part, os.fsencode(f"{text}\n"))
+            os.chmod(part, 0o644, dir_fd=directory)
+        real.box.git("--git-dir", built, "read-tree", "HEAD")
+        if os.path.isdir(target):  # of the session before: its log and what is under way stay
+            for part in ("index", "HEAD"):
+                os.rename(f"{built}/{part}", f"{target}/{part}")
+        else:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.rename(built, target)
     finally:
         os.close(directory)
+        clear_unfinished(common, owner)
+
+
+def clear_unfinished(common: str, owner: str) -> None:
+    """Remove what an import of this private directory began to build, and was killed."""
+    for entry in list_names(f"{common}/{_BUILD}"):
+        if entry.startswith(f"{owner}-"):
+            git_cleanup.remove(f"{common}/{_BUILD}/{entry}")
+    try:
+        os.rmdir(f"{common}/{_BUILD}")
+    except OSError:  # it is not there, or another import builds
+        return

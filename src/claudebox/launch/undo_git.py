@@ -99,7 +99,7 @@ def _put_back(
                 continue
             zero = "0" * len(move.before or move.now)
             words = (f"update {move.name}", move.before or zero, move.now or zero, "")
-            if real.box.run("git update-ref -z --stdin", os.fsencode("\0".join(words))):
+            if real.box.run("git", "update-ref", "-z", "--stdin", data=os.fsencode("\0".join(words))):
                 problems[move.name] = real.box.message() or "git update-ref failed"
     for move in moves:
         try:

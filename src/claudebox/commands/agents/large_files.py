@@ -58,4 +58,4 @@ def mounts(common: str) -> tuple[str, ...]:
 
 def were_too_many(box: GitSandbox) -> bool:
     """Return whether a filter left pointers for want of room."""
-    return box.run("test -e /tmp/too-many") == 0
+    return box.run("test", "-e", "/tmp/too-many") == 0
