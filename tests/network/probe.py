@@ -115,23 +115,8 @@ def tunnelled(address: str, port: int) -> str:
         return channel.recv(64).decode().strip() if status == "200" else status
 
 
-def socks(address: str, port: int) -> str:
-    """Ask the same port in the words of SOCKS 5."""
-    with socket.create_connection(("127.0.0.1", 3128), timeout=TIMEOUT) as channel:
-        name = address.encode()
-        try:
-            where = b"\1" + socket.inet_pton(socket.AF_INET, address)
-        except (OSError, ValueError):
-            where = b"\3" + bytes([len(name)]) + name
-        channel.sendall(b"\5\1\0")
-        channel.recv(2)
-        channel.sendall(b"\5\1\0" + where + struct.pack(">H", port))
-        reply = channel.recv(10)
-        return channel.recv(64).decode().strip() if reply[1:2] == b"\0" else f"refusal {reply[1]}"
-
-
 KINDS = {
-    "connect": tunnelled, "socks": socks,
+    "connect": tunnelled,
     "tcp": connect, "udp": udp, "ping": ping, "bound": bound, "pktinfo": pktinfo, "source-routed": source_routed,
     "lookup": lookup, "tcp-lookup": tcp_lookup,
 }  # fmt: skip

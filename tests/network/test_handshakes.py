@@ -191,10 +191,10 @@ def test_no_greeting_leads_to_another_server(plain_netbox, servers):
     control = set(servers.asked())
     assert {f"{name} {OTHER}" for name in ADDRESSES} <= control, result.stdout
 
-    box.write("plan.json", json.dumps(plan(("connect", "socks", "name"), PORTS)))
+    box.write("plan.json", json.dumps(plan(("connect", "name"), PORTS)))
     result = box.run(PYTHON, script, f"{box.project}/plan.json", flags=FLAGS)
 
-    assert len(result.stdout.splitlines()) == len(plan(("connect", "socks", "name"), PORTS)), result.stderr
+    assert len(result.stdout.splitlines()) == len(plan(("connect", "name"), PORTS)), result.stderr
     asked = servers.asked()
     assert [line for line in asked if line.endswith(OTHER)] == []
     assert {f"{name} {name}.example" for name in ADDRESSES} <= set(asked)
@@ -207,7 +207,7 @@ import socket, ssl, sys
 exec(open("attack.py").read().partition("for way, host")[0])
 context = ssl.create_default_context(cafile="ca.pem")
 context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-for way in ("connect", "socks", "name"):
+for way in ("connect", "name"):
     for host in ("openssl.example", "go.example", "java.example"):
         for port in (443, 8443):
             with context.wrap_socket(open_way(way, host, port), server_hostname=host) as channel:
@@ -229,5 +229,5 @@ def test_a_second_greeting_that_a_server_wants_gets_through(plain_netbox, server
     result = box.run(PYTHON, box.write("honest.py", HONEST), flags=FLAGS)
 
     assert result.stdout.splitlines() == [
-        f"{way} {port} TLSv1.3 {name}" for way in ("connect", "socks", "name") for name in ADDRESSES for port in PORTS
+        f"{way} {port} TLSv1.3 {name}" for way in ("connect", "name") for name in ADDRESSES for port in PORTS
     ], result.stderr

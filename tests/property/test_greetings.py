@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.test_greetings import client_hello, refragmented
 
 from claudebox.broker.http.messages import MalformedHttp
-from claudebox.broker.proxy import requests, socks5, tls_sni
+from claudebox.broker.proxy import requests, tls_sni
 from claudebox.broker.proxy.fake_dns import Names
 from claudebox.config.domains import Permission, canonical, parse_domain
 
@@ -76,18 +76,6 @@ def test_a_head_is_complete_incomplete_or_malformed_and_asks_for_one_host(data):
         assert [value for name, value in requests.parse_head(sent).request.headers if name == b"connection"] == [
             b"close"
         ]
-
-
-@given(st.binary(min_size=1, max_size=300))
-def test_socks_is_complete_incomplete_or_malformed(data):
-    with contextlib.suppress(ValueError):
-        wanted = socks5.request_missing(data)
-        if wanted:
-            assert len(data) < wanted <= 262
-        else:
-            assert socks5.request(data).size <= len(data)
-    wanted = socks5.greeting_missing(data)
-    assert wanted == 0 or len(data) < wanted <= 257
 
 
 @given(st.binary(max_size=300))

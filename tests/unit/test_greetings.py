@@ -1,14 +1,13 @@
-"""What callers say first: TLS, HTTP, SOCKS. Taken apart strictly, or refused."""
+"""What callers say first: TLS, HTTP. Taken apart strictly, or refused."""
 
 from __future__ import annotations
 
-import socket
 import ssl
 
 import pytest
 
 from claudebox.broker.http.messages import MalformedHttp
-from claudebox.broker.proxy import requests, socks5, tls_sni
+from claudebox.broker.proxy import requests, tls_sni
 
 
 def client_hello(name: str | None) -> bytes:
@@ -232,23 +231,3 @@ def test_every_record_of_tls_is_taken_for_tls(start):
     assert tls_sni.is_tls(start)
     for other in (b"SSH-2", b"\0\0\0\x08", b"\x15\0\0\0", b"\x80\0\0\0"):
         assert not tls_sni.is_tls(other)
-
-
-def test_socks_is_taken_apart():
-    assert socks5.greeting_missing(b"\5") == 2
-    assert socks5.greeting_missing(b"\5\2\0") == 4
-    assert socks5.greeting_missing(b"\5\1\0") == 0
-    assert socks5.anonymous(b"\5\2\2\0")
-    assert not socks5.anonymous(b"\5\1\2\0")
-    wish = b"\5\1\0\3\x09a.example\1\xbb"
-    for end in range(1, len(wish)):
-        assert socks5.request_missing(wish[:end]) > end
-    assert socks5.request(wish + b"rest") == socks5.Wish(1, "a.example", 443, len(wish))
-    assert socks5.request(b"\5\1\0\1\x7f\0\0\1\0\x50").host == "127.0.0.1"
-    assert socks5.request(b"\5\1\0\4" + socket.inet_pton(socket.AF_INET6, "::1") + b"\0\x50").host == "::1"
-
-
-@pytest.mark.parametrize("data", [b"\4\1\0\3\1a\0\0", b"\5\1\0\2\1a\0\0", b"\5\1\1\3\1a\0\0"])
-def test_what_is_not_socks_is_refused(data):
-    with pytest.raises(ValueError, match="SOCKS"):
-        socks5.request_missing(data)

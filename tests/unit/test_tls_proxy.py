@@ -19,6 +19,7 @@ from claudebox.broker.inject import tls
 from claudebox.broker.inject.substitute import Replacement
 from claudebox.broker.inject.tls_proxy import Interceptor
 from claudebox.broker.log import Log
+from claudebox.broker.reception import Reception
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -94,13 +95,14 @@ async def bench(tmp_path, answer: Answer, *, trusted: bool = True) -> AsyncItera
     secret = Replacement("TOKEN", VALUE, PLACEHOLDER, frozenset({(HOST, 443)}))
     record = Log(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
     issued = await tls.obtain([HOST])
-    interceptor = Interceptor([secret], issued.contexts, str(bundle), dialer, record)  # type: ignore[arg-type]
+    reception = Reception()
+    interceptor = Interceptor([secret], issued.contexts, str(bundle), dialer, record, reception)  # type: ignore[arg-type]
     listener = socket.create_server(("127.0.0.1", 0))
-    serving = await interceptor.serve(listener, HOST, 443)
+    interceptor.serve(listener, HOST, 443)
     try:
         yield Bench(issued.trusted, dialer, listener.getsockname()[1], log)
     finally:
-        serving.close()
+        reception.close()
         interceptor.close()
         server.close()
 

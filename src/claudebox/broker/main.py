@@ -76,12 +76,14 @@ class Context:
 
     def __init__(self, control: socket.socket, sockets: dict[str, socket.socket], files: Named) -> None:
         from claudebox.broker.log import Log
+        from claudebox.broker.reception import Reception
 
         self._control = control
         self._sockets = sockets
         self._files = files
         self.interceptor: Interceptor | None = None
         self.log = Log(*self.files("log")[:1] or (-1,))
+        self.reception = Reception()
         self._awaited: dict[str, asyncio.Future[socket.socket]] = {}
 
     def take_listener(self, name: str) -> socket.socket:
@@ -155,6 +157,7 @@ async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listene
     control.send(READY)
     await ended.wait()
     loop.remove_reader(control)
+    context.reception.close()
     for close in reversed(closing):
         try:
             await asyncio.wait_for(close(), _CLOSING)

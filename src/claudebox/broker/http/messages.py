@@ -180,6 +180,8 @@ def _framing(headers: Headers, version: bytes, otherwise: Framing) -> tuple[Fram
 async def read_head(stream: Stream, *, limited: bool = False) -> bytes:
     """Return the next head; nothing if the stream ends before it."""
     buffer = b""
+    if stream.caller is not None:
+        stream.caller.expect()
     async with asyncio.timeout(_IDLE_TIME if limited else None) as limit:
         while True:
             piece = await stream.read()
@@ -187,10 +189,12 @@ async def read_head(stream: Stream, *, limited: bool = False) -> bytes:
                 if buffer.strip(b"\r\n"):
                     raise MalformedHttp("the head breaks off")
                 return b""
-            buffer = (buffer + piece).lstrip(b"\r\n") if buffer[:1] in b"\r\n" else buffer + piece
-            if limited:
+            if limited and not buffer:
                 limit.reschedule(asyncio.get_running_loop().time() + _HEAD_TIME)
+            buffer = (buffer + piece).lstrip(b"\r\n") if buffer[:1] in b"\r\n" else buffer + piece
             end = cut(buffer)
             if end:
+                if stream.caller is not None:
+                    stream.caller.heard()
                 stream.unread(buffer[end:])
                 return buffer[:end]

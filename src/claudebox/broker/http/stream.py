@@ -9,7 +9,10 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable
+
+    from claudebox.broker.reception import Visitor
 
     # Sees the first so many bytes of a buffer; returns how many of them pass, and whether the end was among them.
     Guide = Callable[[bytearray, int], tuple[int, bool]]
@@ -20,6 +23,7 @@ _SEND_BUFFER = 1 << 19
 _HIGH = 1 << 18  # bytes that wait to be read before the other side is made to wait
 _IDLE = 30.0  # seconds that an unused connection to an upstream is kept; servers close theirs later
 _KEPT = 16  # of them
+_CLOSING = 5.0  # seconds in which a caller may read what was said last
 
 
 class _Arrival:
@@ -49,9 +53,8 @@ def _share_buffer(transport: asyncio.Transport) -> None:
 class Stream(asyncio.BufferedProtocol):
     """One connection. `read` returns what came, as it came; `b""` is its end."""
 
-    def __init__(self, accepted: Callable[[Stream], Awaitable[None]] | None = None) -> None:
-        self._accepted = accepted
-        self._task: asyncio.Future[None] | None = None
+    def __init__(self, caller: Visitor | None = None) -> None:
+        self.caller = caller
         self._transport: asyncio.Transport | None = None
         self._pieces: deque[bytes] = deque()
         self._size = 0
@@ -66,10 +69,20 @@ class Stream(asyncio.BufferedProtocol):
         self.passed = 0  # bytes that were poured
         self.lost = False
 
+    @classmethod
+    async def attend(cls, caller: Visitor, tls: ssl.SSLContext | None = None, patience: float | None = None) -> Stream:
+        """Return the connection of a caller who was let in; what is done for it ends when the connection does."""
+        _, stream = await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: cls(caller), caller.channel, ssl=tls, ssl_handshake_timeout=patience,
+            ssl_shutdown_timeout=_CLOSING if tls is not None else None,
+        )  # fmt: skip
+        caller.stays = not stream.lost
+        return stream
+
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; whoever accepts connections gets a task for each."""
+        """Begin."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
         self._transport = transport
         self._secure = transport.get_extra_info("sslcontext") is not None
@@ -78,14 +91,6 @@ class Stream(asyncio.BufferedProtocol):
         channel = transport.get_extra_info("socket")
         with contextlib.suppress(OSError, AttributeError):
             channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-        if self._accepted is not None:
-            self._task = asyncio.ensure_future(self._accepted(self))
-            self._task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Future[None]) -> None:
-        if not task.cancelled():
-            task.exception()  # nobody else asks for it, and it must not be printed
-        self.close()
 
     def get_buffer(self, _hint: int) -> memoryview:
         """Say where bytes go."""
@@ -117,8 +122,9 @@ class Stream(asyncio.BufferedProtocol):
         self._stop(complete=False)
         if self._feeder is not None:
             self._feeder._stop(complete=False)  # noqa: SLF001 - of the same kind
-        if self._task is not None:
-            self._task.cancel()
+        if self.caller is not None:
+            self.caller.dismiss()
+            self.caller.leave()
 
     def pause_writing(self) -> None:
         """Make writers wait."""
@@ -256,9 +262,11 @@ class Stream(asyncio.BufferedProtocol):
         return self._transport
 
     def close(self) -> None:
-        """End it, after what was written has gone."""
+        """End it, after what was written has gone; a caller has a few seconds to take it."""
         if self._transport is not None:
             self._transport.close()
+            if self.caller is not None and not self._secure and self._transport.get_write_buffer_size():
+                asyncio.get_running_loop().call_later(_CLOSING, self._transport.abort)
 
     def abort(self) -> None:
         """End it at once."""

@@ -10,16 +10,17 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from claudebox.broker.proxy import acl, dial
-from claudebox.broker.proxy.peek import Reception
 from claudebox.broker.proxy.tunnel import Pump
+from claudebox.broker.reception import Room
 
 if TYPE_CHECKING:
     import socket
 
     from claudebox.broker.log import Log, Verdict
     from claudebox.broker.proxy.dial import Dialer
+    from claudebox.broker.reception import Reception, Visitor
 
-_MOST = 128  # at a time
+_MOST, _DESCRIPTORS = 128, 6  # at a time; two ends and two pipes each
 
 
 class Passages:
@@ -28,17 +29,18 @@ class Passages:
     def __init__(self, dialer: Dialer, log: Log) -> None:
         self._dialer, self._log = dialer, log
         self._pump = Pump()
-        self._reception = Reception(_MOST)
+        self._room = Room(_MOST, _DESCRIPTORS)
 
-    async def serve(self, listener: socket.socket, host: str, port: int) -> None:
-        """Take callers in until cancelled."""
-        await self._reception.serve(listener, lambda caller: self._lead(caller, host, port))
+    def serve(self, reception: Reception, listener: socket.socket, host: str, port: int) -> None:
+        """Take callers in."""
+        reception.listen(listener, self._room, lambda caller: self._lead(caller, host, port))
 
-    async def _lead(self, caller: socket.socket, host: str, port: int) -> None:
+    async def _lead(self, caller: Visitor, host: str, port: int) -> None:
+        caller.heard()
         loop = asyncio.get_running_loop()
 
         def ended(verdict: Verdict, up: int = 0, down: int = 0) -> None:
-            self._reception.leave()
+            caller.leave()
             self._log.record(service="secrets", host=host, port=port, verdict=verdict, rule="passage", up=up, down=down)
 
         def told(up: int, down: int) -> None:
@@ -48,12 +50,11 @@ class Passages:
         try:
             far = await self._dialer.dial(host, port)
         except (acl.Denied, dial.NoConnection, OSError) as error:
-            caller.close()
             ended("denied" if isinstance(error, acl.Denied) else "failed")
             return
-        self._pump.carry(caller, far, told)
+        caller.stays = True
+        self._pump.carry(caller.channel, far, told)
 
     def close(self) -> None:
         """End everything."""
-        self._reception.close()
         self._pump.stop()

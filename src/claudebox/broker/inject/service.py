@@ -49,27 +49,21 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
     issued = await tls.obtain(host for secret in secrets for host, _ in secret.hosts)
     own = config.authorities or _bundle(config.bundle)
     trusted = syscalls.memory_file(own)
-    interceptor = Interceptor(secrets, issued.contexts, f"/proc/self/fd/{trusted}" if own else "", dialer, context.log)
+    place = f"/proc/self/fd/{trusted}" if own else ""
+    interceptor = Interceptor(secrets, issued.contexts, place, dialer, context.log, context.reception)
     os.close(trusted)
     context.interceptor = interceptor
     for name, others in ((AUTHORITY, config.inside or own), (NAMED, config.named)):
         for descriptor in context.files(name):
             threading.Thread(target=_write, args=(descriptor, others + issued.trusted), daemon=True).start()
-    servers = [
-        await interceptor.serve(await context.wait_listener(name), host, port) for name, host, port in config.listeners
-    ]
+    for name, host, port in config.listeners:
+        interceptor.serve(await context.wait_listener(name), host, port)
     passages = Passages(dialer, context.log)
-    tasks = [
-        loop.create_task(passages.serve(await context.wait_listener(name), host, port))
-        for name, host, port in config.passages
-    ]
+    for name, host, port in config.passages:
+        passages.serve(context.reception, await context.wait_listener(name), host, port)
 
     async def close() -> None:
         loop.remove_reader(watch.channel.fileno())
-        for task in tasks:
-            task.cancel()
-        for server in servers:
-            server.close()
         interceptor.close()
         passages.close()
         await asyncio.sleep(0)  # what has just ended is written down

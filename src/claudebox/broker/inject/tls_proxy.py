@@ -8,6 +8,7 @@ of this machine would verify it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from claudebox.broker.inject.substitute import Substitution
 from claudebox.broker.inject.tls import upstream_context
 from claudebox.broker.proxy import acl
 from claudebox.broker.proxy import dial as dialing
+from claudebox.broker.reception import Room
 
 if TYPE_CHECKING:
     import socket
@@ -29,11 +31,13 @@ if TYPE_CHECKING:
     from claudebox.broker.http.messages import Request, Response
     from claudebox.broker.inject.substitute import Replacement
     from claudebox.broker.log import Log
+    from claudebox.broker.reception import Reception, Visitor
 
     Dial = Callable[[], Awaitable[socket.socket]]
 
 _ECHOING = (b"TRACE", b"TRACK")
 _HANDSHAKE = 20.0
+_MOST, _DESCRIPTORS = 128, 2  # connections at a time to all hosts of secrets; two ends each
 
 
 class Interceptor:
@@ -46,11 +50,13 @@ class Interceptor:
         bundle: str,
         dialer: dialing.Dialer,
         log: Log,
+        reception: Reception,
     ) -> None:
         """Take the secrets, the settings to answer as each of their hosts, and whom this machine trusts."""
         self._secrets, self._contexts = tuple(secrets), contexts
         self._places = frozenset(place for secret in self._secrets for place in secret.hosts)
-        self._dialer, self._log = dialer, log
+        self._dialer, self._log, self._reception = dialer, log, reception
+        self._room = Room(_MOST, _DESCRIPTORS)
         self._upstream = upstream_context(bundle)
         self._substitutions = {place: Substitution(self._secrets, *place) for place in self._places}
         self._pools = {place: Pool(self._connector(*place)) for place in self._places}
@@ -59,37 +65,33 @@ class Interceptor:
         """Return whether a connection to this host and port is ours."""
         return (host, port) in self._places
 
-    def intercept(self, host: str, port: int) -> Callable[[socket.socket, str, int, Dial], Awaitable[None]] | None:
+    def intercept(self, host: str, port: int) -> Callable[[Visitor, str, int, Dial], Awaitable[None]] | None:
         """Return who takes a connection over, if it is ours."""
         return self.handle if self.claims(host, port) else None
 
-    async def serve(self, listener: socket.socket, host: str, port: int) -> asyncio.Server:
+    def serve(self, listener: socket.socket, host: str, port: int) -> None:
         """Take in whoever connects to the address that stands for a host inside."""
 
-        async def accepted(stream: Stream) -> None:
-            await self._serve(stream, host, port, self._pools[host, port])
+        async def attend(caller: Visitor) -> None:
+            await self._serve(caller, host, port, self._pools[host, port])
 
-        return await asyncio.get_running_loop().create_server(
-            lambda: Stream(accepted), sock=listener, ssl=self._contexts[host], ssl_handshake_timeout=_HANDSHAKE
-        )
+        self._reception.listen(listener, self._room, attend)
 
-    async def handle(self, caller: socket.socket, host: str, port: int, dial: Dial) -> None:
+    async def handle(self, caller: Visitor, host: str, port: int, dial: Dial) -> None:
         """Take over a connection of which nothing was read yet; `dial` reaches the host the first time."""
-        loop = asyncio.get_running_loop()
+        await caller.move(self._room)
         pool = Pool(self._connector(host, port, dial))
-        _, stream = await loop.connect_accepted_socket(
-            Stream, caller.dup(), ssl=self._contexts[host], ssl_handshake_timeout=_HANDSHAKE
-        )
         try:
-            await self._serve(stream, host, port, pool)
+            await self._serve(caller, host, port, pool)
         finally:
-            stream.close()
             pool.close()
 
-    async def _serve(self, stream: Stream, host: str, port: int, pool: Pool) -> None:
+    async def _serve(self, caller: Visitor, host: str, port: int, pool: Pool) -> None:
+        caller.expect()
         rules = _Rules(self._substitutions[host, port], host, port)
         recording = Recording(rules, self._log, (host, port), "secrets", used=lambda: rules.used)
-        await forward(stream, pool, recording)
+        with contextlib.closing(await Stream.attend(caller, self._contexts[host], _HANDSHAKE)) as stream:
+            await forward(stream, pool, recording)
 
     def _connector(self, host: str, port: int, dial: Dial | None = None) -> Callable[[], Awaitable[Stream]]:
         first = [dial] if dial is not None else []

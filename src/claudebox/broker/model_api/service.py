@@ -6,7 +6,7 @@ gets is the credential: not by asking for it, not for another one, and not in wh
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from claudebox.broker.http.stream import Pool, Stream
 from claudebox.broker.http.upstream import Egress
 from claudebox.broker.model_api.credentials import FixedCredential, NoCredential, SharedLogin
 from claudebox.broker.model_api.metering import Meter, UsageFilter, add_reminder
+from claudebox.broker.reception import Room
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from claudebox.broker.http.bodies import BodyFilter
     from claudebox.broker.http.messages import Request, Response
     from claudebox.broker.main import Context
+    from claudebox.broker.reception import Visitor
     from claudebox.plan.network_model import ApiConfig
 
 _AUTH = (b"authorization", b"x-api-key", b"proxy-authorization")
@@ -50,7 +52,7 @@ _FIELD_PREFIXES = (b"anthropic-", b"x-anthropic-", b"x-claude-", b"x-stainless-"
 _QUERY = frozenset((b"after_id", b"before_id", b"beta", b"limit"))
 _METERED = b"/v1/messages"
 _SECRET = 8  # characters from which on the value of a header is one that must not come back
-_MOST = 256  # connections at a time
+_MOST, _DESCRIPTORS = 256, 2  # connections at a time; two ends each
 _NAMES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:@")
 
 
@@ -222,20 +224,13 @@ async def open(config: ApiConfig, shared: Context) -> Callable[[], Awaitable[Non
     rules = ApiRules(egress, endpoint.prefix, holder, config.placeholder, config.headers, meter)
     pool = Pool(egress.connect)
 
-    room = asyncio.Semaphore(_MOST)
-
-    async def serve(stream: Stream) -> None:
-        stream.pause()
-        async with room:
-            stream.resume()
+    async def serve(caller: Visitor) -> None:
+        with contextlib.closing(await Stream.attend(caller)) as stream:
             await forward(stream, pool, Recording(rules, shared.log, (endpoint.host, endpoint.port), "api"))
 
-    server = await asyncio.get_running_loop().create_unix_server(
-        lambda: Stream(serve), sock=shared.take_listener("model_api")
-    )
+    shared.reception.listen(shared.take_listener("model_api"), Room(_MOST, _DESCRIPTORS), serve)
 
     async def close() -> None:
-        server.close()
         pool.close()
 
     return close

@@ -13,12 +13,12 @@ import socket
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from claudebox.broker.proxy.peek import Reception
 from claudebox.config.domains import canonical
 from claudebox.network.redirect import FIRST, POOL
 
 if TYPE_CHECKING:
     from claudebox.broker.proxy.acl import Record
+    from claudebox.broker.reception import Visitor
     from claudebox.config.domains import Permission
 
 _FIRST = int.from_bytes(FIRST, "big")
@@ -31,7 +31,8 @@ _NO_SUCH_NAME, _NOT_IMPLEMENTED, _MALFORMED = 3, 4, 1
 _HEAD = 12
 _LONGEST = 512
 _PATIENCE = 10.0  # seconds of a conversation over TCP
-_STREAMS = 32
+STREAMS = 32  # over TCP, at a time: nobody needs more
+_TURN = 16  # datagrams that are answered before others have their turn
 _LOCAL = {_A: socket.inet_aton("127.0.0.1"), _AAAA: bytes(15) + b"\x01"}
 
 
@@ -116,34 +117,23 @@ def _reply(question: bytes, asked: bytes, code: int, found: bytes = b"", kind: i
     return question[:2] + flags + counts + asked + record
 
 
-async def serve_datagrams(names: Names, channel: socket.socket) -> None:
-    """Answer questions over UDP until cancelled."""
-    loop = asyncio.get_running_loop()
-    channel.setblocking(False)  # noqa: FBT003
-    while True:
+def answer_datagrams(names: Names, channel: socket.socket) -> None:
+    """Answer questions that have come over UDP, a few of them; the loop calls again while there are more."""
+    for _ in range(_TURN):
         try:
-            question, sender = await loop.sock_recvfrom(channel, _LONGEST)
-            if reply := names.answer(question):
-                channel.sendto(reply, sender)
-        except OSError:  # whoever asked has gone, or takes nothing
+            question, sender = channel.recvfrom(_LONGEST)
+        except BlockingIOError:
+            return
+        except OSError:  # whoever asked has gone
             continue
+        if reply := names.answer(question):
+            with contextlib.suppress(OSError):  # whoever asked takes nothing
+                channel.sendto(reply, sender)
 
 
-async def serve_streams(names: Names, listener: socket.socket) -> None:
-    """Answer questions over TCP until cancelled; few at a time, since nobody needs more."""
-    reception = Reception(_STREAMS)
-
-    async def attend(caller: socket.socket) -> None:
-        try:
-            await _attend(names, caller)
-        finally:
-            reception.leave()
-
-    await reception.serve(listener, attend)
-
-
-async def _attend(names: Names, caller: socket.socket) -> None:
-    reader, writer = await asyncio.open_connection(sock=caller)
+async def answer_stream(names: Names, caller: Visitor) -> None:
+    """Answer questions over TCP."""
+    reader, writer = await asyncio.open_connection(sock=caller.channel)
     with contextlib.suppress(OSError, EOFError, TimeoutError):
         async with asyncio.timeout(_PATIENCE):
             while True:

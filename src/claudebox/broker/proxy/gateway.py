@@ -1,4 +1,4 @@
-"""The way out of tier `allow`: HTTP CONNECT, plain HTTP and SOCKS5 on one port, and connections led here by the kernel.
+"""The way out of tier `allow`: HTTP CONNECT and plain HTTP on one port, and connections led here by the kernel.
 
 Each connection names where it wants to go; the name must be permitted, its addresses public, and what is said first
 must be meant for the same name. From then on the kernel carries it. Refusals come at once, in words that an agent
@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import resource
 import socket
 from base64 import b64encode
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from claudebox.broker.http.messages import MalformedHttp
-from claudebox.broker.proxy import peek, requests, socks5, tls_handshake, tls_sni
+from claudebox.broker.proxy import peek, requests, tls_handshake, tls_sni
 from claudebox.broker.proxy.acl import Denied, unrecorded
 from claudebox.broker.proxy.dial import NoConnection
-from claudebox.broker.proxy.peek import Reception
+from claudebox.broker.reception import Room
 from claudebox.config.domains import WEB, canonical
 
 if TYPE_CHECKING:
@@ -28,12 +27,13 @@ if TYPE_CHECKING:
     from claudebox.broker.proxy.acl import AccessList, Admission, Record
     from claudebox.broker.proxy.dial import Dialer
     from claudebox.broker.proxy.tunnel import Pump
+    from claudebox.broker.reception import Reception, Visitor
 
     Dial = Callable[[], Awaitable[socket.socket]]
     # Takes a connection over of which nothing was read yet; ends both sides itself, and writes its decisions down.
-    Interceptor = Callable[[socket.socket, str, int, Dial], Awaitable[None]]
+    Interceptor = Callable[[Visitor, str, int, Dial], Awaitable[None]]
 
-_MOST, _DESCRIPTORS_EACH = 1024, 6  # connections; two ends and two pipes
+_MOST, _DESCRIPTORS = 1024, 6  # connections; two ends and two pipes
 USER = "claudebox"  # the name that goes with the password of an entrance
 _SSH = b"SSH-"  # some hosts offer it on this port, and no server of TLS goes on after it
 GREETING = 20.0  # seconds in which a caller must have said what it wants
@@ -49,47 +49,32 @@ class Gateway:
         self._door, self._dialer, self._pump = access_list, dialer, pump
         self._login = b"Basic " + b64encode(f"{USER}:{password}".encode()) if password else b""
         self._record, self._intercept = record, intercept
-        self._reception = Reception(capacity())
+        self._room = Room(_MOST, _DESCRIPTORS)
 
-    async def serve(self, listener: socket.socket, *, redirected: bool = False) -> None:
-        """Take callers in until cancelled; `redirected` ones were led here by the kernel and expect no proxy."""
-        await self._reception.serve(listener, functools.partial(self._attend, redirected=redirected))
+    def serve(self, reception: Reception, listener: socket.socket, *, redirected: bool = False) -> None:
+        """Take callers in; `redirected` ones were led here by the kernel and expect no proxy."""
+        reception.listen(listener, self._room, functools.partial(self._attend, redirected=redirected))
 
-    async def _attend(self, caller: socket.socket, *, redirected: bool) -> None:
+    async def _attend(self, caller: Visitor, *, redirected: bool) -> None:
         """Serve one caller; whatever goes wrong is its own affair."""
-        carried = False
         try:
-            caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            carried = await (self._redirected(caller) if redirected else self._proxied(caller))
+            caller.channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await (self._redirected(caller) if redirected else self._proxied(caller))
         except (OSError, EOFError, TimeoutError, ValueError):
-            peek.reset(caller)
-        finally:
-            if not carried:
-                self._reception.leave()
-                caller.close()
+            peek.reset(caller.channel)
 
-    async def _proxied(self, caller: socket.socket) -> bool:
-        wish: socks5.Wish | None = None
-        head: requests.ProxyRequest | None = None
+    async def _proxied(self, caller: Visitor) -> None:
         try:
             async with asyncio.timeout(GREETING):
-                first = await peek.peek(caller, lambda _: 0)
-                if first[0] == socks5.VERSION and self._login:  # nobody says a password there
-                    return False
-                if first[0] == socks5.VERSION:
-                    wish = await self._wish(caller)
-                elif first[0] == tls_sni.HANDSHAKE:  # TLS to the proxy itself
-                    await peek.part(caller, tls_sni.REFUSAL)
-                    return False
-                else:
-                    head = requests.parse_head(await peek.peek(caller, requests.missing))
+                first = await peek.peek(caller.channel, lambda _: 0)
+                if first[0] == tls_sni.HANDSHAKE:  # TLS to the proxy itself
+                    return await peek.part(caller.channel, tls_sni.REFUSAL)
+                head = requests.parse_head(await peek.peek(caller.channel, requests.missing))
         except MalformedHttp as error:
             return await self._refuse_http(caller, error)
-        if head is not None and not self._knows(head):
-            await peek.part(caller, requests.WHO_ARE_YOU)
-            return False
-        if head is None:
-            return False if wish is None else await self._socks(caller, wish)
+        caller.heard()
+        if not self._knows(head):
+            return await peek.part(caller.channel, requests.WHO_ARE_YOU)
         return await (self._connect(caller, head) if head.method == "CONNECT" else self._forward(caller, head))
 
     def _knows(self, head: requests.ProxyRequest) -> bool:
@@ -97,14 +82,14 @@ class Gateway:
         said = [value for name, value in head.request.headers if name == b"proxy-authorization"]
         return not self._login or (len(said) == 1 and compare_digest(said[0], self._login))
 
-    async def _connect(self, caller: socket.socket, head: requests.ProxyRequest) -> bool:
+    async def _connect(self, caller: Visitor, head: requests.ProxyRequest) -> None:
         try:
             admitted, far = await self._reach(*requests.authority(head.target, 0))
         except (Denied, NoConnection, MalformedHttp) as error:
             return await self._refuse_http(caller, error)
         return await self._open(caller, admitted, far, head.size, b"HTTP/1.1 200 Connection established\r\n\r\n")
 
-    async def _forward(self, caller: socket.socket, head: requests.ProxyRequest) -> bool:
+    async def _forward(self, caller: Visitor, head: requests.ProxyRequest) -> None:
         """Pass one request on that was written for a proxy."""
         try:
             where, path = requests.split_url(head.target)
@@ -116,12 +101,12 @@ class Gateway:
 
     async def _ask(
         self,
-        caller: socket.socket,
+        caller: Visitor,
         head: requests.ProxyRequest,
         admitted: Admission,
         path: str,
         far: socket.socket | None = None,
-    ) -> bool:
+    ) -> None:
         """Send one request to the server that it is for, and let body and answer pass."""
         host = admitted.name if admitted.port == 80 else f"{admitted.name}:{admitted.port}"
         if far is None and self._dialer.asks_by_url(admitted.name, admitted.port):
@@ -132,52 +117,23 @@ class Gateway:
             request = requests.single(head, path, host)
         try:
             await peek.say(far, request)
-            await peek.take(caller, head.size)
+            await peek.take(caller.channel, head.size)
         except BaseException:
             far.close()
             raise
         return self._carry(caller, admitted, far, len(request))
 
-    async def _wish(self, caller: socket.socket) -> socks5.Wish | None:
-        """Ask a caller that speaks SOCKS where it wants to go."""
-        greeting = await peek.peek(caller, socks5.greeting_missing)
-        await peek.take(caller, socks5.greeting_size(greeting))
-        if not socks5.anonymous(greeting):
-            await peek.part(caller, socks5.NO_METHOD)
-            return None
-        await peek.say(caller, socks5.METHOD)
-        data = await peek.peek(caller, socks5.request_missing)
-        wish = socks5.request(data)
-        await peek.take(caller, wish.size)
-        if wish.command != socks5.CONNECT:
-            await peek.part(caller, socks5.reply(socks5.NO_COMMAND))
-            return None
-        return wish
-
-    async def _socks(self, caller: socket.socket, wish: socks5.Wish) -> bool:
-        try:
-            admitted, far = await self._reach(wish.host, wish.port)
-        except Denied:
-            await peek.part(caller, socks5.reply(socks5.NOT_ALLOWED))
-            return False
-        except NoConnection:
-            await peek.part(caller, socks5.reply(socks5.UNREACHABLE))
-            return False
-        return await self._open(caller, admitted, far, word=socks5.reply(socks5.GRANTED))
-
-    async def _redirected(self, caller: socket.socket) -> bool:
+    async def _redirected(self, caller: Visitor) -> None:
         """Serve somebody who connected to an address that we had given out for a name."""
-        address, port = original_destination(caller)
+        address, port = original_destination(caller.channel)
         try:
             admitted, far = await self._reach(address, port)
         except (Denied, NoConnection) as error:
             if port == 80:
                 return await self._refuse_http(caller, error)
             if port == 443 and isinstance(error, Denied):
-                await peek.part(caller, tls_sni.REFUSAL)
-            else:
-                peek.reset(caller)
-            return False
+                return await peek.part(caller.channel, tls_sni.REFUSAL)
+            return peek.reset(caller.channel)
         return await self._open(caller, admitted, far)
 
     async def _reach(self, host: str, port: int) -> tuple[Admission, socket.socket | None]:
@@ -199,45 +155,47 @@ class Gateway:
             raise error if isinstance(error, NoConnection) else NoConnection(str(error)) from None
 
     async def _open(
-        self, caller: socket.socket, admitted: Admission, far: socket.socket | None, taken: int = 0, word: bytes = b""
-    ) -> bool:
+        self, caller: Visitor, admitted: Admission, far: socket.socket | None, taken: int = 0, word: bytes = b""
+    ) -> None:
         """Look at what is said first, and open the way if it is meant for the server that was asked for."""
         try:
-            await peek.take(caller, taken)
-            await peek.say(caller, word)
+            await peek.take(caller.channel, taken)
+            await peek.say(caller.channel, word)
             if far is None:
                 return await self._open_http(caller, admitted, far)
             if not self._door.looks and (
                 self._intercept is None or self._intercept(admitted.name, admitted.port) is None
             ):
                 return self._carry(caller, admitted, far)
-            speaker = await peek.first_to_speak(caller, far)
+            caller.expect()
+            speaker = await peek.first_to_speak(caller.channel, far)
             if speaker is far and admitted.port in WEB and not peek.has_ended(far):
-                speaker = await peek.first_to_speak(caller)  # on the web, clients speak first
-            if speaker is caller:
+                speaker = await peek.first_to_speak(caller.channel)  # on the web, clients speak first
+            if speaker is caller.channel:
                 async with asyncio.timeout(GREETING):
-                    start = await peek.peek_all(caller, requests.line_missing)
+                    start = await peek.peek_all(caller.channel, requests.line_missing)
                 if tls_sni.is_tls(start):
                     return await self._open_tls(caller, admitted, far)
                 if admitted.port == 80 or requests.is_request(start):
                     return await self._open_http(caller, admitted, far)
                 if admitted.port == 443 and not start.startswith(_SSH):
                     return await self._refuse_tls(caller, admitted, far, "not-tls")
-        except (OSError, EOFError, TimeoutError, ValueError):
+        except BaseException:
             if far is not None:
                 far.close()
             self._record(host=admitted.name, port=admitted.port, verdict="allowed", rule=admitted.rule)
             raise
         return self._carry(caller, admitted, far)
 
-    async def _open_tls(self, caller: socket.socket, admitted: Admission, far: socket.socket) -> bool:
+    async def _open_tls(self, caller: Visitor, admitted: Admission, far: socket.socket) -> None:
         async with asyncio.timeout(GREETING):
-            meant = await tls_handshake.names_server(caller, admitted.name)
+            meant = await tls_handshake.names_server(caller.channel, admitted.name)
+        caller.heard()
         if not meant:
             return await self._refuse_tls(caller, admitted, far)
         handler = self._intercept(admitted.name, admitted.port) if self._intercept is not None else None
         if handler is None:
-            meant, sent = await tls_handshake.pass_hello(caller, far, admitted.name)
+            meant, sent = await tls_handshake.pass_hello(caller.channel, far, admitted.name)
             return self._carry(caller, admitted, far, sent) if meant else await self._refuse_tls(caller, admitted, far)
 
         async def handed() -> socket.socket:
@@ -247,21 +205,21 @@ class Gateway:
             await handler(caller, admitted.name, admitted.port, handed)  # it writes down what it does
         finally:
             far.close()
-        return False
+        return None
 
     async def _refuse_tls(
-        self, caller: socket.socket, admitted: Admission, far: socket.socket, rule: str = "other-server-name"
-    ) -> bool:
+        self, caller: Visitor, admitted: Admission, far: socket.socket, rule: str = "other-server-name"
+    ) -> None:
         far.close()
         self._record(host=admitted.name, port=admitted.port, verdict="denied", rule=rule)
-        await peek.part(caller, tls_sni.REFUSAL)
-        return False
+        await peek.part(caller.channel, tls_sni.REFUSAL)
 
-    async def _open_http(self, caller: socket.socket, admitted: Admission, far: socket.socket | None) -> bool:
+    async def _open_http(self, caller: Visitor, admitted: Admission, far: socket.socket | None) -> None:
         """Pass one request of plain HTTP on: its `Host` must be the server that was asked for."""
         try:
             async with asyncio.timeout(GREETING):
-                head = requests.parse_head(await peek.peek(caller, requests.missing))
+                head = requests.parse_head(await peek.peek(caller.channel, requests.missing))
+            caller.heard()
             host, port = requests.authority(head.host, admitted.port)
             if (canonical(host), port) != (admitted.name, admitted.port) or not head.target.startswith(("/", "*")):
                 raise self._door.denial(host, port, "other-host", f"this connection is for `{admitted.name}`")
@@ -271,19 +229,20 @@ class Gateway:
                 far.close()
             return await self._refuse_http(caller, error)
 
-    def _carry(self, caller: socket.socket, admitted: Admission, far: socket.socket, sent: int = 0) -> bool:
+    def _carry(self, caller: Visitor, admitted: Admission, far: socket.socket, sent: int = 0) -> None:
         """Hand both sides to the kernel, and write down how much passed when it is over."""
 
         def ended(up: int, down: int) -> None:
-            self._reception.leave()
+            caller.leave()
             self._record(
                 host=admitted.name, port=admitted.port, verdict="allowed", rule=admitted.rule, up=sent + up, down=down
             )
 
-        self._pump.carry(caller, far, ended)
-        return True
+        caller.heard()
+        caller.stays = True
+        self._pump.carry(caller.channel, far, ended)
 
-    async def _refuse_http(self, caller: socket.socket, error: Exception) -> bool:
+    async def _refuse_http(self, caller: Visitor, error: Exception) -> None:
         if isinstance(error, Denied):
             answer = requests.response(403, f"Not permitted by claudebox ({error.rule})", f"claudebox: {error.text}")
         elif isinstance(error, MalformedHttp):
@@ -292,14 +251,8 @@ class Gateway:
             answer = requests.response(
                 502, "Bad Gateway", f"claudebox: {error}. The name is permitted; it may be down."
             )
-        await peek.part(caller, answer)
-        return False
-
-
-def capacity() -> int:
-    """Return how many connections fit into half of the descriptors; the rest is for the way to the model."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(8, min(_MOST, limit // 2 // _DESCRIPTORS_EACH))
+        caller.heard()
+        await peek.part(caller.channel, answer)
 
 
 def original_destination(caller: socket.socket) -> tuple[str, int]:

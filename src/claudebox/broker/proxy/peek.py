@@ -1,4 +1,4 @@
-"""Sockets in the main loop: taking callers in, looking at what came without taking it, and ending politely.
+"""Sockets in the main loop: looking at what came without taking it, and ending politely.
 
 What is only looked at can still be handed to somebody else, whole: to the kernel, or to one who terminates TLS.
 """
@@ -11,7 +11,7 @@ import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
 LOOK = 64 << 10
 _CLOSING = 1.0  # seconds in which the other side may read what we said last
@@ -115,37 +115,3 @@ def reset(channel: socket.socket) -> None:
     with contextlib.suppress(OSError):
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER)
     channel.close()
-
-
-class Reception:
-    """Takes callers in, as many at a time as there is room for; the others wait in the queue of the kernel."""
-
-    def __init__(self, most: int) -> None:
-        self._room = asyncio.Semaphore(most)
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def serve(
-        self, listener: socket.socket, attend: Callable[[socket.socket], Coroutine[None, None, None]]
-    ) -> None:
-        """Take callers in until cancelled; each has room until somebody says that it leaves."""
-        loop = asyncio.get_running_loop()
-        listener.setblocking(False)  # noqa: FBT003
-        while True:
-            await self._room.acquire()
-            try:
-                caller, _ = await loop.sock_accept(listener)
-            except OSError:  # gone again
-                self._room.release()
-                continue
-            task = loop.create_task(attend(caller))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    def leave(self) -> None:
-        """Make room for another."""
-        self._room.release()
-
-    def close(self) -> None:
-        """Attend to nobody any more."""
-        for task in self._tasks:
-            task.cancel()

@@ -6,7 +6,7 @@ Its listeners were opened inside the sandbox's network by the netns holder, and 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import os
 import socket
 import sys
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from claudebox.broker.proxy.acl import AccessList, EveryName, unrecorded
 from claudebox.broker.proxy.dial import Dialer
-from claudebox.broker.proxy.fake_dns import Names, serve_datagrams, serve_streams
+from claudebox.broker.proxy.fake_dns import STREAMS, Names, answer_datagrams, answer_stream
 from claudebox.broker.proxy.gateway import Gateway
 from claudebox.broker.proxy.private_ranges import NothingBarred, RangeWatch
 from claudebox.broker.proxy.tunnel import Pump
+from claudebox.broker.reception import Room
 from claudebox.config.domains import Permission, parse_domain
 from claudebox.errors import ClaudeboxError
 from claudebox.launch.broker_wire import CONTROL, READY
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     from claudebox.broker.main import Context
     from claudebox.broker.proxy.acl import Record
     from claudebox.broker.proxy.gateway import Interceptor
+    from claudebox.broker.reception import Visitor
     from claudebox.plan.network_model import ProxyConfig
 
 _LONGEST, _PATIENCE = 1 << 16, 5.0
+_USERS = 4  # who let names in at a time; the sandbox cannot take their room
 PROXY, REDIRECTED, NAMES, NAMES_STREAM = "proxy", "redirected", "names", "names-stream"
 
 
@@ -63,23 +66,21 @@ class Outbound:
         return names
 
 
-async def _obey(outbound: Outbound, listener: socket.socket, context: Context) -> None:
+async def _obey(outbound: Outbound, context: Context, caller: Visitor) -> None:
     """Take up what the user, outside, lets in; the directory is theirs alone, and so must be the caller."""
     loop = asyncio.get_running_loop()
-    while True:
-        caller, _ = await loop.sock_accept(listener)
-        with caller, contextlib.suppress(OSError, TimeoutError):
-            owner = int.from_bytes(caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], sys.byteorder)
-            text = await asyncio.wait_for(loop.sock_recv(caller, _LONGEST), _PATIENCE)
-            if owner != os.getuid():
-                continue
-            try:
-                names = outbound.admit(text.decode("ascii"))
-            except (ClaudeboxError, UnicodeError) as problem:
-                await loop.sock_sendall(caller, str(problem).encode("utf-8", "replace")[:1000])
-                continue
-            context.log.record_opened(names)
-            await loop.sock_sendall(caller, READY)
+    channel = caller.channel
+    owner = int.from_bytes(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], sys.byteorder)
+    text = await asyncio.wait_for(loop.sock_recv(channel, _LONGEST), _PATIENCE)
+    if owner != os.getuid():
+        return
+    try:
+        names = outbound.admit(text.decode("ascii"))
+    except (ClaudeboxError, UnicodeError) as problem:
+        await loop.sock_sendall(channel, str(problem).encode("utf-8", "replace")[:1000])
+        return
+    context.log.record_opened(names)
+    await loop.sock_sendall(channel, READY)
 
 
 async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it
@@ -87,23 +88,24 @@ async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[
     outbound = Outbound(config, record=context.record, intercept=context.intercept)
     loop = asyncio.get_running_loop()
     loop.add_reader(outbound.watch.channel.fileno(), outbound.watch.follow)
+    reception, gateway, names = context.reception, outbound.gateway, outbound.names
 
-    async def proxy() -> None:
-        await outbound.gateway.serve(await context.wait_listener(PROXY))
+    def datagrams(channel: socket.socket) -> None:
+        channel.setblocking(False)  # noqa: FBT003
+        loop.add_reader(channel, answer_datagrams, names, channel)
 
-    async def redirected() -> None:
-        await outbound.gateway.serve(await context.wait_listener(REDIRECTED), redirected=True)
+    servants: dict[str, Callable[[socket.socket], None]] = {
+        PROXY: lambda listener: gateway.serve(reception, listener),
+        REDIRECTED: lambda listener: gateway.serve(reception, listener, redirected=True),
+        NAMES: datagrams,
+        NAMES_STREAM: lambda one: reception.listen(one, Room(STREAMS, 1), functools.partial(answer_stream, names)),
+        CONTROL: lambda one: reception.listen(one, Room(_USERS, 0), functools.partial(_obey, outbound, context)),
+    }
 
-    async def names() -> None:
-        await serve_datagrams(outbound.names, await context.wait_listener(NAMES))
+    async def begin(name: str, serve: Callable[[socket.socket], None]) -> None:
+        serve(await context.wait_listener(name))
 
-    async def names_stream() -> None:
-        await serve_streams(outbound.names, await context.wait_listener(NAMES_STREAM))
-
-    async def control() -> None:
-        await _obey(outbound, await context.wait_listener(CONTROL), context)
-
-    tasks = [loop.create_task(serving()) for serving in (proxy, redirected, names, names_stream, control)]
+    tasks = [loop.create_task(begin(name, serve)) for name, serve in servants.items()]
 
     async def close() -> None:
         loop.remove_reader(outbound.watch.channel.fileno())

@@ -1,0 +1,180 @@
+"""The one way into the broker: every listener takes its callers in here, and none of them without room for it.
+
+Room is counted in callers of a kind, and in descriptors for all kinds together, and taken before a caller is accepted;
+the others wait in the queue of the kernel. Where there is no room, the caller who has been silent for longest makes
+some: one that has not said what it wants, or that sits between two requests. A kernel without descriptors or memory
+makes a listener pause, and nothing ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Coroutine
+
+    Attend = Callable[["Visitor"], Coroutine[None, None, None]]
+
+_SPARE = 512  # descriptors that no caller can take: logs, resolvers, connections that are kept, the user's own socket
+_SILENCE = 1.0  # seconds that a caller may be silent although others wait
+_PAUSE = 0.2  # seconds before a kernel without room is asked again
+
+
+class Room:
+    """Callers of one kind: how many there may be at a time, and how many descriptors each takes."""
+
+    def __init__(self, most: int, descriptors: int) -> None:
+        """Allow so many, but never so many that they take more than half of the descriptors."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.most = max(1, min(most, limit // 2 // descriptors)) if descriptors else most
+        self.descriptors, self.count = descriptors, 0
+
+
+class Visitor:
+    """A caller who was let in; its room is taken until it leaves."""
+
+    def __init__(self, reception: Reception, room: Room, channel: socket.socket) -> None:
+        self.channel, self.room = channel, room
+        self.stays = False  # after the one who attends to it: somebody else says when it leaves
+        self.task: asyncio.Task[None] | None = None
+        self._reception = reception
+        self.expect()
+
+    def expect(self) -> None:
+        """Wait for its next word; until it comes it may have to make room."""
+        self._reception.silent[self] = time.monotonic()
+        self._reception.freed.set()
+
+    def heard(self) -> None:
+        """Let it stay: it has said what it wants."""
+        self._reception.silent.pop(self, None)
+
+    async def move(self, room: Room) -> None:
+        """Wait for room of another kind, and give its own back."""
+        self.heard()
+        await self._reception.enter(room)
+        self._reception.release(self.room)
+        self.room = room
+
+    def leave(self) -> None:
+        """Give its room back."""
+        self.heard()
+        if self.room is not _NOWHERE:
+            self._reception.release(self.room)
+            self.room = _NOWHERE
+
+    def dismiss(self) -> None:
+        """End what is being done for it."""
+        self.heard()
+        if self.task is not None:
+            self.task.cancel()
+
+
+_NOWHERE = Room(0, 0)
+
+
+class Reception:
+    """Takes callers in for all listeners of one sandbox."""
+
+    def __init__(self, descriptors: int = 0) -> None:
+        """Share so many descriptors out, or all that the process may have but a few."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._left = descriptors or limit - min(_SPARE, limit // 4)
+        self.silent: dict[Visitor, float] = {}  # since when; who has been for longest comes first
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.freed = asyncio.Event()
+
+    def listen(self, listener: socket.socket, room: Room, attend: Attend) -> None:
+        """Take callers of a listener in from now on; it is closed when the reception is."""
+        listener.setblocking(False)  # noqa: FBT003
+        self._start(self._serve(listener, room, attend)).add_done_callback(lambda _: listener.close())
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _serve(self, listener: socket.socket, room: Room, attend: Attend) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._fits(room):
+                await _readable(listener)  # nobody has to go before somebody has come
+                await self._vacate(room)
+            self._take(room)
+            try:
+                channel, _ = await loop.sock_accept(listener)
+            except OSError:  # gone again, or the kernel has no room: EMFILE, ENFILE, ENOBUFS, ENOMEM
+                self.release(room)
+                await asyncio.sleep(_PAUSE)
+                continue
+            except BaseException:
+                self.release(room)
+                raise
+            visitor = Visitor(self, room, channel)
+            visitor.task = self._start(self._attend(visitor, attend))
+            await asyncio.sleep(0)  # a full queue leaves the others their turn
+
+    @staticmethod
+    async def _attend(visitor: Visitor, attend: Attend) -> None:
+        try:
+            await attend(visitor)
+        except (OSError, EOFError, ValueError):  # its own affair
+            pass
+        finally:
+            if not visitor.stays:
+                visitor.leave()
+                visitor.channel.close()
+
+    async def enter(self, room: Room) -> None:
+        """Take room for a caller who is here already."""
+        await self._vacate(room)
+        self._take(room)
+
+    async def _vacate(self, room: Room) -> None:
+        """Wait until there is room; whoever has been silent for too long is dismissed."""
+        while not self._fits(room):
+            crowded = room.count >= room.most
+            longest = next((one for one in self.silent if one.room is room or not crowded), None)
+            patience = None
+            if longest is not None:
+                patience = self.silent[longest] + _SILENCE - time.monotonic()
+                if patience <= 0:
+                    longest.dismiss()
+                    patience = None
+            self.freed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.freed.wait(), patience)
+
+    def _fits(self, room: Room) -> bool:
+        return room.count < room.most and room.descriptors <= self._left
+
+    def _take(self, room: Room) -> None:
+        room.count += 1
+        self._left -= room.descriptors
+
+    def release(self, room: Room) -> None:
+        """Give the room of one caller back."""
+        room.count -= 1
+        self._left += room.descriptors
+        self.freed.set()
+
+    def close(self) -> None:
+        """Take nobody in any more, and end what is being done for those who are here."""
+        for task in self._tasks:
+            task.cancel()
+
+
+async def _readable(channel: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(channel.fileno(), ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(channel.fileno())
