@@ -195,3 +195,15 @@ def test_no_short_name_is_given_twice(branches, tags):
 
     assert merged.out == ()
     assert {name for name, _ in merged.refused} == mine.keys() - theirs.keys()
+
+
+def test_of_an_agents_worktree_only_its_branch_moves():
+    # proves MANY-01
+    base = {"refs/heads/a": "1", "refs/heads/main": "1", "refs/heads/gone": "1", "refs/tags/v0": "1"}
+    mine = {"refs/heads/a": "2", "refs/heads/main": "2", "refs/heads/new": "2", "refs/tags/v1": "2"}
+
+    merged = merge_refs(mine, dict(base), base, lambda _a, _b: False, only="refs/heads/a")
+
+    assert [move.name for move in merged.out] == ["refs/heads/a"]
+    assert [move.name for move in merged.parted] == ["refs/heads/main", "refs/heads/new", "refs/tags/v1"]
+    assert [(move.name, move.new) for move in merged.into] == [("refs/heads/gone", "1")]

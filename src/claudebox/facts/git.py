@@ -44,10 +44,13 @@ def find_repository(
     root = find_root(workdir)
     if not root:
         return None
-    lent = _is_copy(root, home)
-    found = _find(root, uid, lent=lent)
-    if root != workdir:
+    copy = _is_copy(root, home)
+    found = _find(root, uid, copy=copy)
+    lent = copy and found.gitfile is None
+    if root != workdir or copy:  # a copy has conversations of its own
         found = found.replace(main=workdir)
+    if copy and found.gitfile is not None:
+        found = found.replace(branch=_branch_of_copy(root))
     if not found.directory:
         return found
     from claudebox.facts import git_executed, git_submodules
@@ -89,6 +92,13 @@ def _is_copy(root: str, home: str) -> bool:
     return root.startswith(place) and root[len(place) :].count("/") == 1  # what lies in one is the agent's
 
 
+def _branch_of_copy(root: str) -> str:
+    """Return the branch that an agent's worktree was made for, from what claudebox wrote beside it."""
+    parent, name = os.path.split(root)
+    fields = os.fsdecode(read_small(f"{parent}/.{name}") or b"").split("\0")
+    return f"refs/heads/{fields[3] if len(fields) > 3 else name}"
+
+
 def with_changes(repository: Repository, state: str) -> Repository:
     """Add what was changed inside in the configuration of each git directory."""
 
@@ -117,7 +127,7 @@ def begins(root: str) -> bool:
     return status is not None and (not stat.S_ISDIR(status.st_mode) or os.path.lexists(f"{root.rstrip('/')}/.git/HEAD"))
 
 
-def _find(root: str, uid: int, *, lent: bool = False) -> Repository:
+def _find(root: str, uid: int, *, copy: bool = False) -> Repository:
     dot = f"{root.rstrip('/')}/.git"
     status = os.lstat(dot)
     if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
@@ -133,7 +143,7 @@ def _find(root: str, uid: int, *, lent: bool = False) -> Repository:
         else:
             named = _one_line(dot, "gitdir: ") or ""
             main, common, git_dir = _linked(root, dot, named, uid)
-        directory = describe(common, worktree=root, git_dir=git_dir, lent=lent)
+        directory = describe(common, worktree=root, git_dir=git_dir, lent=copy and gitfile is None)
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else str(error)
     except RecursionError:  # of realpath, which counts no links
@@ -191,7 +201,7 @@ def _rows(path: str) -> tuple[git_config.Row, ...]:
 def describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "", lent: bool = False) -> GitDirectory:
     """Return what a git directory is, or raise ValueError if it is none.
 
-    `lent`: a copy for an agent, whose `alternates` claudebox wrote and nothing inside can change.
+    `lent`: a clone that version 0.2 made for an agent, whose `alternates` claudebox wrote.
     """
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):

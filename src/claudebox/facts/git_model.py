@@ -61,6 +61,7 @@ class Repository(Value):
     directory: GitDirectory | None = None  # with objects, refs and configuration
     git_dir: str = ""  # of this checkout: the same, or that of a linked worktree
     gitfile: Identity | None = None  # `.git` is a file that names it
+    branch: str = ""  # of an agent's worktree: the only ref of the repository that its sessions move
     problem: str = ""  # why it was not believed; then git does not work inside
     submodules: tuple[GitDirectory, ...] = ()
     checkouts: tuple[str, ...] = ()  # directories of submodules, relative to the root

@@ -6,7 +6,7 @@ from claudebox.errors import ClaudeboxError
 from claudebox.launch import git_state
 from claudebox.launch.git_checkout import Checkout
 from claudebox.launch.git_sandbox import GitError, Limits
-from claudebox.launch.git_sides import own_side, real_side
+from claudebox.launch.git_sides import own_side, own_side_writable, real_side
 from claudebox.launch.git_state import Base, Private
 
 TYPE_CHECKING = False
@@ -21,6 +21,11 @@ def read_base(path: str, tools: Tools) -> None:
         if base is None or base.heads.get(layout.checkout) != git_state.REFTABLE_HEAD:
             return
         try:
+            if layout.only:  # the user's stash and reflogs stay outside
+                with own_side_writable(tools, path, layout, Limits()) as own:
+                    own.box.git("update-ref", "-d", "refs/stash")
+                    own.box.git("reflog", "expire", "--expire=now", "--all")
+                    own.box.git("pack-refs", "--all")
             with own_side(tools, path, layout, Limits()) as own:
                 own.begin_refs()
                 own.read_refs()

@@ -149,14 +149,14 @@ class Checkout:
 
     def _acceptable(self, head: str, commit: str) -> bool:
         if not head.startswith("ref: "):
-            return bool(commit) and not self._real.lacks([commit])
+            return bool(commit) and not self._real.lacks([commit]) and not self._layout.only
         name = head[5:]
         refs = self._real.refs
         if name in refs:
             reason = objection(name)
         else:  # the next commit would make it
             reason = objection_to_new(name, map(shorten_ref, refs), remote_names(self._layout.common, refs))
-        if reason or not name.startswith(HEADS):
+        if reason or not name.startswith(HEADS) or self._layout.only not in ("", name):
             self.notes.append(f"HEAD inside is `{name}`: yours stays")
             return False
         return refs.get(name, "") == commit

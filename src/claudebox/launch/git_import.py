@@ -26,7 +26,7 @@ from claudebox.launch import (
 )
 from claudebox.launch.git_checkout import Checkout
 from claudebox.launch.git_merge import Move
-from claudebox.launch.git_names import HEADS, remote_names, shorten_ref
+from claudebox.launch.git_names import HEADS, TAGS, remote_names, shorten_ref
 from claudebox.launch.git_result import ImportResult, join
 from claudebox.launch.git_sandbox import GitError, Limits
 from claudebox.launch.git_sides import own_side, own_side_writable, real_side
@@ -157,7 +157,8 @@ class _Import:
         base = self._base(agent, real)
         elsewhere = git_locks.other_heads(self._layout)
         remotes = lambda: remote_names(self._layout.common, real.refs)  # noqa: E731 - only asked for if a ref is new
-        merged = git_merge.merge_refs(agent.refs, real.refs, base.refs, agent.contains, elsewhere, remotes)
+        only = self._layout.only
+        merged = git_merge.merge_refs(agent.refs, real.refs, base.refs, agent.contains, elsewhere, remotes, only)
         if not self._outward:
             merged = merged.replace(out=(), parted=(), refused=())
         self._refused.update(merged.refused)
@@ -191,7 +192,7 @@ class _Import:
         obeyed = git_obeyed.find_checked_out(agent, real, self._layout, staged)
         self._notes += git_obeyed.describe_checkout(obeyed)
         settled = checkout.sync(base, closed | obeyed)
-        if self._outward:
+        if self._outward and not only:
             moved = frozenset(move.name for move in out)
             path = self._private.path
             self._notes += git_worktrees.adopt(path, self._layout, real, elsewhere, moved, final=self._final)
@@ -280,9 +281,13 @@ class _Import:
     def _under_other_names(self, parted: list[Move], theirs: dict[str, str], out: list[Move]) -> list[Move]:
         """Return how branches arrive that parted from the real ones; nothing to do for those that are there already."""
         moves = []
+        session = self._session  # sessions in two worktrees may begin in the same second
+        if self._layout.git_dir != self._layout.common:
+            session += f"-{os.path.basename(self._layout.git_dir)}"
         for move in parted:
-            known = next((name for name, value in theirs.items() if value == move.new and name.startswith(HEADS)), "")
-            name = known or f"{HEADS}claudebox/{self._session}/{move.name.removeprefix(HEADS)}"
+            kind = TAGS if move.name.startswith(TAGS) else HEADS
+            known = next((name for name, value in theirs.items() if value == move.new and name.startswith(kind)), "")
+            name = known or f"{kind}claudebox/{session}/{move.name.removeprefix(kind)}"
             others = {*theirs, *(other.name for other in out)} - {name}
             if not known and shorten_ref(name) in map(shorten_ref, others):
                 self._refused[move.name] = "yours has moved too, and the name that it would arrive under is taken"

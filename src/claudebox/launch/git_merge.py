@@ -38,11 +38,12 @@ def merge_refs(
     contains: Callable[[str, str], bool],
     elsewhere: frozenset[str] = frozenset(),
     remotes: Callable[[], frozenset[str]] = frozenset,
+    only: str = "",
 ) -> Merged:
     """Compare the agent's refs with the real ones.
 
     `contains(a, b)`: the history of `a` contains `b`. `elsewhere`: branches that are checked out in another worktree.
-    `remotes` are those of the real repository.
+    `remotes` are those of the real repository. `only`: no other ref of the real repository moves.
     """
     rows: dict[str, list[Move]] = {"out": [], "into": [], "parted": []}
     refused: list[tuple[str, str]] = []
@@ -65,9 +66,9 @@ def merge_refs(
         elif reason or (name.startswith(TAGS) and (before or outside)):
             refused.append((name, reason or "tags are only added"))
         elif not inside:  # deleted inside: only if nobody has worked on it since
-            free = outside == before and name not in elsewhere
+            free = outside == before and name not in elsewhere and only in ("", name)
             rows["out" if free else "into"].append(Move(name, outside if free else "", "" if free else outside))
-        elif name in elsewhere:
+        elif name in elsewhere or only not in ("", name):
             rows["parted"].append(Move(name, before, inside))
         elif outside == before or (outside and contains(inside, outside)):
             rows["out"].append(Move(name, outside, inside))

@@ -31,18 +31,21 @@ def lines(done: Mapping[str, ImportResult], *, again: bool = False) -> list[str]
     for path, result in done.items():
         layout = git_state.read_layout(path)
         found += of_one(
-            f"git ({layout.module})" if layout.depth else "git", result.replace(told=()) if again else result
+            f"git ({layout.module})" if layout.depth else "git",
+            result.replace(told=()) if again else result,
+            only=layout.only,
         )
     return found
 
 
-def of_one(where: str, result: ImportResult) -> list[str]:
-    """Return what came back from one repository."""
+def of_one(where: str, result: ImportResult, *, only: str = "") -> list[str]:
+    """Return what came back from one repository; `only` one ref of it moves."""
     found = []
     if moved := _moves(result.moved):
         found.append(f"{where}: {moved}")
     if result.renamed:
-        rows = [f"{name_of(name)} arrived as {name_of(other)}: yours has moved too" for name, other in result.renamed]
+        why = "" if only else ": yours has moved too"
+        rows = [f"{name_of(name)} arrived as {name_of(other)}{why}" for name, other in result.renamed]
         found.append(f"{where}: {_few(rows)}")
     refused = [row for row in result.refused if row[0] not in result.told]
     for reason in dict.fromkeys(reason for _, reason in refused):  # said once for all that have it
@@ -106,7 +109,9 @@ def preview(path: str, tools: Tools) -> list[str]:
                 side.begin_refs()
                 side.read_refs()
             theirs = remote_names(layout.common, real.refs)
-            merged = merge_refs(agent.refs, real.refs, base.refs, agent.contains, remotes=lambda: theirs)
+            merged = merge_refs(
+                agent.refs, real.refs, base.refs, agent.contains, remotes=lambda: theirs, only=layout.only
+            )
             for move in (*merged.out, *merged.parted):
                 since = [f"^{value}" for value in sorted(set(real.refs.values()))]
                 rows.append(f"{name_of(move.name)}:" if move.new else f"{name_of(move.name)}: deleted")

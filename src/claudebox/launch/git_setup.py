@@ -158,12 +158,17 @@ def _make(own: OwnGit, new: str, taken: tuple[str, ...]) -> bytes:
                 os.makedirs(f"{new}/{path}")
         linked = own.git_dir != own.real
         copier.files(("HEAD", *_COMMON_FILES) if linked else (*_CHECKOUT_FILES, *_COMMON_FILES))
+        if own.only:
+            _hide_stash(f"{new}/packed-refs")
         for tree in _COMMON_TREES if linked else (*_CHECKOUT_TREES, *_COMMON_TREES):
             copier.tree(tree)
         copier.files(name for name in copier.names("") if name.startswith("sharedindex."))
         head = read_small(f"{new}/HEAD") or b""
-        loose = _refs(copier, new, head, own.ref_format)
-        _logs(copier, head)
+        loose = _refs(copier, new, head, own)
+        if own.only:  # reflogs of the user's other branches stay outside
+            copier.files((f"logs/{own.only}",))
+        else:
+            _logs(copier, head)
         if "hooks" not in taken:
             copier.hooks()
         _worktrees(own, copier, new)
@@ -180,14 +185,23 @@ def _make(own: OwnGit, new: str, taken: tuple[str, ...]) -> bytes:
         copier.close()
 
 
-def _refs(copier: Copier, new: str, head: bytes, ref_format: str) -> Iterable[bytes]:
+def _hide_stash(path: str) -> None:
+    """Take the user's stash out of a copy of `packed-refs`."""
+    content = read_small(path, limit=git_copy.LIMIT) or b""
+    if b" refs/stash\n" in content:
+        rows = content.split(b"\n")
+        at = next(number for number, row in enumerate(rows) if row.endswith(b" refs/stash"))
+        git_copy.write(path, b"\n".join(rows[:at] + rows[at + 1 + rows[at + 1].startswith(b"^") :]))
+
+
+def _refs(copier: Copier, new: str, head: bytes, own: OwnGit) -> Iterable[bytes]:
     """Copy loose refs, or fold them into `packed-refs` where there are many; return them as rows."""
-    if ref_format == "reftable":
+    if own.ref_format == "reftable":
         copier.files(("refs/heads",))
         return ()
     os.makedirs(f"{new}/refs/heads", exist_ok=True)
     os.makedirs(f"{new}/refs/tags", exist_ok=True)
-    skipped = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
+    skipped = ("refs/bisect/", "refs/worktree/", "refs/rewritten/", *(("refs/stash",) if own.only else ()))
     found = {name: value for name, value in copier.contents("refs") if not name.startswith(skipped)}
     plain = {name: value for name, value in found.items() if not value.startswith(b"ref:")}
     current = os.fsdecode(head.removeprefix(b"ref: ").strip())
@@ -214,6 +228,8 @@ def _worktrees(own: OwnGit, copier: Copier, new: str) -> None:
         place = f"worktrees/{name}"
         where = os.path.dirname(os.fsdecode(copier.content(f"{place}/gitdir") or b"").strip())
         mine = f"{own.real}/{place}" == own.git_dir
+        if own.only and not mine:
+            continue
         if mine or any(where == base or where.startswith(f"{base}/") for base in own.visible):
             copier.files(f"{place}/{part}" for part in (*_CHECKOUT_FILES, *_ENTRY[1:], "logs/HEAD", "refs/heads"))
             for tree in (*_CHECKOUT_TREES, "reftable"):
@@ -276,5 +292,6 @@ def describe_layout(own: OwnGit) -> git_state.Layout:
         depth=own.place.count("modules/"),
         module=own.place.rpartition("modules/")[2],
         unmapped=own.unmapped,
+        only=own.only,
         obeyed=own.obeyed,
     )

@@ -47,6 +47,7 @@ class Layout(Value):
     depth: int = 0  # of a submodule: how many repositories are around it
     module: str = ""  # of a submodule: its name
     unmapped: bool = False
+    only: str = ""  # of an agent's worktree: the only ref that moves
     obeyed: tuple[str, ...] = ()  # paths of the work tree that git of the host obeys by its configuration
 
     @property

@@ -99,6 +99,7 @@ def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]
             worktree_config=git_settings.render(per_worktree),
             object_format=formats.get("objectformat", "sha1").lower(),
             ref_format=formats.get("refstorage", "files").lower(),
+            only="" if directory.place else repository.branch,
             unmapped=unmapped,
             visible=_visible(policy, host),
             obeyed=tuple(_obeyed(policy, repository, directory)),
