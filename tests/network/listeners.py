@@ -70,6 +70,8 @@ class Datagrams(asyncio.DatagramProtocol):
         self.transport = transport
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        if self.dns and b"\x06silent\x07example" in data:
+            return  # a server that never answers for these
         reply = answer(data, self.place) if self.dns else self.place.encode()
         self.transport.sendto(reply, addr)  # type: ignore[attr-defined]
 

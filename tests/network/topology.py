@@ -130,10 +130,11 @@ class World:
         for place in PLACES:
             self.listen(place)
 
-    def resolver(self, *servers: str) -> None:
+    def resolver(self, *servers: str, options: str = "") -> None:
         """Say which servers the host asks for names."""
         path = Path(f"/etc/netns/{self.name('host')}/resolv.conf")
-        path.write_text("search corp.example\n" + "".join(f"nameserver {server}\n" for server in servers))
+        lines = ("search corp.example", *(f"nameserver {server}" for server in servers), f"options {options}")
+        path.write_text("\n".join(lines) + "\n")
 
     def sysctl(self, place: str, name: str, value: str) -> None:
         run(*self.within(place), "sh", "-c", f"echo '{value}' > /proc/sys/{name}")

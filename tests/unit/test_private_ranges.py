@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.network import topology
 
+from claudebox.broker.proxy import private_ranges as module
+from claudebox.broker.proxy.dial import Dialer, NoConnection
 from claudebox.broker.proxy.private_ranges import PrivateRanges, RangeWatch
-from claudebox.network import prefixes
+from claudebox.host_proxy import HostProxy
+from claudebox.network import netlink, prefixes
 from claudebox.plan.own_network import closed_ranges
 
 RANGES = closed_ranges()
@@ -38,10 +43,45 @@ def test_what_appears_is_added():
     assert vicinity.problem("203.0.113.80")
 
 
-def test_the_tables_of_this_machine_are_read():
+async def test_the_tables_of_this_machine_are_read():
     watch = RangeWatch(RANGES)
     try:
         watch.follow()
         assert watch.ranges.problem("127.0.0.1")
     finally:
         watch.close()
+
+
+async def test_while_the_tables_cannot_be_read_nothing_is_dialled(monkeypatch):
+    # proves NEW-N9
+    monkeypatch.setattr(module, "_PAUSE", 0.05)
+    watch = RangeWatch(RANGES)
+    proxy = HostProxy("127.0.0.1", 3128)
+    dialer, through = (Dialer(watch.ranges, way, lambda _: ["203.0.113.80"]) for way in (None, proxy))
+    try:
+        watch.start()
+        assert await dialer.addresses("a.example") == ["203.0.113.80"]
+        dump = netlink.dump
+
+        def fail(*_words: object) -> list[tuple[int, bytes]]:
+            raise OSError("the kernel's tables change faster than they can be read")
+
+        monkeypatch.setattr(netlink, "dump", fail)
+        watch.follow()
+        for _ in range(3):
+            assert watch.ranges.problem("203.0.113.80")
+            with pytest.raises(NoConnection):
+                await dialer.dial("a.example", 443)
+            with pytest.raises(NoConnection):
+                await through.approach("a.example", 80)
+            await asyncio.sleep(0.1)  # it tries again, and fails again
+        monkeypatch.setattr(netlink, "dump", dump)
+        for _ in range(500):
+            await asyncio.sleep(0.02)
+            if not watch.ranges.stale:
+                break
+        assert await dialer.addresses("a.example") == ["203.0.113.80"]
+    finally:
+        watch.close()
+        dialer.close()
+        through.close()

@@ -47,6 +47,7 @@ class AddressWatch:
         self.changes = netlink.connect(netlink.ROUTE, netlink.CHANGES)
         self._tables = netlink.connect(netlink.ROUTE)
         self._known: dict[str, set[Prefix]] = {nftables.MACHINE: set(), nftables.NEAR: set()}
+        self._own: set[Prefix] = set()  # every address of the host, also where a range bars it anyway
         messages = self._read()
         self.ipv6 = addresses.leads_out(messages, socket.AF_INET6)
         # A kernel without IPv6 has no rules for it, nor needs them.
@@ -60,7 +61,9 @@ class AddressWatch:
     def _appeared(self, messages: list[tuple[int, bytes]]) -> list[nftables.Rule]:
         """Return the rules against what is new of the host's addresses and its neighbourhood."""
         rules: list[nftables.Rule] = []
-        for chain, found in zip(self._known, addresses.surroundings(messages), strict=True):
+        surroundings = addresses.surroundings(messages)
+        self._own |= surroundings[0]
+        for chain, found in zip(self._known, surroundings, strict=True):
             new = prefixes.wanting(found, self._known[chain], self._ranges, own=chain == nftables.MACHINE)
             self._known[chain].update(new)
             rules += nftables.machine(new, self._families, chain)
@@ -133,7 +136,7 @@ class AddressWatch:
             if count <= 0:
                 continue
             whole = packed, len(packed) * 8
-            own = any(prefixes.covers(one, whole) for one in self._known[nftables.MACHINE])
+            own = any(prefixes.covers(one, whole) for one in self._own)
             never = any(prefixes.covers(one, whole) for one in always)
             kind = "never" if never else "machine" if own else "lan"
             yield f"{prefixes.show(whole).partition('/')[0]} {port} {count} {kind}"

@@ -46,8 +46,9 @@ class Way:
 
     _wide_now = 0
 
-    def __init__(self, source: socket.socket, sink: socket.socket) -> None:
+    def __init__(self, source: socket.socket, sink: socket.socket, limit: int | None = None) -> None:
         self.source, self.sink = source, sink
+        self.left = limit  # bytes that may still pass; None: whatever comes
         self.exit, self.entry = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.held = self.moved = 0
         self.ended = self.closed = self._wide = False
@@ -56,7 +57,7 @@ class Way:
         """Move one piece if possible; tell whether anything happened."""
         happened = False
         if not self.ended and self.held < _CHUNK:
-            count = _splice(self.source.fileno(), self.entry, _CHUNK)
+            count = self._take()
             if count == 0:
                 self.ended = happened = True
             elif count is not None:
@@ -74,6 +75,23 @@ class Way:
             self.closed = True
             self.sink.shutdown(socket.SHUT_WR)
         return happened
+
+    def _take(self) -> int | None:
+        """Take up what came; where no more may pass, only look whether it has ended."""
+        if self.left == 0:
+            try:
+                return None if self.source.recv(1, socket.MSG_PEEK) else 0
+            except BlockingIOError:
+                return None
+        count = _splice(self.source.fileno(), self.entry, _CHUNK if self.left is None else min(self.left, _CHUNK))
+        if count and self.left is not None:
+            self.left -= count
+        return count
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether nothing will pass any more."""
+        return self.closed or (self.left == 0 and not self.held)
 
     def _widen(self) -> None:
         self._wide = True
@@ -100,9 +118,10 @@ def _splice(source: int, sink: int, count: int) -> int | None:
 class Tunnel:
     """Two connected sockets, and the bytes between them."""
 
-    def __init__(self, near: socket.socket, far: socket.socket) -> None:
+    def __init__(self, near: socket.socket, far: socket.socket, limit: int | None = None) -> None:
+        """Join them; of what the near one says, only so many bytes pass."""
         self.ends = (near, far)
-        up = Way(near, far)
+        up = Way(near, far, limit)
         try:
             self.ways = (up, Way(far, near))
         except OSError:
@@ -118,7 +137,7 @@ class Tunnel:
         """Go as far as possible within one turn; return whether there is more to do at once."""
         for _ in range(_TURNS):
             if not any([way.move() for way in self.ways]):  # noqa: C419 - both must move
-                if all(way.closed for way in self.ways):
+                if all(way.is_done for way in self.ways):
                     raise EOFError
                 return False
         return True

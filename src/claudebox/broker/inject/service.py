@@ -32,7 +32,6 @@ AUTHORITY, NAMED = "authority", "named"  # what bwrap makes files of: all author
 
 async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable[None]]:  # noqa: A001 - what services call it
     """Begin to serve."""
-    loop = asyncio.get_running_loop()
     secrets = [
         Replacement(
             row.env,
@@ -44,7 +43,7 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
         for row in config.secrets
     ]
     watch = RangeWatch(config.ranges)
-    loop.add_reader(watch.channel.fileno(), watch.follow)
+    watch.start()
     dialer = Dialer(watch.ranges, config.proxy)
     issued = await tls.obtain(host for secret in secrets for host, _ in secret.hosts)
     own = config.authorities or _bundle(config.bundle)
@@ -63,7 +62,7 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
         passages.serve(context.reception, await context.wait_listener(name), host, port)
 
     async def close() -> None:
-        loop.remove_reader(watch.channel.fileno())
+        watch.close()
         interceptor.close()
         passages.close()
         await asyncio.sleep(0)  # what has just ended is written down

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from claudebox.broker.proxy.acl import Denied
+from claudebox.broker.proxy.private_ranges import STALE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,13 +31,18 @@ _PATIENCE = 15.0
 _KEPT = 10.0  # seconds for which an answer is used again; addresses are checked again each time
 _MOST_KEPT = 1024
 _UNKNOWN = 60.0  # seconds for which a name that only the proxy can resolve is not looked up again
-_GLANCE = 2.0  # for our own look at a name that a proxy will resolve: many machines behind one cannot
 _RESOLVERS = 8
+_PENDING = 32  # names that are looked up or wait for it; a sandbox that asks for more is refused
+_NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
 _LONGEST_REPLY = 16384
 
 
 class NoConnection(Exception):  # noqa: N818
     """A permitted name that does not answer."""
+
+
+class NoSuchName(NoConnection):
+    """A name of which the resolver says that there is none, or none with an address."""
 
 
 def look_up(name: str) -> list[str]:
@@ -51,35 +57,56 @@ class Dialer:
     def __init__(self, ranges: PrivateRanges, proxy: HostProxy | None = None, lookup: Lookup = look_up) -> None:
         self._ranges, self.proxy, self._lookup = ranges, proxy, lookup
         self._threads = ThreadPoolExecutor(_RESOLVERS, "resolver")
+        self._own_thread = ThreadPoolExecutor(1, "proxy-resolver")  # no sandbox can keep it busy
+        self._asked: dict[str, asyncio.Future[list[str]]] = {}
         self._known: dict[str, tuple[float, list[str]]] = {}
         self._answered: dict[str, str] = {}
         self._unknown: dict[str, float] = {}
 
     def close(self) -> None:
         """Ask no more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._own_thread):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def addresses(self, name: str, port: int = 0) -> list[str]:
         """Return the addresses of a name, public or opened for this port, in the order in which to try them."""
-        now = time.monotonic()
+        self._check()
         kept, found = self._known.get(name, (0.0, []))
-        if kept < now:
+        if kept < time.monotonic():
             try:
-                answer = asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, name)
-                found = await asyncio.wait_for(answer, _PATIENCE)
-            except (OSError, UnicodeError) as error:
-                raise NoConnection(f"the name `{name}` cannot be resolved: {error}") from None
+                found = await asyncio.wait_for(asyncio.shield(self._ask(name)), _PATIENCE)
             except TimeoutError:
                 raise NoConnection(f"the name `{name}` cannot be resolved: no answer") from None
-            if len(self._known) >= _MOST_KEPT:
-                self._known.clear()
-            self._known[name] = now + _KEPT, found
+            except (OSError, UnicodeError) as error:
+                kind = NoSuchName if getattr(error, "errno", 0) in _NO_SUCH_NAME else NoConnection
+                raise kind(f"the name `{name}` cannot be resolved: {error}") from None
         for address in found:
             if problem := self._ranges.problem(address, port):
                 raise Denied("not-public", f"`{name}` points at {address}: {problem}")
         order = interleaved(found)
         answered = self._answered.get(name, "")
         return [answered, *(address for address in order if address != answered)] if answered in order else order
+
+    def _check(self) -> None:
+        """Refuse to dial while it is not known which addresses are this machine's."""
+        if self._ranges.stale:
+            raise NoConnection(STALE)
+
+    def _ask(self, name: str) -> asyncio.Future[list[str]]:
+        """Return the answer of the resolver to come; whoever asks for the same name shares it."""
+        if name not in self._asked:
+            if len(self._asked) >= _PENDING:
+                raise NoConnection(f"the name `{name}` cannot be resolved: too many others are being looked up")
+            self._asked[name] = asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, name)
+            self._asked[name].add_done_callback(lambda answer: self._learn(name, answer))
+        return self._asked[name]
+
+    def _learn(self, name: str, answer: asyncio.Future[list[str]]) -> None:
+        del self._asked[name]
+        if not answer.cancelled() and answer.exception() is None:
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            self._known[name] = time.monotonic() + _KEPT, answer.result()
 
     def asks_by_url(self, name: str, port: int) -> bool:
         """Return whether plain HTTP goes to the proxy of this machine as a whole URL.
@@ -99,18 +126,23 @@ class Dialer:
         return channel
 
     async def approach(self, name: str, port: int) -> socket.socket:
-        """Return a connection to the proxy of this machine that is to ask for a name."""
+        """Return a connection to the proxy of this machine that is to ask for a name.
+
+        The proxy is asked for what this machine's resolver knows and finds public, and for what it knows not to exist:
+        behind such a proxy that is usual. No answer is not an answer: the name may be near.
+        """
         assert self.proxy is not None  # noqa: S101 - for the type checker
+        self._check()
         if self._unknown.get(name, 0.0) < time.monotonic():
             try:
-                await asyncio.wait_for(self.addresses(name, port), _GLANCE)
-            except (NoConnection, TimeoutError):  # behind such a proxy that is usual, and need not be waited for again
+                await self.addresses(name, port)
+            except NoSuchName:
                 if len(self._unknown) >= _MOST_KEPT:
                     self._unknown.clear()
                 self._unknown[name] = time.monotonic() + _UNKNOWN
         try:
             found = await asyncio.get_running_loop().run_in_executor(
-                self._threads, lambda host, port: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),
+                self._own_thread, lambda host, port: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM),
                 self.proxy.host, self.proxy.port,
             )  # fmt: skip
         except OSError as error:

@@ -14,6 +14,8 @@ from base64 import b64encode
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
+from claudebox.broker.http import messages
+from claudebox.broker.http.chunks import Chunks
 from claudebox.broker.http.messages import MalformedHttp
 from claudebox.broker.proxy import peek, requests, tls_handshake, tls_sni
 from claudebox.broker.proxy.acl import Denied, unrecorded
@@ -118,10 +120,16 @@ class Gateway:
         try:
             await peek.say(far, request)
             await peek.take(caller.channel, head.size)
+            sent = len(request)
+            if head.is_chunked:
+                if head.request.header(b"expect") is not None:
+                    await peek.say(caller.channel, b"HTTP/1.1 100 Continue\r\n\r\n")
+                sent += await _pass_chunks(caller.channel, far)
         except BaseException:
             far.close()
             raise
-        return self._carry(caller, admitted, far, len(request))
+        # Whatever follows its body is not for this server: a proxy would take it for another request.
+        return self._carry(caller, admitted, far, sent, messages.request_framing(head.request)[1])
 
     async def _redirected(self, caller: Visitor) -> None:
         """Serve somebody who connected to an address that we had given out for a name."""
@@ -229,7 +237,9 @@ class Gateway:
                 far.close()
             return await self._refuse_http(caller, error)
 
-    def _carry(self, caller: Visitor, admitted: Admission, far: socket.socket, sent: int = 0) -> None:
+    def _carry(
+        self, caller: Visitor, admitted: Admission, far: socket.socket, sent: int = 0, limit: int | None = None
+    ) -> None:
         """Hand both sides to the kernel, and write down how much passed when it is over."""
 
         def ended(up: int, down: int) -> None:
@@ -240,7 +250,7 @@ class Gateway:
 
         caller.heard()
         caller.stays = True
-        self._pump.carry(caller.channel, far, ended)
+        self._pump.carry(caller.channel, far, ended, limit)
 
     async def _refuse_http(self, caller: Visitor, error: Exception) -> None:
         if isinstance(error, Denied):
@@ -253,6 +263,19 @@ class Gateway:
             )
         caller.heard()
         await peek.part(caller.channel, answer)
+
+
+async def _pass_chunks(caller: socket.socket, far: socket.socket) -> int:
+    """Pass the body of a request that comes in chunks, until it or the server's patience ends; return its length."""
+    chunks, sent = Chunks(strict=True), 0
+    while not chunks.ended and await peek.first_to_speak(caller, far) is caller:
+        piece = await asyncio.get_running_loop().sock_recv(caller, peek.LOOK)
+        if not piece:
+            raise EOFError
+        passed, _ = chunks.feed(piece)
+        await peek.say(far, passed)
+        sent += len(passed)
+    return sent
 
 
 def original_destination(caller: socket.socket) -> tuple[str, int]:

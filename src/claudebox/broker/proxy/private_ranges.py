@@ -6,6 +6,7 @@ as the broker runs, and never forgotten: whatever was a neighbour once is not tr
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ _MAPPED = bytes(10) + b"\xff\xff"
 _NAT64 = prefixes.parse_prefix(NAT64)
 _MOST_JUDGED = 1024
 _OWN, _NEAR = "this machine", "the neighbourhood of this machine"
+STALE = "the addresses of this machine cannot be read at the moment"
+_PAUSE = 0.5  # seconds before they are tried again
 
 
 class PrivateRanges:
@@ -33,10 +36,13 @@ class PrivateRanges:
         self._open6 = tuple(prefixes.parse_prefix(text) for text in ranges.open6)
         self._opened = tuple((prefixes.parse_prefix(row.prefix), row.port) for row in ranges.opened)
         self._own, self._near = set(own), set(near)
+        self.stale = False  # this machine's addresses could not be read: nothing is known to be public
         self._judged: dict[tuple[str, int], str] = {}
 
     def problem(self, address: str, port: int = 0) -> str:
         """Return why an address may not be reached on a port, or nothing if it is public, or opened by the user."""
+        if self.stale:
+            return STALE
         if (address, port) not in self._judged:
             if len(self._judged) >= _MOST_JUDGED:
                 self._judged.clear()
@@ -67,6 +73,7 @@ class PrivateRanges:
 
     def add(self, own: Iterable[Prefix], near: Iterable[Prefix] = ()) -> None:
         """Learn of more."""
+        self.stale = False
         self._own.update(own)
         self._near.update(near)
         self._judged.clear()
@@ -84,13 +91,17 @@ class NothingBarred(PrivateRanges):
 
 
 class RangeWatch:
-    """Keeps them true to the kernel's tables; `channel` becomes readable when they change."""
+    """Keeps them true to the kernel's tables, for as long as the loop runs."""
 
     def __init__(self, ranges: Ranges) -> None:
-        self.channel = netlink.connect(netlink.ROUTE, netlink.CHANGES)
-        self.channel.setblocking(False)  # noqa: FBT003
-        self._tables = netlink.connect(netlink.ROUTE)
+        self._again: asyncio.TimerHandle | None = None
+        self._open()
         self.ranges = PrivateRanges(ranges, *self._read())
+
+    def _open(self) -> None:
+        self._changes = netlink.connect(netlink.ROUTE, netlink.CHANGES)
+        self._changes.setblocking(False)  # noqa: FBT003
+        self._tables = netlink.connect(netlink.ROUTE)
 
     def _read(self) -> tuple[set[Prefix], set[Prefix]]:
         return addresses.surroundings(
@@ -100,12 +111,35 @@ class RangeWatch:
             ]
         )
 
+    def start(self) -> None:
+        """Look again whenever the kernel tells of a change."""
+        asyncio.get_running_loop().add_reader(self._changes.fileno(), self.follow)
+
     def follow(self) -> None:
-        """Learn what has appeared since the last look."""
-        netlink.drain(self.channel)
-        self.ranges.add(*self._read())
+        """Learn what has appeared since the last look; where that fails, nothing is public until it succeeds."""
+        try:
+            netlink.drain(self._changes)
+            self.ranges.add(*self._read())
+        except Exception:  # noqa: BLE001 - whatever it was, what we know may be out of date
+            self.ranges.stale = True
+            self.close()
+            self._again = asyncio.get_running_loop().call_later(_PAUSE, self._retry)
+
+    def _retry(self) -> None:
+        """Begin again with new sockets: half an answer may be left in the old ones."""
+        try:
+            self._open()
+            self.start()
+        except OSError:
+            self._again = asyncio.get_running_loop().call_later(_PAUSE, self._retry)
+            return
+        self.follow()
 
     def close(self) -> None:
         """Look no more."""
-        self.channel.close()
+        if self._again is not None:
+            self._again.cancel()
+        if self._changes.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._changes.fileno())
+        self._changes.close()
         self._tables.close()

@@ -37,6 +37,11 @@ class ProxyRequest(Value):
         return self.request.target.decode()
 
     @property
+    def is_chunked(self) -> bool:
+        """Return whether its body comes in chunks."""
+        return messages.request_framing(self.request)[0] == "chunked"
+
+    @property
     def host(self) -> str:
         """Return the one host that it is for."""
         hosts = [value for name, value in self.request.headers if name == b"host"]
@@ -101,7 +106,8 @@ def single(head: ProxyRequest, target: str, host: str) -> bytes:
     """Return the head for a server that is asked this once, and for exactly this host."""
     request = head.request
     framing = tuple(pair for pair in request.headers if pair[0] in _FRAMING)
-    kept = tuple(pair for pair in messages.end_to_end(request.headers) if pair[0] not in (*_FRAMING, *_OWN))
+    own = (*_FRAMING, *_OWN, b"expect") if head.is_chunked else (*_FRAMING, *_OWN)
+    kept = tuple(pair for pair in messages.end_to_end(request.headers) if pair[0] not in own)
     headers: Headers = ((b"host", host.encode()), (b"connection", b"close"), *kept, *framing)
     return messages.render_request(request.replace(target=target.encode(), headers=headers))
 

@@ -87,7 +87,7 @@ async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[
     """Begin to serve, each listener as soon as it comes."""
     outbound = Outbound(config, record=context.record, intercept=context.intercept)
     loop = asyncio.get_running_loop()
-    loop.add_reader(outbound.watch.channel.fileno(), outbound.watch.follow)
+    outbound.watch.start()
     reception, gateway, names = context.reception, outbound.gateway, outbound.names
 
     def datagrams(channel: socket.socket) -> None:
@@ -108,7 +108,6 @@ async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[
     tasks = [loop.create_task(begin(name, serve)) for name, serve in servants.items()]
 
     async def close() -> None:
-        loop.remove_reader(outbound.watch.channel.fileno())
         for task in tasks:
             task.cancel()
         outbound.pump.stop()

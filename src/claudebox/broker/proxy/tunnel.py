@@ -28,8 +28,8 @@ _MUCH = 1 << 20  # bytes
 class _Connection(Tunnel):
     """A tunnel, and who is told when it has ended."""
 
-    def __init__(self, near: socket.socket, far: socket.socket, done: Done) -> None:
-        super().__init__(near, far)
+    def __init__(self, near: socket.socket, far: socket.socket, done: Done, limit: int | None) -> None:
+        super().__init__(near, far, limit)
         self.done = done
         for end in self.ends:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -53,10 +53,13 @@ class Pump:
         self._ending = False
         self._thread: threading.Thread | None = None
 
-    def carry(self, near: socket.socket, far: socket.socket, done: Done) -> None:
-        """Take two connected sockets over; `done` is called by the loop when both directions have ended."""
+    def carry(self, near: socket.socket, far: socket.socket, done: Done, limit: int | None = None) -> None:
+        """Take two connected sockets over; `done` is called by the loop when both directions have ended.
+
+        Of what the near one says, no more than `limit` passes.
+        """
         try:
-            tunnel = _Connection(near, far, done)
+            tunnel = _Connection(near, far, done, limit)
         except OSError:  # no descriptors left, or the caller has gone
             near.close()
             far.close()
