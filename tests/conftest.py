@@ -302,14 +302,8 @@ def unpacked_bwrap(suite: str, directory: Path) -> str:
 
 @pytest.fixture(scope="session", params=["trixie", "sid"])
 def new_bwrap(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Return each bwrap that follows no link while it builds a sandbox: 0.12 and 0.13."""
+    """Return each newer bwrap, which follows no link while it builds a sandbox: 0.12 and 0.13."""
     yield from _in_a_directory(request.param)
-
-
-@pytest.fixture(scope="session")
-def one_new_bwrap() -> Iterator[str]:
-    """Return one of them, for what only has to start several sessions of a project."""
-    yield from _in_a_directory("trixie")
 
 
 def _in_a_directory(suite: str) -> Iterator[str]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.baking import bake
 from tests.client.anthropic import Anthropic
 from tests.client.conftest import bash, conversation, equip
 from tests.client.test_login import WEEK, log_in, read
@@ -222,9 +221,8 @@ def test_a_login_that_ends_in_the_midst_of_a_session_is_renewed_outside(user_box
     assert read(path)["refreshToken"] == "refresh-renewed-1"
 
 
-def test_twenty_sandboxes_that_start_together_renew_a_login_at_its_end_once(user_box, hosts, checkout, one_new_bwrap):
+def test_twenty_sandboxes_that_start_together_renew_a_login_at_its_end_once(user_box, hosts):
     # proves AUTH-02, I01
-    user_box.program = bake(checkout, {"bwrap": one_new_bwrap}) + "/bin/claudebox"
     certificate = user_box.write(f"{user_box.base}/authority.pem", Path(hosts.certificate).read_bytes())
     user_box.environ.update(HTTPS_PROXY=hosts.proxy, SSL_CERT_FILE=certificate)
     path = log_in(user_box, hosts.issue("host"), expires=-60)

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.baking import bake
 from tests.client.anthropic import Anthropic
 from tests.client.conftest import equip
 
@@ -122,9 +121,8 @@ def test_an_agent_cannot_put_another_account_in_place(box, hosts, real_client):
     assert Path(path).read_bytes() == before
 
 
-def test_twenty_sessions_that_start_together_spend_the_refresh_token_once(user_box, hosts, checkout, one_new_bwrap):
+def test_twenty_sessions_that_start_together_spend_the_refresh_token_once(user_box, hosts):
     # proves AUTH-02, I01
-    user_box.program = bake(checkout, {"bwrap": one_new_bwrap}) + "/bin/claudebox"
     reach(user_box, hosts)
     path = log_in(user_box, hosts.issue("host"), expires=-60)
     script = f'for i in $(seq 20); do {user_box.program} -y --auth passthrough --exec -- sh -c "cat $1" & done; wait'

@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.baking import bake
 from tests.client.conftest import bash, conversation, equip
 
 
@@ -196,9 +195,8 @@ def test_a_home_that_cannot_be_written_is_one_clear_line(user_box, problem):
     assert "cannot be kept" in result.stderr
 
 
-def test_twenty_sessions_of_one_project_and_of_many_lose_nothing(user_box, checkout, one_new_bwrap):
+def test_twenty_sessions_of_one_project_and_of_many_lose_nothing(user_box):
     # proves INST-02
-    user_box.program = bake(checkout, {"bwrap": one_new_bwrap}) + "/bin/claudebox"
     script = (
         'for i in $(seq 20); do (cd "$1"; "$2" -y --exec -- sh -c "echo $i >> ~/.claude/together") & '
         'mkdir -p ~/many/$i; (cd ~/many/$i; "$2" -y --exec -- sh -c "echo $i > ~/.claude/alone") & done; wait'

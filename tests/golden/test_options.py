@@ -98,6 +98,9 @@ def lines(made: Plan) -> Iterator[str]:
     """Yield one option per line."""
     for row in bwrap_args.options(made):
         yield " ".join(shown(word) for word in row)
+    for placed in bwrap_args.place(made):
+        mount, source = placed.mount, placed.source and f" from {bwrap_args.STAGE}/{placed.source}"
+        yield f"then {mount.kind} {shown(mount.dest)}{source}"
     yield f"-- {' '.join(shown(word) for word in made.gate)}"
     yield f"-- {' '.join(shown(word) for word in made.command)}"
 
@@ -105,8 +108,6 @@ def lines(made: Plan) -> Iterator[str]:
 def shown(word: bwrap_args.Word) -> str:
     if isinstance(word, bytes):
         return f"<content {len(word)} bytes {sha256(word).hexdigest()[:12]}>"
-    if isinstance(word, bwrap_args.Hold):
-        return f"<hold, {shown(word.content)[1:-1]}>"
     if isinstance(word, bwrap_args.Socket):
         return f"<socket {word.name}>"
     if isinstance(word, bwrap_args.Pipe):

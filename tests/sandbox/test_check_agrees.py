@@ -10,19 +10,17 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from tests import baking
-from tests.conftest import Box, need, wait_until
+from tests.conftest import Box, need
 from tests.sandbox.test_refusals import FAKE, WRAPPER
 
-from claudebox.launch import live_sessions
-
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
 
 CLIENT = b"#!/bin/sh\nexit 0\n"
@@ -33,7 +31,8 @@ NUMBERS = {"x86_64": 0, "aarch64": 1}
 # On x86_64 and aarch64.
 SYSCALLS = {
     "landlock_restrict_self": (446, 446), "memfd_create": (319, 279), "mount": (165, 40),
-    "pidfd_open": (434, 434), "pivot_root": (155, 41), "setsockopt": (54, 208), "socketpair": (53, 199),
+    "move_mount": (429, 429), "openat2": (437, 437), "pidfd_open": (434, 434), "pivot_root": (155, 41),
+    "setns": (308, 268), "setsockopt": (54, 208), "socketpair": (53, 199),
 }  # fmt: skip
 
 
@@ -198,22 +197,6 @@ def refuse(name: str) -> Callable[[Machine], object]:
     return lambda machine: machine.after_demotion.extend((machine.refuse, str(number), "1", "/usr/bin/env"))
 
 
-def another_session(machine: Machine) -> None:
-    if not live_sessions.follows_links("/usr/bin/bwrap"):
-        pytest.skip("the bwrap of this machine is a newer one, which does not mind another session")
-    machine.background(machine.box, machine.box.program, "-y", "--exec", "--", "sh", "-c", WAIT)
-    wait_until(lambda: os.path.exists(f"{machine.box.project}/up"), "the session begins")
-
-
-def end_session(machine: Machine) -> None:
-    live = Path(machine.state, "live")
-    os.unlink(f"{machine.box.project}/up")
-    for _ in range(200):
-        if set(os.listdir(live)) <= {"lock"}:
-            return
-        subprocess.run(["sleep", "0.05"], check=True)
-
-
 def move(path: Callable[[Machine], str]) -> Callable[[Machine], object]:
     return lambda machine: os.rename(path(machine), f"{machine.box.base}/moved")
 
@@ -299,7 +282,6 @@ FAULTS = [
           lambda machine: setattr(machine, "cwd", "")),
     Fault("project is of the system", lambda machine: setattr(machine, "cwd", "/usr"),
           lambda machine: setattr(machine, "cwd", "")),
-    Fault("another session", another_session, end_session, "another session is at work"),
 ]  # fmt: skip
 # Nothing that stops a launch; all of them at once.
 HARMLESS = {"LANG": "C", "TERM": "", "TMPDIR": "/nonexistent", "NO_COLOR": "1", "XDG_RUNTIME_DIR": "/nonexistent"}

@@ -69,7 +69,13 @@ def run_gate(request, tmp_path) -> Gate:
     emulator = put(request.param, tmp_path)
     program = tmp_path / "gate"
 
-    def run(*words: str, word: bytes = b"go\n", mask: int = ALL, environ: dict[str, str] | None = None) -> Outcome:
+    def run(
+        *words: str,
+        word: bytes = b"go\n",
+        mask: int = ALL,
+        environ: dict[str, str] | None = None,
+        start: str = "",
+    ) -> Outcome:
         ours, theirs = socket.socketpair()
         errors, errors_end = os.pipe()
 
@@ -81,7 +87,8 @@ def run_gate(request, tmp_path) -> Gate:
                 signal.signal(number, signal.SIG_IGN)
 
         with subprocess.Popen(
-            [*emulator, str(program), str(mask), *words], env=environ or {"PATH": "/usr/bin:/bin"}, cwd=tmp_path,
+            [*emulator, str(program), str(mask), f"PWD={start or tmp_path}", *words],
+            env=environ or {"PATH": "/usr/bin:/bin"}, cwd="/",
             preexec_fn=descriptors, pass_fds=(GATE_DESCRIPTOR, STDERR_DESCRIPTOR),  # noqa: PLW1509 - no threads here
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8",
         ) as process:  # fmt: skip
@@ -120,6 +127,20 @@ def test_nothing_runs_without_the_word(run_gate, tmp_path, word):
     assert outcome.status == 125
     assert control.status == 0
     assert sorted(os.listdir(tmp_path)) == ["gate", "made too"]
+
+
+def test_the_gate_enters_the_directory_when_it_has_the_word(run_gate, tmp_path):
+    # proves MOUNT-01
+    directory = tmp_path / "a b"
+    directory.mkdir()
+    environ = {"PATH": "/usr/bin:/bin", "PWD": "/"}
+
+    outcome = run_gate("sh", "-c", "pwd; echo $PWD; readlink /proc/self/cwd", environ=environ, start=str(directory))
+    missing = run_gate("echo", "ran", start=f"{tmp_path}/none")
+
+    assert outcome.output.splitlines() == [str(directory)] * 3
+    assert (missing.status, missing.output) == (125, "")
+    assert f"{tmp_path}/none" in missing.errors
 
 
 def test_signals_are_given_back(run_gate):

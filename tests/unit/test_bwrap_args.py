@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from claudebox.errors import ClaudeboxError
 from claudebox.plan import bwrap_args
 from claudebox.plan.model import Mount, Plan, Variable
 
@@ -51,7 +52,7 @@ def test_a_plan_without_rows_is_confined_all_the_same():
         ("--seccomp", b"filter"),
         ("--remount-ro", "/dev"),
         ("--remount-ro", "/"),
-        ("--chdir", "/p"),
+        ("--chdir", "/"),
     ]
 
 
@@ -85,14 +86,7 @@ def test_a_variable_is_set_with_exactly_its_value():
             [("--perms", "1777"), ("--size", "4096"), ("--tmpfs", "/d")],
         ),
         (Mount("/d", "tmpfs", "r"), [("--perms", "0755"), ("--tmpfs", "/d")]),
-        (
-            Mount("/d", "file", "r", content=b"x", mode=0o644),
-            [("--perms", "0644"), ("--file", bwrap_args.Hold(b"x"), "/d")],
-        ),
-        (
-            Mount("/d", "file", "r", content=b"x", mode=0o644, role="state"),
-            [("--perms", "0644"), ("--file", b"x", "/d")],
-        ),
+        (Mount("/d", "file", "r", content=b"x", mode=0o644), [("--perms", "0644"), ("--file", b"x", "/d")]),
     ],
     ids=lambda value: value.kind if isinstance(value, Mount) else "",
 )
@@ -121,7 +115,7 @@ def test_the_root_is_closed_after_everything_is_in_place():
     position = rows.index(("--remount-ro", "/"))
 
     assert position > max(index for index, row in enumerate(rows) if row[0] in ("--dir", "--tmpfs"))
-    assert rows[position:] == [("--remount-ro", "/"), ("--chdir", "/p")]
+    assert rows[position:] == [("--remount-ro", "/"), ("--chdir", "/")]
 
 
 def test_perms_belongs_to_the_option_right_after_it():
@@ -134,30 +128,97 @@ def test_perms_belongs_to_the_option_right_after_it():
             assert after[0] == "--tmpfs"
 
 
-def test_what_is_made_for_a_session_comes_after_the_file_that_bwrap_waits_for():
-    # proves C21
+PROJECT = Mount("/p", "bind", "r", "/p", role="project", pinned=(1, 2))
+STATE = "/home/a/.claudebox/instances/x"
+
+
+def placed(*rows: Mount) -> dict[str, tuple[str | None, str]]:
+    """Return what is mounted by descriptor: the bind that it lies in, and where its source is in the stage."""
+    found = bwrap_args.place(PLAN.replace(mounts=rows, directory=STATE))
+    return {row.mount.dest: (row.root.dest if row.root else None, row.source) for row in found}
+
+
+def test_whatever_lies_in_a_directory_of_the_host_is_mounted_by_descriptor():
+    # proves MOUNT-01, C30
     rows = (
-        Mount("/etc/passwd", "file", "", content=b"root"),
+        Mount("/etc/ssl", "ro-bind", "", "/etc/ssl"),
+        Mount("/etc/ssl/certs.pem", "late", "", "authority"),
         Mount("/home/a", "tmpfs", ""),
-        Mount("/home/a/.claude", "bind", "", "/state/claude", role="state"),
-        Mount("/home/a/.claude/settings.json", "ro-bind", "", "/x", role="client"),
-        Mount("/home/a/.gitconfig", "file", "", content=b"x" * 5000),
-        Mount("/p", "bind", "", "/p", role="project"),
+        Mount("/home/a/.claude", "bind", "", f"{STATE}/claude", role="state"),
+        Mount("/home/a/.claude/agents", "ro-bind", "", "/x", role="client"),
+        Mount("/home/a/.gitconfig", "file", "", content=b"x"),
+        Mount("/home/a/main/.git", "bind", "", f"{STATE}/git/1/own", role="git"),
+        Mount("/home/a/main/.git/modules/m", "bind", "", f"{STATE}/git/2/own", role="git"),
+        PROJECT,
+        Mount("/p/.claude", "ro-bind", "", f"{STATE}/cover", role="protected"),
+        Mount("/p/.claude/worktrees", "bind", "", "/p/.claude/worktrees", role="git"),
         Mount("/p/.env", "copy", "", role="masked"),
+        Mount("/p/disk", "empty", "", role="masked"),
+        Mount("/p/socket", "mask", "", role="masked"),
+        Mount("/p/y", "ro-bind", "", "/x/y", role="asked"),
         Mount("/usr", "ro-bind", "", "/usr"),
-    )
-    early, last, late = bwrap_args.divide(rows)
-
-    assert [row.dest for row in early] == ["/home/a", "/home/a/.gitconfig", "/usr"]
-    assert last is rows[0], "the others are too large for a pipe, or rest on the session"
-    assert [row.dest for row in late] == ["/home/a/.claude", "/home/a/.claude/settings.json", "/p", "/p/.env"]
-    given = options(mounts=rows)
-    assert given.index(("--file", bwrap_args.Hold(b"root"), "/etc/passwd")) < given.index(
-        ("--bind", "/state/claude", "/home/a/.claude")
+        Mount("/usr/npmrc", "copy", "", role="masked"),
     )
 
+    assert placed(*rows) == {
+        "/home/a/.claude/agents": ("/home/a/.claude", "1"),
+        "/home/a/main/.git": (None, "0/git/1/own"),
+        "/home/a/main/.git/modules/m": (None, "0/git/2/own"),
+        "/p/.claude": ("/p", "0/cover"),
+        "/p/.claude/worktrees": ("/p", ""),
+        "/p/.env": ("/p", "content-5"),
+        "/p/disk": ("/p", "empty"),
+        "/p/socket": ("/p", ""),
+        "/p/y": ("/p", "1/y"),
+        "/usr/npmrc": ("/usr", "content-9"),
+    }
+    given = options(mounts=rows, directory=STATE)
+    targets = [row[-1] for row in given]
+    assert not [word for word in targets if str(word).startswith(("/p/", "/home/a/.claude/"))]
+    assert targets.count("/home/a/main/.git") == 1, "a place for it, and nothing in that"
+    assert [row for row in given if str(row[-1]).startswith(bwrap_args.STAGE)] == [
+        ("--tmpfs", bwrap_args.STAGE),
+        ("--bind", "/x", f"{bwrap_args.STAGE}/1"),
+        ("--bind", STATE, f"{bwrap_args.STAGE}/0"),
+        ("--file", b"", f"{bwrap_args.STAGE}/content-5"),
+        ("--tmpfs", f"{bwrap_args.STAGE}/empty"),
+        ("--file", b"", f"{bwrap_args.STAGE}/content-9"),
+    ]
 
-def test_without_a_file_to_wait_for_everything_is_made_first():
-    rows = (Mount("/p", "bind", "", "/p", role="project"), Mount("/usr", "ro-bind", "", "/usr"))
 
-    assert bwrap_args.divide(rows) == ([rows[1]], None, [rows[0]])
+def test_what_is_writable_in_something_read_only_comes_from_the_stage():
+    # proves MOUNT-01
+    # A clone through a read-only mount would be read-only.
+    rows = (
+        Mount("/r", "ro-bind", "", "/r", role="git"),
+        Mount("/r/p", "bind", "", "/r/p", role="project"),
+        Mount("/r/p/.mcp.json", "ro-bind", "", "/r/p/.mcp.json", role="protected"),
+        Mount("/r/p/tools", "bind", "", "/r/p/tools", role="pin"),
+    )
+
+    assert placed(*rows) == {"/r/p": ("/r", "1/p"), "/r/p/.mcp.json": ("/r", ""), "/r/p/tools": ("/r", "1/p/tools")}
+
+
+def test_a_directory_on_disk_that_no_other_session_has_is_built_upon_by_bwrap():
+    rows = (
+        Mount("/home/a", "bind", "", f"{STATE}/scratch/1/home", role="scratch"),
+        Mount("/home/a/.gitconfig", "file", "", content=b"x"),
+        Mount("/home/a/p", "bind", "", "/home/a/p", role="project"),
+        Mount("/home/a/p/.env", "copy", "", role="masked"),
+    )
+
+    assert placed(*rows) == {"/home/a/p/.env": ("/home/a/p", "content-0")}
+
+
+@pytest.mark.parametrize("kind", ["file", "symlink", "tmpfs", "dir", "late", "socket", "closed", "device"])
+def test_no_row_in_a_directory_that_an_agent_can_write_is_left_to_bwrap(kind):
+    # proves MOUNT-01, C30
+    with pytest.raises(ClaudeboxError, match="/p/x"):
+        placed(PROJECT, Mount("/p/x", kind, "r", "/s"))
+
+
+def test_what_is_shown_to_people_is_mounted_by_name():
+    rows = list(bwrap_args.options(PLAN.replace(mounts=(PROJECT, Mount("/p/.env", "mask", "r"))), by_name=True))
+
+    assert ("--ro-bind", "/dev/null", "/p/.env") in rows
+    assert rows[-1] == ("--chdir", "/p")

@@ -115,7 +115,7 @@ def test_the_gate_is_told_which_signals_to_give_back():
     # proves SAND-15
     ignored = frozenset({1, 17})
 
-    (path, mask), (_, without) = (
+    (path, mask, _), (_, without, _) = (
         compose.make_plan(CLIENT, hosts.debian(ignored_signals=numbers)).gate for numbers in (frozenset(), ignored)
     )
 

@@ -24,7 +24,7 @@ from claudebox.facts import broker_libraries, bubblewrap, distro, host, nix, nix
 from claudebox.facts.model import TerminalFact
 from claudebox.facts.nix_model import Daemon, Nix
 from claudebox.files import read_small
-from claudebox.launch import container, live_sessions
+from claudebox.launch import container
 from claudebox.launch.prepare import prepare
 from claudebox.plan import broker, nix_access
 from claudebox.report import killed
@@ -85,7 +85,6 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
     if not bwrap.problem:
         rows = [("bubblewrap", lambda: _bubblewrap(bwrap))]
     if works:
-        rows += [("bubblewrap and links", lambda: _links(bwrap))]
         rows += [("network inet", lambda: _uplink(environ, path)), ("network allow", lambda: _domains(environ))]
     if container.find_container():
         rows.append(("container", _container))
@@ -151,18 +150,6 @@ def _bubblewrap(bwrap: bubblewrap.Bubblewrap) -> Finding:
         return Finding("bubblewrap", "ok", f"{bwrap.path} has every option that claudebox uses")
     remedy = f"install bubblewrap {options.FULL} or newer"
     return Finding("bubblewrap", "warning", f"{bwrap.path} lacks {', '.join(lacking)}", remedy)
-
-
-def _links(bwrap: bubblewrap.Bubblewrap) -> Finding:
-    if not live_sessions.follows_links(bwrap.path):
-        return Finding("bubblewrap and links", "ok", "this bwrap follows no link while it builds a sandbox")
-    return Finding(
-        "bubblewrap and links",
-        "warning",
-        "this bwrap follows links to the host while it builds a sandbox (CVE-2026-87766), so no second session is "
-        "started in a project, or above or below it, while another one is at work there",
-        "install bubblewrap 0.12 or newer, or the security update of your distribution",
-    )
 
 
 def _attempt(environ: dict[str, str], *command: str, network: str = "full") -> ClaudeboxError | None:

@@ -8,13 +8,10 @@ import time
 
 from claudebox.errors import ClaudeboxError
 from claudebox.files import open_beneath, read_small
-from claudebox.plan.bwrap_args import is_handed_over
+from claudebox.plan.bwrap_args import is_handed_over, place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from claudebox.facts.model import Identity
     from claudebox.plan.model import Mount, Plan
 
 _PATIENCE = 30.0
@@ -47,24 +44,22 @@ def confinement(payload: int, plan: Plan) -> int:
     return init
 
 
-def mounts(payload: int, plan: Plan, standing: Mapping[str, Identity]) -> None:
-    """See that what was bound by name is what was examined: another session may replace things meanwhile (C10, C21).
+def mounts(payload: int, plan: Plan) -> None:
+    """See that what bwrap bound by name is what was examined: another session may replace things meanwhile (C10).
 
-    What stands in for a missing path was made after the plan; `standing` tells what was made. What is masked must show
-    the mask, and cover the very file that was looked at.
+    What is masked must show the mask, and cover the very file that was looked at.
     """
-    stubs = {stub.path for stub in plan.stubs}
+    placed = {row.mount.dest for row in place(plan)}
     inside = _Inside(payload)
     try:
         for mount in plan.mounts:
+            if mount.dest in placed:
+                continue
             if mount.kind in ("mask", "copy") and mount.role == "masked":
                 _see_mask(inside.look(mount.dest), mount)
-            elif mount.kind in ("bind", "ro-bind", "device") and not is_handed_over(mount, plan):
-                wanted = mount.pinned or standing.get(mount.dest)
-                if wanted is None and (mount.role == "git" or mount.dest not in stubs):
-                    continue
+            elif mount.kind in ("bind", "ro-bind", "device") and mount.pinned and not is_handed_over(mount, plan):
                 found = inside.look(mount.dest)
-                if found is None or (found.st_dev, found.st_ino) != wanted:
+                if found is None or (found.st_dev, found.st_ino) != mount.pinned:
                     raise ClaudeboxError(
                         f"`{mount.source}` was replaced by something else while the sandbox was being built"
                     )

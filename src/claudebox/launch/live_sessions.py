@@ -1,9 +1,4 @@
-"""The sessions that are alive, and what each of them can write.
-
-bwrap before 0.12 resolves the place of a mount by name, and follows links while it does. Whoever can write there at
-that moment can lead it out of the sandbox, so no sandbox with mounts in a directory is built by such a bwrap while
-another session can write to that directory, to one above or to one below (C30).
-"""
+"""The sessions that are alive, and what each of them can write: `--undo` waits for them, and they for `--undo`."""
 
 from __future__ import annotations
 
@@ -20,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.facts.model import Identity
-    from claudebox.plan.model import Mount, Plan
+    from claudebox.plan.model import Plan
 
     Lineage = tuple[Identity, ...]  # a directory and those above it
 
@@ -34,34 +29,20 @@ class Presence:
     """One entry, held by a lock for as long as the launcher lives."""
 
     def __init__(self, state: str) -> None:
-        self._state = state
         self._directory = open_state(state, DIRECTORY)
         self._name = f"{os.getpid()}.{time.monotonic_ns()}"
         self._entry = -1
 
     def enter(self, plan: Plan) -> None:
-        """Write down what this session can write; refuse if another could interfere with its set-up."""
-        # A project that is only read is among them: others may write to it while this sandbox is built upon it.
-        written = [
-            mount
-            for mount in plan.mounts
-            if (mount.kind == "bind" and mount.role != "pin") or (mount.kind, mount.role) == ("ro-bind", "project")
-        ]
+        """Write down what this session can write; refuse while `--undo` is at work there."""
         seen: dict[str, Lineage] = {}
-        lineages = {mount.dest: _lineage(real_path(mount.source), seen) for mount in written}
+        written = (mount.source for mount in plan.mounts if mount.kind == "bind" and mount.role != "pin")
+        lineages = [_lineage(real_path(source), seen) for source in (plan.workdir, *written)]
         with Closing(self._turn()):
             for workdir, others, claimed in self._others():
-                if claimed and _overlap(list(lineages.values()), others):
+                if claimed and _overlap(lineages, others):
                     raise ClaudeboxError(f"`claudebox --undo` is at work in `{workdir}`", hint="wait for its end")
-                endangered = [lineages[mount.dest] for mount in written if _is_built_upon(mount, plan)]
-                led = any(row and row[0] in way for way in _ways(plan, self._state) for row in others)
-                if (led or _overlap(endangered, others)) and follows_links(plan.bwrap):
-                    raise ClaudeboxError(
-                        f"another session is at work in `{workdir}`, and `{plan.bwrap}` is too old to build a sandbox "
-                        "beside it: it could be led out of the project",
-                        hint="update bubblewrap to 0.12 or newer, or wait for the end of that session",
-                    )
-            self._write(plan.workdir, lineages.values())
+            self._write(plan.workdir, lineages)
 
     def claim(self, path: str) -> None:
         """Keep every session away from a directory; refuse where one is at work that can write to it."""
@@ -170,38 +151,6 @@ def _lineage(path: str, seen: dict[str, Lineage]) -> Lineage:
     return lineage
 
 
-def _is_built_upon(mount: Mount, plan: Plan) -> bool:
-    below = mount.dest.rstrip("/") + "/"
-    return any(other.dest.startswith(below) for other in plan.mounts)
-
-
-def _ways(plan: Plan, state: str) -> Iterator[Lineage]:
-    """Yield the directories that bwrap passes on its way to each mount in another that is only read.
-
-    Those of claudebox's own state are left out: no agent can move anything there, and they are so new that one may
-    have got the number of a directory that another session had and has removed.
-    """
-    around: list[Mount] = []
-    for mount in plan.mounts:  # what lies in another follows it
-        while around and not mount.dest.startswith(f"{around[-1].dest.rstrip('/')}/"):
-            around.pop()
-        if around and around[-1].kind == "ro-bind" and not around[-1].source.startswith(f"{state}/instances/"):
-            yield _pass(around[-1].source + os.path.dirname(mount.dest)[len(around[-1].dest.rstrip("/")) :])
-        around.append(mount)
-
-
-def _pass(path: str) -> Lineage:
-    """Return what is on the way to a path as far as it leads: who can write in one of these can lead it elsewhere."""
-    found: list[Identity] = []
-    for end in (*(at for at, char in enumerate(path) if char == "/" and at), len(path)):
-        try:
-            status = os.lstat(path[:end])
-        except OSError:
-            break
-        found.append((status.st_dev, status.st_ino))
-    return tuple(found)
-
-
 def _overlap(ours: list[Lineage], theirs: list[Lineage]) -> bool:
     return any(one and other and (one[0] in other or other[0] in one) for one in ours for other in theirs)
 
@@ -221,25 +170,3 @@ def is_in_use(state: str) -> bool:
         return bool(set(os.listdir(f"{state}/{DIRECTORY}")) - {_LOCK})
     except OSError:
         return False
-
-
-def follows_links(bwrap: str) -> bool:
-    """Return whether bwrap can be led to the host by a link in a directory that it binds (C01, CVE-2026-87766).
-
-    Tried, because distributions mend old versions. One that cannot be tried counts as one that does.
-    """
-    import subprocess
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as directory:
-        victim, project = os.path.join(directory, "victim"), os.path.join(directory, "project")
-        os.mkdir(victim)
-        os.mkdir(project)
-        os.symlink(f"/oldroot{victim}", os.path.join(project, "link"))
-        options = ("--unshare-user", "--bind", project, "/p", "--dir", "/p/plain", "--dir", "/p/link/reached")
-        try:
-            subprocess.run([bwrap, *options, "/nonexistent"], env={}, capture_output=True, timeout=10, check=False)
-        except (OSError, subprocess.SubprocessError):
-            return True
-        tried = os.path.exists(os.path.join(project, "plain"))
-        return not tried or os.path.exists(os.path.join(victim, "reached"))

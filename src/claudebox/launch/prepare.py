@@ -36,13 +36,12 @@ class Prepared(Value):
     open_files: tuple[int, int] | None  # the limit that the user's shell gave us, if it had to be raised
     sidecars: tuple[Sidecar, ...] = ()  # processes of ours beside the sandbox
     pipes: tuple[tuple[str, int], ...] = ()  # through which the broker writes what bwrap puts into files
-    hold: int = -1  # bwrap waits for its end before it mounts what is made for a session; -1: that is made first
     argv: tuple[str, ...] = ()
 
 
-def prepare(plan: Plan) -> Prepared:
-    """Open every descriptor that the plan needs."""
-    arguments: list[Any] = [word for row in bwrap_args.options(plan) for word in row]
+def prepare(plan: Plan, *, by_name: bool = False) -> Prepared:
+    """Open every descriptor that the plan needs; `by_name`: bwrap makes every mount itself."""
+    arguments: list[Any] = [word for row in bwrap_args.options(plan, by_name=by_name) for word in row]
     special = [(number, word) for number, word in enumerate(arguments) if not isinstance(word, str)]
     count = len(arguments) + len(plan.gate) + len(plan.command)
     if count > bwrap_args.MAX_WORDS:
@@ -56,7 +55,6 @@ def prepare(plan: Plan) -> Prepared:
     sidecars, places = _sidecars(plan)
     descriptors: list[int] = []
     pipes: list[tuple[str, int]] = []
-    hold = -1
     for number, word in special:
         if isinstance(word, Mount):
             descriptors.append(_pin(word))
@@ -69,27 +67,12 @@ def prepare(plan: Plan) -> Prepared:
             entry, writer = os.pipe2(os.O_CLOEXEC)
             descriptors.append(own(entry))
             pipes.append((word.name, own(writer)))
-        elif isinstance(word, bwrap_args.Hold):
-            entry, hold = map(own, os.pipe2(os.O_CLOEXEC))
-            os.write(hold, word.content)
-            if not _is_complete(plan):
-                os.close(hold)
-                hold = -1
-            descriptors.append(entry)
         else:
             descriptors.append(own(syscalls.memory_file(word)))
         arguments[number] = str(descriptors[-1])
     for descriptor in low:
         os.close(descriptor)
-    return Prepared(plan, tuple(arguments), tuple(descriptors), open_files, sidecars, tuple(pipes), hold)
-
-
-def _is_complete(plan: Plan) -> bool:
-    """Return whether there is something already at each place that is bound: bwrap looks for all of them first."""
-    stubs = {stub.path for stub in plan.stubs}  # those that are bound are made before it starts
-    late = (mount for mount in bwrap_args.divide(plan.mounts)[2] if mount.kind in ("bind", "ro-bind"))
-    unseen = (mount.source for mount in late if mount.pinned is None)
-    return all(source in stubs or os.path.exists(source) for source in unseen)
+    return Prepared(plan, tuple(arguments), tuple(descriptors), open_files, sidecars, tuple(pipes))
 
 
 def complete(prepared: Prepared, texts: Mapping[str, str]) -> Prepared:

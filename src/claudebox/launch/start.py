@@ -73,9 +73,9 @@ def start(
 ) -> Sandbox:
     """Start bwrap; see that every protection is in force, and let the payload go.
 
-    `begin` comes first, when signals are taken; `set_up` makes what bwrap waits for, and returns which stubs stand.
-    `spawn` starts a program at the terminal, `place` is a directory of ours. `meanwhile` is done while bwrap is at
-    work, and returns where sidecars write their decisions.
+    `begin` comes first, when signals are taken; `set_up` makes what is mounted when bwrap has built the rest, and
+    returns which stubs stand. `spawn` starts a program at the terminal, `place` is a directory of ours. `meanwhile` is
+    done while bwrap is at work, and returns where sidecars write their decisions.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -87,14 +87,11 @@ def start(
     handlers = {number: signal.signal(number, _interrupt) for number in taken}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it, and then nobody tells the end
     _adopt_orphans(yes=True)  # until `reap_orphans`
-    monitor, hold = 0, prepared.hold
-    standing: Mapping[str, Identity] | None = None
+    monitor = 0
     try:
         begin()
         for sidecar in prepared.sidecars:
             sidecar.open()
-        if hold < 0:
-            standing = set_up()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _DEAF_TO)
         try:
             monitor = _start_bwrap(prepared, _make_words(prepared, before), spawn, (gate, message_end), place)
@@ -102,10 +99,7 @@ def start(
             signal.pthread_sigmask(signal.SIG_SETMASK, before)  # one that came is taken now: it is known whom to end
         for descriptor in (gate, message_end, *prepared.descriptors):
             os.close(descriptor)
-        if standing is None:
-            standing = set_up()  # while bwrap does what it can without that
-            os.close(hold)
-            hold = -1
+        standing = set_up()  # while bwrap is at work: nothing of it is needed before the gate
         _begin_sidecars(prepared, meanwhile)
         return _let_go(prepared, ours, messages, monitor, standing, place)
     except BaseException:
@@ -113,7 +107,8 @@ def start(
         for sidecar in prepared.sidecars:
             sidecar.finish()
         if monitor:
-            _abandon(monitor, hold, waits=standing is None)
+            _await_end(monitor)
+            _end_orphans(monitor)
         _adopt_orphans(yes=False)
         raise
     finally:
@@ -127,12 +122,13 @@ def _let_go(
     prepared: Prepared, ours: socket.socket, messages: int, monitor: int, standing: Mapping[str, Identity], place: str
 ) -> Sandbox:
     """See that the sandbox is what it should be, and give the word."""
-    from claudebox.launch import freezer, inspect, limits
+    from claudebox.launch import freezer, inspect, limits, mounting
 
     payload = _await_ready(ours, messages, monitor, prepared.plan.bwrap)
     init = inspect.confinement(payload, prepared.plan)
-    limits.keep_mounts_out(payload, lambda: _make_program(place))  # in mounts of its own, as was seen just now
-    inspect.mounts(payload, prepared.plan, standing)
+    with Closing(_make_program(place)) as program:
+        mounting.mount_all(payload, prepared.plan, standing, program)  # in mounts of its own, as was seen just now
+    inspect.mounts(payload, prepared.plan)
     limits.set_limits(payload, prepared.open_files, prepared.plan.limits)
     for sidecar in prepared.sidecars:  # the sandbox is complete, and nothing of the payload has run
         sidecar.attach(payload)
@@ -145,18 +141,6 @@ def _let_go(
     freezer.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
     ours.send(b"go\n")
     return Sandbox(monitor, init, payload, *descriptors, prepared.sidecars, prepared.plan.limits)
-
-
-def _abandon(monitor: int, hold: int, *, waits: bool) -> None:
-    """End bwrap; one that still waits would go on, and make mount points of its own in the project."""
-    if waits:
-        _kill(monitor)
-    try:
-        os.close(hold)
-    except OSError:  # it is closed already
-        pass
-    _await_end(monitor)
-    _end_orphans(monitor)
 
 
 def _begin_sidecars(prepared: Prepared, meanwhile: Callable[[], int] | None) -> None:

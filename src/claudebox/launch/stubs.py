@@ -44,7 +44,7 @@ class Session:
         self._roots: dict[tuple[str, str], int] = {}  # of this session, found again even if they are moved meanwhile
 
     def begin(self, plan: Plan) -> None:
-        """Join the sessions that are alive, write down the stubs that this one needs, and make those that are bound."""
+        """Join the sessions that are alive, and write down the stubs that this one needs."""
         self._presence.enter(plan)
         if self._alone():
             self._clear()
@@ -52,15 +52,6 @@ class Session:
         self._entries = [_entry(stub, plan) for stub in plan.stubs]
         known = frozenset(self._known())
         self._record(entry for entry in self._entries if entry not in known)
-        bound = [f"{mount.source}/" for mount in plan.mounts if mount.kind == "bind"]
-        shown = {mount.source for mount in plan.mounts if mount.kind == "ro-bind"}  # the stub itself
-        before = os.umask(_UMASK)  # with another, what is made could not be opened again
-        try:
-            for entry in self._entries:
-                if entry.path in shown or any(source.startswith(f"{entry.path}/") for source in bound):
-                    _make(entry, self._root(entry))
-        finally:
-            os.umask(before)
 
     def make(self, plan: Plan) -> dict[str, Identity]:
         """Make sure that every stub is there, and return which they are."""

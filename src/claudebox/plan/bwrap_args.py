@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from claudebox.errors import ClaudeboxError
 from claudebox.plan.model import Fetched, Mount
 from claudebox.tables.inside import GATE
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from claudebox.facts.host import Host
     from claudebox.plan.model import Plan
@@ -22,7 +23,8 @@ STDERR_DESCRIPTOR = 4
 IGNORED_SIGNALS = (1, 2, 3, 15)  # HUP, INT, QUIT, TERM
 FORWARDED_SIGNALS = (10, 12)  # USR1, USR2
 _STANDING = frozenset(("system", "client", "device", "masked", "toolchain"))  # roles of what no session makes
-PIPE = 4096  # bytes that any pipe takes before somebody reads
+_PLACED = frozenset(("bind", "ro-bind", "mask", "copy", "empty"))  # kinds that can be mounted by descriptor
+STAGE, EMPTY = "/run/claudebox/stage", "empty"
 _BY_NAME = {"bind": "--bind", "ro-bind": "--ro-bind", "device": "--dev-bind"}
 _BY_DESCRIPTOR = {"bind": "--bind-fd", "ro-bind": "--ro-bind-fd"}
 
@@ -39,18 +41,20 @@ class Pipe(Value):
     name: str
 
 
-class Hold(Value):
-    """A word that is the number of a descriptor which ends when the launcher has made what later options need."""
-
-    content: bytes
-
-
 # Bytes are the content of a descriptor; a mount is one on the very thing that it shows.
-Word = str | bytes | Mount | Socket | Pipe | Hold | Fetched
+Word = str | bytes | Mount | Socket | Pipe | Fetched
 
 
-def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
-    """Yield the options of the plan in the order in which bwrap must see them."""
+class Placed(Value):
+    """A row that is mounted by descriptor, when bwrap has built everything else."""
+
+    mount: Mount
+    root: Mount | None  # the outermost bind that it lies in; None: it lies in none
+    source: str = ""  # in the stage; nothing: it shows what is there already, or nothing at all
+
+
+def options(plan: Plan, *, by_name: bool = False) -> Iterator[tuple[Word, ...]]:
+    """Yield the options of the plan in the order in which bwrap must see them; `by_name`: it makes every mount."""
     yield ("--die-with-parent",)
     for namespace in plan.namespaces:
         yield (f"--unshare-{namespace}",)
@@ -64,42 +68,96 @@ def options(plan: Plan) -> Iterator[tuple[Word, ...]]:
     yield "--seccomp", plan.seccomp
     for variable in plan.variables:
         yield "--setenv", variable.name, variable.fetched or variable.value
-    early, last, late = divide(plan.mounts)
-    for mount in early:
-        yield from _mount(mount, plan)
-    if last is not None:
-        yield "--perms", f"{last.mode:04o}"
-        yield "--file", Hold(last.content), last.dest
-    for mount in late:
-        yield from _mount(mount, plan)
+    rows = [] if by_name else place(plan)
+    placed = {row.mount.dest: row for row in rows}
+    for mount in plan.mounts:
+        if mount.dest not in placed:
+            yield from _mount(mount, plan)
+        elif placed[mount.dest].root is None:
+            yield "--perms", "0755"
+            yield "--dir", mount.dest
+    yield from _stage(rows)
     for mount in plan.mounts:
         if mount.kind == "closed":
             yield "--remount-ro", mount.dest
     for dest in ("/dev", "/"):  # nothing is added to them from here on (C25)
         yield "--remount-ro", dest
-    yield "--chdir", plan.start
+    # Whoever is in the project before everything is mounted stands beneath it; the gate goes there.
+    yield "--chdir", plan.start if by_name else "/"
 
 
-def divide(mounts: Iterable[Mount]) -> tuple[list[Mount], Mount | None, list[Mount]]:
-    """Return mounts that are there already, and those that rest on what is made for a session, with all within them.
+def place(plan: Plan) -> list[Placed]:
+    """Return what bwrap does not mount: whatever lies in a directory of the host, or is made while bwrap is at work.
 
-    bwrap puts the first in place while the launcher is still at work. The file between them is what it waits for: it
-    reads that to its end, which comes when everything is made.
+    bwrap resolves places by name. An agent of another session that can write there could lead it elsewhere (C30).
     """
-    early: list[Mount] = []
-    late: list[Mount] = []
-    within = "\0"
-    for mount in mounts:  # what lies in another follows it
-        if mount.dest.startswith(within):
-            late.append(mount)
-        elif mount.role in _STANDING:
-            early.append(mount)
+    found: list[Placed] = []
+    around, root = "\0", None
+    for mount in plan.mounts:  # what lies in another follows it
+        within = mount.dest.startswith(around)
+        if not within and mount.kind in ("bind", "ro-bind") and mount.role != "scratch":  # which no other session has
+            around, root = f"{mount.dest.rstrip('/')}/", mount
+            if mount.role == "git" and _is_within(mount.source, plan.directory):
+                root = None
+                found.append(Placed(mount, None))
+        elif within and mount.kind in _PLACED:
+            found.append(Placed(mount, root))
+        elif within and (root is None or root.role not in _STANDING):
+            raise ClaudeboxError(f"nothing of kind `{mount.kind}` can be mounted where agents write: `{mount.dest}`")
+    return _find_sources(found, plan)
+
+
+def _find_sources(rows: list[Placed], plan: Plan) -> list[Placed]:
+    """Return the rows with their places in the stage: a directory there serves all rows with sources in it."""
+    bases = [plan.directory]
+    found = []
+    for number, row in enumerate(rows):
+        mount, source = row.mount, ""
+        if mount.kind == "copy":
+            source = f"content-{number}"
+        elif mount.kind == "empty":
+            source = EMPTY
+        elif mount.kind != "mask" and not _shows_itself(mount, row.root):
+            around = (row.root.source,) if row.root else ()  # what is in it may be made while bwrap is at work
+            base = next((base for base in (*bases, *around) if _is_within(mount.source, base)), mount.source)
+            if base not in bases:
+                bases.append(base)
+            source = f"{bases.index(base)}{mount.source[len(base) :]}"
+        found.append(row.replace(source=source))
+    return found
+
+
+def _shows_itself(mount: Mount, root: Mount | None) -> bool:
+    """Return whether a mount shows what its bind shows there; what is read-only there cannot become writable."""
+    if root is None or (root.kind, mount.kind) == ("ro-bind", "bind"):
+        return False
+    return mount.dest[len(root.dest) :] == mount.source[len(root.source) :] and _is_within(mount.source, root.source)
+
+
+def _is_within(path: str, directory: str) -> bool:
+    return bool(directory) and f"{path}/".startswith(f"{directory.rstrip('/')}/")
+
+
+def _stage(rows: list[Placed]) -> Iterator[tuple[Word, ...]]:
+    """Yield the options that put what is mounted by descriptor where it is found; the directory goes away again."""
+    if not any(row.source for row in rows):
+        return
+    yield "--perms", "0700"
+    yield "--tmpfs", STAGE
+    seen = set()
+    for row in rows:
+        name, slash, below = row.source.partition("/")
+        if not name or name in seen:
+            continue
+        seen.add(name)
+        if row.mount.kind == "copy":
+            yield _permissions(row.mount)
+            yield "--file", row.mount.content, f"{STAGE}/{name}"
+        elif name == EMPTY:
+            yield "--perms", "0555"
+            yield "--tmpfs", f"{STAGE}/{name}"
         else:
-            late.append(mount)
-            within = f"{mount.dest}/"
-    files = [mount for mount in early if mount.kind == "file" and not mount.fetched and len(mount.content) <= PIPE]
-    last = files[-1] if files else None
-    return [mount for mount in early if mount is not last], last, late
+            yield "--bind", row.mount.source.removesuffix(f"{slash}{below}") or "/", f"{STAGE}/{name}"
 
 
 def _mount(mount: Mount, plan: Plan) -> tuple[tuple[Word, ...], ...]:
@@ -138,8 +196,8 @@ def _permissions(mount: Mount) -> tuple[str, str]:
     return "--perms", f"{mount.mode:04o}"
 
 
-def gate(host: Host) -> tuple[str, ...]:
-    """Return the program inside that waits for the launcher's word, then runs the command."""
+def gate(host: Host, start: str) -> tuple[str, ...]:
+    """Return the program inside that waits for the launcher's word, then runs the command in a directory."""
     # What was ignored when we were started stays ignored: `nohup` means it.
     reset = {*IGNORED_SIGNALS, *FORWARDED_SIGNALS} - host.ignored_signals
-    return GATE, str(sum(1 << number for number in reset))
+    return GATE, str(sum(1 << number for number in reset)), f"PWD={start}"

@@ -78,7 +78,7 @@ def dry_run(plan: Plan) -> Iterator[str]:
     for stub in plan.stubs:
         yield f"{_MAKING[stub.kind].format(bash_quote(stub.path))}"
     yield f"env -i {bash_quote(plan.bwrap)} \\"
-    for row in bwrap_args.options(plan):
+    for row in bwrap_args.options(plan, by_name=True):
         name, *rest = row
         if name == "--setenv" and rest[0] in secret:
             yield f"  --setenv {word(rest[0])} '***' \\"
@@ -95,13 +95,11 @@ def dry_run(plan: Plan) -> Iterator[str]:
         yield "(exit $status)"
 
 
-def _content(word: bytes | bwrap_args.Pipe | bwrap_args.Hold | Fetched) -> bytes:
+def _content(word: bytes | bwrap_args.Pipe | Fetched) -> bytes:
     """Return the content that a word stands for, as far as it is known before a launch."""
     if isinstance(word, Fetched):
         return b"***"
-    if isinstance(word, bwrap_args.Pipe):  # a broker writes it
-        return b""
-    return word if isinstance(word, bytes) else word.content
+    return b"" if isinstance(word, bwrap_args.Pipe) else word  # a broker writes it
 
 
 def _by_name(row: tuple[bwrap_args.Word, ...]) -> bwrap_args.Word:

@@ -177,6 +177,7 @@ class Plan(Value):
     sizes: bool  # bwrap can limit a tmpfs
     network: Tier
     network_origin: str = "default"  # what chose the tier
+    directory: str = ""  # of the project's state
     link: Link | None = None
     hostname: bool = True  # the sandbox has a name of its own
     warnings: tuple[str, ...] = ()
