@@ -27,7 +27,7 @@ complete -c claudebox -l verify -d 'start this very sandbox with a probe inside,
 complete -c claudebox -l log -d 'show what the last session here decided about the network; all: of every session, denied or a part of a host\'s name: only those'
 complete -c claudebox -l follow -d 'with --log: go on showing, as it happens; --follow NAME: show the conversation of a session without a terminal, as it grows'
 complete -c claudebox -l usage -d 'show what the model has cost, by project and day, as far as logs are kept'
-complete -c claudebox -l receipt -x -a 'auto always never' -d 'at the end, on one screen, what entered, what was withheld, who was reached and what changed: auto: after sessions on a terminal, always, never'
+complete -c claudebox -l receipt -x -a 'auto always never' -d 'at the end, on one screen, what entered, what was withheld, who was reached and what changed: auto: when something was denied or ended by a limit, always, never'
 complete -c claudebox -l json -d 'with --check, --verify, --explain, --instances, --log or --sessions: print JSON'
 complete -c claudebox -l instances -d 'list the projects that have conversations here; --instances prune removes those whose project is gone'
 complete -c claudebox -l import -d 'bring what was committed inside into your repository now, and stop'

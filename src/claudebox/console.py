@@ -58,12 +58,17 @@ def paint(text: str, style: str, *, descriptor: int = 2) -> str:
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
 
 
+def columns(otherwise: int = 100) -> int:
+    """Return how wide the terminal is that errors go to."""
+    try:
+        return os.get_terminal_size(2).columns or otherwise
+    except OSError:
+        return otherwise
+
+
 def lay_out(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield labels with texts beside them, broken between words where the terminal is narrower."""
-    try:
-        width = os.get_terminal_size(2).columns
-    except OSError:  # no terminal: whoever reads it wants whole lines
-        width = 0
+    width = columns(0)  # no terminal: whoever reads it wants whole lines
     for label, text in rows:
         line = f"  {label} "
         indent = " " * _visible(line)

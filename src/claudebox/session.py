@@ -203,13 +203,10 @@ def _play(
         return error.status
     (report,) = remembered
     report.conclude(status, settings.one("receipt").value)
-    if policy.program == "client" and not policy.command:
+    if policy.program == "client" and not policy.command and not host.login.known:
         from claudebox.report import resume_hint
 
-        report.part(
-            "the hint how to resume",
-            lambda: resume_hint.say(host.instance, report.started, login_known=host.login.known),
-        )
+        report.part("keeping a login that was made inside", lambda: resume_hint.offer(host.instance))
     return status
 
 

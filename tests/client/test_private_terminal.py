@@ -27,6 +27,6 @@ def test_the_client_works_at_a_private_terminal(user_box, model, real_client, te
     screen.shell("fg")
     screen.expect_gone("Stopped")
     screen.type("/exit")
-    screen.expect("resume this session with `claudebox --resume")
+    screen.expect("resume: claudebox --resume")
     assert screen.status() == 0
     assert screen.modes()["alternate_on"] == "0"

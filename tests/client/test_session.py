@@ -53,17 +53,17 @@ def test_the_tui_comes_up_without_a_question_and_does_everything_a_person_wants(
     screen.type("and do you still remember")
     screen.expect("and do you still remember")
     screen.type("/exit")
-    farewell = screen.expect("resume this session with `claudebox --resume")
+    farewell = screen.expect("resume: claudebox --resume")
     assert screen.status() == 0
     assert screen.modes()["alternate_on"] == "0"
 
-    session = "".join(farewell.split("claudebox --resume ")[-1].split()).split("`")[0]
+    session = "".join(farewell.split("claudebox --resume ")[-1].split())[:36]
     screen.key("C-l")
     screen.shell(box.program, "-y", *flags(env), "--resume", session)
     screen.expect("I remember everything")
     screen.key("C-c")
     screen.key("C-c")
-    screen.expect("claudebox: resume this session")
+    screen.expect("resume: claudebox --resume")
     assert screen.status() == 0
 
 

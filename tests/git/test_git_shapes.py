@@ -99,9 +99,9 @@ def test_what_a_nested_repository_of_the_user_names_is_put_aside(box):
     )
 
     said = [line.strip() for line in result.stderr.split("\n")]
-    first = said[said.index("run or obeyed by tools of the host:") + 1 :][:3]
+    first = said[said.index("look at these before you work here:") + 1 :][:3]
     names = ["cfg", "lib/.githooks/post-index-change", "lib/clean.sh"]
-    assert sorted(line.partition(": ")[0] for line in first) == names
+    assert sorted(line.split()[0] for line in first) == names
     assert all(line.endswith(", in `lib`") for line in first), first
     assert all(f"in `lib`: `{name}`" in result.stderr for name in names), result.stderr
     assert sh(box, "ls lib/.githooks") == "post-index-change.claudebox\nx\n"
@@ -224,8 +224,7 @@ def test_armed_repositories_are_named_before_decoys(user_box):
     result = box.sh(f"mkdir d; {plant} echo '[core]' >d/zz/config")
 
     said = [line.strip() for line in result.stderr.split("\n")]
-    heading = next(line for line in said if line.startswith("repositories that are new"))
-    assert said[said.index(heading) + 1].startswith("d/zz: "), result.stderr
+    assert said[said.index("look at these before you work here:") + 1].startswith("d/zz "), result.stderr
 
 
 def test_no_link_leads_to_a_repository_that_nobody_looks_at(user_box):

@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import stat
+import subprocess
 import tempfile
 import time
 
@@ -14,11 +15,16 @@ from hypothesis import given, note
 from hypothesis import settings as bounds
 from hypothesis import strategies as st
 
-from claudebox.report import changes, kinds, listing, screen
+from claudebox.report import changes, globs, kinds, listing, output, screen, sweep
 from claudebox.report.changes import Places
 from claudebox.tables import reported_paths
 
-KNOWN = [name for _, text in (*reported_paths.NAMES, *reported_paths.TREES) for name in text.split()]
+KNOWN = [
+    name.replace("*", "x").replace("?", "y")
+    for _, *texts in (*reported_paths.UNASKED, *reported_paths.ASKED)
+    for text in texts
+    for name in text.split()
+]
 SHAPES = [
     "HEAD", "commondir", "objects", "refs", "config", "hooks", ".git", ".GIT", "pre-commit", "x.py", "a", "b", "c",
 ]  # fmt: skip
@@ -186,13 +192,12 @@ def within(path: str, places: set[str]) -> bool:
 
 def check(before, after, report: changes.Report, *, names_known: bool) -> None:
     told = {change.path.rstrip("/") for change in report.changes}
-    told |= {f"{directory}/{name}".lstrip("/") for directory, names in report.harmless.items() for name in names}
     told |= set(report.unsure)
     unseen = {path for path, _ in report.unseen}
     for path, what in after.items():
         if before.get(path) != what:
             assert path in told or within(path, unseen), f"{path!r} changed and nobody says so"
-    deleted = {change.path.rstrip("/") for change in report.changes if change.kind.name == "deleted"}
+    deleted = {change.path.rstrip("/") for change in report.changes if change.how == "deleted"}
     for path in before.keys() - after.keys():
         top = path
         while (above := top.rpartition("/")[0]) and above not in after:
@@ -204,14 +209,13 @@ def check(before, after, report: changes.Report, *, names_known: bool) -> None:
 
 
 def check_screen(report: changes.Report) -> None:
-    lines = list(screen.lines(report))
+    lines = list(screen.lines(screen.Ending(report)))
     text = "\n".join(lines).lower()
     assert all(char.isprintable() for line in lines for char in line)
-    assert not report.unseen or lines[0].startswith("claudebox: not everything could be looked at")
+    assert not report.unseen or lines[-1].startswith("claudebox: not everything could be looked at")
     for change in report.changes:
-        if change.kind.name == "reported":
-            label = change.kind.group.rstrip("/").rpartition("/")[2].removeprefix("*")
-            assert screen.fit(label, 40).lower() in text, f"{change.path!r} is not mentioned"
+        if change.kind.name == "unasked":
+            assert screen.fit(change.kind.why).lower() in text, f"{change.path!r} is not mentioned"
 
 
 @bounds(max_examples=150, deadline=None, print_blob=True)
@@ -247,14 +251,64 @@ def test_nothing_that_changed_is_missing_from_the_report(seed, first, second, th
 
 
 def test_every_kind_has_its_place():
-    # The positive control of the test above: what it takes for dangerous is dangerous, what is harmless is not shown.
+    # The positive control of the test above: what it takes for dangerous is dangerous, and sources are the user's own.
+    # proves NEW-E10, NEW-E11
     def kind(path: str, mode: int = 0o100644) -> str:
         return kinds.classify(path, mode, lambda _: "").name
 
-    assert all(kind(f"deep/er/{name}") == "reported" for _, text in reported_paths.NAMES for name in text.split())
-    assert all(kind(f"deep/{name}/x.txt") == "reported" for _, text in reported_paths.TREES for name in text.split())
-    assert kind("src/main.py") == kinds.HARMLESS
-    assert kind("src/main.py", 0o100755) == "program"
+    for _, names, trees in reported_paths.UNASKED:
+        assert {kind(f"deep/er/{name.replace('*', 'x')}") for name in names.split()} <= {"unasked"}
+        assert {kind(f"deep/{name}/x.txt") for name in trees.split()} <= {"unasked"}
+    for _, names in reported_paths.ASKED:
+        assert {kind(f"deep/er/{name.replace('*', 'x').replace('?', 'y')}") for name in names.split()} <= {"asked"}
+    for name in ("requirements-dev.txt", "gulpfile.mjs", "hatch_build.py", "wdio.conf.ts", "webpack.config.babel.js",
+                 "karma.conf.cjs"):  # fmt: skip
+        assert kind(name) == "asked", name
+    assert kind("src/main.py") == kind("src/.strange") == kind(".env") == "own"
+    assert kind(".strange") == kind("json.py") == kind("src/__pycache__/main.cpython-311.pyc") == "unasked"
+    assert kind("src/main.py", 0o100755) == "asked"
     assert kind("src/main.py", 0o104755) == "privilege"
-    assert kind("src/.strange") == "unknown"
-    assert kind(".strange/readme.md") == "unknown"
+
+
+def test_patterns_match_as_git_does(tmp_path):
+    # proves SHOW-01
+    patterns = [
+        "*.py[cod]", "/top", "deep/er", "dir/", "**/any/x", "tail/**", "a/**/z", "[Bb]in/", "[!a-c]x", "q?", r"\#odd",
+        "!keep.pyc", "*.log", "!/log/keep.log", "a*b*c*d", "# not a rule", "trailing ",
+    ]  # fmt: skip
+    paths = [
+        "x.pyc", "deep/x.pyo", "keep.pyc", "top", "deep/top", "deep/er", "x/deep/er", "dir", "any/x", "p/any/x",
+        "tail/1", "tail/1/2", "a/z", "a/1/2/z", "bin", "dx", "bx", "qq", "q", "#odd", "log/keep.log", "log/x.log",
+        "aXbYcZd", "abdc", "trailing",
+    ]  # fmt: skip
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / ".gitignore").write_text("\n".join(patterns))
+    ours = output.Outputs(str(tmp_path), {"": (0, (".gitignore",))}, set(), set())
+    for path in paths:
+        for is_directory in (False, True):
+            given = subprocess.run(
+                ["git", "check-ignore", "-q", "--no-index", path + "/" * is_directory], cwd=tmp_path, check=False
+            )
+            top, _ = ours.find(path, is_directory=is_directory)
+            assert bool(top) == (given.returncode == 0), (path, is_directory)
+
+
+def test_rules_that_an_agent_wrote_hide_nothing(tmp_path):
+    # proves SHOW-01
+    (tmp_path / ".gitignore").write_text("*\n")
+    names: sweep.Listing = {"": (0, (".gitignore", "src/d")), "src": (0, ("CACHEDIR.TAG", "a.py"))}
+    honest = output.Outputs(str(tmp_path), {"": (0, (".gitignore",))}, set(), set())
+    changed = output.Outputs(str(tmp_path), names, set(), {".gitignore", "src/CACHEDIR.TAG", "src/a.py"})
+    fresh = output.Outputs(str(tmp_path), names, {"src"}, {".gitignore", "src/CACHEDIR.TAG", "src/a.py"})
+
+    assert honest.find("src/a.py") == ("src", False)
+    assert changed.find("src/a.py") == ("", False)
+    assert fresh.find("src/a.py") == ("src", True)
+
+
+def test_no_pattern_takes_long():
+    # proves SHOW-01
+    glob = globs.parse_glob("*a" * 120 + "b")
+
+    assert not globs.fits("a" * 255, glob)  # with a regular expression, not in this century
+    assert not globs.fits_path(["a"] * 300, [None, glob] * 20)

@@ -127,10 +127,9 @@ def test_directories_nested_without_end_stop_nothing(user_box):
 
     assert result.returncode == 7
     assert "Traceback" not in result.stderr
-    first, *_ = [line for line in result.stderr.splitlines() if line.startswith("claudebox:")]
-    assert first.startswith("claudebox: not everything could be looked at")
-    assert "(its path is too long)" in first
-    assert "    .envrc: direnv runs it" in result.stderr
+    (said,) = [line for line in result.stderr.splitlines() if "not everything could be looked at" in line]
+    assert "(its path is too long)" in said
+    assert "direnv runs it" in result.stderr
     assert "AWS_SECRET_ACCESS_KEY in notes:1" in result.stderr
     assert (listed.returncode, listed.stderr) == (0, "")
     assert user_box.project in listed.stdout
@@ -164,7 +163,7 @@ def test_a_part_of_the_end_that_fails_is_named_and_takes_no_other_along(user_box
 
     assert result.returncode == 7
     assert "the end of this session is not complete: keeping the list of files failed: Is a directory" in result.stderr
-    assert "    .envrc: direnv runs it" in result.stderr
+    assert "direnv runs it" in result.stderr
     assert "AWS_SECRET_ACCESS_KEY in notes:1" in result.stderr
     assert "receipt of 0 s in" in result.stderr
     assert records(user_box)[-1][-1]["status"] == 7
@@ -181,20 +180,22 @@ def test_names_as_long_as_they_can_be_leave_the_log_readable(user_box):
     assert user_box.claudebox("--log", "changes").stdout.count("\u00e9" * 120) == 200
 
 
-def test_the_receipt_comes_where_somebody_sits_and_where_it_is_asked_for(user_box):
+def test_the_receipt_comes_when_something_was_denied_or_it_is_asked_for(user_box):
+    # proves SHOW-01
     user_box.environ |= OUTSIDE
-    seen = on_a_terminal(user_box, "-y", "--shell", "-c", "true")
-    piped = user_box.claudebox("-y", "--shell", "-c", "true")
-    asked = user_box.claudebox("-y", "--receipt", "always", "--shell", "-c", "echo out")
-    never = on_a_terminal(user_box, "-y", "--receipt", "never", "--shell", "-c", "true")
+    quiet = on_a_terminal(user_box, "-y", "--shell", "-c", "true")
+    asked = on_a_terminal(user_box, "-y", "--receipt", "always", "--shell", "-c", "echo out")
+    words = ("--shell", "-c", "curl -s http://denied.example/")
+    denied = on_a_terminal(user_box, "-y", "--network", "allow", "--allow-domain", "other.example", *words)
+    never = on_a_terminal(
+        user_box, "-y", "--network", "allow", "--allow-domain", "other.example", "--receipt", "never", *words
+    )
 
-    assert "receipt of 0 s in" in seen
-    assert "AWS_SECRET_ACCESS_KEY" in seen
-    assert VALUE not in seen
-    assert "receipt" not in piped.stderr
-    assert "receipt of 0 s in" in asked.stderr
-    assert asked.stdout == "out\n"
-    assert "receipt" not in never
+    assert "receipt of 0 s in" in asked
+    assert "AWS_SECRET_ACCESS_KEY" in asked
+    assert VALUE not in asked
+    assert "denied.example" in denied.partition("receipt of ")[2]
+    assert "receipt of" not in quiet + never
 
 
 def test_where_nothing_can_be_recorded_the_session_goes_on(user_box):

@@ -13,62 +13,73 @@ from tests.conftest import need
 from tests.sandbox import repositories
 from tests.sandbox.conftest import PYTHON
 
-from claudebox.report import changes, listing, screen, sweep
+from claudebox.report import changes, kinds, listing, screen, sweep
 
 WORK = (
     "echo b >>deep/er/notes.md; echo new >new.txt; mkdir src; echo 1 >src/main.py; git add -A; git commit -qm work;"
     "ln -s new.txt in.txt"
 )
-CHANGES = {
-    "a nested repository": ("git init -q src/nested", "repositories", "src/nested/.git"),
-    "a repository in a heavy directory": ("git init -q node_modules/x", "repositories", "node_modules/x/.git"),
-    "a hook of a repository that was there": ("cp evil.sh kept/.git/hooks/pre-commit", "repositories", "kept/.git"),
-    "configuration of one that was there": ("git -C kept config core.fsmonitor x", "repositories", "kept/.git"),
-    "a .git file": ("mkdir w; echo gitdir: x >w/.git", "repositories", "w/.git"),
-    "a .git link": ("mkdir w; ln -s ../kept/.git w/.git", "repositories", "w/.git"),
-    "a bare repository": ("git init -q --bare docs/api", "repositories", "docs/api: has the shape of a git"),
+CHANGES = {  # script, path, who runs it
+    "a nested repository": ("git init -q src/nested", "src/nested/.git", ""),
+    "a repository in a heavy directory": ("git init -q node_modules/x", "node_modules/x/.git", ""),
+    "a hook of a repository that was there": ("cp evil.sh kept/.git/hooks/pre-commit", "kept/.git", ""),
+    "configuration of one that was there": ("git -C kept config core.fsmonitor x", "kept/.git", ""),
+    "a .git file": ("mkdir w; echo gitdir: x >w/.git", "w/.git", ""),
+    "a .git link": ("mkdir w; ln -s ../kept/.git w/.git", "w/.git", ""),
+    "a bare repository": ("git init -q --bare docs/api", "docs/api", "shape of a git"),
     "a repository in two halves": (
         "mkdir docs/api half; echo ref: refs/heads/main >docs/api/HEAD; echo ../../half >docs/api/commondir",
-        "repositories", "docs/api: has the shape of a git directory",
+        "docs/api", "shape of a git",
     ),
     "a repository in two halves at the top": (
-        "mkdir half; echo ref: refs/heads/main >HEAD; echo half >commondir", "repositories", ".: has the shape of",
+        "mkdir half; echo ref: refs/heads/main >HEAD; echo half >commondir", ".", "shape of a git",
     ),
-    "the missing half of a repository": ("echo ref: refs/heads/main >docs/half/HEAD", "repositories", "docs/half: has"),
-    "a setuid program": ("cp /bin/true s; chmod 4755 s", "rights", "s"),
-    "a setgid program in a directory that did not change": ("chmod 2755 deep/er/program", "rights", "deep/er/program"),
-    "a socket": ("python3 -c 'import socket; socket.socket(1).bind(\"so\")'", "sockets", "so"),
-    "a pipe": ("mkfifo .config", "sockets", ".config"),
-    "a link to the outside": ("ln -s ../../../.ssh/id key", "links", "key: leads to "),
-    "an absolute link": ("ln -s /etc/shadow src-link", "links", "src-link: leads to /etc/shadow"),
+    "the missing half of a repository": ("echo ref: refs/heads/main >docs/half/HEAD", "docs/half", "shape of a git"),
+    "a setuid program": ("cp /bin/true s; chmod 4755 s", "s", "rights"),
+    "a setgid program in a directory that did not change": (
+        "chmod 2755 deep/er/program", "deep/er/program", "rights"
+    ),
+    "a socket": ("python3 -c 'import socket; socket.socket(1).bind(\"so\")'", "so", "socket"),
+    "a pipe": ("mkfifo .config", ".config", ""),
+    "a link to the outside": ("ln -s ../../../.ssh/id key", "key", "leads to ../../../.ssh/id"),
+    "an absolute link": ("ln -s /etc/shadow src-link", "src-link", "leads to /etc/shadow"),
     "a link that leads out by way of another": (
-        "mkdir -p x/y; ln -s ../.. x/y/up; ln -s x/y/up/../../key k", "links", "k: leads to x/y/up/../../key",
+        "mkdir -p x/y; ln -s ../.. x/y/up; ln -s x/y/up/../../key k", "k", "leads to x/y/up/../../key",
     ),
-    "direnv": ("echo evil >.envrc", "obeyed", ".envrc: direnv runs it"),
-    "direnv as a link in the project": ("ln -s evil.sh .envrc", "obeyed", ".envrc: direnv runs it"),
-    "a file of npm somewhere": ("mkdir -p web; echo {} >web/package.json", "obeyed", "web/package.json: package"),
-    "a file changed in its place": ("echo x >>deep/er/Makefile", "obeyed", "deep/er/Makefile: make runs it"),
-    "a workflow": ("mkdir -p .github/workflows; echo x >.github/workflows/x.yml", "obeyed", ".github/workflows/x.yml"),
-    "cargo": ("mkdir .cargo; echo x >.cargo/config.toml", "obeyed", ".cargo/config.toml: cargo runs"),
-    "activation of an environment": ("mkdir -p .venv/bin; echo x >.venv/bin/activate", "obeyed", ".venv/bin/activate"),
-    "a start-up file of python": ("mkdir lib; echo import os >lib/x.pth", "obeyed", "lib/x.pth: python runs it"),
-    "a module that hides python's own": ("echo evil >json.py", "obeyed", "json.py: python that is started here"),
-    "a dotfile that nobody knows": ("echo x >deep/.strange", "not known", "deep/.strange"),
-    "a kind that nobody knows": ("echo x >deep/data.strange", "not known", "deep/data.strange"),
-    "a program": ("cp evil.sh run; chmod +x run", "programs", "run"),
-    "a program changed in its place": ("echo x >>deep/er/program", "programs", "deep/er/program"),
-    "a file made executable": ("chmod +x deep/er/notes.md", "programs", "deep/er/notes.md"),
-    "a file that became a link": ("ln -sf /etc/passwd a", "links", "a (now a link): leads to /etc/passwd"),
-    "a deleted file": ("rm a", "deleted", "a"),
-    "a deleted directory": ("rm -r deep", "deleted", "deep/"),
+    "a file that became a link": ("ln -sf /etc/passwd a", "a", "leads to /etc/passwd"),
+    "direnv": ("echo evil >.envrc", ".envrc", "direnv"),
+    "direnv as a link in the project": ("ln -s evil.sh .envrc", ".envrc", "direnv"),
+    "a workflow": ("mkdir -p .github/workflows; echo x >.github/workflows/x.yml", ".github/workflows/x.yml", "forge"),
+    "cargo": ("mkdir .cargo; echo x >.cargo/config.toml", ".cargo/config.toml", "cargo"),
+    "a start-up file of python": ("mkdir lib; echo import os >lib/x.pth", "lib/x.pth", "python"),
+    "a module that hides python's own": ("echo evil >json.py", "json.py", "python"),
+    "bytecode": ("mkdir -p deep/__pycache__; echo x >deep/__pycache__/x.pyc", "deep/__pycache__/x.pyc", "python"),
+    "a dotfile that nobody knows": ("echo x >.strange", ".strange", "may obey it"),
+    "a program where a shell looks for it": ("cp /bin/true .venv/bin/ls", ".venv/bin/ls", "take programs from here"),
+    "a program of an environment": ("echo x >>.venv/bin/mine", ".venv/bin/mine", "take programs from here"),
 }  # fmt: skip
-# Names of findings that nobody had on a list, at the top and deeper.
-OBEYED = """
+# What is the user's own comes first, by name.
+NAMED = {
+    "a file of npm somewhere": ("mkdir -p web; echo {} >web/package.json", "web/package.json"),
+    "a file changed in its place": ("echo x >>deep/er/Makefile", "deep/er/Makefile"),
+    "a program": ("cp evil.sh run; chmod +x run", "run"),
+    "a program changed in its place": ("echo x >>deep/er/program", "deep/er/program"),
+    "a file made executable": ("chmod +x deep/er/notes.md", "deep/er/notes.md"),
+    "a kind that nobody knows": ("echo x >deep/data.strange", "deep/data.strange"),
+    "a dotfile deeper": ("echo x >deep/.strange", "deep/.strange"),
+    "a deleted file": ("rm a", "1 deleted: a"),
+    "a deleted directory": ("rm -r deep", "1 deleted: deep/"),
+}  # fmt: skip
+# Names of findings that nobody had on a list, at the top and deeper: obeyed unasked, or when the user builds or tests.
+UNASKED = """
     .zed/tasks.json .cursor/mcp.json .gemini/settings.json .codex/config.toml opencode.json x.code-workspace .hg/hgrc
-    .jj/repo/config.toml mise.local.toml .mvn/jvm.config .pnp.cjs .pnpmfile.cjs .bazelrc GNUmakefile Justfile
-    Taskfile.yaml pyproject.toml setup.cfg pytest.ini sitecustomize.py .Rprofile .gdbinit .exrc .nvim.lua
-    .dir-locals.el lefthook.yml .gitlab-ci.yml AGENTS.md Gemfile Rakefile compose.yaml build.gradle CMakePresets.json
-    .gitmodules .gitattributes .lfsconfig node_modules/.bin/x .husky/pre-commit
+    .jj/repo/config.toml mise.local.toml sitecustomize.py .gdbinit .exrc .nvim.lua .dir-locals.el lefthook.yml
+    .gitlab-ci.yml AGENTS.md .gitmodules .gitattributes .lfsconfig .husky/pre-commit .Rprofile
+"""
+ASKED = """
+    .mvn/jvm.config .pnp.cjs .pnpmfile.cjs .bazelrc GNUmakefile Justfile Taskfile.yaml pyproject.toml setup.cfg
+    pytest.ini Gemfile Rakefile compose.yaml build.gradle CMakePresets.json requirements-dev.txt gulpfile.mjs
+    hatch_build.py wdio.conf.ts webpack.config.babel.js karma.conf.cjs
 """
 DEEPER = (".claude/settings.json", ".mcp.json", ".vscode/tasks.json", ".idea/x.xml", ".devcontainer/devcontainer.json")
 
@@ -80,54 +91,82 @@ def repository(user_box):
     user_box.write("deep/er/Makefile", "all:\n")
     user_box.write("deep/er/notes.md", "all\n")
     user_box.write("docs/half/commondir", "../..\n")
+    user_box.write(".venv/bin/mine", "#!/bin/sh\n", mode=0o755)
     made.sh("git add -A; git commit -qm more; echo kept >>.git/info/exclude; git init -q kept; sleep 0.1")
     return made
 
 
 def report(result) -> str:
+    """Return what was to be looked at."""
     said: str = result.stderr
-    return said.partition("claudebox: changed during the session")[2]
+    return said.partition("look at these before you work here:\n")[2]
 
 
-def test_a_session_of_ordinary_work_is_told_in_one_line(repository):
-    # proves SEC-04, REPORT-01
+def summary(result) -> str:
+    """Return what came of a session, which is at most three lines, or four with long paths."""
+    said: str = result.stderr
+    rows = said.partition("look at these")[0].splitlines()
+    first = next((number for number, row in enumerate(rows) if " file" in row or " deleted: " in row), len(rows))
+    assert len(rows) - first <= 3 + any(len(row) > 60 for row in rows[first:]), rows
+    return "\n".join(rows[first:])
+
+
+def shown(result, path: str, why: str = "") -> bool:
+    """Return whether a line says this of a path, alone or with others of its kind."""
+    return any(f"{line} ".startswith(f"  {path} ") and why in line for line in report(result).splitlines())
+
+
+def test_a_session_of_ordinary_work_is_told_in_two_lines(repository):
+    # proves SEC-04, REPORT-01, SHOW-01
     result = repository.box.sh(WORK)
+
     assert result.returncode == 0
-    git, line = [line for line in result.stderr.splitlines() if line.startswith("claudebox:")]
-    assert "git: moved main" in git
-    assert "files and directories of harmless kinds: " in line
-    assert ".git" not in line
+    assert summary(result).startswith("claudebox: 4 files: ")
+    assert all(name in summary(result) for name in ("deep/er/notes.md", "in.txt", "new.txt", "src/main.py"))
+    assert report(result) == ""
 
 
 def test_a_session_without_a_change_is_told_in_silence(repository):
-    # proves REPORT-01
+    # proves REPORT-01, SHOW-01
     for _ in range(2):
         assert "claudebox:" not in repository.box.sh("cat a; ls -R >/dev/null").stderr
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_the_host_could_execute_is_reported(repository, name):
+def test_what_the_host_would_run_unasked_is_shown(repository, name):
     # proves SEC-04, REPORT-01, C17, D11, D12, D13, D18, D19, D20, D22, R01, R04, R06, R07, R12, OLD-A7, OLD-A11
-    script, kind, line = CHANGES[name]
-    lines = report(repository.box.sh(script)).splitlines()
-    kinds = [text for text in lines if text.startswith("  ") and text.endswith(":")]
-    assert any(kind in text for text in kinds), lines
-    assert any(text.startswith(f"    {line}") for text in lines), lines
+    script, path, why = CHANGES[name]
+    repository.box.sh("true")
+    result = repository.box.sh(script)
+
+    assert shown(result, path, why), result.stderr
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_is_the_users_own_is_named_first(repository, name):
+    # proves REPORT-01, SHOW-01
+    script, shown = NAMED[name]
+    repository.box.sh("true")
+    result = repository.box.sh(script)
+
+    assert shown in summary(result).partition(": ")[2], result.stderr
+    assert report(result) == ""
 
 
 def test_what_tools_obey_is_named_at_any_depth(repository):
-    # proves REPORT-01, R06, R07, OLD-A13, OLD-A14
-    names = OBEYED.split()
-    paths = [*names, *(f"deep/er/{path}" for path in (*names, *DEEPER))]
+    # proves REPORT-01, R06, R07, OLD-A13, OLD-A14, NEW-E10
+    unasked, asked = UNASKED.split(), ASKED.split()
+    paths = [*unasked, *asked, *(f"deep/er/{path}" for path in (*unasked, *asked, *DEEPER))]
     script = "".join(f"mkdir -p $(dirname {path}); echo x >{path};" for path in paths)
     repository.box.sh("true")
-    said = repository.box.sh(script).stderr
+    result = repository.box.sh(script)
     log = repository.box.claudebox("--log", "changes").stdout
-    shown = said.partition("  run or obeyed by tools of the host:\n")[2].lower()
+
     for path in paths:
-        assert f"  reported: {path} (new)\n" in log, path
-        labels = {part.lower() for part in path.split("/")} | {f"*.{path.rpartition('.')[2]}"}
-        assert any(label in shown for label in labels), path
+        kind = "asked" if path.removeprefix("deep/er/") in asked else "unasked"
+        assert f"  {kind}: {path} (new)\n" in log, path
+        found = kinds.classify(path, 0o100644, lambda _: "")
+        assert found.why in report(result) or path in summary(result), path
 
 
 def test_a_directory_that_moves_into_place_brings_everything_in_it(repository):
@@ -136,10 +175,10 @@ def test_a_directory_that_moves_into_place_brings_everything_in_it(repository):
     box.sh(
         "mkdir -p plain/sub deep/plain; echo x >plain/config.toml; echo x >plain/sub/notes.md; echo y >deep/plain/x.yml"
     )
-    said = report(box.sh("mv plain .cargo; mv deep/plain deep/.github"))
-    assert "    .cargo/config.toml, .cargo/sub/notes.md: cargo runs programs named here" in said
-    assert "    deep/.github/x.yml: runs on the forge" in said
-    assert "    plain/" in said.partition("  deleted:")[2]
+    result = box.sh("mv plain .cargo; mv deep/plain deep/.github")
+    assert shown(result, ".cargo/config.toml and 1 more", "cargo")
+    assert shown(result, "deep/.github/x.yml", "forge")
+    assert " deleted: plain/" in summary(result)
 
 
 def test_the_first_session_of_a_project_says_what_may_have_moved(repository):
@@ -149,27 +188,19 @@ def test_the_first_session_of_a_project_says_what_may_have_moved(repository):
         "mkdir -p deep/plain harmless; echo x >deep/plain/config.toml; echo x >harmless/config.toml; sleep 0.1"
     )
     result = repository.box.sh("mv deep/plain deep/.cargo; mv harmless .cargo; rm deep/er/notes.md")
-    said = report(result)
-    assert "    .cargo/config.toml: cargo runs programs named here" in said
-    assert "    deep/.cargo/config.toml (in a directory that was changed or moved): cargo runs" in said
-    assert (
-        "what was deleted from or moved into these is not known, for lack of an earlier list: deep (" in result.stderr
-    )
-    again = report(repository.box.sh("rm deep/er/Makefile"))
-    assert "    deep/er/Makefile" in again.partition("  deleted:")[2]
+    assert shown(result, ".cargo/config.toml", "cargo")
+    assert shown(result, "deep/.cargo/config.toml", "cargo")
+    assert "1 deleted: deep/er/Makefile" in summary(repository.box.sh("rm deep/er/Makefile"))
 
 
-def test_what_cannot_be_read_is_said_in_the_first_line(repository):
+def test_what_cannot_be_read_is_said_in_the_last_line(repository):
     # proves REPORT-01, R02, OLD-A8
     need(os.getuid() == 0, "root, who alone makes a directory of another user: what is their own, claudebox opens")
     closed = Path(repository.box.project, "sub")
     closed.mkdir(mode=0o711)  # of root: the user cannot open it
     result = repository.box.sh("echo y >.envrc")
-    lines = [line for line in result.stderr.splitlines() if line.startswith("claudebox:")]
-    assert lines[0].startswith(
-        "claudebox: not everything could be looked at, there may be more changes than these: sub ("
-    )
-    assert "    .envrc: direnv runs it" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("claudebox: not everything could be looked at: sub (")
+    assert shown(result, ".envrc", "direnv")
     assert "  not looked at: sub/Permission denied" in repository.box.claudebox("--log", "changes").stdout
     closed.chmod(0o755)
     assert "not everything" not in repository.box.sh("true").stderr
@@ -183,14 +214,14 @@ def test_decoys_push_nothing_off_the_screen_or_out_of_the_log(repository):
         "for i in $(seq 100); do mkdir -p aa$i; echo x >aa$i/Makefile; echo x >aa$i/.envrc; git init -q aa$i/r;"
         "cp evil.sh aa$i/run; done; echo x >.envrc; git init -q sub; echo x >sub/justfile"
     )
-    said = report(box.sh(script))
+    result = box.sh(script)
     log = box.claudebox("--log", "changes").stdout
-    repositories_shown = said.partition("  repositories")[2].partition("  run or obeyed")[0]
-    assert "    sub/.git\n" in repositories_shown
-    assert "    .envrc, aa1/.envrc, aa10/.envrc and 98 more: direnv runs it" in said
-    assert "    sub/justfile: a runner of tasks runs it" in said
-    assert len(said.splitlines()) < 40
-    for path in ("reported: aa77/.envrc (new)", "repository: sub/.git/config (new)", "program: aa77/run (new)"):
+    assert shown(result, "sub/.git")
+    assert shown(result, ".envrc", "direnv")
+    assert shown(result, "and 98 more", "direnv")
+    assert shown(result, "sub/justfile", "a runner of tasks") or "sub/justfile" in summary(result)
+    assert len(report(result).splitlines()) < 40
+    for path in ("unasked: aa77/.envrc (new)", "repository: sub/.git/config (new)", "asked: aa77/run (new)"):
         assert f"  {path}\n" in log
 
 
@@ -199,17 +230,17 @@ def test_a_long_path_keeps_its_name(repository):
     deep = "/".join("d" * 60 for _ in range(8))
     script = f"mkdir -p {deep}/.github/{deep}; echo x >{deep}/.envrc; echo x >{deep}/.github/{deep}/x.yml"
     lines = report(repository.box.sh(script)).splitlines()
-    assert any(line.startswith("    dddd") and line.endswith("d/.envrc: direnv runs it") for line in lines)
-    assert any("d/.github/ddd" in line and line.endswith("d/x.yml: runs on the forge") for line in lines)
+    assert any(line.startswith("  dddd") and "d/.envrc " in line and "direnv" in line for line in lines)
+    assert any(line.startswith("  dddd") and "d/x.yml " in line and "forge" in line for line in lines)
 
 
 def test_what_was_opened_is_reported_when_it_changed(repository):
     # proves SEC-04, D05, D21
     repository.sh("mkdir hooks; touch hooks/x; git config core.hooksPath hooks; git add -A; git commit -qm hooks")
     script = "cp evil.sh hooks/pre-commit; mkdir .claude; echo {} >.claude/settings.json"
-    said = report(repository.box.sh(script, flags=("--allow", "git-config", "--allow", ".claude")))
-    for line in ("hooks/pre-commit: ", ".claude, .claude/settings.json: "):
-        assert f"    {line}" in said, said
+    result = repository.box.sh(script, flags=("--allow", "git-config", "--allow", ".claude"))
+    for path in ("hooks/pre-commit", ".claude/settings.json"):
+        assert shown(result, path), result.stderr
 
 
 def test_a_protected_file_that_the_host_replaced_is_reported(repository, running):
@@ -220,7 +251,7 @@ def test_a_protected_file_that_the_host_replaced_is_reported(repository, running
     session = running(box)
     repository.sh("echo {} >new; mv new .mcp.json")
     output = session.end()
-    assert "    .mcp.json: the host's own claude starts these servers" in output
+    assert any(row.startswith("  .mcp.json ") and "claude starts these servers" in row for row in output.splitlines())
 
 
 def test_names_cannot_write_to_the_terminal_and_the_report_fits_on_a_screen(repository):
@@ -233,9 +264,9 @@ def test_names_cannot_write_to_the_terminal_and_the_report_fits_on_a_screen(repo
     result = repository.box.sh(script)
     lines = report(result).splitlines()
     assert all(char.isprintable() for line in lines for char in line)
-    assert "0\\x1b]0;owned\\x07\\n\\u202ey, l1, l10 and 38 more: leads to /etc" in report(result)
+    assert shown(result, "0\\x1b]0;owned\\x07\\n\\u202ey and 40 more", "leads to /etc")
     assert len(lines) < 40
-    assert any(line.startswith("    r11/.git and ") and "more in 37 other places" in line for line in lines)
+    assert any(line.startswith("  and ") and line.endswith(" more") for line in lines), "repositories"
     log = repository.box.claudebox("--log", "changes").stdout
     assert "link: 0\\x1b]0;owned\\x07\\n\\u202ey" in log
     assert log.count("  privilege: p") == 40
@@ -257,10 +288,10 @@ def test_what_changed_in_other_writable_directories_is_reported(repository):
     time.sleep(0.05)
     script = f"cd {other}; git init -q; echo x >.envrc; rm kept.md; echo x >notes.md"
     result = box.sh(script, flags=("--mount-rw", other))
-    said = report(result)
-    for line in (f"{other}/.git", f"{other}/.envrc: direnv runs it", f"{other}/kept.md"):
-        assert f"    {line}" in said
-    assert f"  harmless: {other}/notes.md\n" in box.claudebox("--log", "changes").stdout
+    for path in (f"{other}/.git", f"{other}/.envrc"):
+        assert shown(result, path)
+    assert f"1 deleted: {other}/kept.md" in summary(result)
+    assert f"  own: {other}/notes.md (new)\n" in box.claudebox("--log", "changes").stdout
     assert "claudebox:" not in box.sh("true", flags=("--mount-rw", other)).stderr
 
 
@@ -276,11 +307,12 @@ def test_a_large_project_is_divided_and_what_is_out_of_time_is_named(user_box):
     cut = changes.look(changes.Places(user_box.project), begun, budget=0)
     whole = changes.look(changes.Places(user_box.project), begun)
 
-    for line in ("big/77/.envrc: direnv runs it", "big/79/9.py", "big/80/.git"):
-        assert f"    {line}" in result.stderr
-    assert "    big/78/8.py" in again.stderr.partition("  deleted:")[2]
+    assert shown(result, "big/77/.envrc", "direnv")
+    assert shown(result, "big/80/.git")
+    assert "big/79/9.py" in summary(result)
+    assert "1 deleted: big/78/8.py" in summary(again)
     assert cut.unseen == (("", "out of time"),)
-    assert next(screen.lines(cut)).startswith("claudebox: not everything could be looked at")
+    assert [*screen.lines(screen.Ending(cut))][-1].startswith("claudebox: not everything could be looked at")
     assert whole.unseen == ()
     assert len(whole.listing) == 122 + 1
 
@@ -311,7 +343,7 @@ def test_more_changes_than_can_be_told_apart_in_time_are_said_first(tmp_path, mo
     seen = changes.look(changes.Places(str(tmp_path)), begun)
 
     assert len(seen.unsure) == 3000
-    assert next(screen.lines(seen)).endswith(": . (3000 changes are too many to be told apart)")
+    assert next(screen.lines(screen.Ending(seen))).endswith(": . (3000 changes are too many to be told apart)")
 
 
 def test_a_process_that_dies_leaves_its_part_unseen(tmp_path, monkeypatch):
@@ -359,7 +391,7 @@ def test_a_clock_that_is_set_back_hides_nothing(tmp_path):
     seen = changes.look(changes.Places(str(tmp_path)), late)
 
     assert [change.path for change in seen.changes] == [".envrc"]
-    assert "the clock was set back by 10.0 s" in "\n".join(screen.lines(seen))
+    assert "the clock was set back by 10.0 s" in "\n".join(screen.lines(screen.Ending(seen)))
     assert not changes.look(changes.Places(str(tmp_path)), begun).clock_set_back
 
 
@@ -386,9 +418,8 @@ def test_a_directory_that_was_closed_hides_nothing(box):
     assert "not everything could be looked at" not in result.stderr
     assert modes["deep/own"] == 0o311  # closed by the user, before
     if box.account.uid:
-        assert "directories that denied you reading" in result.stderr
-        assert ".: had mode 0311" in result.stderr
-        assert "deep/in/n: had mode 0000" in result.stderr
+        assert shown(result, ".", "had mode 0311")
+        assert shown(result, "deep/in/n", "had mode 0000")
         assert modes[""] & 0o700 == 0o700
         assert again.stdout == "started\n"
         os.chmod(box.project, 0o311)

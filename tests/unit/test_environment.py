@@ -8,7 +8,7 @@ from claudebox.errors import ClaudeboxError
 from claudebox.plan.environment import plan_variables, withheld
 from claudebox.plan.model import Variable
 from claudebox.tables import agent, secret_patterns
-from claudebox.tables.inside import CACHES, LOADERS, PASSED
+from claudebox.tables.inside import BYTECODE, CACHES, LOADERS, PASSED
 
 
 def plan(environ: dict[str, str], *names: str, **changes):
@@ -24,7 +24,7 @@ def test_with_an_empty_host_environment_only_what_claudebox_makes_enters():
     # proves SAND-02, SAND-03
     rows = plan({})
 
-    assert set(rows) == MADE | CERTIFICATES | {name for name, _ in CACHES}
+    assert set(rows) == MADE | CERTIFICATES | {BYTECODE, *(name for name, _ in CACHES)}
     assert {row.origin for row in rows.values()} == {"claudebox"}
 
 
@@ -38,7 +38,7 @@ def test_only_named_variables_enter():
     }  # fmt: skip
     rows = plan({**environ, **strangers})
 
-    assert set(rows) == MADE | CERTIFICATES | {name for name, _ in CACHES} | set(environ)
+    assert set(rows) == MADE | CERTIFICATES | {BYTECODE, *(name for name, _ in CACHES)} | set(environ)
     assert {rows[name].origin for name in environ} == {"host"}
     assert not set(rows) & set(strangers)
 

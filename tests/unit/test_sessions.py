@@ -46,6 +46,6 @@ def test_what_an_agent_did_is_shown_by_danger_and_decoys_hide_nothing():
     changed = dict.fromkeys(sorted((*names, *(f"b{number:02}/conftest.py" for number in range(20)))), row)
     lines = list(branch.lines(Copy("x", "/c/x", "/p"), branch.Work("1" * 40, (), changed, {}, ())))
 
-    (said,) = [line for line in lines if "run or obeyed" in line]
-    order = [text.rpartition("/")[2].split(" ")[0] for text in said.partition(": ")[2].split(", ")[:4]]
-    assert order == [".envrc", "conftest.py", "Makefile", "conftest.py"], said
+    said = [line for line in lines if "run or obeyed" in line]
+    order = [text.rpartition("/")[2].split(" ")[0] for line in said for text in line.partition(": ")[2].split(", ")]
+    assert order[:4] == [".envrc", "conftest.py", "Makefile", "conftest.py"], said

@@ -55,8 +55,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "receipt", ("--receipt",), "choice", "Showing",
-        "at the end, on one screen, what entered, what was withheld, who was reached and what changed: `auto`: after "
-        "sessions on a terminal, `always`, `never`",
+        "at the end, on one screen, what entered, what was withheld, who was reached and what changed: `auto`: when "
+        "something was denied or ended by a limit, `always`, `never`",
         metavar="WHEN", choices=("auto", "always", "never"), default="auto", in_files="user",
     ),
     Setting(

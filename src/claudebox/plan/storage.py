@@ -109,6 +109,9 @@ def share_memory(host: Host, part: int) -> int:
 def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
     """Return what leads programs to their caches; a user may set each of them."""
     place = caches_inside(policy, host)
+    # In caches that other projects share, one agent could leave code for another's sources.
+    bytecode = f"{place}/pycache" if place and policy.caches == "own" else "/tmp/pycache"
+    yield Variable(inside.BYTECODE, bytecode, "claudebox", "where python keeps bytecode: not beside your sources")
     if not place:
         return
     for name, value in inside.CACHES + (inside.CACHES_BY_DEFAULT if place == _ELSEWHERE else ()):

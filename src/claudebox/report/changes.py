@@ -6,10 +6,13 @@ could not be looked at. What is known from before comes from `listing`, what is 
 
 from __future__ import annotations
 
+import os
 import time
 
+from claudebox.files import real_path
 from claudebox.report import sweep, tree
 from claudebox.report.listing import known, since
+from claudebox.report.output import Outputs
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -26,7 +29,8 @@ BUDGET = sweep.BUDGET
 _SORTING = 1.0  # seconds more, to tell kinds apart
 _EVERY = 1024  # changes between two looks at the clock
 # Told even where it may have been there before: in the first session of a project.
-_TOLD_ANYWAY = frozenset(("protected", "repository", "git", "privilege", "reported"))
+_TOLD_ANYWAY = frozenset(("protected", "repository", "git", "privilege", "unasked", "asked"))
+_SYSTEM = ("/usr/", "/bin/", "/lib", "/opt/", "/nix/store/")
 _BECAME = {"x": "now executable", "l": "now a link", "d": "now a directory"}
 
 
@@ -46,7 +50,6 @@ class Report(Value):
     """Everything that is known about what changed."""
 
     changes: tuple[ChangedPath, ...] = ()
-    harmless: dict[str, list[str]] = {}  # noqa: RUF012 - never changed; directory -> names
     unseen: tuple[tuple[str, str], ...] = ()  # path and why it was not looked at
     unlisted: tuple[str, ...] = ()  # directories of which nobody knows what they held before
     unsure: tuple[str, ...] = ()  # what stands in those, and may have been there
@@ -61,7 +64,7 @@ class Report(Value):
     @property
     def is_empty(self) -> bool:
         """Return whether nothing changed and everything was looked at."""
-        return not (self.changes or self.harmless or self.unseen or self.unlisted or self.clock_set_back)
+        return not (self.changes or self.unseen or self.unlisted or self.clock_set_back)
 
 
 def join(report: Report, root: str, other: Report) -> Report:
@@ -69,13 +72,11 @@ def join(report: Report, root: str, other: Report) -> Report:
 
     def whole(row: ChangedPath) -> ChangedPath:
         kind = row.kind
-        if kind.name in ("repository", "git") or kind.group.endswith("/"):
-            kind = kind.replace(group=root if kind.group == "." else f"{root}/{kind.group}")
+        kind = kind.replace(group=root if kind.group in ("", ".") else f"{root}/{kind.group}")
         return ChangedPath(kind, f"{root}/{row.path}", row.how, beside=row.beside)
 
     return report.replace(
         changes=(*report.changes, *map(whole, other.changes)),
-        harmless={**report.harmless, **{f"{root}/{path}".rstrip("/"): rows for path, rows in other.harmless.items()}},
         unseen=(*report.unseen, *((f"{root}/{path}".rstrip("/"), why) for path, why in other.unseen)),
         unlisted=(*report.unlisted, *(f"{root}/{path}".rstrip("/") for path in other.unlisted)),
         unsure=(*report.unsure, *(f"{root}/{path}" for path in other.unsure)),
@@ -122,7 +123,7 @@ def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Rep
     named = ((f"{workdir}/{path}", why) for path, why in account.list_named())
     unseen = [*account.unseen, *found.unseen]
     return Report(
-        tuple(changes), account.harmless, tuple(unseen), account.unlisted, tuple(account.unsure), tuple(files),
+        tuple(changes), tuple(unseen), account.unlisted, tuple(account.unsure), tuple(files),
         tuple(in_git), standing, shapes, tuple(named), back, account.listing(),
     )  # fmt: skip
 
@@ -149,10 +150,10 @@ class _Account:
         self._find_named: Callable[[str], Named | None] = lambda _: None
         self.obeyed: list[str] = []  # of what changed, files that git obeys in such a place
         self._new = self._new_directories()
+        self._outputs = Outputs(self._workdir, found.listing, self._new, {row[0] for row in found.changed})
         self._is_known = any(names is not None for path, (_, names) in before.items() if path)  # an earlier list
         self.unsure: list[str] = []
         self.unseen: list[tuple[str, str]] = []
-        self.harmless: dict[str, list[str]] = {}
         unlisted = (path for path in found.unlisted if path not in self._standing)
         self.unlisted = tuple(filter(self._may_have_lost, unlisted))
 
@@ -195,7 +196,7 @@ class _Account:
         return self._was(path) != "" and path.rpartition("/")[0] not in self._new
 
     def changes(self, deadline: float) -> Iterator[ChangedPath]:
-        """Yield everything that changed in the project; what is harmless is only counted."""
+        """Yield everything that changed in the project."""
         rows = self._found.changed
         for number, (path, mode, own) in enumerate(rows):
             if not number % _EVERY and time.monotonic() > deadline:
@@ -210,20 +211,21 @@ class _Account:
             if is_directory and path not in self._new and (path in self._before or self._was(path) is not None):
                 continue  # it was there, and what changed in it is told
             sure = path in self._new if is_directory else own or moved
-            kind = self._kind(path, mode)
+            how = self._how(path, mode, own=own, moved=moved)
+            kind = self._kind(path, mode, how)
             if kind.rank < 0 and sure and not is_directory:
                 self.obeyed.append(path)
             if not sure and kind.name not in _TOLD_ANYWAY:
                 self.unsure.append(path)
-            elif kind.name == "harmless":
-                self.harmless.setdefault(parent, []).append(path[len(parent) + 1 if parent else 0 :])
             else:
-                yield ChangedPath(kind, path, self._how(path, mode, own=own, moved=moved), beside=not moved)
+                yield ChangedPath(kind, path + "/" * is_directory, how, beside=not moved)
         for path, before in self._found.opened:
             yield ChangedPath(_kind("closed", f"had mode {before:04o}"), path or ".", "changed in mode")
         for path, letter in self._found.gone:
             if path not in self._standing and path not in self._stubs:
-                yield ChangedPath(_kind("deleted"), path + ("/" if letter == "d" else ""), "deleted")
+                top, _ = self._outputs.find(path, is_directory=letter == "d")
+                kind = _kind("output", group=top) if top else _kind("deleted")
+                yield ChangedPath(kind, path + ("/" if letter == "d" else ""), "deleted")
 
     def _how(self, path: str, mode: int, *, own: bool, moved: bool) -> str:
         was, now = self._was(path), sweep.coded("", mode)[1:] or "f"
@@ -235,7 +237,7 @@ class _Account:
             return "new"
         return "changed" if was == now else _BECAME.get(now, "changed in kind")
 
-    def _kind(self, path: str, mode: int) -> Kind:
+    def _kind(self, path: str, mode: int, how: str) -> Kind:
         from claudebox.report import kinds
 
         row = self._find_protected(path)
@@ -243,7 +245,7 @@ class _Account:
             return kinds.Kind("protected", self._relative(row.path), row.reason)
         obeyed = self.find_named(path)
         if obeyed is not None:
-            return kinds.Kind("reported", path, obeyed.why, -1)
+            return kinds.Kind("unasked", path.rpartition("/")[0], obeyed.why, -1)
         parent, _, name = path.rpartition("/")
         if name.lower() == ".git":
             return kinds.Kind("repository", path)
@@ -256,7 +258,17 @@ class _Account:
             if kinds.makes_repository(rest):
                 rank = kinds.rank_part(rest)
                 return kinds.Kind("repository", git_dir or ".", "has the shape of a git directory", rank)
-        return kinds.classify(path, mode, self._leads_out)
+        kind = kinds.classify(path, mode, self._leads_out)
+        top, fresh = self._outputs.find(path, is_directory=mode & tree.KIND == tree.IS_DIRECTORY)
+        if not top or (kind.name == "unasked" and not f"{kind.group}/".startswith(f"{top}/")):
+            return kind
+        if kind.name == "link" and real_path(f"{self._workdir}/{path}").startswith(_SYSTEM):
+            kind = kinds.OWN  # as in every virtual environment
+        if not fresh:
+            kind = kinds.classify_output(kind, path, mode, how, _is_program)
+        elif kind.name not in ("privilege", "socket", "link"):
+            kind = kinds.Kind("output")
+        return kind.replace(group=top) if kind.name == "output" else kind
 
     def list_named(self) -> Iterator[tuple[str, Named]]:
         """Yield what changed and git obeys in a nested repository or in another worktree."""
@@ -313,7 +325,12 @@ class _Account:
         return kept
 
 
-def _kind(name: str, why: str = "") -> Kind:
+def _kind(name: str, why: str = "", group: str = "") -> Kind:
     from claudebox.report import kinds
 
-    return kinds.Kind(name, why=why)
+    return kinds.Kind(name, group, why)
+
+
+def _is_program(name: str) -> bool:
+    """Return whether a program of this name is usually found in PATH."""
+    return any(os.path.lexists(f"{directory}/{name}") for directory in ("/usr/local/bin", "/usr/bin", "/bin"))

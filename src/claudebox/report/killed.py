@@ -167,7 +167,7 @@ def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | Non
     if not report.is_empty:
         where = f" (now {console.shorten(scope.workdir, 200)})" if own is not note.instance else ""
         console.warn(f"{note.title}{where}; what changed since:")
-        console.write(screen.lines(report))
+        console.write(screen.lines(screen.Ending(report)))
         log_rows.write(record if record is not None and own is instance else SessionLog(own.state, own.name), report)
     for line in lines:
         console.warn(line)

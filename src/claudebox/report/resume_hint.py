@@ -19,14 +19,9 @@ _MOST = 4096  # entries of a directory that are looked at
 _LONGEST = 100
 
 
-def say(instance: Instance, started: float, *, login_known: bool) -> None:
-    """Say what is left to say on the terminal."""
-    if os.isatty(1) and os.isatty(2):
-        session = os.path.basename(newest_conversation(instance, started)).partition(".")[0]
-        if session:
-            console.note(f"resume this session with `claudebox --resume {session}`")
-    if not login_known:
-        offer(instance)
+def find_conversation(instance: Instance, started: float) -> str:
+    """Return the identifier of the conversation that was written to last since the start."""
+    return os.path.basename(newest_conversation(instance, started)).partition(".")[0]
 
 
 def newest_conversation(instance: Instance, started: float) -> str:

@@ -1,12 +1,14 @@
-"""The report on the screen: what could not be looked at first, then the most dangerous, decoys folded together.
+"""The end of a session on the screen: what came of it in at most three lines, and then what to look at first.
 
-The session log has all of it; here each kind has a few lines, and each name that tools obey is at least mentioned.
+The session log has all of it. Nothing that an agent makes can push a line off: things of one kind in one directory
+share a line, and `and N more` never stands for another kind.
 """
 
 from __future__ import annotations
 
-from claudebox.console import clean
-from claudebox.report.kinds import HEADINGS
+from claudebox.console import clean, shorten
+from claudebox.report.kinds import LOOK
+from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,106 +16,160 @@ if TYPE_CHECKING:
 
     from claudebox.report.changes import ChangedPath, Report
 
-_SHOWN = 3  # groups of a kind, and paths of a group
-_MORE_SHOWN = {"protected": 8, "reported": 8}
-_FOLDED_BY_NAME = frozenset(("protected", "repository", "git", "reported"))
-_WIDTH = 100
-_ALL = "`claudebox --log changes` lists all of it"
+WIDTH = 100  # where there is no terminal
+_HEAD = "claudebox: "
+_INDENT = " " * len(_HEAD)
+_PLACES = 3  # lines of one kind
+_TOPS = 4  # directories of build output that are named
+_PATH, _NARROW = 60, 24  # columns for a path
+_SEE = "see: claudebox --changes · --undo · --log"
 
 
-def lines(report: Report) -> Iterator[str]:
+class Ending(Value):
+    """What there is to say about one session."""
+
+    report: Report
+    seconds: float = 0.0  # 0: not worth saying
+    price: str = ""
+    git: tuple[str, ...] = ()  # what became of branches
+    resume: str = ""  # the identifier of a conversation
+
+
+def lines(ending: Ending, width: int = WIDTH) -> Iterator[str]:
     """Yield what to say, cleaned; nothing if nothing changed and everything was looked at."""
+    report = ending.report
+    rows = [row for row in report.changes if not row.path.endswith("/") or row.kind.name not in ("own", "output")]
+    own = sorted((row for row in rows if row.kind.name in ("own", "asked")), key=_order_own)
+    deleted = sorted((row for row in rows if row.kind.name == "deleted"), key=_order)
+    output = _count_output(rows)
+    named: set[str] = set()
+    first = [*_spent(ending), *ending.git]
+    texts = [text for text in (_files(own, "file", named, width), _files(deleted, "deleted", named, width)) if text]
+    if output:
+        texts.append(f"build output: {output}")
+    if ending.git or texts:
+        yield from _wrap([*first, *texts, _SEE], width)
+    if ending.resume:
+        yield f"{_INDENT if ending.git or texts else _HEAD}resume: claudebox --resume {shorten(ending.resume, _PATH)}"
+    told = [row for row in rows if row.kind.name in LOOK]
+    told += [row for row in own if row.kind.name == "asked" and row.path not in named]
+    yield from look_at(told, width)
+    yield from _unseen(report)
+
+
+def _spent(ending: Ending) -> list[str]:
+    words = [say_duration(ending.seconds)] if ending.seconds else []
+    return [", ".join((*words, *([ending.price] if ending.price else [])))] if words or ending.price else []
+
+
+def say_duration(seconds: float) -> str:
+    """Return how long something took, as people say it."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _order_own(row: ChangedPath) -> tuple[bool, bool, int, str]:
+    """Sort what tools obey first, then what was there before, then what is nearest to the top."""
+    return row.kind.name != "asked", row.how == "new", row.path.count("/"), row.path
+
+
+def _files(rows: list[ChangedPath], what: str, named: set[str], width: int) -> str:
+    """Return how many there are, and as many names as fit in a line; those are added to `named`."""
+    if not rows:
+        return ""
+    count = f"{len(rows)} {what}" if what == "deleted" else f"{len(rows)} file{'s' * (len(rows) != 1)}"
+    text, shown = f"{count}: ", 0
+    for row in rows:
+        path = fit(row.path, _PATH)
+        if shown and len(text) + len(path) + len(" and 9999 more") > width - len(_HEAD):
+            break
+        text += f"{', ' if shown else ''}{path}"
+        shown += 1
+        named.add(row.path)
+    return text + (f" and {len(rows) - shown} more" if len(rows) > shown else "")
+
+
+def _count_output(rows: Iterable[ChangedPath]) -> str:
+    counts: dict[str, int] = {}
+    for row in rows:
+        if row.kind.name == "output":
+            counts[row.kind.group] = counts.get(row.kind.group, 0) + 1
+    ordered = sorted(counts, key=lambda top: (-counts[top], top))
+    named = [f"{fit(top, 40)}/ {_of(counts[top])}" for top in ordered[:_TOPS]]
+    rest = sum(counts[top] for top in ordered[_TOPS:])
+    return ", ".join(named) + (f" and {_of(rest)} elsewhere" if rest else "")
+
+
+def _of(count: int) -> str:
+    return f"{count} file{'s' * (count != 1)}"
+
+
+def _wrap(parts: list[str], width: int) -> Iterator[str]:
+    """Yield lines of parts with dots between them; a part is not broken."""
+    line = _HEAD
+    for part in parts:
+        if len(line) > len(_HEAD) and len(line) + len(" · ") + len(part) > width:
+            yield line
+            line = _INDENT
+        line += f" · {part}" if len(line) > len(_HEAD) else part
+    yield line
+
+
+def _unseen(report: Report) -> Iterator[str]:
     if report.unseen:
         path, why = min(report.unseen, key=lambda row: (row[0].count("/"), row[0]))
         more = f" and {len(report.unseen) - 1} more" if len(report.unseen) > 1 else ""
-        yield (
-            "claudebox: not everything could be looked at, there may be more changes than these: "
-            f"{fit(path or '.')} ({clean(why)}){more}"
-        )
+        yield f"{_HEAD}not everything could be looked at: {fit(path or '.')} ({clean(why)}){more}"
     if report.clock_set_back:
-        yield (
-            f"claudebox: the clock was set back by {report.clock_set_back:.1f} s during the session: "
-            "changes from before it may be among these"
-        )
-    if report.changes:
-        yield f"claudebox: changed during the session; look at it before tools of the host use it ({_ALL}):"
-    for kind, heading in HEADINGS.items():
-        rows = [change for change in report.changes if change.kind.name == kind]
-        if rows:
-            yield f"  {heading}:"
-            yield from _rows(kind, rows)
-    if report.harmless:
-        count = sum(map(len, report.harmless.values()))
-        places = _tops((path, len(names)) for path, names in report.harmless.items())
-        head = "  and" if report.changes else "claudebox: changed during the session:"
-        yield f"{head} {count} files and directories of harmless kinds: {places}"
-    if report.unlisted:
-        yield (
-            f"claudebox: what was deleted from or moved into these is not known, for lack of an earlier list: "
-            f"{_tops((path, 1) for path in report.unlisted)}"
-        )
+        yield f"{_HEAD}the clock was set back by {report.clock_set_back:.1f} s: older changes may be among these"
 
 
-def _rows(kind: str, rows: list[ChangedPath]) -> Iterator[str]:
-    groups: dict[str, list[ChangedPath]] = {}
-    for row in rows:
-        group = row.kind.group if kind in _FOLDED_BY_NAME else row.path.rstrip("/").rpartition("/")[0]
-        groups.setdefault(group, []).append(row)
-    ranks = {group: min(row.kind.rank for row in some) for group, some in groups.items()}
-    ordered = sorted(groups, key=lambda group: (ranks[group], *_order(min(groups[group], key=_order))))
-    most = _MORE_SHOWN.get(kind, _SHOWN)
-    shown = [f"    {_line(kind, group, groups[group])}" for group in ordered[:most]]
-    rest = ordered[most:]
-    if rest and kind == "reported":
-        counts: dict[str, int] = {}
-        for group in rest:
-            label = group.rstrip("/").rpartition("/")[2]
-            counts[label] = counts.get(label, 0) + len(groups[group])
-        shown.append(f"    also {', '.join(f'{fit(name, 40)} ({count})' for name, count in counts.items())}")
-    elif rest:
-        shown[-1] += f" and {sum(len(groups[group]) for group in rest)} more in {len(rest)} other places"
-    yield from shown
+def look_at(rows: Iterable[ChangedPath], width: int = WIDTH) -> Iterator[str]:
+    """Yield a short line for each kind and directory, the most dangerous first: a path, what happened, who runs it."""
+    groups: dict[tuple[int, int, str], dict[str, list[ChangedPath]]] = {}
+    repositories: set[str] = set()
+    for row in sorted(rows, key=lambda row: (row.kind.rank, *_order(row))):
+        kind = row.kind
+        if kind.name == "repository":  # one line for each, by the worst of what is in it
+            if kind.group in repositories:
+                continue
+            repositories.add(kind.group)
+        rank = LOOK.index(kind.name) if kind.name in LOOK else len(LOOK)
+        key = (rank, kind.rank, kind.why if kind.name != "link" else "")
+        groups.setdefault(key, {}).setdefault(kind.group, []).append(row)
+    table: list[tuple[str, str, str]] = []
+    for key in sorted(groups):
+        places = [[row for row in some if not row.path.endswith("/")] or some for some in groups[key].values()]
+        most = _PLACES if key[0] < len(LOOK) else 1
+        table += map(_line, places[:most])
+        if rest := sum(map(len, places[most:])):
+            table.append((f"and {rest} more", "", places[0][0].kind.why))
+    if not table:
+        return
+    yield "look at these before you work here:"
+    paths, hows, whys = (max(len(row[column]) for row in table) for column in range(3))
+    paths = min(paths, max(width - hows - whys - 6, _NARROW))
+    for path, how, why in table:
+        yield f"  {fit(path, paths):<{paths}}  {how:<{hows}}  {why}".rstrip()
 
 
-def _order(change: ChangedPath) -> tuple[bool, bool, int, str]:
-    """Sort what lies beside the user's own files first, then what is certain, then what is nearest to the top."""
-    return not change.beside, change.how.startswith("in a"), change.path.count("/"), change.path
+def _order(row: ChangedPath) -> tuple[bool, int, str]:
+    """Sort what lies beside the user's own files first, then what is nearest to the top."""
+    return not row.beside, row.path.count("/"), row.path
 
 
-def _line(kind: str, group: str, rows: list[ChangedPath]) -> str:
-    if kind in ("repository", "git"):
-        return _with(fit(group or "."), rows[0].kind.why)
-    rows = sorted(rows, key=_order)
-    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-    same = len({row.kind.why for row in rows}) == 1
-    paths = ", ".join(_with(_path(row), "" if same else row.kind.why) for row in rows[:_SHOWN])
-    return _with(paths + more, rows[0].kind.why if same else "")
+def _line(rows: list[ChangedPath]) -> tuple[str, str, str]:
+    first = rows[0]
+    path = (first.kind.group or ".") if first.kind.name in ("repository", "git") else first.path
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 and path == first.path else ""
+    hows = dict.fromkeys(row.how for row in rows)
+    how = next(iter(hows)) if len(hows) == 1 else "changed"
+    return fit(path, _PATH - len(more)) + more, how, fit(first.kind.why)
 
 
-def _path(row: ChangedPath) -> str:
-    told = row.how if row.how.startswith(("now", "in a")) else ""
-    group = row.kind.group
-    inside = group.endswith("/") and row.path.startswith(group)  # then the name of that tree must not be cut out
-    shown = fit(group, _WIDTH // 2) + fit(row.path[len(group) :], _WIDTH // 2) if inside else fit(row.path)
-    return shown + (f" ({told})" if told else "")
-
-
-def _with(text: str, why: str) -> str:
-    return f"{text}: {fit(why)}" if why else text
-
-
-def _tops(rows: Iterable[tuple[str, int]]) -> str:
-    """Return how many there are in each directory at the top."""
-    counts: dict[str, int] = {}
-    for path, count in rows:
-        top = path if path.startswith("/") else path.partition("/")[0] or "."
-        counts[top] = counts.get(top, 0) + count
-    ordered = sorted(counts, key=lambda top: (-counts[top], top))
-    more = f" and {len(ordered) - _SHOWN} more directories" if len(ordered) > _SHOWN else ""
-    return ", ".join(f"{fit(top, 40)} ({counts[top]})" for top in ordered[:_SHOWN]) + more
-
-
-def fit(path: str, width: int = _WIDTH) -> str:
+def fit(path: str, width: int = WIDTH) -> str:
     """Return cleaned text that keeps its end when it is too long: the name says more than what it lies in."""
     text = clean(path[:width] + path[-4 * width :] if len(path) > 8 * width else path)
     return text if len(text) <= width else f"{text[: width // 4]}…{text[-(width - width // 4 - 1) :]}"

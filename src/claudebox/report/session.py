@@ -9,6 +9,7 @@ import os
 import time
 
 from claudebox import console
+from claudebox.files import read_small
 from claudebox.report import leftovers
 from claudebox.report.session_log import DIRECTORY, SessionLog
 from claudebox.tables.secret_patterns import looks_secret
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _MOST_NAMES, _LONGEST = 64, 200
+_LOG = 64 << 20  # bytes of a log, at the most
 OUT_OF_TIME = 124  # the status that the limit of time gives a session
 
 
@@ -78,10 +80,10 @@ class SessionReport:
         self.part("putting aside what git would run", lambda: self._disarm(report))
         end = self._end(status, report, found)
         name = self.part("writing the session log", lambda: self._write(end, report)) or ""
-        if receipt == "always" or (receipt == "auto" and self._policy.program != "exec" and os.isatty(2)):
-            self.part("printing the receipt", lambda: self._print_receipt(name, end))
         if report is not None:
-            self.part("printing what changed", lambda: self._print_changes(report))
+            self.part("printing what changed", lambda: self._print_changes(report, name))
+        if receipt == "always" or (receipt == "auto" and self._is_notable(name, end)):
+            self.part("printing the receipt", lambda: self._print_receipt(name, end))
         if found is not None:
             self.part("printing what was found", lambda: self._print_found(found))
         self.part("keeping the list of files", self._leftovers.keep)
@@ -106,8 +108,6 @@ class SessionReport:
         counts: dict[str, int] = {}
         for change in report.changes if report is not None else ():
             counts[change.kind.name] = counts.get(change.kind.name, 0) + 1
-        if report is not None and report.harmless:
-            counts["harmless"] = sum(map(len, report.harmless.values()))
         hits = found.hits if found is not None else ()
         limits = self._plan.limits
         late = limits is not None and status == OUT_OF_TIME and 0 < limits.seconds <= time.time() - self._started
@@ -133,11 +133,36 @@ class SessionReport:
         self.record.close()
         return name
 
-    def _print_changes(self, report: Report) -> None:
-        if not report.is_empty:
-            from claudebox.report import screen
+    def _print_changes(self, report: Report, name: str) -> None:
+        """Say what came of it; where nothing did, only how to resume."""
+        resume = price = ""
+        is_client = self._policy.program == "client" and not self._policy.command
+        if is_client and os.isatty(1) and os.isatty(2):
+            from claudebox.report import resume_hint
 
-            console.write(screen.lines(report))
+            resume = resume_hint.find_conversation(self._host.instance, self._started)
+        if report.is_empty and not resume:
+            return
+        from claudebox.report import screen
+
+        if not report.is_empty and is_client and self._plan.broker is not None and name:
+            price = self._find_price(name)
+        seconds = time.time() - self._started if is_client else 0.0
+        console.write(screen.lines(screen.Ending(report, seconds, price, (), resume), console.columns()))
+
+    def _find_price(self, name: str) -> str:
+        from claudebox.report import log_reader
+        from claudebox.tables.prices import as_dollars
+
+        usage = log_reader.sum_usage(log_reader.read_lines(f"{self._host.instance.state}/{DIRECTORY}", name))
+        return f"${as_dollars(usage['price'])}" if usage["price"] else ""
+
+    def _is_notable(self, name: str, end: dict[str, Plain]) -> bool:
+        """Return whether a receipt is worth printing unasked: something was denied, or ended by a limit."""
+        if end.get("time_limit"):
+            return True
+        content = read_small(f"{self._host.instance.state}/{DIRECTORY}/{name}", limit=_LOG) if name else None
+        return content is not None and b'"verdict": "denied"' in content
 
     def _print_found(self, found: Result) -> None:
         from claudebox.report import leaked_values

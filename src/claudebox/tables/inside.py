@@ -93,8 +93,9 @@ CACHES_BY_DEFAULT: tuple[tuple[str, str], ...] = (
     ("YARN_CACHE_FOLDER", "~/yarn"),
     ("PLAYWRIGHT_BROWSERS_PATH", "~/ms-playwright"),
 )
+BYTECODE = "PYTHONPYCACHEPREFIX"
 # Made here, but a user may let in their own.
-YIELDING = frozenset(("GOFLAGS", *(name for name, _ in (*CACHES, *CACHES_BY_DEFAULT))))
+YIELDING = frozenset(("GOFLAGS", BYTECODE, *(name for name, _ in (*CACHES, *CACHES_BY_DEFAULT))))
 
 # Where programs look for certificate authorities, besides the two above; set where a broker answers for hosts.
 AUTHORITIES = (

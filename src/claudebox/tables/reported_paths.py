@@ -1,285 +1,217 @@
-"""What an agent may change and a user should look at: names that tools of the host run or obey, most dangerous first.
+"""What a user should look at before working in a project again: names that tools of the host run or obey.
 
-A name counts at any depth, in any case, whatever it is: a file, a link, a directory. `NAMES`, `TREES` and `ENDS` are
-what is known to be dangerous; `HARMLESS` is what is known not to be; everything else is shown as unknown.
+A name counts at any depth and in any case, whatever it is: a file, a link, a directory. `*` stands for anything in a
+name. Everything that no row matches is the user's own work, which is named first anyway.
 """
 
 from __future__ import annotations
 
-# Reason, then names. What acts without being asked comes first: shells, editors and agents that look around.
-NAMES: tuple[tuple[str, str], ...] = (
-    ("direnv runs it", ".envrc"),
-    ("the shell plugins `dotenv` and `autoenv` load it", ".env.zsh .autoenv.zsh .autoenv .in .out"),
-    ("mise runs what it names", "mise.toml .mise.toml mise.local.toml .mise.local.toml .miserc.toml .rtx.toml"),
+# Run or obeyed without being asked, by whom, most dangerous first. A row ends in the names of files, or of directories
+# with all that lies in them.
+UNASKED: tuple[tuple[str, str, str], ...] = (
+    ("direnv runs it when you enter", ".envrc .envrc.*", ".direnv .devenv"),
+    ("shell plugins load it when you enter", ".env.zsh .autoenv* .in .out", ""),
     (
-        "chooses programs",
-        """
-        .tool-versions .python-version .ruby-version .node-version .nvmrc .java-version .sdkmanrc
-        rust-toolchain rust-toolchain.toml .perl-version .terraform-version global.json
-        """,
-    ),
-    ("an agent on the host starts these servers", ".mcp.json mcp.json"),
-    (
-        "an agent on the host follows it",
-        """
-        claude.md claude.local.md agents.md agents.override.md agent.md gemini.md qwen.md crush.md
-        conventions.md .cursorrules .windsurfrules .clinerules .roorules .goosehints .aider.conf.yml
-        .aiderignore opencode.json opencode.jsonc crush.json .crush.json .rules llms.txt
-        """,
-    ),
-    (
-        "the editor obeys it",
-        """
-        .devcontainer.json .exrc .vimrc .nvimrc .nvim.lua .lvimrc .vimspector.json .dir-locals.el
-        .dir-locals-2.el .projectile .netrwhist .sublime-project .emacs .editorconfig .clangd .ccls
-        .luarc.json .ycm_extra_conf.py .kateconfig .kateproject .neoconf.json .nvim.toml coc-settings.json
-        """,
-    ),
-    ("the debugger runs it", ".gdbinit .gdbearlyinit .lldbinit .pdbrc .radare2rc .pryrc .irbrc"),
-    ("git obeys it", ".gitattributes .gitmodules .lfsconfig .gitconfig .gitignore .mailmap .git-blame-ignore-revs"),
-    (
-        "hooks of version control run what it names",
-        """
-        .pre-commit-config.yaml .pre-commit-config.yml .pre-commit-hooks.yaml lefthook.yml lefthook.yaml
-        lefthook.toml .lefthook.yml lefthook-local.yml .lintstagedrc .huskyrc .overcommit.yml .hgsub .hgrc
-        .captainhook.json captainhook.json prek.toml
-        """,
+        "mise runs what it names when you enter",
+        "mise.toml .mise.toml mise.*.toml .mise.*.toml .miserc.toml .rtx.toml",
+        ".mise .rtx mise",
     ),
     (
         "python runs it by itself",
+        "sitecustomize.py usercustomize.py *.pth *._pth *.egg-link pyvenv.cfg",
+        "__pypackages__",
+    ),
+    ("python runs it instead of its source", "*.pyc *.pyo", ""),
+    ("git obeys it", ".gitattributes .gitmodules .lfsconfig .gitconfig", ""),
+    (
+        "version control runs it when you commit or check out",
         """
-        sitecustomize.py usercustomize.py pyvenv.cfg __pypackages__ python3._pth pybuilddir.txt
+        .pre-commit-* lefthook* .lefthook* .lintstagedrc* lint-staged.config.* .huskyrc* .overcommit.yml .hgsub
+        .hgrc .captainhook.json captainhook.json prek.toml
+        """,
+        """
+        .husky .githooks .git-hooks .hooks .hg .jj .svn .bzr .pijul _darcs .sl .lefthook
         """,
     ),
+    ("an agent on the host starts these servers", ".mcp.json mcp.json", ".mcp"),
+    (
+        "an agent on the host follows it",
+        """
+        claude.md claude.*.md agents.md agents.*.md agent.md gemini.md qwen.md crush.md conventions.md .cursorrules
+        .windsurfrules .clinerules .roorules .goosehints .aider* opencode.json* *crush.json .rules llms*.txt *.mdc
+        """,
+        """
+        .claude .claude-plugin .cursor .gemini .codex .windsurf .cline .roo .kilocode .continue .opencode .crush
+        .qwen .aider .goose .amp .amazonq .kiro .trae .augment .junie .agents .agent .factory .zencoder .copilot
+        .openhands .serena
+        """,
+    ),
+    (
+        "the editor obeys it when you open the project",
+        """
+        .devcontainer*.json *.code-workspace *.sublime-project .exrc .vimrc .nvimrc *.nvim.lua .lvimrc
+        .vimspector.json .dir-locals*.el .projectile .emacs .clangd .ccls .luarc.json .ycm_extra_conf.py .kate*
+        .neoconf.json .nvim.toml coc-settings.json omnisharp.json *.iml *.ipr
+        """,
+        """
+        .vscode .vscode-test .idea .fleet .zed .devcontainer .run .vs .settings .nvim .vim .helix .sublime .metals
+        .bloop .bsp
+        """,
+    ),
+    (
+        "chooses the programs that you start here",
+        """
+        .tool-versions .python-version* .ruby-version .ruby-gemset .node-version .nvmrc .java-version .sdkmanrc
+        rust-toolchain* .perl-version .terraform-version global.json .bazelversion
+        """,
+        "",
+    ),
+    ("cargo runs programs named here", "", ".cargo"),
+    ("the debugger runs it", ".gdbinit .gdbearlyinit .lldbinit .pdbrc .radare2rc .pryrc .irbrc .ghci .ocamlinit", ""),
+    (
+        "runs on the forge when you push",
+        """
+        .gitlab-ci* .travis.yml appveyor.yml .appveyor.yml azure-pipelines* jenkinsfile* .drone.y* .woodpecker.y*
+        .cirrus.* bitbucket-pipelines.yml buildspec*.yml cloudbuild*.y* .readthedocs.y* .builds.yml .gitpod*
+        action.y*ml codemagic.yaml bitrise.yml wercker.yml renovate.json* .renovaterc* dependabot.yml codeowners
+        """,
+        """
+        .github .gitlab .gitea .forgejo .circleci .buildkite .woodpecker .azuredevops .tekton .semaphore .harness
+        .gitpod .ci .builds
+        """,
+    ),
+    (
+        "the desktop opens or runs it",
+        """
+        *.desktop *.service *.socket *.timer *.lnk *.scf autorun.inf desktop.ini .directory
+        """,
+        "",
+    ),
+    (
+        "a shell or a tool obeys it in a home",
+        """
+        .bash* .profile .zsh* .zprofile .zlog* .ksh* .csh* .tcsh* .login .inputrc .screenrc .tmux.conf .xinitrc
+        .xsession .xprofile .wgetrc .curlrc .netrc .lesskey .psqlrc .sqliterc .my.cnf .mongorc.js .ackrc .ripgreprc
+        .rprofile .renviron
+        """,
+        "",
+    ),
+)
+# Dotfiles at the top are for tools; these are for people, or for what is above.
+HARMLESS_DOTFILES = frozenset((
+    ".gitignore", ".gitkeep", ".keep", ".dockerignore", ".npmignore", ".editorconfig", ".env", ".env.example",
+    ".mailmap", ".git-blame-ignore-revs", ".prettierignore", ".eslintignore", ".nojekyll", ".ds_store",
+))  # fmt: skip
+DOTFILE = "a tool may obey it"
+
+# Run or obeyed when the user builds, tests, installs or opens something: by whom, then names of files.
+ASKED: tuple[tuple[str, str], ...] = (
     ("pytest runs it", "conftest.py pytest.ini .pytest.ini pytest.toml"),
     (
-        "tools of Python obey it",
+        "tools of Python run or obey it",
         """
-        pyproject.toml setup.cfg setup.py tox.ini tox.toml noxfile.py fabfile.py dodo.py tasks.py pip.conf
-        pdm.toml .pdm.toml poetry.toml uv.toml uv.lock pixi.toml hatch.toml .flake8 .pylintrc pylintrc
-        mypy.ini .mypy.ini ruff.toml .ruff.toml .coveragerc .bandit .isort.cfg .style.yapf .pydistutils.cfg
-        environment.yml environment.yaml requirements.txt pipfile pipfile.lock poetry.lock manage.py
-        sconstruct sconscript wscript conanfile.py conanfile.txt meson.build meson_options.txt snakefile
-        dvc.yaml mkdocs.yml conf.py gunicorn.conf.py
+        pyproject.toml setup.cfg setup.py *_build.py build.py tox.* noxfile.py fabfile.py dodo.py tasks.py pip.conf
+        *requirements*.txt *requirements*.in constraints*.txt pdm.* poetry.* uv.* pixi.* hatch.toml .flake8
+        *pylintrc *mypy.ini *ruff.toml .coveragerc environment*.y*ml pipfile* manage.py scons* wscript conanfile.*
+        meson* snakefile dvc.yaml mkdocs.y*ml conf.py *.conf.py
         """,
     ),
     (
-        "package managers of JavaScript run what it names",
+        "npm and its kin run what it names",
         """
-        package.json .npmrc .yarnrc .yarnrc.yml .pnpmfile.cjs .pnpmfile.mjs pnpmfile.js .pnp.cjs .pnp.js
-        .pnp.loader.mjs pnpm-workspace.yaml bunfig.toml deno.json deno.jsonc package-lock.json
-        npm-shrinkwrap.json yarn.lock pnpm-lock.yaml bun.lock bun.lockb lerna.json nx.json turbo.json
-        rush.json bower.json .bowerrc .node_repl_history import_map.json deno.lock
+        package.json package-lock.json npm-shrinkwrap.json .npmrc .yarnrc* yarn.lock *pnpmfile.* pnpm-* .pnp.*
+        bunfig.toml bun.lock* deno.* import_map.json lerna.json nx.json turbo.json rush.json bower.json .bowerrc
         """,
     ),
     (
         "tools of JavaScript run it",
         """
-        gulpfile.js gulpfile.ts gruntfile.js jakefile.js .eslintrc .eslintrc.js .eslintrc.cjs .eslintrc.json
-        .eslintrc.yml .eslintrc.yaml .babelrc .babelrc.js .babelrc.json .prettierrc .prettierrc.js
-        .prettierrc.cjs .prettierrc.json .prettierrc.yaml .prettierrc.toml .stylelintrc .stylelintrc.js
-        .stylelintrc.json .postcssrc .postcssrc.js .mocharc.js .mocharc.cjs .mocharc.json .mocharc.yml .nycrc
-        .swcrc .parcelrc .taprc .jestrc .releaserc .releaserc.js .commitlintrc .commitlintrc.js .czrc
-        tsconfig.json jsconfig.json angular.json project.json wallaby.js brunch-config.js ember-cli-build.js
+        gulpfile* gruntfile* jakefile* *.config.js *.config.ts *.config.?js *.config.?ts *.config.*.js *.config.*.ts
+        *.config.*.?js *.conf.js *.conf.ts *.conf.?js *.conf.?ts .*rc .*rc.js .*rc.cjs .*rc.mjs .*rc.ts .*rc.json
+        .*rc.y*ml .*rc.toml tsconfig*.json jsconfig*.json angular.json project.json wallaby.* ember-cli-build.js
         """,
     ),
-    (
-        "make runs it",
-        """
-        makefile gnumakefile bsdmakefile makefile.am makefile.in configure configure.ac kbuild kconfig
-        imakefile nmakefile autogen.sh bootstrap.sh config.status
-        """,
-    ),
+    ("make runs it", "*makefile* *.mk *.mak *.make configure configure.ac kbuild kconfig autogen.sh bootstrap.sh"),
     (
         "a runner of tasks runs it",
         """
-        justfile .justfile taskfile.yml taskfile.yaml taskfile.dist.yml taskfile taskfile.dist.yaml rakefile
-        rakefile.rb gemfile gemfile.lock gems.rb guardfile capfile vagrantfile thorfile procfile procfile.dev
-        brewfile dangerfile fastfile podfile cartfile magefile.go earthfile tiltfile skaffold.yaml
-        devfile.yaml .devfile.yaml .run.yml .overmind.env .foreman build.zig build.zig.zon build.ninja
-        build.sh .rspec .rubocop.yml .solargraph.yml .simplecov .irb.rb .ruby-gemset cpanfile makefile.pl
-        build.pl dist.ini rebar.config mix.exs .iex.exs .formatter.exs gleam.toml shard.yml nimble dub.json
-        stack.yaml setup.hs cabal.project .ghci project.clj deps.edn bb.edn shadow-cljs.edn build.boot
-        .lein-env .nrepl.edn build.sbt build.sc build.mill .scalafmt.conf .sbtopts .jvmopts dune-project
-        .ocamlinit .merlin
+        *justfile taskfile* rakefile* *.rake gemfile* gems.rb *.gemspec guardfile capfile vagrantfile* thorfile
+        procfile* brewfile dangerfile fastfile podfile cartfile magefile* earthfile tiltfile skaffold.yaml
+        *devfile.yaml build.sh build.zig* *.ninja .rspec .rubocop* cpanfile build.pl dist.ini rebar.config mix.exs
+        .iex.exs *.exs gleam.toml shard.yml *.nimble dub.* stack.yaml setup.hs cabal.project* *.cabal project.clj
+        deps.edn bb.edn shadow-cljs.edn *.sbt build.sc build.mill .sbtopts .jvmopts dune-project .merlin *.rockspec
+        *.podspec
         """,
     ),
-    (
-        "cargo runs what it names",
-        """
-        build.rs cargo.toml cargo.lock clippy.toml .clippy.toml rustfmt.toml .rustfmt.toml cross.toml
-        dist-workspace.toml
-        """,
-    ),
-    (
-        "go runs what it names",
-        """
-        go.mod go.sum go.work go.work.sum go.env .golangci.yml .golangci.yaml .golangci.toml .goreleaser.yml
-        .goreleaser.yaml .air.toml
-        """,
-    ),
+    ("cargo runs what it names", "build.rs cargo.toml cargo.lock *clippy.toml *rustfmt.toml cross.toml dist-*.toml"),
+    ("go runs what it names", "go.mod go.sum go.work* go.env .golangci.* .goreleaser.* .air.toml"),
     (
         "builds for Java run it",
         """
-        pom.xml build.gradle build.gradle.kts settings.gradle settings.gradle.kts init.gradle
-        gradle.properties gradlew gradlew.bat mvnw mvnw.cmd build.xml ivy.xml .sdkmanrc bsp.json
+        pom.xml *.gradle *.gradle.kts gradle.properties gradlew* mvnw* build.xml ivy.xml bsp.json jvm.config
+        maven.config extensions.xml
         """,
     ),
-    ("cmake runs it", "cmakelists.txt cmakepresets.json cmakeuserpresets.json ctestconfig.cmake ctestcustom.cmake"),
+    ("cmake runs it", "cmakelists*.txt cmake*presets.json ctest*.cmake *.cmake"),
     (
-        "bazel and its kin obey it",
+        "bazel and its kin run it",
         """
-        .bazelrc user.bazelrc .bazelversion workspace workspace.bazel module.bazel build build.bazel
-        .buckconfig .buckconfig.local buck pants.toml .pants.rc xmake.lua premake5.lua cmakelists.local.txt
+        .bazelrc *.bazelrc workspace *.bazel *.bzl build buck .buckconfig* pants.toml .pants.rc xmake.lua
+        premake5.lua *.gyp *.gypi *.gn *.gni *.pro *.pri
         """,
     ),
     (
         "builds for .NET run it",
         """
-        directory.build.props directory.build.targets directory.packages.props nuget.config msbuild.rsp
-        directory.build.rsp .csproj.user omnisharp.json
+        directory.*.props directory.*.targets directory.*.rsp nuget.config *.rsp *.csproj *.fsproj *.vbproj
+        *.vcxproj *.sln *.slnx *.targets *.props
         """,
     ),
     (
         "php runs what it names",
         """
-        composer.json composer.lock .user.ini php.ini .php-cs-fixer.php .php-cs-fixer.dist.php phpunit.xml
-        phpunit.xml.dist phpstan.neon rector.php artisan .htaccess .php_cs
+        composer.* .user.ini php.ini .php* phpunit.xml* phpstan.* rector.php artisan .htaccess
         """,
     ),
-    ("R runs it", ".rprofile .renviron renv.lock"),
-    ("julia runs it", "project.toml manifest.toml localpreferences.toml startup.jl"),
-    (
-        "nix evaluates it",
-        """
-        flake.nix flake.lock shell.nix default.nix devenv.nix devenv.yaml devbox.json .envrc.local
-        devshell.toml
-        """,
-    ),
+    ("R or julia run it", "renv.lock project.toml manifest.toml localpreferences.toml startup.jl"),
+    ("nix evaluates it", "*.nix flake.lock devenv.yaml devbox.json devshell.toml"),
     (
         "containers are made by it",
         """
-        dockerfile containerfile .dockerignore compose.yaml compose.yml compose.override.yml
-        compose.override.yaml docker-compose.yml docker-compose.yaml docker-compose.override.yml
-        docker-compose.override.yaml docker-bake.hcl docker-bake.json chart.yaml helmfile.yaml
-        kustomization.yaml kustomization.yml vagrantfile.local
+        *dockerfile* *containerfile* *compose*.y*ml docker-bake.* chart.yaml helmfile.yaml kustomization.y*ml
         """,
     ),
     (
         "infrastructure is made by it",
         """
-        .terraformrc terraform.rc .terraform.lock.hcl terragrunt.hcl ansible.cfg serverless.yml
-        serverless.yaml pulumi.yaml samconfig.toml cdk.json wrangler.toml wrangler.jsonc vercel.json
-        netlify.toml fly.toml app.yaml firebase.json render.yaml railway.json
+        *.tf *.tf.json *.hcl *.bicep .terraformrc terraform.rc ansible.cfg serverless.* pulumi.* samconfig.toml
+        cdk.json wrangler.* vercel.json netlify.toml fly.toml app.yaml firebase.json render.yaml railway.json
         """,
     ),
+    ("opening it runs what is in it", "*.ipynb *.xlsm *.docm *.pptm *.hta *.chm"),
     (
-        "runs on the forge",
+        "a program",
         """
-        .gitlab-ci.yml .gitlab-ci.yaml .travis.yml appveyor.yml .appveyor.yml azure-pipelines.yml jenkinsfile
-        .drone.yml .drone.yaml .woodpecker.yml .cirrus.yml .cirrus.star bitbucket-pipelines.yml buildspec.yml
-        cloudbuild.yaml codeowners renovate.json .renovaterc .renovaterc.json dependabot.yml .readthedocs.yml
-        .readthedocs.yaml .builds.yml .gitpod.yml .gitpod.dockerfile action.yml action.yaml codemagic.yaml
-        bitrise.yml wercker.yml .semaphore.yml .sourcehut.yml
-        """,
-    ),
-    (
-        "a shell runs it",
-        """
-        .bashrc .bash_profile .bash_login .bash_logout .profile .zshrc .zshenv .zprofile .zlogin .kshrc .cshrc
-        .tcshrc .login .inputrc .screenrc .tmux.conf .xinitrc .xsession .xprofile .wgetrc .curlrc .netrc
-        .lesskey .psqlrc .sqliterc .my.cnf .mongorc.js .ackrc .ripgreprc .agignore desktop.ini autorun.inf
-        .directory
+        *.sh *.bash *.zsh *.fish *.ps1 *.bat *.cmd *.exe *.msi *.dll *.so *.dylib *.jar *.war *.class *.node *.wasm
+        *.deb *.rpm *.apk *.appimage *.dmg *.run *.whl *.gem *.nupkg *.vsix *.crx *.xpi *.phar *.vbs *.reg *.elc
+        *.luac
         """,
     ),
 )
+PROGRAM = "a program"
 
-# Reason, then names of directories: all that lies in one of them counts.
-TREES: tuple[tuple[str, str], ...] = (
-    (
-        "an agent on the host runs and follows what is here",
-        """
-        .claude .cursor .gemini .codex .windsurf .cline .roo .kilocode .continue .opencode .crush .qwen .aider
-        .goose .amp .amazonq .kiro .trae .augment .junie .agents .agent .factory .zencoder .copilot .openhands
-        .serena .claude-plugin
-        """,
-    ),
-    (
-        "the editor runs what is named here",
-        """
-        .vscode .vscode-test .idea .fleet .zed .devcontainer .run .vs .settings .nvim .vim .helix .kakrc
-        .sublime .metals .bloop .bsp
-        """,
-    ),
-    ("mise runs what is here", ".mise .rtx mise"),
-    ("hooks of version control", ".husky .githooks .git-hooks .hg .jj .svn .bzr .pijul _darcs .sl .lefthook .hooks"),
-    (
-        "runs on the forge",
-        """
-        .github .gitlab .gitea .forgejo .circleci .buildkite .woodpecker .azuredevops .tekton .semaphore
-        .harness .gitpod .ci .builds .travis
-        """,
-    ),
-    (
-        "tools take programs and libraries from here",
-        """
-        node_modules .venv venv .virtualenv virtualenv .tox .nox .direnv .devenv .devbox bower_components
-        jspm_packages .yarn .pnpm-store .pnp site-packages .eggs .bundle __pypackages__ .pixi .conda .conan
-        .luarocks lua_modules elm-stuff _opam
-        """,
-    ),
-    ("cargo runs programs named here", ".cargo"),
-    ("builds for Java run it", ".mvn .gradle buildsrc"),
-    ("plugins that tools load", ".terraform .pulumi .serverless .sops .docker .nix .guix .dvc .bazel .buckd .mcp"),
-)
-
-# Reason, then ends of names.
-ENDS: tuple[tuple[str, str], ...] = (
-    ("python runs it by itself", ".pth ._pth .egg-link"),
-    ("the editor obeys it", ".code-workspace .sublime-project .code-profile .iml .ipr .vimrc .nvim.lua .el.gz"),
-    ("agents on the host follow it", ".mdc"),
-    ("the desktop runs it", ".desktop .service .socket .timer .appimage .flatpakref .webloc .url .lnk .scf .command"),
-    ("tools of JavaScript run it", ".config.js .config.ts .config.cjs .config.mjs .config.mts .config.cts .conf.js"),
-    ("make runs it", ".mk .mak .make .ninja"),
-    (
-        "builds run it",
-        """
-        .cmake .gradle .gradle.kts .sbt .bzl .bazel .gemspec .podspec .cabal .nimble .rockspec .csproj .fsproj
-        .vbproj .vcxproj .sln .slnx .targets .props .pro .pri .gyp .gypi .gn .gni
-        """,
-    ),
-    ("nix evaluates it", ".nix"),
-    ("infrastructure is made by it", ".tf .tf.json .hcl .dockerfile .containerfile .bicep"),
-    ("opening it runs what is in it", ".ipynb .xlsm .docm .pptm .xls .hta .chm"),
-    ("it is code that is run instead of its source", ".pyc .pyo .pyd .elc .luac .jsc .snap"),
-)
-
-# Programs and libraries, whether they may be executed or not.
-PROGRAMS = (
-    ".sh .bash .zsh .fish .ksh .csh .ps1 .psm1 .psd1 .bat .cmd .exe .com .msi .dll .so .dylib .a .o .ko .jar .war .ear "
-    ".class .node .wasm .deb .rpm .apk .dmg .pkg .run .bin .whl .gem .nupkg .vsix .crx .xpi .phar .scpt .applescript "
-    ".awk .sed .tcl .expect .vbs .wsf .reg"
-)
-
-# What is known to do nothing by itself: text, sources and pictures, not executable, without a dot in front of any
-# part of its path. A program that a user starts may of course read them: that is the work itself.
-HARMLESS = (
-    "txt md markdown rst adoc tex bib org log csv tsv diff patch "
-    "py pyi pyx js jsx ts tsx mjs cjs mts cts vue svelte astro html htm xhtml css scss sass less styl "
-    "c h cc hh cpp hpp cxx hxx inl m mm cu cuh rs go java kt scala groovy clj cljs cljc erl hrl ex eex heex hs lhs "
-    "ml mli fs fsi fsx cs vb swift dart rb erb php lua pl pm t r rmd jl nim zig d v sv vhd vhdl asm s f f90 f95 "
-    "sql graphql gql proto thrift avsc pest g4 y l ll "
-    "png jpg jpeg gif webp avif bmp ico tif tiff svg eps ttf otf woff woff2 eot mp3 mp4 m4a ogg opus wav flac webm mov "
-    "pdf epub parquet arrow npy npz pb onnx safetensors gguf "
-    "map golden expected approved po pot mo srt vtt"
-)  # fmt: skip
-HARMLESS_NAMES = frozenset((
-    "license", "licence", "copying", "readme", "changelog", "changes", "news", "authors", "contributors", "notice",
-    "todo", "version", ".gitkeep", ".keep", ".ds_store", ".nojekyll", "py.typed",
+# Directories that a tool can make again: what changes in them is counted. So are those with a CACHEDIR.TAG, and what
+# git ignores.
+OUTPUT = frozenset((
+    "node_modules", ".venv", "venv", ".virtualenv", "virtualenv", ".tox", ".nox", "bower_components", ".yarn",
+    ".pnpm-store", ".eggs", ".bundle", ".pixi", ".conda", "lua_modules", "elm-stuff", "_opam", ".gradle", ".next",
+    ".nuxt", ".svelte-kit", ".turbo", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis",
+    ".nyc_output", ".ipynb_checkpoints", ".sass-cache", ".parcel-cache", ".terraform",
 ))  # fmt: skip
-# Directories with a dot that hold nothing but what a tool can make again.
-CACHES = frozenset((".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".nyc_output",
-                    ".ipynb_checkpoints", ".sass-cache", ".parcel-cache", ".eslintcache"))  # fmt: skip
+# In one that was there before, what is run all the same: by python, and by a shell that looks for programs there.
+RUN_FROM_OUTPUT = "sitecustomize.py usercustomize.py *.pth *._pth *.egg-link *.pyc *.pyo"
+BINARIES = frozenset(("bin", ".bin", "scripts"))
+TAKEN = "your shell and tools take programs from here"
 
 # In a git directory: what git writes as a matter of course. Everything else is named.
 GIT_TREES = frozenset(("objects", "refs", "logs", "lfs"))

@@ -156,7 +156,7 @@ def lines(copy: Copy, work: Work) -> Iterator[str]:
         kind = kinds.Kind("repository", path, "a submodule") if row.mode == _SUBMODULE else kind
         text = f"{fit(path)} ({clean(kind.why)})" if kind.why else fit(path)
         found.setdefault(kind.name, []).append((kind.rank, kind.why, text))
-    for name, heading in (*kinds.HEADINGS.items(), (kinds.HARMLESS, "of harmless kinds")):
+    for name, heading in kinds.HEADINGS.items():
         yield from _paths(heading, _by_danger(found.get(name, [])))
     yield from _paths("not committed, and only in the copy", list(work.uncommitted))
 

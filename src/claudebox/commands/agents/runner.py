@@ -19,6 +19,7 @@ from claudebox.commands.agents.tmux import Tmux
 from claudebox.errors import FAILED, ClaudeboxError
 from claudebox.files import Closing
 from claudebox.report import session_log
+from claudebox.report.kinds import LOOK
 from claudebox.report.log_reader import LogReader
 from claudebox.state import Instance
 
@@ -60,9 +61,7 @@ def _left_something(state: str, agent: Agent) -> bool:
     for name in [name for name in log.records(directory, agent.instance) if name.endswith(suffix)][-1:]:
         for end in LogReader(directory, name).lines(b'"end"'):
             changed = end.get("changed") or {}
-            if any(kind != "harmless" for kind in changed) or any(
-                end.get(key) for key in ("unseen", "found", "failed")
-            ):
+            if any(kind in LOOK for kind in changed) or any(end.get(key) for key in ("unseen", "found", "failed")):
                 return True
     return False
 
