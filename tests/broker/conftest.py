@@ -232,6 +232,25 @@ class Caller:
         status, headers = self.head()
         return status, self.take(int(headers["content-length"]))
 
+    def line(self) -> bytes:
+        """Return the next line."""
+        while b"\r\n" not in self.rest:
+            piece = self.channel.recv(1 << 16)
+            assert piece, f"it ended after {self.rest!r}"
+            self.rest += piece
+        line, _, self.rest = self.rest.partition(b"\r\n")
+        return line
+
+    def content(self) -> bytes:
+        """Return the body of an answer in chunks, or what came of it before it broke off."""
+        found = b""
+        with contextlib.suppress(AssertionError, ConnectionResetError):
+            while size := int(self.line(), 16):
+                found += self.take(size)
+                assert self.line() == b""
+            assert self.line() == b""
+        return found
+
     def ended(self) -> bool:
         """Return whether the broker closes the connection."""
         try:

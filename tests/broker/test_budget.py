@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import os
 import threading
 import time
 
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import hosts
+from tests.broker.conftest import Caller, running
 from tests.conftest import wait_until
 
-from claudebox.broker.model_api.metering import Meter, TokenUsage, UsageFilter, add_reminder
+from claudebox.broker.model_api.metering import Meter, TokenUsage, UsageFilter, add_reminder, most_of
 from claudebox.config.model import Policy
 from claudebox.config.policy import decide_policy
 from claudebox.config.settings import read_settings
@@ -22,7 +24,7 @@ from claudebox.demo import messages
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import compose
 from claudebox.plan.network_model import Budget
-from claudebox.tables import prices
+from claudebox.tables import agent, prices
 
 MODEL = "claude-sonnet-4-5-20250929"
 # What a model says to look like what the API says: cheaper, dearer, another message.
@@ -41,14 +43,13 @@ def stream(document):
 
 
 def counted(body, cuts, *, events):
-    found: list[TokenUsage] = []
-    metered = UsageFilter(Meter(None, found.append), events=events)
+    metered = UsageFilter(events=events)
     passed, at = b"", 0
     for cut in (*sorted(cuts), len(body)):
-        passed += b"".join(metered.feed(body[at:cut]))
+        passed += metered.feed(body[at:cut])
         at = max(at, cut)
     assert passed + metered.end() == body
-    return found
+    return [metered.usage] if metered.usage.tokens else []
 
 
 @given(st.lists(st.integers(0, 2000), max_size=8))
@@ -138,30 +139,191 @@ def test_requests_end_when_the_budget_is_spent(upstream, broker, events, coding)
     assert served.requests[0][2]["accept-encoding"] == "identity"
 
 
-def test_a_stream_that_nobody_reads_to_its_end_is_counted(upstream, broker):
-    # proves COST-02
-    said = stream(message(text="word " * 3000))
-    cut = said.index(b"event: message_delta")
-    asked: list[bytes] = []
+class Model:
+    """Bills what it was asked and what it was asked for, whoever listens; a byte is a token, the dearest case."""
 
-    def reply(visit):
-        asked.append(visit.body())
-        visit.say(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n" + said[:cut])
-        with contextlib.suppress(OSError):
-            while visit.say(b": ping\n\n") is None:  # until the broker has gone
-                time.sleep(0.02)
+    def __init__(self, *, events: bool = True, pace: float = 0.0, breaks: bool = False, searches: int = 0) -> None:
+        self.events, self.pace, self.breaks, self.searches = events, pace, breaks, searches
+        self.bill = 0  # millionths of a dollar
+        self.peak = 0  # requests at a time
+        self._now = 0
+        self._lock = threading.Lock()
 
-    connect = broker(upstream(reply), budget=Budget(tokens=8000))
-    statuses = []
-    for _ in range(4):  # 1000 tokens asked and some 5000 said each
+    def __call__(self, visit):
+        asked = visit.body()
+        said = json.loads(asked)["max_tokens"]
+        with self._lock:
+            self.bill += price(len(asked), said) + 10_000 * self.searches
+            self._now += 1
+            self.peak = max(self.peak, self._now)
+        try:
+            return self._reply(visit, message(
+                text="x", input_tokens=len(asked), output_tokens=said,
+                server_tool_use={"web_search_requests": self.searches},
+            ))  # fmt: skip
+        finally:
+            with self._lock:
+                self._now -= 1
+
+    def _reply(self, visit, document):
+        kind = "text/event-stream" if self.events else "application/json"
+        time.sleep(self.pace)
+        visit.say(f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n\r\n".encode())
+        parts = stream(document).split(b"\n\n") if self.events else [json.dumps(document).encode()]
+        for number, part in enumerate(parts):
+            if self.breaks and number == len(parts) // 2:
+                return False
+            text = part + b"\n\n" if self.events else part
+            visit.say(b"%x\r\n%s\r\n" % (len(text), text))
+            time.sleep(self.pace / 10)
+        visit.say(b"0\r\n\r\n")
+        return True
+
+
+def price(asked: int, said: int) -> int:
+    """Return what the model of these tests costs, beyond 200,000 tokens twice and one and a half times as much."""
+    return asked * 3 + said * 15 if asked <= 200_000 else asked * 6 + said * 45 // 2
+
+
+def question(most=1000, size=0, **more):
+    content = [{"role": "user", "content": "x" * size}]
+    return json.dumps({"model": MODEL, "max_tokens": most, "messages": content, **more}).encode()
+
+
+@contextlib.contextmanager
+def metered(model, upstream, tmp_path, budget):
+    """Run a broker for a model; yield a function that connects, and one that returns what the log says was spent."""
+    log = tmp_path / "log"
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with running(upstream(model).port, log=descriptor, budget=Budget(dollars=budget)) as sidecar:
+        place = sidecar.sources()["model_api"]
+
+        def spent():
+            lines = (json.loads(line) for line in log.read_text().splitlines())
+            return sum(line["price"] for line in lines if line["kind"] == "usage")
+
+        with contextlib.ExitStack() as stack:
+            yield lambda: stack.enter_context(Caller(place)), spent
+
+
+@pytest.mark.parametrize("events", [True, False])
+@pytest.mark.parametrize("moment", ["at once", "at the first word"])
+def test_who_breaks_an_answer_off_has_spent_it_all_the_same(upstream, tmp_path, events, moment):
+    # proves NEW-N4, BROKER-01
+    model = Model(events=events, pace=0.3)
+    with metered(model, upstream, tmp_path, 1_000_000) as (connect, spent):
+        for _ in range(12):  # $0.30 each: without a count all of them would pass
+            caller, before = connect(), model.bill
+            caller.ask(body=question(20_000))
+            wait_until(lambda: model.bill > before or spent() >= 1_000_000, "it is asked, or refused")  # noqa: B023
+            if moment == "at the first word" and caller.head()[0] == 402:
+                break
+            caller.channel.close()
+        last = connect()
+        last.ask(body=question(20_000))
+        assert last.head()[0] == 402
+        assert 1_000_000 <= model.bill <= 1_000_000 + price(len(question(20_000)), 20_000)
+        assert spent() == model.bill
+
+
+def test_requests_at_a_time_spend_no_more_than_the_budget_and_one(upstream, tmp_path):
+    # proves NEW-N4, BROKER-01
+    body = question(64_000, size=600_000)  # $5.04, and half of a budget of $20 at the dearest
+    model = Model(pace=0.3)
+    with metered(model, upstream, tmp_path, 20_000_000) as (connect, spent):
+        callers = [connect() for _ in range(12)]
+        for caller in callers:
+            caller.ask(body=body)
+        statuses = [caller.head()[0] for caller in callers if caller.rest is not None]
+        assert statuses.count(200) == 4
+        assert 402 in statuses
+        wait_until(lambda: spent() == model.bill, "every answer is counted")
+        assert 20_000_000 <= model.bill <= 20_000_000 + price(len(body), 64_000)
+
+    small = Model(pace=0.5)  # the control: what fits passes side by side
+    with metered(small, upstream, tmp_path, 20_000_000) as (connect, _spent):
+        callers = [connect() for _ in range(6)]
+        for caller in callers:
+            caller.ask(body=question(1000))
+        assert [caller.head()[0] for caller in callers] == [200] * 6
+        assert small.peak > 3
+
+
+def test_a_request_that_does_not_say_its_length_is_refused_under_a_budget(upstream, tmp_path):
+    # proves NEW-N4
+    model = Model()
+    said = question()
+    head = f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {agent.PLACEHOLDER}\r\n"
+    with metered(model, upstream, tmp_path, 20_000_000) as (connect, spent):
+        for _ in range(3):
+            caller = connect()
+            caller.say(head.encode() + b"transfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(said), said))
+            assert caller.answer()[0] == 411
         caller = connect()
-        caller.ask(body=b"{}")
-        statuses.append(caller.head()[0])
-        while statuses[-1] == 200 and len(caller.rest) < cut:
-            caller.rest += caller.channel.recv(65536)
-        caller.channel.close()
-    assert statuses == [200, 200, 402, 402]
-    assert len(asked) == 2
+        caller.say(head.encode() + b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n" % (33 << 20))
+        assert caller.answer()[0] == 413
+        assert model.bill == spent() == 0
+        control = connect()
+        control.ask(body=said)
+        assert control.head()[0] == 200
+        control.content()
+        wait_until(lambda: spent() == model.bill == price(len(said), 1000), "it is counted")
+
+
+def test_tools_of_the_api_have_their_price_and_go_alone(upstream, tmp_path):
+    # proves NEW-N4
+    body = question(10, tools=[{"type": "web_search_20250305", "name": "web_search"}])
+    model = Model(pace=0.2, searches=30)
+    with metered(model, upstream, tmp_path, 500_000) as (connect, spent):
+        callers = [connect() for _ in range(5)]
+        for caller in callers:
+            caller.ask(body=body)
+        statuses = [caller.head()[0] for caller in callers]
+        assert sorted(statuses) == [200, 200, 402, 402, 402]
+        assert model.peak == 1
+        wait_until(lambda: spent() == model.bill, "every answer is counted")
+        assert 600_000 < model.bill < 700_000
+
+
+def test_an_answer_that_the_upstream_breaks_off_costs_what_it_could_have(upstream, tmp_path):
+    # proves NEW-N4
+    model = Model(breaks=True)
+    with metered(model, upstream, tmp_path, 1_000_000) as (connect, spent):
+        statuses = []
+        for _ in range(8):
+            caller = connect()
+            caller.ask(body=question(20_000))
+            statuses.append(caller.head()[0])
+            if statuses[-1] == 200:
+                caller.content()
+        assert statuses == [200] * 4 + [402] * 4
+        wait_until(lambda: spent() == model.bill, "what it could have said is counted")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"[]", b"{}", b'{"max_tokens": 5', question(-1), question("5"), question(0),
+        question(mcp_servers=[]), question(container="x"), b'{"max_tokens": 9, "max_tokens": 5}',
+        question(tools=[{"type": "code_execution_20250825", "name": "x"}]),
+        question(system=[{"type": "document", "source": {"type": "base64", "data": "x"}}]),
+        question(system=[{"type": "image", "source": {"type": "url", "url": "x"}}]), b"[" * 100_000,
+    ],
+)  # fmt: skip
+def test_what_a_request_can_cost_is_not_guessed(body):
+    # proves NEW-N4
+    assert most_of(body) is None
+
+
+def test_what_a_request_can_cost_is_the_dearest_that_its_text_allows():
+    # proves NEW-N4
+    image = {"type": "image", "source": {"type": "base64", "data": "x"}}
+    for body, extra in ((question(500), 0), (question(500, system=[image]), 5_000)):
+        most = most_of(body)
+        assert most is not None
+        assert (most.model, most.output) == (MODEL, 500)
+        assert most.cache_write == most.cache_write_long == len(body) + 2_000 + extra
+        assert most.price() >= price(len(body) + extra, 500)
 
 
 def test_requests_at_the_same_time_do_not_pass_the_budget_together(upstream, broker):

@@ -261,7 +261,7 @@ async def test_many_programs_are_served_at_a_time_over_few_connections(tmp_path)
         (request().replace(b"\r\nConnection", b"\r\nHost: other.example\r\nConnection"), b"400", ""),
         (request("http://other.example/"), b"400", "not-a-path"),
         (request(method="TRACE"), b"405", "echo"),
-        (request("/", "Upgrade: websocket"), b"501", ""),
+        (request("/", "Upgrade: websocket"), b"426", "upgrade"),
         (request(f"{HOST}:443", method="CONNECT"), b"405", ""),
     ],
 )

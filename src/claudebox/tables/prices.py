@@ -32,6 +32,8 @@ PRICES: dict[str, tuple[int, int, int]] = {
 }
 # Input that is written to a cache, for five minutes and for an hour, in percent of the price of input.
 CACHE_WRITE, CACHE_WRITE_LONG = 125, 200
+# Each use of a tool that the API runs itself, in millionths of a dollar; one that is not here counts as the dearest.
+SERVER_TOOLS = {"web_search_requests": 10_000, "web_fetch_requests": 0}
 # Requests with more input than this cost more, in percent of input and output. Whether Sonnet 4.6 still does is not
 # certain: rather too much than too little.
 LONG: dict[str, tuple[int, int, int]] = {

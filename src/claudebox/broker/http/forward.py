@@ -1,41 +1,68 @@
 """HTTP/1.1 from a program inside to an upstream and back: heads are read and rewritten, bodies pass as they come.
 
-One `Rules` decides what may pass and how; see there. Nothing is written down, and nothing of a body is kept, except the
-beginning of a request's body until its answer has begun, for rules that ask a second time.
+One `Rules` decides what may pass and how; see there. Nothing of a body is kept, except the beginning of a request's
+until its answer has begun: the connection to the upstream may be stale, and rules may ask a second time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 from claudebox.broker.http import messages
-from claudebox.broker.http.bodies import filtered
-from claudebox.broker.http.chunks import Chunks
-from claudebox.broker.http.handler import LocalAnswer, UpstreamFailure
+from claudebox.broker.http.bodies import LAST_CHUNK, AnswerBody, BodyReader, framed, framed_request, is_readable
 from claudebox.broker.http.messages import MalformedHttp, Request, Response
-from claudebox.broker.http.repetition import Kept
-from claudebox.broker.http.stream import counter
+from claudebox.broker.http.rules import LocalAnswer, Outcome, RequestBody, UpstreamFailure
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from claudebox.broker.http.bodies import BodyFilter
-    from claudebox.broker.http.handler import Rules
-    from claudebox.broker.http.messages import Framing
+    from claudebox.broker.http.rules import Rules
     from claudebox.broker.http.stream import Pool, Stream
 
 _DISCARD_TIME = 30.0  # seconds for a body that nobody wants
+_ANSWER_TIME = 600.0  # seconds for the rest of an answer whose program has gone
 _LINGER = 1 << 20  # bytes of a refused body that are taken so that the answer can be read
-_REWRITTEN = 32 << 20  # bytes of a body that is held because something is added to it
-_BUSY = frozenset((b"POST", b"PUT", b"PATCH", b"DELETE"))
+_KEPT = 4 << 20  # bytes of a body that are kept to be looked at, or to be sent once more
+_KEPT_IN_ALL = 8 << 20  # of all bodies together
 
 
 async def forward(client: Stream, pool: Pool, rules: Rules) -> None:
     """Serve one connection of a program inside until it ends."""
     while await _Exchange(client, pool, rules).run():
         pass
+
+
+class _SilentUpstream(UpstreamFailure):
+    """The connection ended before anything came."""
+
+
+class _Kept:
+    """The beginning of a request's body, while it may have to be sent again."""
+
+    total = 0
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] | None = []
+        self._size = 0
+
+    def has_room(self, size: int) -> bool:
+        """Return whether so many bytes more can be kept."""
+        return self.pieces is not None and self._size + size <= _KEPT and _Kept.total + size <= _KEPT_IN_ALL
+
+    def add(self, piece: bytes) -> None:
+        """Keep one more piece, or give up."""
+        if self.pieces is None:
+            return
+        if not self.has_room(len(piece)):
+            self.drop()
+            return
+        self.pieces.append(piece)
+        self._size += len(piece)
+        _Kept.total += len(piece)
+
+    def drop(self) -> None:
+        """Keep nothing any more."""
+        _Kept.total -= self._size
+        self._size, self.pieces = 0, None
 
 
 class _Exchange:
@@ -45,10 +72,13 @@ class _Exchange:
         self._client = client
         self._pool = pool
         self._rules = rules
-        self._kept = Kept(wanted=rules.repeats)
+        self._kept = _Kept()
         self._sent = False  # the whole body of the request has come
         self._fault: Exception | None = None  # why it never will
-        self._up = self._down = 0
+        self._outcome = Outcome()
+        self._method = b""
+        self._body = RequestBody("none", 0)
+        self._reader = BodyReader(client, "none", 0, strict=True)
 
     async def run(self) -> bool:
         """Do it, and tell whether the connection can serve another."""
@@ -62,8 +92,18 @@ class _Exchange:
             return await self._answer(LocalAnswer(400, "invalid_request_error", f"claudebox: {problem}"), alive=False)
         except TimeoutError:
             return False
+        self._method, self._body = request.method, RequestBody(framing, length)
+        self._reader = BodyReader(self._client, framing, length, strict=True)
         try:
-            return await self._serve(request, framing, length)
+            async with asyncio.timeout(None) as self._limit:
+                return await self._serve(request) and not self._client.lost
+        except asyncio.CancelledError:
+            if self._outcome.owed == "most":  # the session ends: nothing more will be spent
+                self._outcome.owed = "told"
+            raise
+        except TimeoutError:
+            self._outcome.owed = "most"
+            return False
         except UpstreamFailure as problem:
             return await self._answer(LocalAnswer(502, "api_error", f"claudebox: {problem}"), alive=False)
         except MalformedHttp as problem:
@@ -71,40 +111,50 @@ class _Exchange:
         except (EOFError, OSError):
             return False
         finally:
+            self._client.outlast(None)
             self._kept.drop()
-            self._rules.passed(self._up, self._down)
+            self._rules.passed(self._outcome)
 
-    async def _serve(self, request: Request, framing: Framing, length: int) -> bool:
+    def _outlive(self) -> None:
+        """Go on without the program, for a while."""
+        self._limit.reschedule(asyncio.get_running_loop().time() + _ANSWER_TIME)
+
+    async def _serve(self, request: Request) -> bool:
         alive = messages.keeps_alive(request)
         refusal = _unsupported(request)
         if refusal is not None:
-            return await self._answer(refusal, alive=False)
-        outgoing = await self._rules.request(request.with_headers(messages.end_to_end(request.headers)))
+            return await self._refuse(refusal, alive=False)
+        body = self._body
+        self._sent = body.framing == "none"
+        waits = not self._sent and (request.header(b"expect") or b"").lower() == b"100-continue"
+        seen = body.framing == "length" and body.length <= self._rules.wanted(request)
+        if seen and self._kept.has_room(body.length):
+            if waits:
+                self._client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            await self._hold()
+        outgoing = await self._rules.request(request.with_headers(messages.end_to_end(request.headers)), body)
         if isinstance(outgoing, LocalAnswer):
-            rid = await self._discard(framing, length)
-            return await self._answer(outgoing, alive=alive and rid, method=request.method)
-        if framing != "none" and (request.header(b"expect") or b"").lower() == b"100-continue":
+            return await self._refuse(outgoing, alive=alive and (self._sent or not waits))
+        if self._rules.outlives:
+            self._client.outlast(self._outlive)
+        if body.content is not None:
+            self._kept.pieces, body.length = [body.content], len(body.content)
+        elif waits:
             self._client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._sent = framing == "none"
-        rewrite = self._rules.rewriting(outgoing) if framing == "length" and length <= _REWRITTEN else None
-        if rewrite is not None:
-            body = rewrite(b"".join([piece async for piece in _body(self._client, framing, length, strict=True)]))
-            self._kept.pieces, length, self._sent = [body], len(body), True
-        upstream, response, sender = await self._ask(outgoing, framing, length, replay=rewrite is not None)
+        upstream, response, sender = await self._ask(outgoing)
         try:
             second = await self._rules.again(outgoing, response)
             if second is not None:
                 await _stop(sender)
                 upstream.abort()
                 if isinstance(second, LocalAnswer):
-                    rid = self._sent or await self._discard(framing, length)
-                    return await self._answer(second, alive=alive and self._sent and rid, method=request.method)
-                if not self._sent or self._kept.pieces is None:
+                    return await self._refuse(second, alive=alive)
+                if self._kept.pieces is None:
                     again = LocalAnswer(
                         503, "overloaded_error", "claudebox: ask again", ((b"x-should-retry", b"true"),)
                     )
-                    return await self._answer(again, alive=False, method=request.method)
-                upstream, response, sender = await self._ask(second, framing, length, replay=True)
+                    return await self._answer(again, alive=False)
+                upstream, response, sender = await self._ask(second)
             self._kept.drop()
             return await self._deliver(request, response, upstream, alive=alive)
         except BaseException:
@@ -113,73 +163,100 @@ class _Exchange:
         finally:
             await _stop(sender)
 
-    async def _ask(
-        self, request: Request, framing: Framing, length: int, *, replay: bool = False
-    ) -> tuple[Stream, Response, asyncio.Task[None] | None]:
-        """Send the request and return the connection, the head of the answer, and who still sends the body."""
-        upstream, _used = await self._pool.acquire()
+    async def _hold(self) -> None:
+        """Take the whole body before anything is asked."""
+        while piece := await self._reader.read():
+            self._outcome.up += len(piece)
+            self._kept.add(piece)
+        self._sent, self._body.content = True, b"".join(self._kept.pieces or ())
+
+    async def _ask(self, request: Request) -> tuple[Stream, Response, asyncio.Task[None] | None]:
+        """Send the request and return the connection, the head of the answer, and who still sends the body.
+
+        A connection that was used before may have been closed by the other side in the meantime: then once more.
+        """
+        upstream, used = await self._pool.acquire()
+        try:
+            return await self._ask_at(upstream, request)
+        except _SilentUpstream:
+            if not used or self._kept.pieces is None:
+                raise
+        return await self._ask_at(await self._pool.connect(), request)
+
+    async def _ask_at(self, upstream: Stream, request: Request) -> tuple[Stream, Response, asyncio.Task[None] | None]:
+        body = self._body
         sender: asyncio.Task[None] | None = None
         try:
-            upstream.write(messages.render_request(_framed(request, framing, length)))
-            if replay:
-                for piece in self._kept.pieces or ():
-                    upstream.write(piece)
-            elif framing != "none":
-                sender = asyncio.ensure_future(self._send_body(upstream, framing, length))
+            upstream.write(messages.render_request(framed_request(request, body.framing, body.length)))
+            for piece in self._kept.pieces or ():
+                upstream.write(framed(piece, body.framing))
+            if not self._sent:
+                sender = asyncio.ensure_future(self._send_body(upstream))
+            elif body.framing == "chunked":
+                upstream.write(LAST_CHUNK)
             while True:
                 head = await messages.read_head(upstream)
                 if not head:
-                    raise self._fault or UpstreamFailure("the upstream closed the connection without an answer")
+                    raise self._fault or _SilentUpstream("the upstream closed the connection without an answer")
                 response = messages.parse_response(head)
                 if response.status == 101:
                     raise UpstreamFailure("the upstream wants another protocol")
                 if response.status >= 200:
                     return upstream, response, sender
-        except (OSError, MalformedHttp) as problem:
+        except BaseException as problem:
             upstream.abort()
             await _stop(sender)
-            what = str(problem) if isinstance(problem, MalformedHttp) else "the connection broke"
-            raise self._fault or UpstreamFailure(f"no answer of the upstream: {what}") from None
-        except BaseException:
-            upstream.abort()
-            await _stop(sender)
+            if isinstance(problem, OSError):
+                raise self._fault or _SilentUpstream("no answer of the upstream: the connection broke") from None
+            if isinstance(problem, MalformedHttp) and problem is not self._fault:
+                raise self._fault or UpstreamFailure(f"no answer of the upstream: {problem}") from None
             raise
 
-    async def _send_body(self, upstream: Stream, framing: Framing, length: int) -> None:
+    async def _send_body(self, upstream: Stream) -> None:
+        """Send what has not come yet of the body."""
         try:
-            async for piece in _body(self._client, framing, length, strict=True):
-                self._up += len(piece)
+            while piece := await self._reader.read():
+                self._outcome.up += len(piece)
                 self._kept.add(piece)
-                upstream.write(piece)
+                upstream.write(framed(piece, self._body.framing))
                 await upstream.drain()
-            self._sent = True
         except (MalformedHttp, EOFError) as problem:  # nobody will ever get the rest
             self._fault = problem
             upstream.abort()
+            return
+        self._sent = True
+        if self._body.framing == "chunked":
+            upstream.write(LAST_CHUNK)
 
     async def _deliver(self, request: Request, response: Response, upstream: Stream, *, alive: bool) -> bool:
         """Pass the answer on."""
+        if response.status < 400:
+            self._outcome.owed = "most"
+        own = self._rules.filter(response)
+        if own is not None and not is_readable(response):
+            upstream.abort()
+            status = response.status if response.status >= 400 else 502
+            text = "claudebox: the upstream answered in an encoding that cannot be read."
+            return await self._refuse(LocalAnswer(status, "encoding", text), alive=alive)
         try:
-            framing, length = messages.response_framing(response, request.method)
+            answer = AnswerBody(request, response, own)
         except MalformedHttp as problem:
             raise UpstreamFailure(f"the answer of the upstream is malformed: {problem}") from None
+        self._outcome.verdict, self._outcome.status = "allowed", response.status
         shown = self._rules.response(response)
-        own = self._rules.filter(response) if framing != "none" else None
-        frame: Framing = framing
-        if own is not None and not own.sized:
-            frame = "chunked" if request.version == b"1.1" else "close"
-        alive = alive and frame != "close"
-        headers = messages.end_to_end(shown.headers)
-        if frame == "chunked":
-            headers = (*headers, (b"transfer-encoding", b"chunked"))
-        if not alive:
-            headers = (*headers, (b"connection", b"close"))
-        self._client.write(messages.render_response(shown.with_headers(headers)))
+        alive = alive and answer.frame != "close"
+        headers = (*answer.headers(shown.headers), *(() if alive else ((b"connection", b"close"),)))
+        await self._say(messages.render_response(shown.with_headers(headers)))
+        body = BodyReader(upstream, answer.framing, answer.length, strict=False)
         try:
-            if own is None:
-                await self._pass_body(upstream, framing, length)
-            else:
-                await self._pass_filtered(upstream, framing, length, own, chunks=frame == "chunked")
+            while piece := await body.read():
+                for part in answer.feed(piece):
+                    self._outcome.down += len(part)
+                    await self._say(part)
+            rest = answer.end()
+            self._outcome.down += len(rest)
+            self._outcome.owed = "told"
+            await self._say(rest)
         except (MalformedHttp, EOFError, OSError):  # the program must see that it is incomplete
             upstream.abort()
             self._client.abort()
@@ -187,56 +264,32 @@ class _Exchange:
         if not self._sent:  # it answered without having heard everything
             upstream.abort()
             return False
-        if messages.keeps_alive(response) and framing != "close":
+        if messages.keeps_alive(response) and answer.framing != "close":
             self._pool.release(upstream)
         else:
             upstream.close()
         return alive
 
-    async def _pass_body(self, upstream: Stream, framing: Framing, length: int) -> None:
-        """Pass the body of an answer on as it comes, without holding any of it."""
-        before = upstream.passed
+    async def _say(self, data: bytes) -> None:
+        """Send something to the program, if it is still there or must be."""
         try:
-            if framing == "close":
-                await upstream.pour(self._client, lambda _buffer, size: (size, False))
-            elif framing == "length" and length:
-                if not await upstream.pour(self._client, counter(length)):
-                    raise EOFError
-            elif framing == "chunked":
-                chunks = Chunks(strict=False)
-
-                def guide(buffer: bytearray, size: int) -> tuple[int, bool]:
-                    return chunks.scan(buffer, size), chunks.last
-
-                if not await upstream.pour(self._client, guide):
-                    raise EOFError
-                self._client.write(b"\r\n")
-                while not chunks.ended:
-                    piece = await upstream.read()
-                    if not piece:
-                        raise EOFError
-                    upstream.unread(chunks.feed(piece)[1])
+            self._client.write(data)
             await self._client.drain()
-        finally:
-            self._down += upstream.passed - before
+        except OSError:
+            if not self._rules.outlives:
+                raise
 
-    async def _pass_filtered(
-        self, upstream: Stream, framing: Framing, length: int, own: BodyFilter, *, chunks: bool
-    ) -> None:
-        """Pass the body of an answer on through a filter."""
-        body = _body(upstream, framing, length, strict=False)
-        async with contextlib.aclosing(filtered(body, own, chunked=framing == "chunked", chunks=chunks)) as pieces:
-            async for piece in pieces:
-                self._down += len(piece)
-                self._client.write(piece)
-                await self._client.drain()
+    async def _refuse(self, refusal: LocalAnswer, *, alive: bool) -> bool:
+        """AnswerBody instead of the upstream, after a body that nobody wants."""
+        self._outcome.verdict, self._outcome.rule = "denied", refusal.kind
+        return await self._answer(refusal, alive=alive and (self._sent or await self._discard()))
 
-    async def _discard(self, framing: Framing, length: int) -> bool:
+    async def _discard(self) -> bool:
         """Take a body that nobody wants, if it is small; tell whether it is gone."""
         taken = 0
         try:
             async with asyncio.timeout(_DISCARD_TIME):
-                async for piece in _body(self._client, framing, length, strict=True):
+                while piece := await self._reader.read():
                     taken += len(piece)
                     if taken > _LINGER:
                         return False
@@ -244,7 +297,8 @@ class _Exchange:
             return False
         return True
 
-    async def _answer(self, refusal: LocalAnswer, *, alive: bool, method: bytes = b"") -> bool:
+    async def _answer(self, refusal: LocalAnswer, *, alive: bool) -> bool:
+        self._outcome.status = refusal.status
         kind, content = self._rules.render(refusal)
         headers: messages.Headers = (
             (b"content-type", kind),
@@ -254,29 +308,19 @@ class _Exchange:
         )
         head = messages.render_response(Response(refusal.status, headers))
         try:
-            self._client.write(head if method == b"HEAD" else head + content)
+            self._client.write(head if self._method == b"HEAD" else head + content)
             await self._client.drain()
         except OSError:
             return False
         return alive
 
 
-def _framed(request: Request, framing: Framing, length: int) -> Request:
-    """Return the request as it goes out, with our own word on the length of its body."""
-    ours = (b"content-length", b"expect", b"transfer-encoding")
-    headers = tuple(pair for pair in request.headers if pair[0] not in ours)
-    if framing == "chunked":
-        headers = (*headers, (b"transfer-encoding", b"chunked"))
-    elif framing == "length" or request.method in _BUSY:
-        headers = (*headers, (b"content-length", b"%d" % length))
-    return request.with_headers(headers)
-
-
 def _unsupported(request: Request) -> LocalAnswer | None:
     if request.method == b"CONNECT":
         return LocalAnswer(405, "invalid_request_error", "claudebox: this is not a proxy for other hosts")
     if request.header(b"upgrade") is not None:
-        return LocalAnswer(501, "invalid_request_error", "claudebox: other protocols than HTTP/1.1 do not pass here")
+        text = "claudebox: only HTTP/1.1 passes here, no WebSocket and no other protocol; ask over plain HTTPS"
+        return LocalAnswer(426, "upgrade", text, ((b"upgrade", b"HTTP/1.1"),))
     return None
 
 
@@ -286,30 +330,3 @@ async def _stop(task: asyncio.Task[None] | None) -> None:
         return
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-async def _body(stream: Stream, framing: Framing, length: int, *, strict: bool) -> AsyncIterator[bytes]:
-    """Yield a body as it comes, framed as it was."""
-    if framing == "length":
-        while length:
-            piece = await stream.read()
-            if not piece:
-                raise EOFError
-            if len(piece) > length:
-                stream.unread(piece[length:])
-                piece = piece[:length]
-            length -= len(piece)
-            yield piece
-    elif framing == "chunked":
-        chunks = Chunks(strict=strict)
-        while not chunks.ended:
-            piece = await stream.read()
-            if not piece:
-                raise EOFError
-            passed, after = chunks.feed(piece)
-            stream.unread(after)
-            if passed:
-                yield passed
-    elif framing == "close":
-        while piece := await stream.read():
-            yield piece

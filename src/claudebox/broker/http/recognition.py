@@ -19,6 +19,8 @@ from claudebox.tables.spellings import SPELLINGS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from claudebox.broker.http.messages import Response
+
 _PLAIN = re.compile(rb"[0-9A-Za-z]")
 _WORD = 8  # bytes that are looked up at once
 _REGION = {15: (0,), 11: (0, 4), 9: (0, 2, 4, 6), 8: tuple(range(8))}  # its length → offsets at which to look
@@ -77,9 +79,10 @@ class Recognizer:
         """Return a text without any value, of the same length."""
         return self._pattern.sub(self._replaced, text) if self._suspects(text) else text
 
-    def is_in_name(self, name: bytes) -> bool:
-        """Return whether the name of a header field, which is in lower case, has a value in it."""
-        return any(form in name for form in self._names)
+    def clean_head(self, response: Response) -> Response:
+        """Return a head without any value; a field with one in its name is left out."""
+        fields = (pair for pair in response.headers if not any(form in pair[0] for form in self._names))
+        return response.with_headers(tuple((name, self.clean(value)) for name, value in fields))
 
     def unfinished(self, data: bytes) -> int:
         """Return how many bytes at the end could be the beginning of a value, for all that is public."""
@@ -108,18 +111,16 @@ class Recognizer:
 class Cleaner:
     """Cleans a body piece by piece."""
 
-    sized = True
-
     def __init__(self, recognizer: Recognizer) -> None:
         self._recognizer = recognizer
         self._held = b""
 
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Yield what can go on."""
+    def feed(self, piece: bytes) -> bytes:
+        """Return what can go on."""
         data = self._recognizer.clean(self._held + piece)
         end = len(data) - self._recognizer.unfinished(data)
         self._held = data[end:]
-        yield data[:end]
+        return data[:end]
 
     def end(self) -> bytes:
         """Return what was held back."""

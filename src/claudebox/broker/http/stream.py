@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
     from claudebox.broker.reception import Visitor
 
-    # Sees the first so many bytes of a buffer; returns how many of them pass, and whether the end was among them.
-    Guide = Callable[[bytearray, int], tuple[int, bool]]
-
 _PIECE = 1 << 17  # bytes that are read at once
 _SLICE = 1 << 14  # bytes that are encrypted at once
 _SEND_BUFFER = 1 << 19
@@ -26,19 +23,7 @@ _KEPT = 16  # of them
 _CLOSING = 5.0  # seconds in which a caller may read what was said last
 
 
-class _Arrival:
-    """Where bytes arrive, for all connections: each is dealt with before the next."""
-
-    buffer = bytearray(_PIECE)
-    view = memoryview(buffer)
-
-    @classmethod
-    def renew(cls) -> None:
-        """Leave the present buffer to somebody who still needs it."""
-        cls.buffer = bytearray(_PIECE)
-        cls.view = memoryview(cls.buffer)
-
-
+_ARRIVING = memoryview(bytearray(_PIECE))  # of all connections: what came is taken out at once
 _ENCRYPTED = bytearray(1 << 18)
 
 
@@ -63,11 +48,9 @@ class Stream(asyncio.BufferedProtocol):
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._blocked = False
-        self._feeder: Stream | None = None  # who waits until we can be written to
-        self._outlet: tuple[Stream, Guide, asyncio.Future[bool]] | None = None
         self._secure = False
-        self.passed = 0  # bytes that were poured
         self.lost = False
+        self._on_loss: Callable[[], None] | None = None
 
     @classmethod
     async def attend(cls, caller: Visitor, tls: ssl.SSLContext | None = None, patience: float | None = None) -> Stream:
@@ -94,14 +77,11 @@ class Stream(asyncio.BufferedProtocol):
 
     def get_buffer(self, _hint: int) -> memoryview:
         """Say where bytes go."""
-        return _Arrival.view
+        return _ARRIVING
 
     def buffer_updated(self, size: int) -> None:
-        """Pass on what came if it is being poured, or keep it until it is read."""
-        if self._outlet is not None:
-            self._pass(_Arrival.buffer, _Arrival.view, size)
-            return
-        self._pieces.append(bytes(_Arrival.view[:size]))
+        """Keep what came until it is read."""
+        self._pieces.append(bytes(_ARRIVING[:size]))
         self._size += size
         if self._size > _HIGH:
             self.pause()
@@ -111,7 +91,6 @@ class Stream(asyncio.BufferedProtocol):
         """Take the end of what somebody says for the end: it is how a program tells that it has given up."""
         self._ended = True
         _wake(self._reader)
-        self._stop(complete=False)
         return False
 
     def connection_lost(self, _error: Exception | None) -> None:
@@ -119,10 +98,9 @@ class Stream(asyncio.BufferedProtocol):
         self._ended = self.lost = True
         _wake(self._reader)
         _wake(self._writer)
-        self._stop(complete=False)
-        if self._feeder is not None:
-            self._feeder._stop(complete=False)  # noqa: SLF001 - of the same kind
-        if self.caller is not None:
+        if self._on_loss is not None:
+            self._on_loss()
+        elif self.caller is not None:
             self.caller.dismiss()
             self.caller.leave()
 
@@ -134,10 +112,14 @@ class Stream(asyncio.BufferedProtocol):
         """Let them go on."""
         self._blocked = False
         _wake(self._writer)
-        if self._feeder is not None:
-            self._feeder.resume()
 
     # What its users call.
+
+    def outlast(self, on_loss: Callable[[], None] | None) -> None:
+        """Go on with what is being done even if the connection ends, which takes its room until None is given."""
+        self._on_loss = on_loss
+        if on_loss is None and self.lost and self.caller is not None:
+            self.caller.leave()
 
     async def read(self) -> bytes:
         """Return the next bytes, at once when there are some; nothing is the end."""
@@ -166,62 +148,6 @@ class Stream(asyncio.BufferedProtocol):
         if self._paused and self._transport is not None and not self.lost:
             self._paused = False
             self._transport.resume_reading()
-
-    async def pour(self, target: Stream, guide: Guide) -> bool:
-        """Let bytes pass to another connection as they arrive, until the guide sees the end; tell whether it came.
-
-        Nothing is copied on the way, except what the target does not take at once; then we wait.
-        """
-        end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._outlet, target._feeder = (target, guide, end), self
-        try:
-            while self._pieces and not end.done():
-                piece = bytearray(self._pieces.popleft())
-                self._size -= len(piece)
-                self._pass(piece, memoryview(piece), len(piece))
-            if self._ended and not self._pieces:
-                self._stop(complete=False)
-            if not end.done() and not target._blocked:
-                self.resume()
-            return await end
-        finally:
-            self._outlet = target._feeder = None
-
-    def _pass(self, buffer: bytearray, view: memoryview, size: int) -> None:
-        assert self._outlet is not None  # noqa: S101 - for the type checker
-        target, guide, end = self._outlet
-        try:
-            passed, ended = guide(buffer, size)
-            if passed:
-                target._send(view[:passed])  # noqa: SLF001
-                self.passed += passed
-        except Exception as error:  # noqa: BLE001 - whoever pours deals with it
-            self._outlet = None
-            if not end.done():
-                end.set_exception(error)
-            return
-        if ended:
-            self._outlet = None
-            self.unread(bytes(view[passed:size]))
-            if not end.done():
-                end.set_result(True)
-        elif target._blocked:  # noqa: SLF001
-            self.pause()
-
-    def _send(self, view: memoryview) -> None:
-        """Write a part of the buffer in which bytes arrive."""
-        if self._transport is None or self.lost:
-            raise ConnectionResetError
-        self._transport.write(view)
-        if self._transport.get_write_buffer_size():  # it may hold on to the buffer
-            _Arrival.renew()
-
-    def _stop(self, *, complete: bool) -> None:
-        if self._outlet is not None and not self._pieces:
-            end = self._outlet[2]
-            self._outlet = None
-            if not end.done():
-                end.set_result(complete)
 
     def unread(self, data: bytes) -> None:
         """Put back what belongs to the next reader."""
@@ -283,7 +209,8 @@ class Pool:
     """Connections to one upstream; those that are free are used again."""
 
     def __init__(self, connect: Callable[[], Awaitable[Stream]]) -> None:
-        self._connect = connect
+        """Take what returns a new connection."""
+        self.connect = connect
         self._free: list[tuple[float, Stream]] = []
 
     async def acquire(self) -> tuple[Stream, bool]:
@@ -294,7 +221,7 @@ class Pool:
             if stream.silent and now - since < _IDLE:
                 return stream, True
             stream.abort()
-        return await self._connect(), False
+        return await self.connect(), False
 
     def release(self, stream: Stream) -> None:
         """Keep a connection whose last answer is complete."""
@@ -308,16 +235,3 @@ class Pool:
         for _, stream in self._free:
             stream.abort()
         self._free.clear()
-
-
-def counter(length: int) -> Guide:
-    """Return a guide to a body of this length."""
-    left = length
-
-    def guide(_buffer: bytearray, size: int) -> tuple[int, bool]:
-        nonlocal left
-        passed = min(size, left)
-        left -= passed
-        return passed, not left
-
-    return guide

@@ -7,8 +7,8 @@ import ssl
 from typing import TYPE_CHECKING
 
 from claudebox.broker.http import messages
-from claudebox.broker.http.handler import UpstreamFailure
 from claudebox.broker.http.messages import MalformedHttp
+from claudebox.broker.http.rules import UpstreamFailure
 from claudebox.broker.http.stream import Stream
 from claudebox.launch.tls_context import make_context
 

@@ -12,10 +12,9 @@ import contextlib
 import ssl
 from typing import TYPE_CHECKING
 
-from claudebox.broker.http.cleaning import clean_body, clean_head, readable
 from claudebox.broker.http.forward import forward
-from claudebox.broker.http.handler import LocalAnswer, Rules, UpstreamFailure
-from claudebox.broker.http.recording import Recording
+from claudebox.broker.http.recognition import Cleaner
+from claudebox.broker.http.rules import LocalAnswer, Rules, UpstreamFailure
 from claudebox.broker.http.stream import Pool, Stream
 from claudebox.broker.inject.substitute import Substitution
 from claudebox.broker.inject.tls import upstream_context
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from claudebox.broker.http.bodies import BodyFilter
     from claudebox.broker.http.messages import Request, Response
+    from claudebox.broker.http.rules import RequestBody
     from claudebox.broker.inject.substitute import Replacement
     from claudebox.broker.log import Log
     from claudebox.broker.reception import Reception, Visitor
@@ -88,10 +88,9 @@ class Interceptor:
 
     async def _serve(self, caller: Visitor, host: str, port: int, pool: Pool) -> None:
         caller.expect()
-        rules = _Rules(self._substitutions[host, port], host, port)
-        recording = Recording(rules, self._log, (host, port), "secrets", used=lambda: rules.used)
+        rules = _Rules(self._substitutions[host, port], self._log, host, port)
         with contextlib.closing(await Stream.attend(caller, self._contexts[host], _HANDSHAKE)) as stream:
-            await forward(stream, pool, recording)
+            await forward(stream, pool, rules)
 
     def _connector(self, host: str, port: int, dial: Dial | None = None) -> Callable[[], Awaitable[Stream]]:
         first = [dial] if dial is not None else []
@@ -127,14 +126,14 @@ class Interceptor:
 class _Rules(Rules):
     """What passes on one connection."""
 
-    def __init__(self, substitution: Substitution, host: str, port: int) -> None:
-        self._substitution, self._host = substitution, host
+    def __init__(self, substitution: Substitution, log: Log, host: str, port: int) -> None:
+        super().__init__(log, "secrets", host, port)
+        self._substitution = substitution
         self._names = {f"{host}:{port}", *((host,) if port == 443 else ())}
-        self.used: set[str] = set()
 
-    async def request(self, request: Request) -> Request | LocalAnswer:
+    async def request(self, request: Request, _body: RequestBody) -> Request | LocalAnswer:
         """Put values in, if the request is for this host."""
-        self.used = set()
+        self.used = ()
         named = [value.decode("latin-1").strip().lower() for name, value in request.headers if name == b"host"]
         if len(named) != 1 or named[0] not in self._names:
             return LocalAnswer(
@@ -149,16 +148,10 @@ class _Rules(Rules):
         # What cannot be read cannot be cleaned.
         return request.with_headers((*kept, (b"accept-encoding", b"identity")))
 
-    async def again(self, _request: Request, response: Response) -> Request | LocalAnswer | None:
-        """Keep an answer back that is encoded in a way that nobody asked for, and that cannot be looked into."""
-        if readable(response):
-            return None
-        return LocalAnswer(502, "encoding", f"claudebox: {self._host} answered in an encoding that cannot be read.")
-
     def response(self, response: Response) -> Response:
         """Take values out of the head."""
-        return clean_head(response, self._substitution.recognizer)
+        return self._substitution.recognizer.clean_head(response)
 
-    def filter(self, response: Response) -> BodyFilter:
+    def filter(self, _response: Response) -> BodyFilter:
         """Take values out of the body."""
-        return clean_body(response, self._substitution.recognizer)
+        return Cleaner(self._substitution.recognizer)

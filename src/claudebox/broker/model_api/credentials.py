@@ -25,8 +25,6 @@ class NoCredential(Exception):  # noqa: N818 - it becomes an answer
 class FixedCredential:
     """Headers that never change."""
 
-    renewable = False
-
     def __init__(self, values: Mapping[str, str]) -> None:
         self._headers: list[tuple[bytes, bytes]] = []
         for name, value in values.items():
@@ -46,8 +44,6 @@ class FixedCredential:
 
 class SharedLogin:
     """The login of a file that the host's client, other sandboxes and this one share."""
-
-    renewable = True
 
     def __init__(self, path: str, renew: Callable[[str, str], Awaitable[int]]) -> None:
         """Read nothing yet; `renew(path, refused)` returns one of the statuses of `token_refresh`."""

@@ -14,16 +14,17 @@ from claudebox.tables import prices
 from claudebox.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from claudebox.plan.network_model import Budget
 
 _LONGEST = 8 << 20  # bytes of a line or a document that are held
 _MOST = 1 << 40  # tokens that a number can mean
-_ANSWER = 16_000  # tokens that an answer may have of which nothing is known yet
-_BYTES = 3  # of a request for a token, at least
+_BYTES = 3  # of an answer for a token, at least
 _EVENT = 90  # bytes of an event around what it says
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_ADDED = 2_000  # tokens that the API adds to a request with tools
+_IMAGE = 5_000  # tokens of an image, however small its file
 
 
 class TokenUsage(Value):
@@ -35,6 +36,7 @@ class TokenUsage(Value):
     cache_write: int = 0
     cache_write_long: int = 0  # of these, for an hour
     cache_read: int = 0
+    tools: int = 0  # what tools of the API cost beside, in millionths of a dollar
 
     @property
     def tokens(self) -> int:
@@ -45,7 +47,7 @@ class TokenUsage(Value):
         """Return what it costs in millionths of a dollar; a model without a price costs nothing, or the most."""
         found = max((name for name in prices.PRICES if self.model.startswith(name)), key=len, default="")
         if not found and not unknown:
-            return 0
+            return self.tools
         given, said, read = prices.PRICES[found] if found else max(prices.PRICES.values())
         limit, more_given, more_said = prices.LONG.get(found, (_MOST, 100, 100))
         if self.input + self.cache_write + self.cache_read > limit:
@@ -53,81 +55,76 @@ class TokenUsage(Value):
         written = (self.cache_write - self.cache_write_long) * prices.CACHE_WRITE
         written += self.cache_write_long * prices.CACHE_WRITE_LONG
         spent = self.input * given + written * given // 100 + self.cache_read * read + self.output * said
-        return (spent + 999) // 1000
+        return (spent + 999) // 1000 + self.tools
+
+
+LARGEST = TokenUsage(output=128_000, cache_write=1_000_000, cache_write_long=1_000_000)
+
+
+class Ticket:
+    """A request that was let through, and what is reserved for it until its answer is counted."""
+
+    def __init__(self, most: TokenUsage | None, budget: Budget) -> None:
+        """Take the most that it can cost, if that can be told; otherwise everything is reserved."""
+        self.most = most or LARGEST
+        self.dollars = most.price(unknown=True) if most else budget.dollars
+        self.tokens = most.tokens if most else budget.tokens
 
 
 class Meter:
     """Counts for one session, and says when it is enough; subagents ask the same broker.
 
-    What is under way counts, too, at what the dearest answer has cost, or more. One request passes as long as anything
-    is left of the budget; those that could spend what others are about to spend wait for their answers.
+    Requests at the same time pass if the most that all of them can cost is left of the budget. One passes alone as
+    long as anything is left; so no more than the budget and one request can be spent.
     """
 
     def __init__(self, budget: Budget | None, record: Callable[[TokenUsage], None]) -> None:
-        self._budget, self._record = budget, record
+        self.budget, self._record = budget, record
         self.spent = self.tokens = 0
-        self._dearest = self._longest = 0
         self._warned = False
-        self._under_way: dict[asyncio.Task[object] | None, tuple[int, int]] = {}  # who asks, and what is reserved
-        self._owed: dict[asyncio.Task[object] | None, TokenUsage] = {}  # what was asked, until an answer is counted
+        self._under_way: set[Ticket] = set()
         self._waiting: list[asyncio.Future[None]] = []
 
     def add(self, usage: TokenUsage) -> None:
         """Count one answer."""
-        if not usage.tokens:
-            return
-        self.forgive()
-        price = usage.price(unknown=True)
-        self.tokens += usage.tokens
-        self.spent += price
-        self._dearest, self._longest = max(self._dearest, price), max(self._longest, usage.tokens)
-        self._record(usage)
+        if usage.tokens:
+            self.tokens += usage.tokens
+            self.spent += usage.price(unknown=True)
+            self._record(usage)
 
-    async def begin(self, length: int) -> str:
-        """Wait for a turn to ask with so many bytes; return why there is none."""
-        if self._budget is None:
-            return ""
-        least = TokenUsage(input=length // _BYTES, output=_ANSWER)
-        while not (refusal := self.refusal()) and not self._fits(least):
+    async def begin(self, most: TokenUsage | None) -> Ticket | str | None:
+        """Wait for a turn to spend so much; return a ticket, or why there is none. None: nobody counts."""
+        if self.budget is None:
+            return None
+        ticket = Ticket(most, self.budget)
+        while not (refusal := self.refusal()) and not self._fits(ticket):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             await turn
-        if not refusal:
-            self._under_way[asyncio.current_task()] = self._reserve(least)
-            self._owed[asyncio.current_task()] = least.replace(output=0)
-        return refusal
+        if refusal:
+            return refusal
+        self._under_way.add(ticket)
+        return ticket
 
-    def forgive(self) -> None:
-        """Take the request of this connection for paid: its answer was counted, or is an error."""
-        if self._owed:
-            self._owed.pop(asyncio.current_task(), None)
+    def end(self, ticket: Ticket) -> None:
+        """Give back what was reserved; its answer has been counted."""
+        self._under_way.discard(ticket)
+        for turn in self._waiting:
+            if not turn.done():
+                turn.set_result(None)
+        self._waiting.clear()
 
-    def end(self, down: int) -> None:
-        """Take the request of this connection for answered; who went away before the end owes what was sent."""
-        owed = self._owed.get(asyncio.current_task()) if self._owed else None
-        if owed is not None:
-            self.add(owed.replace(output=down // _BYTES))
-        if self._under_way.pop(asyncio.current_task(), None) is not None:
-            for turn in self._waiting:
-                if not turn.done():
-                    turn.set_result(None)
-            self._waiting.clear()
-
-    def _reserve(self, least: TokenUsage) -> tuple[int, int]:
-        return max(self._dearest, least.price(unknown=True)), max(self._longest, least.tokens)
-
-    def _fits(self, least: TokenUsage) -> bool:
-        dollars, tokens = (sum(parts) for parts in zip(self._reserve(least), *self._under_way.values(), strict=True))
-        budget = self._budget
-        fits = budget is None or (
-            (not budget.dollars or self.spent + dollars <= budget.dollars)
-            and (not budget.tokens or self.tokens + tokens <= budget.tokens)
-        )
-        return fits or not self._under_way
+    def _fits(self, ticket: Ticket) -> bool:
+        budget = self.budget
+        if budget is None or not self._under_way:
+            return True
+        dollars = self.spent + sum(one.dollars for one in (ticket, *self._under_way))
+        tokens = self.tokens + sum(one.tokens for one in (ticket, *self._under_way))
+        return (not budget.dollars or dollars <= budget.dollars) and (not budget.tokens or tokens <= budget.tokens)
 
     def warning(self) -> str:
         """Return what to tell the agent when nine tenths are spent, once."""
-        budget = self._budget
+        budget = self.budget
         if budget is None or self._warned:
             return ""
         parts = ((self.spent, budget.dollars), (self.tokens, budget.tokens))
@@ -141,7 +138,7 @@ class Meter:
 
     def refusal(self) -> str:
         """Return why no further request passes, or nothing."""
-        budget = self._budget
+        budget = self.budget
         if budget is None:
             return ""
         if budget.dollars and self.spent >= budget.dollars:
@@ -150,6 +147,36 @@ class Meter:
         if budget.tokens and self.tokens >= budget.tokens:
             return f"the budget of this session, {budget.tokens} tokens, is spent ({self.tokens} until now)"
         return ""
+
+
+def most_of(body: bytes) -> TokenUsage | None:
+    """Return the most that a request can cost, or None where its text does not tell.
+
+    It does not where the API fetches something by itself (tools of its own, documents, addresses, files), or where two
+    readers could understand the text differently.
+    """
+    images = 0
+    plain = True
+
+    def look(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        nonlocal images, plain
+        found = dict(pairs)
+        kind, source = found.get("type"), found.get("source")
+        if isinstance(source, dict) and kind == "image" and source.get("type") == "base64":
+            images += 1
+        elif isinstance(source, dict) or (isinstance(kind, str) and kind[-9:-6] == "_20") or len(found) < len(pairs):
+            plain = False
+        return found
+
+    try:
+        document = json.loads(body, object_pairs_hook=look)
+    except (ValueError, RecursionError):
+        return None
+    most = _number(document.get("max_tokens")) if isinstance(document, dict) else 0
+    if not plain or not most or "mcp_servers" in document or "container" in document:
+        return None
+    asked = len(body) + _ADDED + images * _IMAGE  # no token is shorter than a byte; the dearest is kept for an hour
+    return TokenUsage(_model(document), output=most, cache_write=asked, cache_write_long=asked)
 
 
 def add_reminder(body: bytes, text: str) -> bytes:
@@ -170,17 +197,22 @@ def add_reminder(body: bytes, text: str) -> bytes:
 class UsageFilter:
     """Lets a body pass as it is, and reads what it says of its usage."""
 
-    sized = True
-
-    def __init__(self, meter: Meter, *, events: bool) -> None:
-        self._meter, self._events = meter, events
+    def __init__(self, *, events: bool) -> None:
+        self._events = events
         self._held = b""
         self._overlong = False
         self._usage = TokenUsage()
         self._heard = 0  # bytes that the model said since its usage was told
 
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Yield the same."""
+    @property
+    def usage(self) -> TokenUsage:
+        """Return what was told; of a stream that broke off, what was said since then is counted by its length."""
+        if not self._usage.tokens:
+            return self._usage
+        return self._usage.replace(output=self._usage.output + self._heard // _BYTES)
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return the same."""
         self._held += piece
         if self._events:
             *lines, self._held = self._held.split(b"\n")
@@ -192,17 +224,13 @@ class UsageFilter:
                 self._overlong = False
         if len(self._held) > _LONGEST:
             self._held, self._overlong = b"", True
-        yield piece
+        return piece
 
     def end(self) -> bytes:
-        """Count what was found; a stream that broke off has told its input, and what it said is counted by length."""
+        """Read a document that is complete."""
         if not self._events and not self._overlong:
             self._read(self._held)
         self._held = b""
-        if self._usage.tokens:
-            self._usage = self._usage.replace(output=self._usage.output + self._heard // _BYTES)
-        self._meter.add(self._usage)
-        self._usage = TokenUsage()
         return b""
 
     def _read(self, text: bytes) -> None:
@@ -234,12 +262,17 @@ def _merged(usage: TokenUsage, said: object) -> TokenUsage:
     numbers = [_number(said.get(name)) for name in _COUNTS]
     long = said.get("cache_creation")
     held = _number(long.get("ephemeral_1h_input_tokens")) if isinstance(long, dict) else 0
+    used = said.get("server_tool_use")
+    counts = used.items() if isinstance(used, dict) else ()
+    dearest = max(prices.SERVER_TOOLS.values())
+    tools = sum(_number(count) * prices.SERVER_TOOLS.get(name, dearest) for name, count in counts)
     return usage.replace(
         input=max(usage.input, numbers[0]),
         output=max(usage.output, numbers[1]),
         cache_write=max(usage.cache_write, numbers[2]),
         cache_read=max(usage.cache_read, numbers[3]),
         cache_write_long=min(max(usage.cache_write_long, held), max(usage.cache_write, numbers[2])),
+        tools=max(usage.tools, tools),
     )
 
 

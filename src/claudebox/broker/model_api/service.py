@@ -10,16 +10,13 @@ import contextlib
 import json
 from typing import TYPE_CHECKING
 
-from claudebox.broker.http.bodies import COMPRESSED, Decompressed
-from claudebox.broker.http.cleaning import clean_body, clean_head, readable
 from claudebox.broker.http.forward import forward
-from claudebox.broker.http.handler import LocalAnswer, Rules
-from claudebox.broker.http.recognition import Recognizer
-from claudebox.broker.http.recording import Recording
+from claudebox.broker.http.recognition import Cleaner, Recognizer
+from claudebox.broker.http.rules import LocalAnswer, Rules
 from claudebox.broker.http.stream import Pool, Stream
 from claudebox.broker.http.upstream import Egress
 from claudebox.broker.model_api.credentials import FixedCredential, NoCredential, SharedLogin
-from claudebox.broker.model_api.metering import Meter, UsageFilter, add_reminder
+from claudebox.broker.model_api.metering import Meter, TokenUsage, UsageFilter, add_reminder, most_of
 from claudebox.broker.reception import Room
 
 if TYPE_CHECKING:
@@ -27,7 +24,10 @@ if TYPE_CHECKING:
 
     from claudebox.broker.http.bodies import BodyFilter
     from claudebox.broker.http.messages import Request, Response
+    from claudebox.broker.http.rules import Outcome, RequestBody
+    from claudebox.broker.log import Log
     from claudebox.broker.main import Context
+    from claudebox.broker.model_api.metering import Ticket
     from claudebox.broker.reception import Visitor
     from claudebox.plan.network_model import ApiConfig
 
@@ -51,94 +51,125 @@ _FIELDS = frozenset((
 _FIELD_PREFIXES = (b"anthropic-", b"x-anthropic-", b"x-claude-", b"x-stainless-")
 _QUERY = frozenset((b"after_id", b"before_id", b"beta", b"limit"))
 _METERED = b"/v1/messages"
+_READ = 2 << 20  # bytes of a request that are looked into for what it can cost
+_LONGEST = 32 << 20  # bytes of a request that counts towards a budget; the API takes no more
 _SECRET = 8  # characters from which on the value of a header is one that must not come back
 _MOST, _DESCRIPTORS = 256, 2  # connections at a time; two ends each
 _NAMES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:@")
 
 
-class ApiRules(Rules):
-    """Only to the upstream, only with the credential of the broker."""
+class Upstream:
+    """What all connections share: where requests go, with which credential, and what they cost."""
 
-    def __init__(
-        self, egress: Egress, prefix: str, holder: FixedCredential | SharedLogin, placeholder: str,
-        custom: tuple[tuple[str, str], ...] = (), meter: Meter | None = None,
-    ) -> None:  # fmt: skip
-        self._meter = meter or Meter(None, lambda _usage: None)
-        self._egress = egress
-        self._prefix = prefix.encode()
-        self._holder = holder
-        self.repeats = holder.renewable
-        self._placeholder = placeholder.encode()
+    def __init__(self, config: ApiConfig, egress: Egress, holder: FixedCredential | SharedLogin, meter: Meter) -> None:
+        self.holder, self.meter = holder, meter
+        self.placeholder = config.placeholder.encode()
         port = "" if egress.port == {"http": 80, "https": 443}[egress.scheme] else f":{egress.port}"
         name = f"[{egress.host}]" if ":" in egress.host else egress.host
         self._authority = f"{name}{port}".encode()
-        self._custom = tuple((name.encode(), value.encode()) for name, value in custom)
+        self._prefix = (b"http://" + self._authority if egress.absolute else b"") + config.endpoint.prefix.encode()
+        self._custom = tuple((name.encode(), value.encode()) for name, value in config.headers)
         self._recognizers: dict[tuple[bytes, ...], Recognizer] = {}
 
     @property
-    def _recognizer(self) -> Recognizer:
+    def recognizer(self) -> Recognizer:
         """Return what finds the credentials that were used up to now."""
         longer = (value.removeprefix(b"Bearer ") for _, value in self._custom if len(value) >= _SECRET)
-        secrets = (*self._holder.secrets(), *longer)
+        secrets = (*self.holder.secrets(), *longer)
         if secrets not in self._recognizers:
             self._recognizers = {secrets: Recognizer((secret, b"") for secret in secrets)}
         return self._recognizers[secrets]
 
-    async def request(self, request: Request) -> Request | LocalAnswer:
+    def address(self, request: Request, held: list[tuple[bytes, bytes]]) -> Request:
+        """Return a request as the upstream gets it."""
+        rest = tuple(pair for pair in request.headers if pair[0] in _FIELDS or pair[0].startswith(_FIELD_PREFIXES))
+        if _is_metered(request):  # what it costs is read as it passes
+            rest = (*rest, (b"accept-encoding", b"identity"))
+        elif b"gzip" in (request.header(b"accept-encoding") or b""):  # what can be looked into if it is an error
+            rest = (*rest, (b"accept-encoding", b"gzip, deflate"))
+        own = {name for name, _ in self._custom}  # what the user wants wins, as in the client itself
+        kept = tuple(pair for pair in (*rest, *held) if pair[0] not in own)
+        headers = ((b"host", self._authority), *kept, *self._custom)
+        return type(request)(request.method, self._prefix + request.target, headers, request.version)
+
+
+class ApiRules(Rules):
+    """Only to the upstream, only with the credential of the broker."""
+
+    def __init__(self, upstream: Upstream, log: Log, host: str, port: int) -> None:
+        super().__init__(log, "api", host, port)
+        self._upstream, self._meter = upstream, upstream.meter
+        self._metered = False
+        self._ticket: Ticket | None = None
+        self._usage: UsageFilter | None = None
+
+    @property
+    def outlives(self) -> bool:
+        """Read to its end what counts towards a budget: who goes away early has spent it all the same."""
+        return self._ticket is not None
+
+    def wanted(self, request: Request) -> int:
+        """Look into what counts towards a budget, to know what it can cost."""
+        return _READ if self._meter.budget is not None and _is_metered(request) else 0
+
+    async def request(self, request: Request, body: RequestBody) -> Request | LocalAnswer:
         """Put the credential in where the placeholder stands."""
+        self._metered, self._ticket, self._usage = _is_metered(request), None, None
         refusal = _refused(request)
         if refusal is not None:
             return refusal
         asked = False
         for name, value in request.headers:
             if name in _AUTH:
-                if value.removeprefix(b"Bearer ").strip() != self._placeholder:
+                if value.removeprefix(b"Bearer ").strip() != self._upstream.placeholder:
                     return _denied(
                         401, "this is not the placeholder of this sandbox; requests with another credential do not pass"
                     )
                 asked = True
         try:
-            held = await self._holder.headers() if asked else []
+            held = await self._upstream.holder.headers() if asked else []
         except NoCredential as problem:
             return _denied(401, str(problem))
-        metered = request.target.partition(b"?")[0] == _METERED
-        if spent := await self._meter.begin(_length(request)) if metered else "":
-            return _denied(402, f"{spent}. Only the user can raise it: `claudebox --budget` or `--tokens`")
-        return self._addressed(request, held)
+        if self._metered and self._meter.budget is not None:
+            refusal = await self._reserve(body)
+            if refusal is not None:
+                return refusal
+        return self._upstream.address(request, held)
 
-    def passed(self, up: int, down: int) -> None:  # noqa: ARG002
-        """Let the next one ask."""
-        self._meter.end(down)
+    async def _reserve(self, body: RequestBody) -> LocalAnswer | None:
+        """Wait until the budget has room for what this request can cost; warn the agent once when little is left."""
+        if body.framing == "chunked":
+            return _denied(411, "this session has a budget: send the request with a `content-length`")
+        if body.length > _LONGEST:
+            return _denied(413, f"this session has a budget: a request has at most {_LONGEST >> 20} MiB")
+        ticket = await self._meter.begin(most_of(body.content) if body.content is not None else None)
+        if isinstance(ticket, str):
+            return _denied(402, f"{ticket}. Only the user can raise it: `claudebox --budget` or `--tokens`")
+        self._ticket = ticket
+        if body.content is not None and (warning := self._meter.warning()):
+            body.content = add_reminder(body.content, warning)
+        return None
 
-    def _addressed(self, request: Request, held: list[tuple[bytes, bytes]]) -> Request:
-        rest = tuple(pair for pair in request.headers if pair[0] in _FIELDS or pair[0].startswith(_FIELD_PREFIXES))
-        if request.target.partition(b"?")[0] == _METERED:  # what it costs is read as it passes
-            rest = (*rest, (b"accept-encoding", b"identity"))
-        elif b"gzip" in (request.header(b"accept-encoding") or b""):  # what can be looked into if it is an error
-            rest = (*rest, (b"accept-encoding", b"gzip, deflate"))
-        target = self._prefix + request.target
-        if self._egress.absolute:
-            target = b"http://" + self._authority + target
-        own = {name for name, _ in self._custom}  # what the user wants wins, as in the client itself
-        kept = tuple(pair for pair in (*rest, *held) if pair[0] not in own)
-        headers = ((b"host", self._authority), *kept, *self._custom)
-        return type(request)(request.method, target, headers, request.version)
-
-    def rewriting(self, request: Request) -> Callable[[bytes], bytes] | None:
-        """Warn the agent, once, in the next request of its own."""
-        asked = request.method == b"POST" and request.target.partition(b"?")[0].endswith(_METERED)
-        warning = self._meter.warning() if asked else ""
-        return (lambda body: add_reminder(body, warning)) if warning else None
+    def passed(self, outcome: Outcome) -> None:
+        """Count what it cost, and let the next one ask."""
+        super().passed(outcome)
+        usage = self._usage.usage if self._usage is not None else TokenUsage()
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None and outcome.owed != "nothing" and (outcome.owed == "most" or not usage.tokens):
+            most = ticket.most
+            usage = usage.replace(output=max(usage.output, most.output)) if usage.tokens else most
+        self._meter.add(usage)
+        if ticket is not None:
+            self._meter.end(ticket)
 
     async def again(self, request: Request, response: Response) -> Request | LocalAnswer | None:
-        """Renew a login that was not taken, and ask once more; keep an error back that cannot be looked into."""
-        if response.status >= 400 and not readable(response):
-            return LocalAnswer(response.status, "api_error", "claudebox: the upstream's error is not readable here")
+        """Renew a login that was not taken, and ask once more."""
+        holder = self._upstream.holder
         sent = (request.header(b"authorization") or b"").removeprefix(b"Bearer ").decode("ascii", "replace")
-        if response.status != 401 or not sent or not isinstance(self._holder, SharedLogin):
+        if response.status != 401 or not sent or not isinstance(holder, SharedLogin):
             return None
         try:
-            token = await self._holder.after_refusal(sent)
+            token = await holder.after_refusal(sent)
         except NoCredential as problem:
             return _denied(401, str(problem))
         headers = tuple(pair for pair in request.headers if pair[0] != b"authorization")
@@ -146,40 +177,30 @@ class ApiRules(Rules):
 
     def response(self, response: Response) -> Response:
         """Take the credential out of the head."""
-        if response.status >= 400:
-            self._meter.forgive()
-            return clean_head(response, self._recognizer)
-        found = self._recognizer
-        return response.with_headers(
-            tuple((name, found.clean(value)) for name, value in response.headers if not found.is_in_name(name))
-        )
+        return self._upstream.recognizer.clean_head(response)
 
     def filter(self, response: Response) -> BodyFilter | None:
         """Take the credential out of the body of an error; what a model says passes as it comes, and is counted."""
         if response.status >= 400:
-            return clean_body(response, self._recognizer)
-        kind = (response.header(b"content-type") or b"").partition(b";")[0].strip().lower()
-        if kind not in (b"text/event-stream", b"application/json"):
+            return Cleaner(self._upstream.recognizer)
+        if not self._metered:
             return None
-        counted: BodyFilter = UsageFilter(self._meter, events=kind == b"text/event-stream")
-        coding = (response.header(b"content-encoding") or b"identity").strip().lower()
-        return Decompressed(counted) if coding in COMPRESSED else counted
+        kind = (response.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+        self._usage = UsageFilter(events=kind == b"text/event-stream")
+        return self._usage
 
     def render(self, refusal: LocalAnswer) -> tuple[bytes, bytes]:
-        """Answer in the shape in which the API tells of errors."""
-        self._meter.forgive()
+        """AnswerBody in the shape in which the API tells of errors."""
         document = {"type": "error", "error": {"type": refusal.kind, "message": refusal.text}}
         return b"application/json", json.dumps(document).encode()
 
 
-def _length(request: Request) -> int:
-    """Return how long a body is, as far as that is said."""
-    said = request.header(b"content-length") or b""
-    return int(said) if said.isdigit() and len(said) < 12 else 0
+def _is_metered(request: Request) -> bool:
+    return request.method == b"POST" and request.target.partition(b"?")[0] == _METERED
 
 
 def _denied(status: int, text: str) -> LocalAnswer:
-    kinds = {402: "billing_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
+    kinds = {402: "billing_error", 401: "authentication_error", 403: "permission_error", 413: "request_too_large"}
     return LocalAnswer(status, kinds.get(status, "invalid_request_error"), f"claudebox: {text}")
 
 
@@ -220,13 +241,12 @@ async def open(config: ApiConfig, shared: Context) -> Callable[[], Awaitable[Non
     holder = (
         SharedLogin(config.login, _refresher(config)) if config.login else FixedCredential(dict(config.credentials))
     )
-    meter = Meter(config.budget, shared.log.record_usage)
-    rules = ApiRules(egress, endpoint.prefix, holder, config.placeholder, config.headers, meter)
+    upstream = Upstream(config, egress, holder, Meter(config.budget, shared.log.record_usage))
     pool = Pool(egress.connect)
 
     async def serve(caller: Visitor) -> None:
         with contextlib.closing(await Stream.attend(caller)) as stream:
-            await forward(stream, pool, Recording(rules, shared.log, (endpoint.host, endpoint.port), "api"))
+            await forward(stream, pool, ApiRules(upstream, shared.log, endpoint.host, endpoint.port))
 
     shared.reception.listen(shared.take_listener("model_api"), Room(_MOST, _DESCRIPTORS), serve)
 

@@ -118,7 +118,7 @@ def _reply(question: bytes, asked: bytes, code: int, found: bytes = b"", kind: i
 
 
 def answer_datagrams(names: Names, channel: socket.socket) -> None:
-    """Answer questions that have come over UDP, a few of them; the loop calls again while there are more."""
+    """AnswerBody questions that have come over UDP, a few of them; the loop calls again while there are more."""
     for _ in range(_TURN):
         try:
             question, sender = channel.recvfrom(_LONGEST)
@@ -132,7 +132,7 @@ def answer_datagrams(names: Names, channel: socket.socket) -> None:
 
 
 async def answer_stream(names: Names, caller: Visitor) -> None:
-    """Answer questions over TCP."""
+    """AnswerBody questions over TCP."""
     reader, writer = await asyncio.open_connection(sock=caller.channel)
     with contextlib.suppress(OSError, EOFError, TimeoutError):
         async with asyncio.timeout(_PATIENCE):

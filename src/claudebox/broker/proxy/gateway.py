@@ -15,7 +15,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from claudebox.broker.http import messages
-from claudebox.broker.http.chunks import Chunks
+from claudebox.broker.http.bodies import LAST_CHUNK, ChunkDecoder, framed
 from claudebox.broker.http.messages import MalformedHttp
 from claudebox.broker.proxy import peek, requests, tls_handshake, tls_sni
 from claudebox.broker.proxy.acl import Denied, unrecorded
@@ -267,14 +267,17 @@ class Gateway:
 
 async def _pass_chunks(caller: socket.socket, far: socket.socket) -> int:
     """Pass the body of a request that comes in chunks, until it or the server's patience ends; return its length."""
-    chunks, sent = Chunks(strict=True), 0
+    chunks, sent = ChunkDecoder(strict=True), 0
     while not chunks.ended and await peek.first_to_speak(caller, far) is caller:
         piece = await asyncio.get_running_loop().sock_recv(caller, peek.LOOK)
         if not piece:
             raise EOFError
-        passed, _ = chunks.feed(piece)
-        await peek.say(far, passed)
-        sent += len(passed)
+        content, _ = chunks.feed(piece)
+        if content:
+            await peek.say(far, framed(content, "chunked"))
+        sent += len(content)
+    if chunks.ended:
+        await peek.say(far, LAST_CHUNK)
     return sent
 
 
