@@ -1,8 +1,12 @@
-"""The journal of stubs in a project: each is written down before it is made, and found there by whoever comes later."""
+"""The journal of stubs in a project: each is written down before it is made, and found there by whoever comes later.
+
+A stub that is a directory also has a time that no other directory has, by which it is known if the journal is lost.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 
 from claudebox.files import read_small
 from claudebox.values import Value
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from claudebox.state import Instance
 
 STUBS, STUBS_LIMIT = "stubs", 4 << 20  # its name in the project's state, and its size
+MARK = 10**18  # nanoseconds: when stubs were changed last, as every file system can say it
 
 
 class StubEntry(Value):
@@ -34,6 +39,17 @@ def recorded_stubs(instance: Instance) -> frozenset[tuple[str, str]]:
     """Return kind and path of every stub that some session may have made."""
     content = read_small(f"{instance.directory}/{STUBS}", limit=STUBS_LIMIT) or b""
     return frozenset((entry.kind, entry.path) for entry in parse_stubs(content))
+
+
+def is_marked(path: str) -> bool:
+    """Return whether a path is a stub of ours, by its time: an empty directory, or one with nothing but stubs in it."""
+    try:
+        status = os.lstat(path)
+        if status.st_mtime_ns != MARK or not stat.S_ISDIR(status.st_mode):
+            return False
+        return all(is_marked(f"{path}/{name}") for name in os.listdir(path))
+    except OSError:
+        return False
 
 
 def parse_stubs(content: bytes) -> Iterator[StubEntry]:

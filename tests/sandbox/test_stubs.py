@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -159,6 +160,73 @@ def test_a_stub_that_another_session_replaces_shows_nothing_of_the_host(box, alt
 
     assert (result.stdout == "secret-key") is not covered
     assert result.returncode == (1 if covered else 0), result.stderr
+
+
+def test_a_stub_that_cannot_be_removed_is_removed_by_the_next_session(user_box, running):
+    # proves NEW-R7
+    before = entries(user_box.project)
+    session = running(user_box)
+    os.chown(user_box.project, 0, 0)  # nothing in it can be removed
+    os.unlink(session.up)
+    session.process.communicate(timeout=30)
+    left = sorted(os.listdir(user_box.project))
+    os.chown(user_box.project, user_box.account.uid, user_box.account.gid)
+
+    assert ".mcp.json" in left, "it could be removed: the test is not about anything"
+    assert journal(user_box) != []
+    assert user_box.run("true").returncode == 0
+    assert entries(user_box.project) == before
+    assert journal(user_box) == []
+
+
+@pytest.mark.parametrize("loss", ["gone", "unreadable", "garbage", "state"])
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "ended"])
+def test_stubs_go_though_their_journal_is_lost(box, running, loss, killed):
+    # proves NEW-R7
+    checkout = repositories.make(box)
+    box.mkdir(".idea")  # of the user, and empty
+    before = entries(box.project)
+    session = running(box)
+    (path,) = journal(box)
+    if loss == "gone":
+        path.unlink()
+    elif loss == "unreadable":
+        path.chmod(0)
+    elif loss == "garbage":
+        path.write_bytes(b"\0\xff" * 99)
+    else:
+        shutil.rmtree(f"{box.home}/.claudebox")
+    if killed:
+        session.kill()
+        os.unlink(session.up)
+        assert os.path.isdir(f"{box.project}/.mcp.json"), "nothing is left: the test is not about anything"
+        assert box.sh("mkdir .mcp.json/x || echo kept").stdout == "kept\n"
+    else:
+        session.end()
+
+    assert entries(box.project) == before
+    assert journal(box) == []
+    assert checkout.sh("git status --porcelain") == ""
+
+
+def test_a_session_whose_state_was_removed_leaves_the_stubs_of_another(box, background):
+    # proves NEW-R7, MOUNT-01
+    before = entries(box.project)
+    script = "touch up-$1; while test -e up-$1; do sleep 0.02; done; mkdir .mcp.json/x || echo kept"
+    sessions = []
+    for name in "12":
+        sessions.append(background(box, box.program, "-y", "--exec", "--", "sh", "-c", script, "sh", name))
+        wait_until(Path(box.project, f"up-{name}").exists, "the session begins")
+        if name == "1":
+            shutil.rmtree(f"{box.home}/.claudebox")
+    outputs = []
+    for name, session in zip("12", sessions, strict=True):
+        os.unlink(f"{box.project}/up-{name}")
+        outputs.append(session.communicate(timeout=30)[0])
+        assert os.path.isdir(f"{box.project}/.mcp.json") == (name == "1")
+
+    assert all("kept" in output for output in outputs), outputs
+    assert entries(box.project) == before
 
 
 def descendants(process: int) -> list[int]:

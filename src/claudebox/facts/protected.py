@@ -60,7 +60,10 @@ def _settle(look_at: Callable[[], Iterator[Guarded]], instance: Instance) -> tup
         rows.setdefault(row.path, row)
     made = before | stub_journal.recorded_stubs(instance)  # another session may have come or gone meanwhile
     return tuple(
-        row.replace(kind="missing", identity=None) if (row.stub, row.path) in made else row for row in rows.values()
+        row.replace(kind="missing", identity=None)
+        if (row.stub, row.path) in made or (row.stub == "directory" and stub_journal.is_marked(row.path))
+        else row
+        for row in rows.values()
     )
 
 
@@ -140,6 +143,10 @@ def find_empty_submodules(workdir: str, repository: Repository | None, instance:
     if repository is None or repository.directory is None or not os.access(workdir, os.W_OK):
         return
     made = {path for _, path in stub_journal.recorded_stubs(instance)} if repository.checkouts else ()
+
+    def is_made(place: str) -> bool:
+        return place in made or stub_journal.is_marked(place)
+
     empty: tuple[str, ...] = ()
     for path in sorted(_checkouts(workdir, repository)):
         if path.startswith(empty) or _obstacle(workdir, os.path.relpath(path, workdir)):
@@ -149,8 +156,8 @@ def find_empty_submodules(workdir: str, repository: Repository | None, instance:
         if missing or (row.kind == "present" and row.path == path and _is_empty(path)):
             name = syscalls.sha256(os.fsencode(path))[:16]
             empty = (*empty, f"{path}/")
-            above = tuple(place for place in _above(workdir, path) if place in made or not os.path.lexists(place))
-            yield EmptySubmodule(path, name, missing or path in made, above)
+            above = tuple(place for place in _above(workdir, path) if is_made(place) or not os.path.lexists(place))
+            yield EmptySubmodule(path, name, missing or is_made(path), above)
 
 
 def _is_empty(path: str) -> bool:
@@ -195,7 +202,8 @@ def worktrees(workdir: str, repository: Repository | None, instance: Instance) -
     closed = row.kind == "present" and row.path != path
     if row.kind == "link" or closed or (row.stub == "none" and row.kind == "missing"):
         return None
-    if row.kind == "missing" or ("directory", path) in stub_journal.recorded_stubs(instance):
+    made = ("directory", path) in stub_journal.recorded_stubs(instance) or stub_journal.is_marked(path)
+    if row.kind == "missing" or made:
         return PathFact(path, path)
     return PathFact(path, path, "directory", (row.identity,) if row.identity else ())
 

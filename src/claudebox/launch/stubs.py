@@ -1,20 +1,22 @@
-"""Stubs in the project: made before a session, taken away after the last one, whatever happened in between.
+"""Stubs in the project: made for a session, taken away after the last one, whatever happened in between.
 
 Each is written down before it is made, with the device and inode of the directory that it is made in. A lock that all
 sessions of a project share tells whether one of them is still alive; the first that finds nobody clears away what a
-killed one has left (C21). No link is followed on the way to a stub, neither then nor later (C31).
+killed one has left (C21). What cannot be removed stays written down. If the journal is lost, a session knows its own
+stubs, and the next one knows them by their mark. No link is followed on the way to a stub (C31).
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import close_again, open_beneath, open_up, read_at, replace_file
+from claudebox.files import Closing, close_again, open_beneath, open_up, read_at, replace_file
 from claudebox.launch.live_sessions import Presence
-from claudebox.stub_journal import STUBS, STUBS_LIMIT, StubEntry, parse_stubs
+from claudebox.stub_journal import MARK, STUBS, STUBS_LIMIT, StubEntry, parse_stubs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from claudebox.plan.model import Plan, Stub
     from claudebox.state import Instance
 
-_MASKED, _ELSEWHERE = "masked", "sockets-elsewhere"
+_LOCK, _MASKED, _ELSEWHERE = "sessions", "masked", "sockets-elsewhere"
 _CONTENT = {"dot": b".\n", "file": b""}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # of which nothing has to be read
@@ -37,9 +39,10 @@ class Session:
 
     def __init__(self, instance: Instance) -> None:
         self._presence = Presence(instance.state)
+        self._path = f"{instance.directory}/{_LOCK}"
         self._directory = os.open(instance.directory, _DIRECTORY)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._lock = os.open("sessions", flags, 0o600, dir_fd=self._directory)
+        self._lock = os.open(_LOCK, flags, 0o600, dir_fd=self._directory)
         self._entries: list[StubEntry] = []
         self._roots: dict[tuple[str, str], int] = {}  # of this session, found again even if they are moved meanwhile
 
@@ -60,9 +63,13 @@ class Session:
         try:
             self._remember(plan)
             covers = {name: self._make_cover(name, os.fsencode(f"gitdir: {git}\n")) for name in _COVERS}
-            made = {entry.path: _make(entry, self._root(entry)) for entry in self._entries}
+            found = {entry.path: _make(entry, self._root(entry)) for entry in self._entries}
+            for entry in self._entries:  # when all are made: each changes the time of what is around it
+                if found[entry.path][1]:
+                    _mark(entry, self._root(entry))
         finally:
             os.umask(before)
+        made = {path: identity for path, (identity, _) in found.items()}
         # What is mounted there: a cover, the stub itself, or something else, which is not looked at.
         mounted = {mount.dest: mount.source for mount in plan.mounts}
         standing = {path: covers.get(os.path.basename(mounted.get(path, ""))) for path in made}
@@ -71,7 +78,7 @@ class Session:
 
     def end(self) -> None:
         """Leave, and clear away if nobody is left."""
-        if self._alone():
+        if self._alone() and not self._is_superseded():
             self._clear()
         for descriptor in (self._lock, self._directory, *self._roots.values()):
             os.close(descriptor)
@@ -84,18 +91,39 @@ class Session:
             return False
         return True
 
+    def _is_superseded(self) -> bool:
+        """Return whether our state was removed while we ran, and others have come since, who share another lock."""
+        if os.fstat(self._lock).st_nlink:
+            return False
+        try:
+            with Closing(os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def _clear(self) -> None:
         # What stands in another comes first: a directory goes away only when it is empty.
-        for entry in sorted(self._known(), key=lambda entry: -len(entry.path)):
-            try:
-                root = self._root(entry)
-            except (OSError, ClaudeboxError):
-                continue
-            _remove(entry, root)
+        entries = {*self._known(), *self._entries}
+        left = [entry for entry in sorted(entries, key=lambda entry: -len(entry.path)) if not self._is_removed(entry)]
         try:
-            os.unlink(STUBS, dir_fd=self._directory)
-        except FileNotFoundError:
+            if os.access(STUBS, os.F_OK, dir_fd=self._directory, follow_symlinks=False):
+                os.unlink(STUBS, dir_fd=self._directory)
+            self._record(left)
+        except OSError:  # our state was removed; the next session knows them by their mark
             pass
+
+    def _is_removed(self, entry: StubEntry) -> bool:
+        """Take a stub away; return whether none is left there, though something else may be."""
+        try:
+            _remove(entry, self._root(entry))
+        except (FileNotFoundError, NotADirectoryError, ClaudeboxError):  # moved, or replaced by something else
+            return True
+        except OSError as error:
+            return error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ELOOP)  # somebody uses it: it is theirs now
+        return True
 
     def _root(self, entry: StubEntry) -> int:
         """Open the directory in which stubs are made: the very one that was examined, under whatever name."""
@@ -120,11 +148,8 @@ class Session:
         if not content:
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        journal = os.open(STUBS, flags, 0o600, dir_fd=self._directory)
-        try:
+        with Closing(os.open(STUBS, flags, 0o600, dir_fd=self._directory)) as journal:
             os.write(journal, content)
-        finally:
-            os.close(journal)
 
     def _make_cover(self, name: str, gitfile: bytes) -> Identity:
         """Make what is shown inside in place of a stub, a directory that says of itself that it is a nested checkout.
@@ -166,7 +191,9 @@ def _entry(stub: Stub, plan: Plan) -> StubEntry:
     return StubEntry(stub.kind, root.dest, f"{device}:{inode}", stub.path[len(root.dest.rstrip("/")) + 1 :])
 
 
-def _make(entry: StubEntry, root: int) -> Identity:
+def _make(entry: StubEntry, root: int) -> tuple[Identity, bool]:
+    """Make a stub unless something is there; return what is there, and whether it was made just now."""
+    made = True
     parent, name = os.path.split(entry.relative)
     try:
         directory = open_beneath(root, parent)
@@ -181,7 +208,7 @@ def _make(entry: StubEntry, root: int) -> Identity:
             os.write(descriptor, _CONTENT[entry.kind])
             os.close(descriptor)
     except FileExistsError:
-        pass
+        made = False
     except OSError as error:
         os.close(directory)
         raise ClaudeboxError(
@@ -194,19 +221,26 @@ def _make(entry: StubEntry, root: int) -> Identity:
         os.close(directory)
     if stat.S_ISLNK(status.st_mode):
         raise ClaudeboxError(f"`{entry.path}` became a link while it was being protected")
-    return status.st_dev, status.st_ino
+    return (status.st_dev, status.st_ino), made
+
+
+def _mark(entry: StubEntry, root: int) -> None:
+    """Give a directory the time by which it is known as a stub."""
+    parent, name = os.path.split(entry.relative)
+    if entry.kind == "directory":
+        with Closing(open_beneath(root, parent)) as directory:
+            os.utime(name, ns=(MARK, MARK), dir_fd=directory, follow_symlinks=False)
 
 
 def _remove(entry: StubEntry, root: int) -> None:
-    """Take a stub away if it is still just that; an agent may have closed the directories on the way."""
+    """Take a stub away if it is still just that, or raise; an agent may have closed the directories on the way."""
     *above, name = entry.relative.split("/")
     if entry.kind == "directory" and not above:
         try:
             os.rmdir(name, dir_fd=root)
-            return
         except PermissionError:
             pass
-        except OSError:  # somebody has put something into it: it is theirs now
+        else:
             return
     passed = [os.dup(root)]
     modes: list[tuple[int, int | None]] = []
@@ -220,8 +254,6 @@ def _remove(entry: StubEntry, root: int) -> None:
             os.rmdir(name, dir_fd=directory)
         elif _is_ours(entry.kind, directory, name):
             os.unlink(name, dir_fd=directory)
-    except OSError:  # somebody has put something into it: it is theirs now
-        return
     finally:
         for place, mode in reversed(modes):
             close_again(place, mode)
