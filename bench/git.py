@@ -19,13 +19,14 @@ import time
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox.launch import git_import, git_state, undo_refs, undo_restore  # noqa: E402
+from claudebox.launch import git_import, git_state  # noqa: E402
 from claudebox.launch.git_sandbox import Tools  # noqa: E402
-from claudebox.launch.undo_scan import Scan  # noqa: E402
-from claudebox.launch.undo_seed import Seed  # noqa: E402
-from claudebox.launch.undo_store import SnapshotStore  # noqa: E402
 from claudebox.plan import seccomp  # noqa: E402
 from claudebox.plan.model import OwnGit  # noqa: E402
+from claudebox.undo import repositories, restore  # noqa: E402
+from claudebox.undo.git_index import Seed  # noqa: E402
+from claudebox.undo.look import Scan  # noqa: E402
+from claudebox.undo.store import SnapshotStore  # noqa: E402
 
 LAUNCH = ("-y", "--git-import", "manual", "--exec", "--")
 # Files → milliseconds: a launch more than with the same files and no repository, an import, the first snapshot and
@@ -124,7 +125,7 @@ class Case:
         subprocess.run(("rm", "-rf", f"{root}/d0"), check=True)
         begun = time.perf_counter()
         self._take(root, place, "2")
-        problems = undo_restore.put_back(self._tools, place, "1", "2", root, (f"{root}/.git",))
+        problems = restore.put_back(self._tools, place, ("1", "2"), root, (f"{root}/.git",))
         assert not problems, problems
         return {"first": first, "whole": whole, "later": later, "undo": (time.perf_counter() - begun) * 1e3}
 
@@ -134,7 +135,7 @@ class Case:
         own = OwnGit("bench", place, f"{root}/.git", f"{root}/.git", None, f"{root}/.git", root,
                      stores=((f"{root}/.git/objects", "/objects"),))  # fmt: skip
         store = SnapshotStore(place)
-        seed = Seed(own, root, *undo_refs.read_index(f"{root}/.git"))
+        seed = Seed(own, root, *repositories.read_index(f"{root}/.git"))
         scan = Scan(root, store.contents, store.newest_like(root), most=64 << 20, skipped=(f"{root}/.git",),
                     seeds=(seed,))  # fmt: skip
         scan.look(lambda: 0)

@@ -27,11 +27,14 @@ BORDERS = {
         *ROOT, "tables", "launch", "network", "plan.model", "plan.network_model", "plan.bwrap_args", "facts.model",
         "facts.nix_model", "facts.nix_handshake", "report.caches",
         "report.tree",  # what agents made is removed in one way
+        "undo.sidecar",
     ),
     "report": (
         *ROOT, "tables", "report", "plan.model", "plan.network_model", "facts.model",
         "facts.git_executed",  # what git obeys is read in one way
+        "undo",  # the one answer to what changed
     ),
+    "undo": (*ROOT, "tables", "undo", "launch", "plan.model", "config.model", "facts.model", "report.tree"),
     # Processes of ours share with the launcher how they end, what is said on the wire, and how a login is renewed.
     "network": (*ROOT, "tables", "network", "plan.model", "plan.network_model", "config.domains", "launch.process"),
     "broker": (

@@ -128,7 +128,7 @@ def test_deleting_everything_is_undone(project):
     # The next session finds the same repository, and can be undone too.
     again = project.sh("git status -s; git branch", flags=("--undo-keep", "10"))
     assert again.stdout == sh(project, "git status -s; git branch")
-    assert "nothing has changed" in project.claudebox("--changes").stdout
+    assert "the session changed nothing" in project.claudebox("--changes").stdout
 
 
 def test_commits_and_branches_are_undone(project):
@@ -143,6 +143,212 @@ def test_commits_and_branches_are_undone(project):
     undo(project)
 
     assert git_state(project) == before
+
+
+def big(box: Box) -> Path:
+    path = Path(box.project, "big.iso")
+    path.write_bytes(b"i" * (2 << 20))
+    os.chown(path, box.account.uid, box.account.gid)
+    return path
+
+
+@pytest.mark.parametrize("where", ["y", "new/deep/y", "src/y"])
+def test_what_was_only_moved_goes_back_though_nobody_keeps_it(user_project, where):
+    # proves UNDO-02, NEW-E6
+    path = big(user_project)
+    number, before = path.stat().st_ino, tree(user_project.project)
+    session(user_project, f"mkdir -p new/deep; mv big.iso {where}", ("--undo-size", "1"))
+    assert not path.exists()
+    shown = user_project.claudebox("--changes").stdout
+    assert f"{where} (was big.iso)" in shown
+
+    undo(user_project)
+
+    assert path.stat().st_ino == number, "the same file, not a copy"
+    assert tree(user_project.project) == before
+
+
+def test_a_directory_that_was_moved_goes_back_with_what_is_not_kept(user_project):
+    # proves UNDO-02, NEW-E6
+    sh(user_project, "mkdir -p app/node_modules/m; echo m >app/node_modules/m/m; echo a >app/a")
+    before = tree(user_project.project)
+    session(user_project, "mv app lib; echo b >lib/b; echo other >lib/a; mv src/deep elsewhere")
+
+    undo(user_project)
+
+    assert tree(user_project.project) == before
+
+
+def test_nothing_goes_that_could_not_be_brought_back(user_project):
+    # proves UNDO-02, NEW-E6
+    path = big(user_project)
+    number = path.stat().st_ino
+    session(user_project, "mv big.iso y; echo more >>y; echo x >big.iso; head -c 3000000 /dev/zero >made; rm key",
+            ("--undo-size", "1"))  # fmt: skip
+
+    said = undo(user_project, "--undo-size", "1", status=125)
+
+    assert Path(user_project.project, "y").stat().st_ino == number
+    assert Path(user_project.project, "made").stat().st_size == 3000000
+    assert Path(user_project.project, "key").exists()
+    for name in ("y", "made", "big.iso"):
+        assert f"not as it was: {name}: " in said
+
+
+LATER = (
+    "echo mine >>notes; echo mine >mine; mkdir -p made/own; echo mine >made/own/f; rm crlf second; chmod 711 src; "
+    "git branch later; git tag mark"
+)
+
+
+def test_what_the_user_did_since_stays_and_is_named(user_project):
+    # proves UNDO-02, NEW-E7
+    box = user_project
+    sh(box, "echo notes >notes")
+    session(box, "echo agent >agent; mkdir made; echo x >made/agent; rm key; echo other >run; git branch theirs")
+    sh(box, LATER)
+    shown = box.claudebox("--changes").stdout
+    first, _, since = shown.partition("changed since the session, stays as it is\n")
+
+    said = undo(box)
+
+    for name in ("notes", "mine", "made/own", "crlf", "src", "created later"):
+        assert name in since, name
+        assert f"  {name}\n" not in first, name
+    for name in ("agent", "key", "run", "created theirs"):
+        assert name in first
+    assert Path(box.project, "notes").read_text() == "notes\nmine\n"
+    assert Path(box.project, "mine").read_text() == Path(box.project, "made/own/f").read_text() == "mine\n"
+    assert not Path(box.project, "crlf").exists()
+    assert stat.S_IMODE(os.stat(f"{box.project}/src").st_mode) == 0o711
+    assert Path(box.project, "run").read_text() == "run\n"
+    assert Path(box.project, "key").exists()
+    assert not Path(box.project, "agent").exists()
+    assert not Path(box.project, "made/agent").exists()
+    assert sh(box, "git for-each-ref --format '%(refname:short)'").split() == ["later", "main", "other", "mark"]
+    assert "made: something in it stays" in said
+
+    again = said.rpartition("claudebox --undo ")[2].partition("`")[0]
+    sh(box, "echo still >still; git branch still")
+    undo(box, again)
+
+    assert Path(box.project, "agent").read_text() == "agent\n"
+    assert Path(box.project, "run").read_text() == "other\n"
+    assert Path(box.project, "still").exists()
+    assert set(sh(box, "git for-each-ref --format '%(refname:short)'").split()) == {
+        "later", "main", "other", "mark", "theirs", "still",
+    }  # fmt: skip
+
+
+def test_what_was_changed_twice_stays_and_is_named(user_project):
+    # proves UNDO-02, NEW-E7
+    box = user_project
+    session(box, "echo agent >run; echo agent >key; git commit -qam theirs")
+    sh(box, "echo mine >>run; git commit -q --allow-empty -m mine; git status >/dev/null")
+    tip = sh(box, "git rev-parse HEAD")
+
+    said = undo(box)
+
+    assert Path(box.project, "run").read_text() == "agent\nmine\n"
+    assert Path(box.project, "key").read_text() == "key\n"
+    assert sh(box, "git rev-parse HEAD") == tip
+    assert "stays, since it was changed again after the session: run\n" in said
+    assert "stays, since it was changed again after the session: refs/heads/main\n" in said
+
+
+def test_a_look_at_the_status_is_no_change_of_the_index(user_project):
+    # proves UNDO-02
+    before = git_state(user_project)
+    session(user_project, "git commit -qam theirs; echo c >c; git add c")
+    sh(user_project, "touch binary; git status; git update-index --refresh || true")
+
+    undo(user_project)
+
+    assert git_state(user_project) == before
+
+
+def test_the_newest_is_kept_whatever_the_clock_says(user_project):
+    # proves NEW-R5
+    box = user_project
+    for name in ("20990101T000000.000Z-x-1", "20990102T000000.000Z-x-1"):  # as if the clock had been ahead
+        session(box, "echo ahead >run", ("--undo-keep", "2"))
+        place, ours = Path(snapshots(box)), newest(box)
+        for ending in (".start", ".end"):
+            path = next(place.glob(f"*.{ours}{ending}"))
+            path.rename(path.with_name(f"{path.name.partition('.')[0]}.{name}{ending}"))
+    sh(box, "echo run >run")
+    session(box, "rm key", ("--undo-keep", "2"))
+    assert len(names(box)) == 2
+    assert "2099" not in newest(box)
+
+    undo(box)
+
+    assert Path(box.project, "key").exists()
+    assert Path(box.project, "run").read_text() == "run\n"
+
+
+def test_a_snapshot_of_another_version_is_said_to_be_so(user_project):
+    # proves NEW-R9
+    import json
+    import marshal
+    import zlib
+
+    session(user_project, "rm key")
+    place, (name,) = Path(snapshots(user_project)), names(user_project)
+    version, plain = marshal.loads(zlib.decompress((place / name).read_bytes()))
+    assert version == 3
+    released = zlib.compress(json.dumps({"version": 1, "root": user_project.project}).encode())
+    for content, word in ((released, "earlier"), (zlib.compress(marshal.dumps((9, plain), 2)), "later")):
+        (place / name).write_bytes(content)
+        result = user_project.claudebox("--undo", "-y")
+        assert result.returncode == 125
+        assert f"is of {'an' if word == 'earlier' else 'a'} {word} version of claudebox" in result.stderr
+    # What was written before ends were kept is read.
+    former = (*plain[:5], tuple(row[:6] for row in plain[5]))
+    (place / name).unlink()
+    (place / "20261117T000000.000Z-x-1.snapshot").write_bytes(zlib.compress(marshal.dumps((2, former), 2)))
+    os.chown(place / "20261117T000000.000Z-x-1.snapshot", user_project.account.uid, user_project.account.gid)
+
+    assert "nobody has looked at its end" in undo(user_project)
+
+    assert Path(user_project.project, "key").exists()
+
+
+@pytest.mark.parametrize("damage", ["printf 'DIRC\\0\\0\\0\\2\\377\\377\\377\\377x'", "head -c 100 .git/index"])
+def test_a_damaged_index_prevents_no_snapshot(user_project, damage):
+    # proves NEW-R9
+    sh(user_project, f"{damage} >../damaged; cp ../damaged .git/index")
+    session(user_project, "rm key")
+
+    undo(user_project)
+
+    assert Path(user_project.project, "key").exists()
+
+
+def test_sessions_beside_each_other_are_told_apart_as_far_as_that_can_be(user_project):
+    # proves UNDO-02
+    box = user_project
+    words = (box.program, "-y", "--undo-keep", "10", "--exec", "--", "sh", "-c", "echo up; read x; echo one >one")
+    process = subprocess.Popen(
+        words, cwd=box.project, env=box.variables(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, **box.account.demotion,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    beside = box.sh("echo two >two", flags=("--undo-keep", "10"))
+    process.communicate(b"\n")
+    if "too old" in beside.stderr:
+        pytest.skip("this bwrap builds no sandbox beside another")
+    first, second = (name.partition(".")[2].removesuffix(".start") for name in names(box))
+
+    shown = box.claudebox("--changes", first).stdout
+    assert f"{second} was at work here at the same time: 1 of these are among its changes, too" in shown
+    undo(box, second)
+
+    assert not Path(box.project, "two").exists()
+    assert Path(box.project, "one").exists()
+    undo(box, first)
+    assert not Path(box.project, "one").exists()
 
 
 def test_a_project_without_repository(box):
@@ -187,21 +393,23 @@ def test_a_time_that_no_record_holds_stops_nothing(user_project):
 
 
 def test_an_undo_can_be_undone_and_older_sessions_named(user_project):
-    # proves UNDO-01
+    # proves UNDO-01, UNDO-02
     start = tree(user_project.project)
-    session(user_project, "echo one >one")
+    session(user_project, "echo one >one; echo x >key")
     middle = tree(user_project.project)
     session(user_project, "echo two >two; rm one")
     end = tree(user_project.project)
-    first, second = sorted(os.listdir(Path(snapshots(user_project))))[:2]
-    assert first < second
+    first, second = (name.partition(".")[2].removesuffix(".start") for name in names(user_project))
 
     said = undo(user_project)
     assert tree(user_project.project) == middle
     undo(user_project, said.rpartition("claudebox --undo ")[2].partition("`")[0])
     assert tree(user_project.project) == end
-    undo(user_project, first.removesuffix(".snapshot"))
-    assert tree(user_project.project) == start
+    undo(user_project, first)  # what the second did stays
+    assert Path(user_project.project, "key").read_text() == "key\n"
+    assert Path(user_project.project, "two").exists()
+    undo(user_project, second)
+    assert tree(user_project.project).keys() == {*start, "one"}, "one is what the second took away"
     result = user_project.claudebox("--undo", "-y", "nonsense")
     assert result.returncode == 125
     assert "there is no snapshot `nonsense`" in result.stderr
@@ -216,11 +424,16 @@ def snapshots(box: Box) -> str:
 
 
 def names(box: Box) -> list[str]:
-    return sorted(name for name in os.listdir(snapshots(box)) if name.endswith(".snapshot"))
+    return sorted(name for name in os.listdir(snapshots(box)) if name.endswith(".start"))
+
+
+def newest(box: Box) -> str:
+    """Return how `--undo` calls the newest session."""
+    return names(box)[-1].partition(".")[2].removesuffix(".start")
 
 
 def test_what_is_not_kept_is_said_and_stays(user_project):
-    # proves UNDO-01
+    # proves UNDO-01, NEW-R10
     user_project.write("huge", b"h" * (2 << 20))
     user_project.write("node_modules/m", "m")
     user_project.write("cache/c", "c")
@@ -231,12 +444,13 @@ def test_what_is_not_kept_is_said_and_stays(user_project):
     beside = ("--mount-rw", f"{user_project.base}/beside")
     session(user_project, f"rm huge node_modules/m cache/c key data/* {user_project.base}/beside/b", flags + beside)
 
-    result = user_project.claudebox("--undo", "-y", *flags)
+    result = user_project.claudebox("--undo", "-y")
 
-    assert result.returncode == 0
-    assert "huge: 2 MiB, more than 1 MiB" in result.stderr
-    assert "node_modules: excluded by its name" in result.stderr
-    assert "cache: excluded by its name" in result.stderr
+    assert result.returncode == 125, "a file is gone"
+    assert "not as it was: huge: 2 MiB, more than 1 MiB" in result.stderr
+    assert "undo: the rest of what the session did" in result.stderr
+    assert "node_modules: excluded by its name (changes in it: " in result.stderr
+    assert "cache: excluded by its name (changes in it: " in result.stderr
     assert "data/disk.iso: excluded by its name" in result.stderr
     assert f"{user_project.base}/beside: let in with `--mount-rw`: nothing in it is kept" in result.stderr
     assert os.listdir(f"{user_project.project}/data") == ["kept"]
@@ -247,8 +461,8 @@ def test_what_is_not_kept_is_said_and_stays(user_project):
 
 def test_what_the_snapshot_did_not_reach_is_not_said_to_be_as_it_was(box):
     # proves UNDO-01
-    from claudebox.launch.undo_manifest import LeftOut
-    from claudebox.launch.undo_store import SnapshotStore
+    from claudebox.undo.manifest import LeftOut
+    from claudebox.undo.store import SnapshotStore
 
     make_project(box)
     session(box, "echo changed >key; echo changed >run")
@@ -264,7 +478,7 @@ def test_what_the_snapshot_did_not_reach_is_not_said_to_be_as_it_was(box):
 
     assert "key: it was changed before the snapshot reached it" in said
     assert "what changed before the snapshot reached it stays as it is (1, named by" in said
-    assert "the project is as it was" not in said
+    assert "the rest of what the session did is taken back" in said
     assert Path(box.project, "run").read_text() == "run\n"
 
 
@@ -274,7 +488,7 @@ def test_snapshots_are_pruned_with_their_contents(user_project):
         user_project.write("gone", f"content {number}")
         session(user_project, f"echo {number} >file; rm -f gone", ("--undo-keep", "2"))
     assert len(names(user_project)) == 2
-    assert len(os.listdir(f"{snapshots(user_project)}/contents")) <= 2 * 6  # at most so many packs, each with an index
+    assert len(os.listdir(f"{snapshots(user_project)}/contents")) <= 2 * 10  # at most so many packs, each with an index
     before = names(user_project)
     session(user_project, "echo off >file", ("--undo-keep", "0"))
     assert names(user_project) == before
@@ -284,7 +498,7 @@ def test_snapshots_are_pruned_with_their_contents(user_project):
 
 def test_contents_that_are_not_used_are_swept_away(tmp_path):
     # proves UNDO-01
-    from claudebox.launch.undo_contents import Contents
+    from claudebox.undo.contents import Contents
 
     kept, dropped, large = os.urandom(5000), os.urandom(5000), os.urandom(3 << 20)
     contents = Contents(str(tmp_path))
@@ -319,9 +533,7 @@ def test_the_agent_reaches_no_snapshot(project):
     name = names(project)[0]
     assert project.host("cat", f"{place}/{name}", encoding=None, errors=None).returncode == 0  # positive control
 
-    result = project.sh(
-        f"cat {place}/{name}; echo x >{place}/forged; ls {place}; find / -name '*.snapshot' 2>/dev/null"
-    )
+    result = project.sh(f"cat {place}/{name}; echo x >{place}/forged; ls {place}; find / -name '*.start' 2>/dev/null")
 
     assert name not in result.stdout
     assert not os.path.exists(f"{place}/forged")
@@ -405,13 +617,15 @@ def test_a_racing_link_leads_nothing_away(user_project):
         process.communicate()
     assert os.listdir(f"{box.base}/victim") == []
     assert "Traceback" not in result.stderr
+    if os.path.islink(f"{box.project}/src"):
+        sh(box, "mv src between; mv outside src; mv between outside")
     undo(box)
     assert len(os.listdir(f"{box.project}/src")) == 302
 
 
 def test_a_racing_link_leads_no_snapshot_away(tmp_path):
     # proves UNDO-01
-    from claudebox.launch.undo_scan import Scan
+    from claudebox.undo.look import Scan
 
     (tmp_path / "victim").mkdir()
     (tmp_path / "project/src").mkdir(parents=True)
@@ -428,7 +642,7 @@ def test_a_racing_link_leads_no_snapshot_away(tmp_path):
         process.stdout.readline()
         for _ in range(30):
             entries = Scan(project, None, None, most=1 << 20).run().entries()
-            assert {entry.content for entry in entries.values() if entry.kind == "f"} <= {ours}
+            assert {entry.content for entry in entries.values() if entry.kind == "f"} <= {ours, ""}
             seen |= {entry.kind for path, entry in entries.items() if path == "src"}
     finally:
         process.kill()
@@ -438,11 +652,11 @@ def test_a_racing_link_leads_no_snapshot_away(tmp_path):
 
 def seeded_project(tmp_path: Path, before: str = "true") -> tuple[Any, ...]:
     """Return a repository whose index is as git wants it, with a scan that knows it."""
-    from claudebox.launch.undo_refs import read_index
-    from claudebox.launch.undo_scan import Scan
-    from claudebox.launch.undo_seed import Seed
-    from claudebox.launch.undo_store import SnapshotStore
     from claudebox.plan.model import OwnGit
+    from claudebox.undo.git_index import Seed
+    from claudebox.undo.look import Scan
+    from claudebox.undo.repositories import read_index
+    from claudebox.undo.store import SnapshotStore
 
     root = tmp_path / "project"
     root.mkdir()
@@ -464,7 +678,7 @@ def seeded_project(tmp_path: Path, before: str = "true") -> tuple[Any, ...]:
 def test_an_agent_that_is_quicker_than_the_snapshot_destroys_nothing_that_git_has(tmp_path):
     # proves UNDO-01
     from claudebox.launch.git_sandbox import Tools
-    from claudebox.launch.undo_seed import read_objects
+    from claudebox.undo.git_index import read_objects
 
     root, store, scan = seeded_project(tmp_path, "echo '* text=auto' >.gitattributes")
     contents = {path.name: path.read_bytes() for path in root.rglob("*") if path.is_file() and ".git" not in path.parts}
@@ -480,7 +694,7 @@ def test_an_agent_that_is_quicker_than_the_snapshot_destroys_nothing_that_git_ha
 
     found = scan.snapshot()
     store.write_snapshot("s", found)
-    kept = {os.path.basename(path): entry for path, entry in found.entries().items() if entry.kind == "f"}
+    kept = {os.path.basename(path): entry for path, entry in found.entries().items() if entry.content}
     # git keeps other bytes of it than stood there: the length says so
     assert set(contents) - set(kept) == {"crlf"}
     assert set(found.left_out) == {"crlf"}
@@ -499,7 +713,7 @@ def test_what_git_may_keep_otherwise_is_read_at_once(tmp_path, before):
 
 def test_a_file_as_young_as_the_index_is_read(tmp_path):
     # proves UNDO-01
-    from claudebox.launch.undo_manifest import FolderDraft, row_of
+    from claudebox.undo.manifest import FolderDraft, row_of
 
     root, _, scan = seeded_project(tmp_path)
     seed = scan._seeds[0]
@@ -516,9 +730,9 @@ def test_a_file_as_young_as_the_index_is_read(tmp_path):
 
 def test_a_snapshot_that_is_cut_off_leaves_what_it_has_to_the_next(tmp_path):
     # proves UNDO-01
-    from claudebox.launch.undo_scan import Scan
-    from claudebox.launch.undo_store import SnapshotStore
-    from claudebox.launch.undo_taking import CutOffError
+    from claudebox.undo.look import Scan
+    from claudebox.undo.sidecar import CutOffError
+    from claudebox.undo.store import SnapshotStore
 
     (tmp_path / "p").mkdir()
     for number in range(40):
@@ -557,7 +771,7 @@ def test_kill_during_the_snapshot_and_during_undo(user_project, numbers):
     until(lambda: box.sh("true").returncode == 0)  # the state is whole
     assert tree(box.project) == before
     session(box, "rm -rf src key; echo x >created")
-    name = names(box)[-1].removesuffix(".snapshot")
+    name = newest(box)
     for _ in range(5):
         interrupt(box, ("--undo", "-y", name), numbers)
     undo(box, name)
@@ -567,10 +781,10 @@ def test_kill_during_the_snapshot_and_during_undo(user_project, numbers):
 def test_what_another_undo_took_away_meanwhile_is_no_problem(tmp_path):
     # proves UNDO-01
     # One that was killed may not have ended yet; every one of them was the second process of its sandbox.
-    from claudebox.launch import undo_restore
     from claudebox.launch.git_sandbox import Tools
-    from claudebox.launch.undo_scan import Scan
-    from claudebox.launch.undo_store import SnapshotStore
+    from claudebox.undo import restore
+    from claudebox.undo.look import Scan
+    from claudebox.undo.store import SnapshotStore
 
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
@@ -582,7 +796,7 @@ def test_what_another_undo_took_away_meanwhile_is_no_problem(tmp_path):
     (root / "created").unlink()
     (root / ".claudebox-undo.2").write_text("half")
 
-    problems = undo_restore.put_back(Tools("/usr/bin/bwrap"), str(tmp_path / "store"), "before", "now", str(root), ())
+    problems = restore.put_back(Tools("/usr/bin/bwrap"), str(tmp_path / "store"), ("before", "now"), str(root), ())
 
     assert not problems
     assert (root / "kept").read_text() == "kept"
@@ -601,8 +815,8 @@ def interrupt(box: Box, words: tuple[str, ...], numbers: random.Random) -> None:
 
 def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
     # proves UNDO-01
-    from claudebox.launch.undo_compare import Comparison
-    from claudebox.launch.undo_scan import Scan
+    from claudebox.undo.compare import Comparison
+    from claudebox.undo.look import Scan
 
     (tmp_path / "early").write_text("e")
     (tmp_path / "directory").mkdir()
@@ -614,18 +828,18 @@ def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
     before = scan.snapshot()
     (tmp_path / "directory/later").write_text("l")
 
-    assert set(before.entries()) == {".", "early", "directory"}
+    assert {path for path, row in before.entries().items() if row.kind != "?"} == {".", "early", "directory"}
     assert before.late == ("directory",)
-    difference = Comparison(before, Scan(str(tmp_path), None, None, most=1 << 20).run()).difference
-    assert not difference.created
-    assert set(difference.left) == {"directory/late", "directory/later"}
+    found = Comparison(before, None, Scan(str(tmp_path), None, None, most=1 << 20).run())
+    assert not found.removed
+    assert set(found.left) == {"directory/late", "directory/later"}
 
 
-@pytest.mark.parametrize("moment", ["_open_in", "_read_file", "complete"])
+@pytest.mark.parametrize("moment", ["_open_directory", "_read_file", "complete"])
 def test_what_was_renamed_before_it_was_read_is_not_taken_for_new(tmp_path, moment):
     # proves UNDO-01
-    from claudebox.launch.undo_compare import Comparison
-    from claudebox.launch.undo_scan import Scan
+    from claudebox.undo.compare import Comparison
+    from claudebox.undo.look import Scan
 
     for number in range(4):
         (tmp_path / f"d{number}/below").mkdir(parents=True)
@@ -644,11 +858,11 @@ def test_what_was_renamed_before_it_was_read_is_not_taken_for_new(tmp_path, mome
         (tmp_path / "moved/new").write_text("n")
 
     if moment != "complete":
-        original, done = getattr(scan, moment), list[bool]()
+        original, calls = getattr(scan, moment), list[bool]()
 
         def act(*given, **named):
-            if not done:
-                done.append(True)
+            calls.append(True)
+            if len(calls) == (2 if moment == "_open_directory" else 1):
                 rename()
             return original(*given, **named)
 
@@ -658,14 +872,16 @@ def test_what_was_renamed_before_it_was_read_is_not_taken_for_new(tmp_path, mome
     if moment == "complete":
         rename()
 
-    difference = Comparison(before, Scan(str(tmp_path), None, None, most=1 << 20).run()).difference
+    found = Comparison(before, None, Scan(str(tmp_path), None, None, most=1 << 20).run())
 
-    removed = {path.removeprefix("moved/") for path in difference.created} & files
-    assert removed <= set(before.entries()), "nothing goes whose content is nowhere else"
-    assert files - removed == {path.removeprefix("moved/") for path in difference.left} & files
-    assert "moved/new" in difference.created
-    assert bool(difference.unreached) == (moment != "complete")
-    assert ("moved" in difference.created) == (moment == "complete")
+    back = {target + path.removeprefix(source) for source, target in found.moves for path in (f"moved/{name}" for name
+            in files) if path == source or path.startswith(f"{source}/")}  # fmt: skip
+    removed = {path.removeprefix("moved/") for path in found.removed} & files
+    assert not removed, "nothing goes that was there"
+    assert files - back == {path.removeprefix("moved/") for path in found.left} & files
+    assert "moved/new" in found.removed
+    assert bool(found.unreached) == (moment != "complete")
+    assert ("moved" in found.removed) == (moment != "_open_directory")
 
 
 STEPS = st.sampled_from(
@@ -694,10 +910,10 @@ STEPS = st.sampled_from(
 @given(steps=st.lists(st.tuples(STEPS, st.integers(0, 1 << 20), st.integers(0, 1 << 20)), min_size=1, max_size=12))
 def test_any_destruction_is_undone_byte_for_byte(tmp_path_factory, steps):
     # proves UNDO-01
-    from claudebox.launch import undo_restore
     from claudebox.launch.git_sandbox import Tools
-    from claudebox.launch.undo_scan import Scan
-    from claudebox.launch.undo_store import SnapshotStore
+    from claudebox.undo import restore
+    from claudebox.undo.look import Scan
+    from claudebox.undo.store import SnapshotStore
 
     base = tmp_path_factory.mktemp("undo")
     root = base / "project"
@@ -725,7 +941,7 @@ def test_any_destruction_is_undone_byte_for_byte(tmp_path_factory, steps):
     now = Scan(str(root), store.contents, before, most=1 << 20).run()
     store.write_snapshot("now", now)
 
-    problems = undo_restore.put_back(Tools("/usr/bin/bwrap"), str(base / "store"), "before", "now", str(root), (),
+    problems = restore.put_back(Tools("/usr/bin/bwrap"), str(base / "store"), ("before", "now"), str(root), (),
                                      owners=True)  # fmt: skip
 
     assert not problems

@@ -8,11 +8,13 @@ import subprocess
 
 import pytest
 
-from claudebox.launch import process, undo_look, undo_refs
-from claudebox.launch.undo_scan import Scan
-from claudebox.launch.undo_seed import Seed
-from claudebox.launch.undo_store import SnapshotStore
+from claudebox.launch import process
 from claudebox.plan.model import OwnGit
+from claudebox.undo import look as looking
+from claudebox.undo import repositories
+from claudebox.undo.git_index import Seed
+from claudebox.undo.look import Scan
+from claudebox.undo.store import SnapshotStore
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def project(tmp_path, monkeypatch):
 
 
 def look(project, known, large, monkeypatch, seeds=()):
-    monkeypatch.setattr(undo_look, "_LARGE", large)
+    monkeypatch.setattr(looking, "_ALONE", large)
     scan = Scan(project, None, known, most=2000, names=("excluded",), skipped=(f"{project}/.git",), seeds=seeds)
     left = scan.look(lambda: 0)
     found = scan.snapshot()
@@ -57,7 +59,7 @@ def test_several_processes_see_what_one_sees(project, monkeypatch, failing):
         return fork(*words)
 
     if failing:  # as if it had been killed
-        monkeypatch.setattr(undo_look.Look, "_help", lambda *_: os._exit(1))
+        monkeypatch.setattr(looking.Look, "_help", lambda *_: os._exit(1))
     monkeypatch.setattr(process, "fork", counting)
 
     for known in (None, alone[4].replace(began=alone[4].began + 10**10)):
@@ -76,8 +78,8 @@ def test_several_processes_know_what_git_knows(project, monkeypatch, tmp_path):
     own = OwnGit("n", str(tmp_path), f"{project}/.git", f"{project}/.git", None, f"{project}/.git", project)
 
     def seeded(large):
-        seed = Seed(own, project, *undo_refs.read_index(f"{project}/.git"))
-        monkeypatch.setattr(undo_look, "_LARGE", large)
+        seed = Seed(own, project, *repositories.read_index(f"{project}/.git"))
+        monkeypatch.setattr(looking, "_ALONE", large)
         store = SnapshotStore(str(tmp_path / f"store{large}"))
         scan = Scan(project, store.contents, None, most=2000, skipped=(f"{project}/.git",), seeds=(seed,))
         assert scan.look(lambda: 0)

@@ -1,36 +1,48 @@
-"""`--changes` and `--undo`: what has happened to the project since a session began, and putting it back."""
+"""`--changes` and `--undo`: what a session did to the project, and taking that back."""
 
 from __future__ import annotations
 
+import difflib
 import os
+import sys
 import time
+from typing import TYPE_CHECKING
 
 from claudebox import console, session, state
 from claudebox.commands.git_import import find_tools
-from claudebox.commands.undo_screen import change_lines, patch_lines
 from claudebox.config.model import UndoRequest
+from claudebox.console import clean, paint
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.facts import git, programs
 from claudebox.facts.host import current_directory, current_home
-from claudebox.launch import undo_git, undo_refs, undo_restore
+from claudebox.files import open_beneath, read_at
 from claudebox.launch.live_sessions import Presence
-from claudebox.launch.undo_compare import Comparison
-from claudebox.launch.undo_scan import Scan
-from claudebox.launch.undo_store import SnapshotStore
 from claudebox.report import killed, leftovers
+from claudebox.undo import repositories, restore
+from claudebox.undo.compare import Comparison, find_changes
+from claudebox.undo.look import Scan
+from claudebox.undo.repositories import RefComparison
+from claudebox.undo.sidecar import find_skipped
+from claudebox.undo.store import UNDO, SnapshotStore
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from claudebox.config.settings import Settings
     from claudebox.launch.git_sandbox import Tools
-    from claudebox.launch.undo_manifest import Snapshot
+    from claudebox.undo.compare import PathChange
+    from claudebox.undo.manifest import KeptEntry, Snapshot
+    from claudebox.undo.repositories import RefMove
 
-_UNDO = "-undo"  # ends the names of snapshots that were taken before an undo
 _MOST_LINES = 40
+_MOST_TEXT = 1 << 20  # bytes of a file that is compared line by line
+_TITLES = {"deleted": "deleted", "moved": "moved", "changed": "overwritten", "new": "created"}
+_STYLES = {"deleted": "red", "moved": "yellow", "changed": "yellow", "new": "green"}
+_BOTH = "Take these back, too, and with them what was done since? [y/N] "
 
 
 def run(flags: Settings, environ: dict[str, str]) -> int:
-    """Show what has changed, and put it back if that is wanted."""
+    """Show what a session changed, and take it back if that is wanted."""
     home, workdir = current_home(environ), current_directory()
     settings, _ = session.read_settings(flags, environ)
     wanted = session.decide_policy(settings.replace(words=()), environ).undo or UndoRequest()
@@ -41,84 +53,264 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     if not undoing and flags.words and killed.acknowledge(instance, flags.words[0]):
         return 0
     directory = f"{instance.directory}/undo"
-    name, before = _choose(SnapshotStore(directory, writing=False), workdir, flags.words)
-    undo = _Undo(name, before, wanted, SnapshotStore(directory, writing=undoing), instance)
+    name, start = _choose(SnapshotStore(directory, writing=False), workdir, flags.words)
+    undo = _Undo(name, start, wanted, SnapshotStore(directory, writing=undoing), instance)
     if not undoing:
         undo.show(patch=flags.on("patch"))
         return 0
     presence = Presence(instance.state)
     try:
         presence.claim(workdir)
-        tools = find_tools(programs.search_path(environ, workdir), git_needed=bool(before.repositories))
+        tools = find_tools(programs.search_path(environ, workdir), git_needed=bool(start.repositories))
         return undo.run(tools, flags)
     finally:
         presence.leave()
 
 
 class _Undo:
-    """A snapshot, and the project as it is."""
+    """A session by its start and its end, and the project as it is."""
 
     def __init__(
-        self, name: str, before: Snapshot, wanted: UndoRequest, store: SnapshotStore, instance: state.Instance
+        self, name: str, start: Snapshot, wanted: UndoRequest, store: SnapshotStore, instance: state.Instance
     ) -> None:
-        self._name, self._before, self._wanted, self._store, self._instance = name, before, wanted, store, instance
+        self._name, self._start, self._wanted, self._store, self._instance = name, start, wanted, store, instance
+        self._end = store.read_end(name)
+        self._unfinished = store.read_unfinished()
 
-    def show(self, *, patch: bool, most: int = 0, descriptor: int = 1, keep: bool = False) -> Snapshot | None:
-        """Show what has changed; return the present if it is not the same."""
-        now = self._read_now(self._store if keep else None)
-        comparison, moves = Comparison(self._before, now), undo_git.compare(self._before, now)
-        console.write(change_lines(self._name, self._before, comparison, moves, now, most), descriptor=descriptor)
+    def show(self, *, patch: bool, most: int = 0, descriptor: int = 1, keep: bool = False) -> Snapshot:
+        """Show what the session changed, and what changed since; return the present."""
+        now = self._look(keep=keep)
+        end = self._end if self._end is not None else now
+        comparison, refs = self._compare(now), RefComparison(self._start, self._end, now)
+        changes = find_changes(self._start, end)
+        lines = [
+            f"{clean(self._name)}:" if self._end is not None else
+            f"since {clean(self._name)} began (nobody has looked at its end, so all of it counts):",
+            *_change_lines(changes, most),
+            *_titled("git", map(_describe_move, refs.session)),
+        ]  # fmt: skip
+        if len(lines) == 1:
+            lines.append("the session changed nothing" + (" that is kept" if comparison.unkept else ""))
+        lines += self._list_others(changes)
+        lines += _titled("changed since the session, stays as it is", _since_lines(comparison, refs, end, now), most)
+        twice = (*map(clean, comparison.touched_twice), *map(_describe_move, refs.touched_twice))
+        lines += _titled("changed by the session and again since", twice, most)
+        lines += _titled("not kept, stays as it is", self._list_unkept(comparison), most)
+        console.write(lines, descriptor=descriptor)
         if patch:
-            console.write(patch_lines(self._store, comparison, self._before.root), descriptor=1)
-        return None if comparison.difference.is_empty and not moves else now
+            console.write(_patch_lines(self._store, changes, self._start.root), descriptor=1)
+        return now
+
+    def _compare(self, now: Snapshot, *, both: bool = False) -> Comparison:
+        return Comparison(self._start, self._end, now, both=both, unfinished=self._unfinished)
+
+    def _list_unkept(self, comparison: Comparison) -> Iterator[str]:
+        looks = (self._start, self._end or self._start)
+        reasons = {path: row for look in looks for path, row in look.left_out.items()}
+        for path, count in sorted(comparison.unkept.items()):
+            why = reasons[path].text if path in reasons else "it cannot be looked at now"
+            yield f"{clean(path)}: {clean(why)} (changes in it: {count})"
+        for path, row in sorted(reasons.items()):
+            if row.kind == "outside":
+                yield f"{clean(path)}: {clean(row.text)}"
+        yield from (f"{clean(path)}: {clean(why)}" for path, why in sorted(comparison.left.items()))
+        yield from (f"{clean(path)}: something in it stays" for path in comparison.full)
+        for path in self._start.late:
+            yield f"{clean(path)}: changed before the snapshot reached it; something in it may be missing"
+
+    def _list_others(self, changes: list[PathChange]) -> Iterator[str]:
+        """Yield which other sessions were at work here meanwhile: what each of them did cannot be told apart."""
+        ours, last = {row.path for row in changes}, self._end.began if self._end is not None else time.time_ns()
+        for name in self._store.names():
+            try:
+                start = self._store.read_snapshot(name)
+                end = self._store.read_end(name) if start.root == self._start.root and name != self._name else None
+            except ClaudeboxError:
+                continue
+            if end is not None and start.began < last and end.began > self._start.began and not name.endswith(UNDO):
+                common = sum(row.path in ours for row in find_changes(start, end))
+                yield f"{clean(name)} was at work here at the same time: {common} of these are among its changes, too"
 
     def run(self, tools: Tools, flags: Settings) -> int:
-        """Show it, ask, and put it back."""
+        """Show it, ask, and take it back."""
         now = self.show(patch=flags.on("patch"), most=_MOST_LINES, descriptor=2, keep=True)
-        if now is None:
+        start, root = self._start, self._start.root
+        comparison, refs = self._compare(now), RefComparison(start, self._end, now)
+        asking = not flags.on("yes")
+        both = False
+        if comparison.is_empty and not refs.back and not (comparison.touched_twice or refs.touched_twice):
+            console.note("undo: there is nothing to take back")
             return 0
-        if not flags.on("yes") and not console.confirm("Put all of this back? [y/N] ", default=False):
+        if asking and not console.confirm("Take back what the session did? [y/N] ", default=False):
             return DECLINED
-        before, root = self._before, self._before.root
-        present = f"{_moment()}-{self._instance.name}-{os.getpid()}{_UNDO}"
+        if asking and (comparison.touched_twice or refs.touched_twice):
+            both = console.confirm(_BOTH, default=False)
+        if both:
+            comparison = self._compare(now, both=True)
+        present = f"{_moment()}-{self._instance.name}-{os.getpid()}{UNDO}"
         self._store.write_snapshot(present, now)
-        kept = [row.real for row in before.repositories if row.real.startswith(f"{root.rstrip('/')}/")]
-        owners = any(entry.owner != (os.getuid(), os.getgid()) for entry in before.entries().values())
-        problems = undo_restore.put_back(
-            tools, self._store.directory, self._name, present, root, filter(os.path.isdir, kept), owners=owners
-        )
-        problems |= undo_git.put_back(tools, self._store, before, now)
-        remaining, unreached = _remaining(before, self._read_now(None))
-        for path in remaining:
+        kept = [row.real for row in start.repositories if row.real.startswith(f"{root.rstrip('/')}/")]
+        owners = any(entry.owner != (os.getuid(), os.getgid()) for entry in comparison.before.values())
+        problems = restore.put_back(
+            tools, self._store.directory, (self._name, present), root, filter(os.path.isdir, kept), owners=owners,
+            both=both, told=_tell,
+        )  # fmt: skip
+        moves = (*refs.back, *(refs.touched_twice if both else ()))
+        problems |= repositories.put_back(tools, self._store, start, now, moves)
+        after = self._look(keep=True)
+        self._store.write_end(present, after)
+        for path in comparison.find_missed(after):
             problems.setdefault(path, "it is not as it was")
+        for move in repositories.compare_refs(start, after):
+            if (move.real, move.name) in {(row.real, row.name) for row in moves}:
+                problems.setdefault(f"{move.real} {move.name}", "it is not as it was")
         self._store.prune(self._wanted.keep + 1)
+        return self._conclude(comparison, refs, problems, present, both=both)
+
+    def _conclude(
+        self, comparison: Comparison, refs: RefComparison, problems: dict[str, str], present: str, *, both: bool
+    ) -> int:
+        """Say what is as it was, and what is not."""
         for path, why in sorted(problems.items()):
-            console.warn(f"not put back: {console.shorten(path, 300)}: {why}")
-        back = f"`claudebox --undo {present}` takes that back"
-        if unreached:
-            console.note("undo: the rest is as it was when the session began; what changed before the snapshot reached "
-                         f"it stays as it is ({unreached}, named by `claudebox --changes`); {back}")  # fmt: skip
-        else:
-            whole = "the rest is as it was" if problems else "the project is as it was"
-            console.note(f"undo: {whole} when the session began; {back}")
-        return FAILED if problems or unreached else 0
+            console.warn(f"not taken back: {console.shorten(path, 300)}: {why}")
+        for path, why in sorted(comparison.left.items())[:_MOST_LINES]:
+            console.warn(f"not as it was: {console.shorten(path, 300)}: {why}")
+        stays = [] if both else [*comparison.touched_twice, *(row.name for row in refs.touched_twice)]
+        for path in stays[:_MOST_LINES]:
+            console.warn(f"stays, since it was changed again after the session: {console.shorten(path, 300)}")
+        rest = "the rest of " if problems or comparison.left or stays or comparison.unkept else ""
+        since = len(comparison.since) + len(refs.since)
+        later = f"; what changed since stays ({since})" if since else ""
+        console.note(
+            f"undo: {rest}what the session did is taken back{later}; `claudebox --undo {present}` takes that back"
+        )
+        if comparison.unreached:
+            late = f"({len(comparison.unreached)}, named by `claudebox --changes`)"
+            console.note(f"undo: what changed before the snapshot reached it stays as it is {late}")
+        return FAILED if problems or comparison.left or comparison.unreached else 0
 
-    def _read_now(self, store: SnapshotStore | None) -> Snapshot:
-        """Read the project as it is; where there is a `store`, so that this can be taken back."""
-        before, wanted = self._before, self._wanted
-        skipped = [row.real for row in before.repositories]
-        skipped += undo_refs.standing_stubs(self._instance.directory, before.root)
-        scan = Scan(before.root, store.contents if store is not None else None, before, most=wanted.most,
-                    names=wanted.excluded, skipped=skipped)  # fmt: skip
-        return scan.run(undo_git.read_present(before, store))
+    def _look(self, *, keep: bool) -> Snapshot:
+        """Read the project as it is; with `keep` so that this can be brought back."""
+        start, wanted = self._start, self._wanted
+        known = self._end if self._end is not None else start
+        contents = self._store.contents if keep else None
+        names = start.excluded or wanted.excluded
+        scan = Scan(start.root, contents, known, most=max(start.most, wanted.most), names=names,
+                    skipped=find_skipped(start, self._instance.directory))  # fmt: skip
+        return scan.run(repositories.read_present(start, contents.keep_bytes if contents is not None else None))
 
 
-def _remaining(before: Snapshot, now: Snapshot) -> tuple[list[str], int]:
-    """Return what is not as it was, and of how much nobody can say that it is."""
-    difference = Comparison(before, now).difference
-    moves = (f"{move.real} {move.name}" for move in undo_git.compare(before, now))
-    unkept = [*difference.deleted, *difference.overwritten, *difference.created, *moves]
-    return unkept, len(difference.unreached)
+def _tell(done: int, every: int) -> None:
+    """Say how far it is; over the line before at a terminal."""
+    line = f"claudebox: undo: {done} of {every}"
+    sys.stderr.write(f"\r{line}" if sys.stderr.isatty() and done < every else f"{line}\n")
+    sys.stderr.flush()
+
+
+def _titled(title: str, rows: Iterable[str], most: int = 0) -> Iterator[str]:
+    shown = list(rows)
+    if shown:
+        yield title
+        yield from (f"  {row}" for row in (shown[:most] if most else shown))
+        if most and len(shown) > most:
+            yield f"  … and {len(shown) - most} more: `claudebox --changes` shows them"
+
+
+def _change_lines(changes: list[PathChange], most: int) -> Iterator[str]:
+    """Yield what changed, by kind, without what is in a directory that came or went as a whole."""
+    for what, title in _TITLES.items():
+        rows = [row for row in changes if row.what == what]
+        whole = {row.path for row in rows if what != "changed" and (row.after or row.before).kind == "d"}  # type: ignore[union-attr]
+        tops = [_shown(row) for row in rows if os.path.dirname(row.path) not in whole]
+        yield from _titled(paint(f"{title} ({len(rows)})", _STYLES[what]), tops, most)
+
+
+def _shown(row: PathChange) -> str:
+    old, new = row.before, row.after
+    entry = new if new is not None else old
+    text = clean(row.path) + ("/" if entry is not None and entry.kind == "d" else "")
+    if row.what == "moved":
+        return f"{text} (was {clean(row.origin)})"
+    if old is not None and new is not None and old.kind == new.kind and old.content == new.content:
+        return f"{text} ({_nuance(old, new)})" if old.is_kept else text
+    return text
+
+
+def _nuance(old: KeptEntry, new: KeptEntry) -> str:
+    if old.mode != new.mode:
+        return f"mode {old.mode:04o}, now {new.mode:04o}"
+    if old.owner != new.owner:
+        return "owner {}:{}, now {}:{}".format(*old.owner, *new.owner)
+    return "extended attributes" if old.attributes != new.attributes else "hard links"
+
+
+def _since_lines(comparison: Comparison, refs: RefComparison, end: Snapshot, now: Snapshot) -> Iterator[str]:
+    listed = set(comparison.since)
+    for row in find_changes(end, now):
+        if row.path in listed:
+            yield f"{_TITLES[row.what]}: {_shown(row)}"
+    yield from map(_describe_move, refs.since)
+
+
+def _describe_move(move: RefMove) -> str:
+    short = clean(move.name.removeprefix("refs/heads/"))
+    if move.name == "index":
+        return "index: other contents"
+    if move.name == "HEAD":
+        return f"HEAD: {clean(move.before)}, now {clean(move.now)}"
+    if not move.now:
+        return f"deleted {short} ({move.before[:7]})"
+    return f"created {short}" if not move.before else f"moved {short} {move.before[:7]}..{move.now[:7]}"
+
+
+def _patch_lines(store: SnapshotStore, changes: list[PathChange], place: str) -> Iterator[str]:
+    """Yield the differences of texts, as `diff -u` has them."""
+    root = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for row in changes:
+            old, new, path = row.before, row.after, row.path
+            if not any(entry is not None and entry.kind in "fl" for entry in (old, new)):
+                continue
+            texts = [_read_kept(store, entry) for entry in (old, new)]
+            if texts[1] is None and new is not None:
+                texts[1] = _read_present(root, path)
+            if any(text is None or b"\0" in text for text in texts):
+                yield f"Binary or large files a/{clean(path)} and b/{clean(path)} differ"
+                continue
+            first, then = (_rows(text or b"") for text in texts)
+            names = ("/dev/null" if old is None else f"a/{row.origin or path}",
+                     "/dev/null" if new is None else f"b/{path}")  # fmt: skip
+            yield from map(clean, difflib.unified_diff(first, then, *names, lineterm=""))
+    finally:
+        os.close(root)
+
+
+def _rows(text: bytes) -> list[str]:
+    return text.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n") if text else []
+
+
+def _read_kept(store: SnapshotStore, entry: KeptEntry | None) -> bytes | None:
+    if entry is None or entry.kind not in "fl":
+        return b""
+    if entry.kind == "l":
+        return os.fsencode(entry.content)
+    if not entry.content or entry.size > _MOST_TEXT:
+        return None
+    try:
+        return b"".join(store.read_content(entry.content))
+    except OSError:  # where nobody keeps the present
+        return None
+
+
+def _read_present(root: int, path: str) -> bytes | None:
+    try:
+        directory = open_beneath(root, os.path.dirname(path))
+    except OSError:
+        return None
+    try:
+        return read_at(directory, os.path.basename(path), limit=_MOST_TEXT)
+    finally:
+        os.close(directory)
 
 
 def _moment() -> str:
@@ -135,7 +327,7 @@ def _choose(store: SnapshotStore, workdir: str, words: tuple[str, ...]) -> tuple
         problem = f"`{words[0]}` fits {len(names)} snapshots" if names else f"there is no snapshot `{words[0]}`"
         raise ClaudeboxError(problem, hint=f"there are: {', '.join(store.names()) or 'none'}")
     elsewhere: dict[str, None] = {}
-    for name in names or [name for name in reversed(store.names()) if not name.endswith(_UNDO)]:
+    for name in names or [name for name in reversed(store.names()) if not name.endswith(UNDO)]:
         found = store.read_snapshot(name)
         elsewhere[found.root] = None
         if found.root == workdir:

@@ -55,7 +55,7 @@ def prepare(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
     """Return the sidecars in the order in which they attach, and where the sockets are that bwrap binds."""
     found: list[Sidecar] = []
     if plan.undo is not None:
-        from claudebox.launch.undo_sidecar import UndoSidecar
+        from claudebox.undo.sidecar import UndoSidecar
 
         found.append(UndoSidecar(plan, plan.undo))
     if plan.group is not None:

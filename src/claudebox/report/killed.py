@@ -161,7 +161,7 @@ def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | Non
 
     own = instance if scope.workdir != note.scope.workdir else note.instance  # that of the project where it is now
     standing = frozenset(path for other in (note.instance, instance) for _, path in stub_journal.recorded_stubs(other))
-    left = leftovers.Leftovers(scope, own, standing=standing)
+    left = leftovers.Leftovers(scope, own, standing=standing, session=note.name)
     report = left.look()
     lines = left.disarm(report)
     if not report.is_empty:

@@ -91,8 +91,10 @@ class Leftovers:
         guarded: tuple[Guarded, ...] = (),
         stubs: frozenset[str] = frozenset(),
         standing: frozenset[str] = frozenset(),
+        session: str = "",
     ) -> None:
         """Take what is known; `standing` are stubs besides those of sessions of the same project."""
+        self._session = session.removesuffix(SUFFIX)
         self._scope, self._instance, self._guarded, self._stubs = scope, instance, guarded, stubs
         self._standing = standing
         self._listings: dict[str, Listing] = {}
@@ -132,7 +134,11 @@ class Leftovers:
         return lines + nested_git.put_links_aside(workdir, links, self._is_hidden)
 
     def keep(self) -> None:
-        """Keep what was seen, for the next session."""
+        """Keep what was seen, for the next session, and how this one ended, for its undo."""
+        from claudebox.undo.sidecar import keep_end
+
+        if self._session:
+            keep_end(self._instance.directory, self._session)
         with Closing(os.open(self._instance.directory, OPEN_DIRECTORY)) as directory:
             for root, names in self._listings.items():
                 listing.keep(root, directory, names)

@@ -46,7 +46,7 @@ class SessionReport:
         leftovers.catch_up(host.instance, (host.workdir.real, *tops), self.record)
         scope = leftovers.describe(plan, policy, host)
         stubs = frozenset(stub.path for stub in plan.stubs)
-        self._leftovers = leftovers.Leftovers(scope, host.instance, host.guarded, stubs)
+        self._leftovers = leftovers.Leftovers(scope, host.instance, host.guarded, stubs, session=self.record.name)
         self._unlooked = leftovers.Unlooked(scope, host.instance, self.record.name)
         self._start: dict[str, Plain] = {
             "program": policy.program,

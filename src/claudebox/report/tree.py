@@ -44,7 +44,7 @@ class Closed:
     """
 
     def __init__(self, since: float) -> None:
-        self._since = since
+        self.since = since
         self._again: list[tuple[int, int]] = []  # descriptor and mode
         self.opened: list[tuple[str, int]] = []  # path and mode of those that stay open
 
@@ -57,7 +57,7 @@ class Closed:
         kept = False
         try:
             status = os.fstat(found)
-            changed = status.st_ctime >= self._since
+            changed = status.st_ctime >= self.since
             if identity not in ((status.st_dev, status.st_ino), (None, status.st_ino)):
                 return False
             if not changed and len(self._again) >= _MOST_OPENED:

@@ -10,24 +10,25 @@ import os
 import struct
 import sys
 
+from claudebox import syscalls
 from claudebox.files import read_small
 from claudebox.launch.git_sandbox import GitError, GitSandbox, Limits
-from claudebox.launch.undo_manifest import FIELDS
+from claudebox.undo.look import is_converting
+from claudebox.undo.manifest import FIELDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.launch.git_sandbox import Tools
-    from claudebox.launch.undo_manifest import FolderDraft
     from claudebox.plan.model import OwnGit
+    from claudebox.undo.manifest import FolderDraft
 
 _ENTRY = struct.Struct(">10I")  # ctime, mtime, each with nanoseconds, device, inode, mode, owner, group, size
 _KIND = 0o170000  # of a mode
 _SECOND = 1_000_000_000
 _LOW = 0xFFFFFFFF
-_EXTENDED, _LONG = 0x4000, 0xFFF
-_CONVERTING = (b"filter", b"encoding", b"[attr]")  # what git keeps is not what stands in the file
+_EXTENDED, _STAGE, _LONG = 0x4000, 0x3000, 0xFFF
 _ATTRIBUTE_FILES = ("/etc/gitattributes",)
 _BATCH, _BATCH_SIZE = 4000, 64 << 20
 
@@ -47,28 +48,22 @@ class Seed:
 
     def _read(self) -> Iterator[tuple[str, int]]:
         """Yield paths as the project has them, and where their entries are."""
-        data, digest, above = self._index, self._digest, self._above
-        if data[:4] != b"DIRC" or int.from_bytes(data[4:8], "big") not in (2, 3):
-            return  # version 4 is rare: its files are read
-        position, head, prefix, encoding = 12, 40 + digest + 2, self._prefix, sys.getfilesystemencoding()
-        for _ in range(int.from_bytes(data[8:12], "big")):
-            flags = data[position + head - 2] << 8 | data[position + head - 1]
-            start = position + head + (2 if flags & _EXTENDED else 0)
-            length = flags & _LONG
-            if length == _LONG:
-                length = data.index(b"\0", start) - start
+        prefix, above = self._prefix, self._above
+        for raw, position, flags in read_entries(self._index, self._digest):
             if not flags & _EXTENDED:  # what is only intended, or not checked out
-                name = str(data[start : start + length], encoding, "surrogateescape")
+                name = str(raw, sys.getfilesystemencoding(), "surrogateescape")
                 if not above:
                     yield prefix + name, position
                 elif name.startswith(above):
                     yield name[len(above) :], position
-            position += (start - position + length + 8) & ~7
 
     def find(self, folder: FolderDraft, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
         """Yield those of the files in a directory that are as git saw them, with where their entries are."""
         if self._places is None:  # hardly needed where there is an earlier snapshot
-            self._places = dict(self._read())
+            try:
+                self._places = dict(self._read())
+            except (IndexError, ValueError):  # it is damaged: what it says of files does not count
+                self._places = {}
         # This runs for every file of a project before the agent does: nothing is called that need not be.
         get, unpack, index, before = self._places.get, _ENTRY.unpack_from, self._index, self._before
         names, flat, prefix = folder.names, folder.flat, f"{folder.path}/" if folder.path else ""
@@ -97,15 +92,43 @@ class Seed:
         return self._index[start : start + self._digest].hex()
 
 
+def read_entries(index: bytes, digest: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the name of each entry, where it begins and its flags; raise where the index is damaged.
+
+    Nothing of version 4, which is rare.
+    """
+    if index[:4] != b"DIRC" or int.from_bytes(index[4:8], "big") not in (2, 3):
+        return
+    position, head = 12, 40 + digest + 2
+    for _ in range(int.from_bytes(index[8:12], "big")):
+        flags = index[position + head - 2] << 8 | index[position + head - 1]
+        start = position + head + (2 if flags & _EXTENDED else 0)
+        length = flags & _LONG
+        if length == _LONG:
+            length = index.index(b"\0", start) - start
+        yield index[start : start + length], position, flags
+        position += (start - position + length + 8) & ~7
+
+
+def digest_staged(index: bytes, digest: int) -> str:
+    """Return a digest of what an index says of files, without the times that a mere `git status` renews."""
+    found = syscalls.new_sha256()
+    try:
+        rows = [(name, index[at + 24 : at + 28] + index[at + 40 : at + 40 + digest], flags & _STAGE)
+                for name, at, flags in read_entries(index, digest)]  # fmt: skip
+    except (IndexError, ValueError):
+        rows = []
+    for name, row, stage in rows:
+        found.update(b"%s\0%s%d" % (name, row, stage))
+    if not rows:
+        found.update(index)
+    return found.digest().hex()
+
+
 def converts(own: OwnGit, home: str) -> bool:
     """Return whether attributes beside the project could make git keep something else than what stands in a file."""
     files = (*_ATTRIBUTE_FILES, f"{own.real}/info/attributes", f"{home}/.config/git/attributes")
     return any(is_converting(read_small(path, limit=1 << 20, follow=True) or b"") for path in files)
-
-
-def is_converting(attributes: bytes) -> bool:
-    """Return whether a file of attributes names a conversion that need not change the length of a file."""
-    return any(word in attributes for word in _CONVERTING)
 
 
 def read_objects(tools: Tools, own: OwnGit, scratch: str, wanted: Iterable[tuple[str, int]]) -> Iterator[bytes | None]:

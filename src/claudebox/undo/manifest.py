@@ -1,4 +1,4 @@
-"""What a snapshot says of a project: per directory the names, what `lstat` says of them, and what their contents are.
+"""What is written down of a project: per directory the names, what `lstat` says of them, and what their contents are.
 
 A directory is one record, so that one in which nothing has changed is compared, taken over and written as a whole.
 """
@@ -17,16 +17,19 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     # Why something is not kept; `text` of it is for the user alone.
-    LeftKind = Literal["excluded", "size", "kind", "place", "late", "unreadable", "outside"]
+    LeftKind = Literal["excluded", "size", "kind", "place", "late", "unreadable", "outside", "time"]
 
 DIGEST = 32  # bytes of a SHA-256
 NO_DIGEST = bytes(DIGEST)
 FIELDS = 7  # mode, owner, group, size, mtime, ctime, inode
 SIZE, MTIME, CTIME = 3, 4, 5
-NO_ROW = (0,) * FIELDS  # of a name that is not kept, but for its inode
+NO_ROW = (0,) * FIELDS  # of a name that changed before it was read, but for its inode
 TICK = 20_000_000  # the kernel's clock for files lags behind by less
 ROW = struct.Struct(f"={FIELDS}q")
-_KINDS = {stat.S_IFDIR: "d", stat.S_IFREG: "f", stat.S_IFLNK: "l", stat.S_IFIFO: "p"}
+_KINDS = {
+    stat.S_IFDIR: "d", stat.S_IFREG: "f", stat.S_IFLNK: "l", stat.S_IFIFO: "p", stat.S_IFSOCK: "s", stat.S_IFCHR: "c",
+    stat.S_IFBLK: "b",
+}  # fmt: skip
 INODES = NEVER = (1 << 63) - 1
 
 Attributes = tuple[tuple[str, bytes], ...]  # extended ones
@@ -34,23 +37,40 @@ Row = tuple[int, ...]
 
 
 class KeptEntry(Value):
-    """One thing in the project: `d` directory, `f` file, `l` link, `p` FIFO."""
+    """One thing in the project: `d` directory, `f` file, `l` link, `p` FIFO, `s` socket, `c` and `b` devices."""
 
-    kind: str
+    kind: str  # `?`: it changed before it was read
     mode: int
     mtime: int
     size: int = 0
     ctime: int = 0
     inode: int = 0
-    content: str = ""  # SHA-256 of a file, target of a link
+    content: str = ""  # SHA-256 of a file, nothing if it is not kept; target of a link
     owner: tuple[int, int] = (0, 0)  # with its group
     attributes: Attributes = ()
 
+    @property
+    def is_kept(self) -> bool:
+        """Return whether it can be made again from what is written down."""
+        return bool(self.content) if self.kind == "f" else self.kind in "dlp"
+
     def is_like(self, other: KeptEntry) -> bool:
-        """Return whether both are the same but for times."""
-        return (self.kind, self.mode, self.content, self.owner, self.attributes) == (
-            other.kind, other.mode, other.content, other.owner, other.attributes
-        )  # fmt: skip
+        """Return whether both are the same but for times; of a file that is not kept `lstat` has to say the same."""
+        if (self.kind, self.mode, self.owner) != (other.kind, other.mode, other.owner):
+            return False
+        if self.kind == "f" and not (self.content and other.content):
+            return (self.size, self.mtime, self.ctime, self.inode) == (
+                other.size, other.mtime, other.ctime, other.inode
+            )  # fmt: skip
+        return (self.content, self.attributes) == (other.content, other.attributes)
+
+    def is_moved(self, other: KeptEntry) -> bool:
+        """Return whether this is the same file under another name; numbers of deleted ones are given out again."""
+        if (self.kind, self.inode) != (other.kind, other.inode) or self.kind == "d":
+            return False
+        known = bool(self.content and other.content)
+        same = self.content == other.content if known else self.size == other.size
+        return same and (self.mtime == other.mtime or (known and self.kind == "f"))
 
 
 class KeptFolder(Value):
@@ -70,6 +90,12 @@ class KeptFolder(Value):
         digests = (self.digests[start : start + DIGEST] for start in range(0, len(self.digests), DIGEST))
         return dict(zip(names, zip(ROW.iter_unpack(self.rows), digests, strict=True), strict=True))
 
+    def is_like(self, other: KeptFolder) -> bool:
+        """Return whether nothing in it differs, and it does not itself."""
+        return (self.rows, self.names, self.digests, self.targets, self.attributes, self.own[:CTIME], self.own[-1]) == (
+            other.rows, other.names, other.digests, other.targets, other.attributes, other.own[:CTIME], other.own[-1]
+        )  # fmt: skip
+
 
 def pack_rows(flat: list[int]) -> bytes:
     """Return rows as they are kept; by `struct`, since `array` takes 3 ms to load."""
@@ -82,10 +108,10 @@ def unpack_rows(rows: bytes) -> list[int]:
 
 
 class FolderDraft:
-    """A directory while it is read."""
+    """A directory while it is read; of one that is not `kept` nothing but `lstat` is written down."""
 
-    def __init__(self, path: str, own: Row, names: list[str], flat: list[int]) -> None:
-        self.path, self.own, self.names, self.flat = path, own, names, flat
+    def __init__(self, path: str, own: Row, names: list[str], flat: list[int], *, kept: bool = True) -> None:
+        self.path, self.own, self.names, self.flat, self.kept = path, own, names, flat, kept
         times = flat[MTIME::FIELDS]
         if times and (max(times) > NEVER or min(times) < -NEVER):
             flat[MTIME::FIELDS] = map(_within, times)
@@ -114,7 +140,7 @@ class FolderDraft:
 
     def keep(self) -> KeptFolder:
         """Return it as it is kept."""
-        whole = all(
+        whole = not self.kept or all(
             kind & 0o170000 != stat.S_IFREG or self.digest(number) != NO_DIGEST
             for number, kind in enumerate(self.flat[::FIELDS])
         )
@@ -133,6 +159,7 @@ class KeptRefs(Value):
     refs: dict[str, str]
     index: str = ""  # its content
     index_mtime: int = 0
+    staged: str = ""  # what it says of files, which a mere `git status` leaves as it is; a digest
 
 
 class LeftOut(Value):
@@ -151,16 +178,12 @@ class Snapshot(Value):
     left_out: dict[str, LeftOut]
     late: tuple[str, ...] = ()  # directories that the session changed before they were read
     repositories: tuple[KeptRefs, ...] = ()
+    most: int = 64 << 20  # bytes of a file that is kept
+    excluded: tuple[str, ...] = ()  # names and patterns of what is not
 
     def entries(self) -> dict[str, KeptEntry]:
-        """Return everything that is kept by its path; the project itself is `.`."""
-        return dict(entry for path, folder in self.folders.items() for entry in _expand(path, folder))
-
-    def unkept_inodes(self) -> set[int]:
-        """Return the inodes of files that are not kept, under whatever name they are now."""
-        rows = (row for folder in self.folders.values() for row in folder.rows_by_name().values())
-        files = (row[-1] for row, digest in rows if digest == NO_DIGEST and stat.S_IFMT(row[0]) in (0, stat.S_IFREG))
-        return {inode for inode in files if inode}
+        """Return everything by its path; the project itself is `.`."""
+        return dict(entry for path, folder in self.folders.items() for entry in expand_folder(path, folder))
 
     def contents(self) -> set[bytes]:
         """Return the digests of all that the snapshot rests on."""
@@ -170,14 +193,15 @@ class Snapshot(Value):
         return found - {NO_DIGEST}
 
 
-def _expand(path: str, folder: KeptFolder) -> Iterator[tuple[str, KeptEntry]]:
+def expand_folder(path: str, folder: KeptFolder) -> Iterator[tuple[str, KeptEntry]]:
+    """Yield a directory and what is in it but for directories, by their paths."""
     yield path or ".", _entry("d", folder.own, "", folder.attributes.get("", ()))
     prefix = f"{path}/" if path else ""
     for name, (row, digest) in folder.rows_by_name().items():
-        kind = _KINDS.get(stat.S_IFMT(row[0]), "d")
-        if kind == "d" or (kind == "f" and digest == NO_DIGEST) or (kind == "l" and name not in folder.targets):
+        kind = _KINDS.get(stat.S_IFMT(row[0]), "?")
+        if kind == "d":
             continue
-        content = digest.hex() if kind == "f" else folder.targets.get(name, "")
+        content = folder.targets.get(name, "") if kind == "l" else "" if digest == NO_DIGEST else digest.hex()
         yield prefix + name, _entry(kind, row, content, folder.attributes.get(name, ()))
 
 
@@ -212,13 +236,14 @@ def pack(snapshot: Snapshot) -> tuple[Any, ...]:
     folders = {path: folder.as_tuple() for path, folder in snapshot.folders.items()}
     left_out = {path: row.as_tuple() for path, row in snapshot.left_out.items()}
     return (snapshot.root, snapshot.began, folders, left_out, snapshot.late,
-            tuple(row.as_tuple() for row in snapshot.repositories))  # fmt: skip
+            tuple(row.as_tuple() for row in snapshot.repositories), snapshot.most, snapshot.excluded)  # fmt: skip
 
 
 def unpack(plain: tuple[Any, ...]) -> Snapshot:
     """Return a snapshot from plain data, or raise."""
-    root, began, folders, left_out, late, repositories = plain
+    root, began, folders, left_out, late, repositories, *rest = plain
     return Snapshot(
         root, began, {path: KeptFolder(*row) for path, row in folders.items()},
         {path: LeftOut(*row) for path, row in left_out.items()}, late, tuple(KeptRefs(*row) for row in repositories),
+        *rest,
     )  # fmt: skip

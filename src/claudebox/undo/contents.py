@@ -58,15 +58,17 @@ class Contents:
         piece = os.read(descriptor, min(length + 1, _PIECE))
         if len(piece) < _PIECE and len(piece) <= length:  # nearly all are small
             return self.keep_bytes(piece)
-        start, digest, size = (self._frame, len(self._buffer)), new_digest(length), 0
-        while piece:
+        name, size = _read_digest(descriptor, piece, length)
+        if name in self._new or name in self._places():
+            return name
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        start, digest = (self._frame, len(self._buffer)), new_digest(length)
+        while piece := os.read(descriptor, _PIECE):
             digest.update(piece)
-            size += len(piece)
             self._add(piece)
-            piece = os.read(descriptor, _PIECE)
-        name = digest.digest()
-        if name not in self._places():
-            self._new[name] = (*start, size)
+        if digest.digest() != name:
+            raise OSError("it changed while it was read")
+        self._new[name] = (*start, size)
         return name
 
     def keep_bytes(self, content: bytes) -> bytes:
@@ -187,6 +189,16 @@ class Contents:
         except (EOFError, ValueError, TypeError):
             return {}
         return found if isinstance(found, dict) else {}
+
+
+def _read_digest(descriptor: int, piece: bytes, length: int) -> tuple[bytes, int]:
+    """Return the digest and the size of what follows a piece, and that itself."""
+    digest, size = new_digest(length), 0
+    while piece:
+        digest.update(piece)
+        size += len(piece)
+        piece = os.read(descriptor, _PIECE)
+    return digest.digest(), size
 
 
 def new_digest(length: int) -> hashlib._Hash:

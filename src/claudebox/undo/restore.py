@@ -1,4 +1,4 @@
-"""Putting a project back as a snapshot has it, in a sandbox that has the project and the snapshots alone.
+"""Taking back what a session did to a project, in a sandbox that has the project and the snapshots alone.
 
 Every name is used in an open directory that was reached through no link, so that nobody can lead it away, not even
 within that sandbox. Files are replaced as a whole; what cannot be done is reported, and the rest goes on.
@@ -10,19 +10,20 @@ import json
 import os
 import stat
 import sys
+import time
 
 from claudebox import console
 from claudebox.files import PACKAGE, real_path
-from claudebox.launch.undo_compare import Comparison
-from claudebox.launch.undo_manifest import read_attributes
-from claudebox.launch.undo_store import SnapshotStore
+from claudebox.undo.compare import TEMPORARY, Comparison
+from claudebox.undo.manifest import read_attributes
+from claudebox.undo.store import SnapshotStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from claudebox.launch.git_sandbox import Tools
-    from claudebox.launch.undo_manifest import KeptEntry, Snapshot
+    from claudebox.undo.manifest import KeptEntry
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STORE = "/snapshots"
@@ -32,17 +33,18 @@ _AS_ROOT = (
     *(word for name in ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID") for word in ("--cap-add", f"CAP_{name}")),
 )  # fmt: skip
 _PROGRAM = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from claudebox.launch import undo_restore; "
-    "undo_restore.main(*sys.argv[2:])"
+    "import sys; sys.path.insert(0, sys.argv[1]); from claudebox.undo import restore; restore.main(*sys.argv[2:])"
 )
 
 
 def put_back(
-    tools: Tools, store: str, target: str, present: str, root: str, kept: Iterable[str], *, owners: bool = False
+    tools: Tools, store: str, sessions: tuple[str, str], root: str, kept: Iterable[str], *, owners: bool = False,
+    both: bool = False, told: Callable[[int, int], None] = lambda *_: None,
 ) -> dict[str, str]:  # fmt: skip
-    """Put a project back by two snapshots, one of them of the present; return what was not, and why.
+    """Take back what a session did, by its snapshots and one of the present; return what was not, and why.
 
     `kept` are directories in it that stay read-only. With `owners` some files belong to others, which root puts back.
+    `told` is called about once a second with how much is done, of how much.
     """
     import subprocess
 
@@ -60,49 +62,78 @@ def put_back(
     words += ["--bind", root, root, "--ro-bind", store, _STORE]
     for path in kept:
         words += ["--ro-bind", path, path]
-    words += ["--chdir", "/", "--", python, "-IS", "-c", _PROGRAM, PACKAGE, target, present]
-    done = subprocess.run(words, env={}, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().split("\n")
+    words += ["--chdir", "/", "--", python, "-IS", "-c", _PROGRAM, PACKAGE, *sessions, "both" if both else ""]
+    found: dict[str, str] | None = None
+    with subprocess.Popen(words, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as (
+        done
+    ):
+        for line in done.stdout or ():
+            row = json.loads(line)
+            if isinstance(row, list):
+                told(*row)
+            else:
+                found = row
+        said = done.stderr.read() if done.stderr is not None else b""
+    if found is None or done.returncode:
+        lines = said.decode("utf-8", "replace").strip().split("\n")
         return {".": f"the sandbox ended with status {done.returncode}: {lines[-1][:300]}"}
-    return dict(json.loads(done.stdout))
+    return found
 
 
-def main(target: str, present: str) -> None:
+def main(target: str, present: str, both: str) -> None:
     """Run in the sandbox."""
     store = SnapshotStore(_STORE, writing=False)
-    before, now = store.read_snapshot(target), store.read_snapshot(present)
-    console.write([json.dumps(_Restoring(store, before, now).run())], descriptor=1)
+    start, end, now = store.read_snapshot(target), store.read_end(target), store.read_snapshot(present)
+    unfinished = store.read_unfinished(but=present)
+    comparison = Comparison(start, end, now, both=bool(both), unfinished=unfinished)
+    console.write([json.dumps(_Restoring(store, comparison, start.root).run())], descriptor=1)
 
 
 class _Restoring:
     """In the sandbox: the steps, each on its own."""
 
-    def __init__(self, store: SnapshotStore, before: Snapshot, now: Snapshot) -> None:
-        self._store, self._comparison = store, Comparison(before, now)
-        self._before = self._comparison.before
+    def __init__(self, store: SnapshotStore, comparison: Comparison, root: str) -> None:
+        self._store, self._comparison = store, comparison
+        self._before = comparison.before
         self._problems: dict[str, str] = {}
-        self._root = os.open(before.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._opened: dict[str, int] = {}  # directories that denied their owner something, with their modes
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        rows = (*comparison.moves, *comparison.removed, *comparison.made, *comparison.untimed)
+        self._done, self._all, self._said = 0, len(rows), time.monotonic()
 
     def run(self) -> dict[str, str]:
-        difference = self._comparison.difference
-        entries, found = self._before, self._comparison.now
-        missing = {*difference.deleted, *difference.overwritten}
-        replaced = [path for path in difference.overwritten if path in found and found[path].kind != entries[path].kind]
-        for path in sorted((*difference.created, *replaced), reverse=True):  # what is in a directory before itself
+        entries, found, made = self._before, self._comparison.now, self._comparison.made
+        touched = {"."}
+        for source, target in self._comparison.moves:
+            for above in _list_above(target):
+                if entries.get(above) is not None and above in made:
+                    self._attempt(above, self._make_directory)
+            self._attempt(target, lambda directory, name, path: self._move(directory, name, path, source))  # noqa: B023 - at once
+            touched |= {*_list_above(source), *_list_above(target)}
+        replaced = [path for path in made if path in found and found[path].kind != entries[path].kind]
+        for path in sorted((*self._comparison.removed, *replaced), reverse=True):  # what is in it before a directory
             self._attempt(path, self._remove)
-        for path in sorted(path for path in missing if entries[path].kind == "d"):
+        for path in sorted(path for path in made if entries[path].kind == "d"):
             self._attempt(path, self._make_directory)
-        for path in sorted(path for path in missing if entries[path].kind != "d"):
+        for path in sorted(path for path in made if entries[path].kind != "d"):
             self._attempt(path, self._make)
-        for path in difference.untimed:
+        for path in self._comparison.untimed:
             if entries[path].kind != "d":
                 self._attempt(path, self._set_time)
-        for path in sorted((path for path, entry in entries.items() if entry.kind == "d"), reverse=True):
+        touched |= {above for path in (*made, *self._comparison.removed) for above in _list_above(path)}
+        touched |= {path for path in (*made, *self._comparison.untimed) if entries[path].kind == "d"}
+        for path in sorted((touched | self._opened.keys()) - set(self._comparison.removed), reverse=True):
             self._attempt(path, self._finish_directory)
         return self._problems
 
+    def _tell(self) -> None:
+        self._done += 1
+        if time.monotonic() - self._said > 1:
+            self._said = time.monotonic()
+            console.write([json.dumps([min(self._done, self._all), self._all])], descriptor=1)
+
     def _attempt(self, path: str, action: Callable[[int, str, str], None]) -> None:
+        self._tell()
         try:
             directory = self._open(os.path.dirname(path))
             try:
@@ -115,17 +146,47 @@ class _Restoring:
     def _open(self, path: str) -> int:
         """Open a directory of the project through no link, and make it ours to write to."""
         current = os.dup(self._root)
+        above = ""
         for part in path.split("/") if path else ():
+            above = f"{above}/{part}" if above else part
             try:
-                _unlock(part, current)
+                self._unlock(part, current, above)
                 following = os.open(part, _DIRECTORY, dir_fd=current)
             finally:
                 os.close(current)
             current = following
         return current
 
-    def _remove(self, directory: int, name: str, _path: str) -> None:
-        _unlock_itself(directory)
+    def _unlock(self, name: str, directory: int, path: str) -> None:
+        """Make a directory readable and writable for its owner, until its mode is put back at the end."""
+        mode = os.lstat(name, dir_fd=directory).st_mode
+        if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+            self._opened.setdefault(path, stat.S_IMODE(mode))
+            _change_mode(directory, name, stat.S_IMODE(mode) | 0o700)
+
+    def _unlock_itself(self, directory: int, path: str) -> None:
+        mode = stat.S_IMODE(os.fstat(directory).st_mode)
+        if mode & 0o700 != 0o700:
+            self._opened.setdefault(os.path.dirname(path) or ".", mode)
+            os.fchmod(directory, mode | 0o700)
+
+    def _move(self, directory: int, name: str, path: str, source: str) -> None:
+        """Give something its name of then, if nobody has taken that."""
+        self._unlock_itself(directory, path)
+        above = self._open(os.path.dirname(source))
+        try:
+            self._unlock_itself(above, source)
+            old = os.path.basename(source)
+            if stat.S_ISDIR(os.lstat(old, dir_fd=above).st_mode):
+                os.rename(old, name, src_dir_fd=above, dst_dir_fd=directory)  # takes the place of nothing but nothing
+            else:
+                os.link(old, name, src_dir_fd=above, dst_dir_fd=directory, follow_symlinks=False)
+                os.unlink(old, dir_fd=above)
+        finally:
+            os.close(above)
+
+    def _remove(self, directory: int, name: str, path: str) -> None:
+        self._unlock_itself(directory, path)
         try:
             if stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
                 os.rmdir(name, dir_fd=directory)
@@ -134,8 +195,8 @@ class _Restoring:
         except FileNotFoundError:  # it is gone already, by another undo that was killed and had not ended yet
             pass
 
-    def _make_directory(self, directory: int, name: str, _path: str) -> None:
-        _unlock_itself(directory)
+    def _make_directory(self, directory: int, name: str, path: str) -> None:
+        self._unlock_itself(directory, path)
         try:
             os.mkdir(name, 0o700, dir_fd=directory)
         except FileExistsError:
@@ -143,9 +204,9 @@ class _Restoring:
                 raise
 
     def _make(self, directory: int, name: str, path: str) -> None:
-        _unlock_itself(directory)
+        self._unlock_itself(directory, path)
         entry = self._before[path]
-        temporary = f".claudebox-undo.{os.urandom(8).hex()}"  # numbers of processes are the same in every sandbox
+        temporary = f"{TEMPORARY}{os.urandom(8).hex()}"  # numbers of processes are the same in every sandbox
         try:
             if entry.kind == "l":
                 os.symlink(entry.content, temporary, dir_fd=directory)
@@ -197,18 +258,32 @@ class _Restoring:
         os.utime(name, ns=(mtime, mtime), dir_fd=directory, follow_symlinks=False)
 
     def _finish_directory(self, directory: int, name: str, path: str) -> None:
-        entry = self._before[path]
+        """Give a directory in which something was done the rights and the time that it had, or has from somebody."""
+        was, now, ended = self._before.get(path), self._comparison.now.get(path), self._comparison.ended.get(path)
         try:
             descriptor = os.dup(self._root) if path == "." else os.open(name, _DIRECTORY, dir_fd=directory)
         except PermissionError:  # it has lost its rights, and nothing in it had to be put back
-            _unlock(name, directory)
+            self._unlock(name, directory, path)
             descriptor = os.open(name, _DIRECTORY, dir_fd=directory)
+        except (FileNotFoundError, NotADirectoryError):  # it went, as it should
+            return
         try:
-            _dress(descriptor, entry)
-            if os.fstat(descriptor).st_mtime_ns != entry.mtime:
-                os.utime(descriptor, ns=(entry.mtime, entry.mtime))
+            if was is not None and path in self._comparison.made:
+                _dress(descriptor, was)
+            elif path in self._opened:
+                os.fchmod(descriptor, self._opened[path])
+            is_old = was is not None and (now is None or ended is None or now.mtime == ended.mtime)
+            time_of = was if is_old else now
+            if time_of is not None and os.fstat(descriptor).st_mtime_ns != time_of.mtime:
+                os.utime(descriptor, ns=(time_of.mtime, time_of.mtime))
         finally:
             os.close(descriptor)
+
+
+def _list_above(path: str) -> list[str]:
+    """Return the directories around a path, the outermost first."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: number + 1]) for number in range(len(parts))]
 
 
 def _dress(descriptor: int, entry: KeptEntry) -> None:
@@ -234,13 +309,6 @@ def _give(what: str | int, directory: int | None, entry: KeptEntry) -> None:
         return
 
 
-def _unlock(name: str, directory: int) -> None:
-    """Make a directory readable and writable for its owner, until its mode is put back at the end."""
-    mode = os.lstat(name, dir_fd=directory).st_mode
-    if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
-        _change_mode(directory, name, stat.S_IMODE(mode) | 0o700)
-
-
 def _change_mode(directory: int, name: str, mode: int) -> None:
     """Change the mode of what may not be opened, and never of what a link leads to."""
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
@@ -248,9 +316,3 @@ def _change_mode(directory: int, name: str, mode: int) -> None:
         os.chmod(f"/proc/self/fd/{descriptor}", mode)
     finally:
         os.close(descriptor)
-
-
-def _unlock_itself(directory: int) -> None:
-    mode = stat.S_IMODE(os.fstat(directory).st_mode)
-    if mode & 0o700 != 0o700:
-        os.fchmod(directory, mode | 0o700)

@@ -1,0 +1,513 @@
+"""Looking at a project: every name in an open directory, through no link, whatever races with it; then the contents.
+
+What an earlier look says of a file is taken over if all that `lstat` says is the same: an agent can set every time but
+that of the last change (ctime). A large project is divided among the processors. What git knows as well is read while
+the agent runs already: if the agent was quicker, git has the content. Nothing in the project is run or changed.
+"""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+import stat
+import time
+
+from claudebox.files import open_beneath, read_at
+from claudebox.launch import process
+from claudebox.report import tree
+from claudebox.undo.manifest import (
+    CTIME,
+    FIELDS,
+    INODES,
+    NO_DIGEST,
+    NO_ROW,
+    SIZE,
+    TICK,
+    FolderDraft,
+    LeftOut,
+    Snapshot,
+    pack_rows,
+    read_attributes,
+    row_of,
+    unpack_rows,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from claudebox.undo.contents import Contents
+    from claudebox.undo.git_index import Seed
+    from claudebox.undo.manifest import KeptFolder, KeptRefs, LeftKind, Row
+
+    KnownRows = dict[str, tuple[Row, bytes]]
+    Place = tuple[str, int, int, bool]  # a directory, its device and inode, and whether what is in it is kept
+    Fetch = Callable[[Seed, list[tuple[str, int]]], Iterable[bytes | None]]
+
+LATE = "it was changed before the snapshot reached it"
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_RECENT = 2_000_000_000  # nanoseconds: a file changed so shortly before a look could have changed after it unseen
+_FOLDER = (stat.S_IFDIR, 0, 0, 0, 0, 0, 0)  # its own record says more
+_SEVERAL = frozenset("*?[/")  # what makes a name a pattern
+_ATTRIBUTES = ".gitattributes"
+_CONVERTING = (b"filter", b"encoding", b"[attr]")  # what git keeps is not what stands in the file
+_UNKNOWN = ((), NO_DIGEST)
+_EXCLUDED = "excluded by its name"
+_ALONE = 4000  # names that one process reads before it asks for help
+_WIDE = 8  # directories for each process, so that all have about the same to do
+_MOST_PROCESSES = 8
+_EVERY = 512  # names between two looks at the clock
+_MOST_NEW = 4 << 30  # bytes that one snapshot adds
+
+
+class Look:
+    """What a project is like, by names and `lstat`; what has to be read is put off.
+
+    Directories that are excluded by name, or on another file system, come last, and nothing in them is read.
+    With `closed` set, directories that deny us reading are opened.
+    """
+
+    def __init__(
+        self, root: str, known: Snapshot | None, *, most: int = 0, names: Iterable[str] = (),
+        skipped: Iterable[str] = (), seeds: Iterable[Seed] = (),
+    ) -> None:  # fmt: skip
+        """Take over what is `known`; of a file at `most` so many bytes are read."""
+        self._root, self._most = root, most
+        self.deadline = float("inf")
+        self.largest = 0  # names, beyond which the look is given up; 0: however many there are
+        self.closed: tree.Closed | None = None
+        self._known = known.folders if known is not None else {}
+        self._settled = (known.began if known is not None else 0) - _RECENT
+        self._names = frozenset(names)
+        patterns = [name for name in self._names if _SEVERAL & set(name)]
+        self._patterns = _compile(patterns) if patterns else None
+        self._skipped: dict[str, set[str]] = {}
+        for path in skipped:
+            above, _, name = os.path.relpath(path, root).rpartition("/")
+            self._skipped.setdefault(above, set()).add(name)
+        self._seeds = tuple(seeds)
+        self._top = -1
+        self._device = self.size = 0
+        self._began = time.time_ns()
+        self._late: list[str] = []
+        self._later: list[Place] = []  # what is not kept
+        self._converting = False  # attributes name a conversion: what git has is not what stands in the files
+        self._forget()
+
+    def _forget(self) -> None:
+        self._folders: dict[str, KeptFolder] = {}
+        self._open: dict[str, FolderDraft] = {}  # in which something has changed
+        self._unread: list[tuple[FolderDraft, int]] = []
+        self._seeded: list[tuple[FolderDraft, int, Seed, int]] = []  # and where its entry is
+        self._left_out: dict[str, LeftOut] = {}
+
+    def look_at_names(self) -> bool:
+        """Look at all that is kept; return False if it was given up."""
+        if self.closed is not None and not os.access(self._root, os.R_OK | os.X_OK):
+            known = self._known.get("")
+            inode = known.own[-1] if known is not None else os.lstat(self._root).st_ino
+            self.closed.open(None, self._root, (None, inode))
+            self.closed.opened[:] = [("", mode) for _, mode in self.closed.opened]
+        try:
+            self._top = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            self._leave_out(".", "unreadable", error.strerror)
+            return True
+        status = os.fstat(self._top)
+        self._device = status.st_dev
+        return self._walk([("", status.st_dev, status.st_ino, True)])
+
+    def look_at_rest(self) -> bool:
+        """Look at what is not kept; return False if it was given up. Nothing can be looked at afterwards."""
+        later, self._later = self._later, []
+        try:
+            return self._top < 0 or self._walk(later)
+        finally:
+            if self.closed is not None:
+                self.closed.close()
+            if self._top >= 0:
+                os.close(self._top)
+            self._top = -1
+
+    def snapshot(self, repositories: Iterable[KeptRefs] = ()) -> Snapshot:
+        """Return what was seen."""
+        folders = {**self._folders, **{path: folder.keep() for path, folder in self._open.items()}}
+        return Snapshot(self._root, self._began, folders, self._left_out, tuple(self._late), tuple(repositories),
+                        self._most, tuple(sorted(self._names)))  # fmt: skip
+
+    def _walk(self, waiting: list[Place], parts: int = 0) -> bool:
+        """Look at directories and those in them, in several processes if it is much."""
+        parts = parts or (1 if self.largest else min(len(os.sched_getaffinity(0)), _MOST_PROCESSES))
+        number = 0
+        while number < len(waiting):
+            if parts > 1 and self.size > _ALONE and len(waiting) - number >= parts * _WIDE:
+                self._divide([waiting[number + part :: parts] for part in range(parts)])
+                return True
+            if time.monotonic() > self.deadline:
+                for path, *_ in waiting[number:]:
+                    self._leave_out(path or ".", "time", tree.OUT_OF_TIME)
+                return True
+            if self.largest and self.size > self.largest:
+                return False
+            place = waiting[number]
+            waiting[number] = _DONE  # there may be a million of them
+            number += 1
+            waiting += self._enter(*place)
+        return True
+
+    def _divide(self, shares: list[list[Place]]) -> None:
+        """Look at shares of the project at the same time; what another process does not bring back is done here."""
+        helpers = []
+        for share in shares[1:]:
+            outlet, inlet = os.pipe2(os.O_CLOEXEC)
+            try:
+                child = process.fork(lambda: self._help(share, inlet), (inlet, self._top))  # noqa: B023 - called at once
+            except OSError:  # no room for another process
+                child = 0
+            os.close(inlet)
+            helpers.append((child, outlet, share))
+        again = [list(share) for share in shares]
+        self._walk(shares[0], 1)
+        for (child, outlet, _), share in zip(helpers, again[1:], strict=True):
+            with open(outlet, "rb") as file:
+                content = file.read()
+            if child and os.waitpid(child, 0)[1] == 0 and content:
+                self._add(marshal.loads(content))  # noqa: S302 - our own child
+            else:
+                self._walk(share, 1)
+
+    def _help(self, share: list[Place], inlet: int) -> None:
+        """In another process: look at a share, and hand over what is new."""
+        self._forget()
+        self._later, self.size = [], 0
+        if self.closed is not None:
+            self.closed = tree.Closed(self.closed.since)
+        self._walk(share, 1)
+        seeds = {id(seed): number for number, seed in enumerate(self._seeds)}
+        drafts = {path: (row.own, "\0".join(row.names), pack_rows(row.flat), bytes(row.digests), row.targets,
+                         row.attributes, row.kept) for path, row in self._open.items()}  # fmt: skip
+        found = (
+            {path: (row.own, row.attributes) for path, row in self._folders.items()},
+            drafts,
+            [(folder.path, number) for folder, number in self._unread],
+            [(folder.path, number, seeds[id(seed)], place) for folder, number, seed, place in self._seeded],
+            {path: (row.kind, row.text) for path, row in self._left_out.items()},
+            self._later,
+            self.closed.opened if self.closed is not None else [],
+            self.size,
+            self._converting,
+        )
+        if self.closed is not None:
+            self.closed.close()
+        with open(inlet, "wb") as file:
+            file.write(marshal.dumps(found))
+
+    def _add(self, found: tuple[Any, ...]) -> None:
+        """Take up what another process has found."""
+        folders, drafts, unread, seeded, left_out, later, opened, size, converting = found
+        self._folders |= {path: self._known[path].replace(own=own, attributes=attributes)
+                          for path, (own, attributes) in folders.items()}  # fmt: skip
+        for path, (own, names, rows, digests, targets, attributes, kept) in drafts.items():
+            listed = names.split("\0") if names else []
+            folder = self._open[path] = FolderDraft(path, own, listed, unpack_rows(rows), kept=kept)
+            folder.digests[:], folder.targets, folder.attributes = digests, targets, attributes
+        self._unread += [(self._open[path], number) for path, number in unread]
+        self._seeded += [(self._open[path], number, self._seeds[seed], place) for path, number, seed, place in seeded]
+        self._left_out |= {path: LeftOut(*row) for path, row in left_out.items()}
+        self._later += later
+        if self.closed is not None:
+            self.closed.opened += opened
+        self.size += size
+        self._converting |= converting
+
+    def _enter(self, path: str, device: int, inode: int, kept: bool) -> list[Place]:  # noqa: FBT001 - a Place
+        """Look at what is in a directory; return the directories in it."""
+        if len(path) > tree.LONGEST // 4 and len(os.fsencode(path)) > tree.LONGEST:
+            self._leave_out(path, "place", "its path is too long")
+            return []
+        try:
+            directory = self._open_directory(path, (device, inode))
+        except FileNotFoundError:  # since its name was read
+            self._leave_out(path, "late", LATE)
+            return []
+        except OSError as error:
+            self._leave_out(path or ".", "unreadable" if error.errno else "late", error.strerror or str(error))
+            return []
+        try:
+            return self._list(directory, path, kept=kept)
+        except OSError as error:
+            self._leave_out(path or ".", "unreadable", error.strerror)
+            return []
+        finally:
+            os.close(directory)
+
+    def _open_directory(self, path: str, identity: tuple[int, int]) -> int:
+        try:
+            directory = os.open(path or ".", tree.DIRECTORY, dir_fd=self._top)
+        except PermissionError:
+            if self.closed is None or not self.closed.open(self._top, path, identity):
+                raise
+            directory = os.open(path or ".", tree.DIRECTORY, dir_fd=self._top)
+        status = os.fstat(directory)
+        if (status.st_dev, status.st_ino) != identity:  # a link on the way, or another directory
+            os.close(directory)
+            raise OSError("it was replaced while it was looked at")
+        if self.closed is not None and not status.st_mode & stat.S_IXUSR and os.getuid():
+            self.closed.open(self._top, path, identity)  # names can be read, and nothing else
+        return directory
+
+    def _list(self, directory: int, path: str, *, kept: bool) -> list[Place]:
+        names: list[str] = []
+        flat: list[int] = []
+        below: list[Place] = []
+        skipped, patterns = self._skipped.get(path, ()), self._patterns
+        with os.scandir(directory) as found:
+            for entry in found:
+                name = entry.name
+                if name in skipped:
+                    continue
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:  # it went while we looked: its directory has changed
+                    continue
+                except OSError as error:
+                    self._leave_out(join(path, name), "unreadable", error.strerror)
+                    continue
+                names.append(name)
+                mode = status.st_mode
+                if mode & 0o170000 == stat.S_IFDIR:
+                    flat += _FOLDER
+                    inner = kept and self._is_kept(name, path, status)
+                    place = (join(path, name), status.st_dev, status.st_ino, inner)
+                    (below if inner or not kept else self._later).append(place)
+                    continue
+                flat += (mode, status.st_uid, status.st_gid, status.st_size, status.st_mtime_ns, status.st_ctime_ns,
+                         status.st_ino & INODES)  # fmt: skip
+                if not kept:
+                    pass
+                elif patterns is not None and (patterns(name) or patterns(join(path, name))):
+                    self._leave_out(join(path, name), "excluded", _EXCLUDED)
+                elif mode & 0o170000 not in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO):
+                    self._leave_out(join(path, name), "kind", "a socket or a device")
+                if not len(names) % _EVERY and time.monotonic() > self.deadline:
+                    self._leave_out(path or ".", "time", tree.OUT_OF_TIME)
+                    break
+        self.size += len(names) + 1
+        # After all names, so that it shows every change to them.
+        self._take(directory, FolderDraft(path, row_of(os.fstat(directory)), names, flat, kept=kept))
+        return below
+
+    def _is_kept(self, name: str, path: str, status: os.stat_result) -> bool:
+        where = join(path, name)
+        if name in self._names or (self._patterns is not None and (self._patterns(name) or self._patterns(where))):
+            self._leave_out(where, "excluded", _EXCLUDED)
+        elif status.st_dev != self._device:
+            self._leave_out(where, "place", "another file system")
+        else:
+            return True
+        return False
+
+    def _leave_out(self, path: str, kind: LeftKind, text: str | None) -> None:
+        self._left_out[path] = LeftOut(kind, text or "it cannot be read")
+
+    def _take(self, directory: int, folder: FolderDraft) -> None:
+        """Take over what is known of a directory as a whole, or name by name."""
+        known, own = self._known.get(folder.path), read_attributes(directory)
+        if self._seeds and _ATTRIBUTES in folder.names and not self._converting:
+            self._converting = is_converting(read_at(directory, _ATTRIBUTES, limit=1 << 20) or b"filter")
+        if known is not None and (known.latest < self._settled or not folder.kept) and folder.is_like(known):
+            attributes = {name: row for name, row in known.attributes.items() if name} | ({"": own} if own else {})
+            self._folders[folder.path] = known.replace(own=folder.own, attributes=attributes)
+            return
+        if own:
+            folder.attributes[""] = own
+        self._open[folder.path] = folder
+        rows = known.rows_by_name() if known is not None else {}
+        unknown = []
+        for number, mode in enumerate(folder.flat[::FIELDS]):
+            kind = mode & 0o170000
+            if kind == stat.S_IFLNK:
+                self._read_link(directory, folder, folder.names[number])
+            elif kind != stat.S_IFREG or not folder.kept:
+                continue
+            elif known is None or not self._take_file(folder, number, known, rows):
+                unknown.append(number)
+        if unknown:
+            self._put_off(folder, unknown)
+
+    def _take_file(self, folder: FolderDraft, number: int, known: KeptFolder, rows: KnownRows) -> bool:
+        """Take over what is known of a file, if it is as it was."""
+        name = folder.names[number]
+        row, digest = rows.get(name, _UNKNOWN)
+        if digest == NO_DIGEST or row[CTIME] >= self._settled or row != folder.row(number):
+            return False
+        folder.set(number, row, digest, known.attributes.get(name, ()))
+        return True
+
+    def _read_link(self, directory: int, folder: FolderDraft, name: str) -> None:
+        try:
+            folder.targets[name] = os.readlink(name, dir_fd=directory)
+        except OSError:
+            self._leave_out(join(folder.path, name), "late", LATE)
+
+    def _put_off(self, folder: FolderDraft, numbers: list[int]) -> None:
+        """Read files later: soon, or when the agent runs already."""
+        sizes = folder.flat[SIZE::FIELDS]
+        for number in numbers if max(sizes) > self._most else ():
+            if sizes[number] > self._most:
+                text = f"{sizes[number] >> 20} MiB, more than {self._most >> 20} MiB"
+                self._leave_out(join(folder.path, folder.names[number]), "size", text)
+        numbers = [number for number in numbers if sizes[number] <= self._most]
+        if self._patterns is not None:
+            numbers = [row for row in numbers if join(folder.path, folder.names[row]) not in self._left_out]
+        for seed in self._seeds:
+            found = dict(seed.find(folder, numbers))
+            self._seeded += [(folder, number, seed, position) for number, position in found.items()]
+            numbers = [number for number in numbers if number not in found]
+        self._unread += [(folder, number) for number in numbers]
+
+
+class Scan(Look):
+    """One reading of a project; `store` keeps contents, without it they are only named."""
+
+    def __init__(
+        self, root: str, store: Contents | None, known: Snapshot | None, *, most: int, names: Iterable[str] = (),
+        skipped: Iterable[str] = (), seeds: Iterable[Seed] = (),
+    ) -> None:  # fmt: skip
+        super().__init__(root, known, most=most, names=names, skipped=skipped, seeds=seeds)
+        self._store = store
+        self._new = 0
+
+    def look(self, released: Callable[[], int] | None = None) -> bool:
+        """Look at what is kept, and read what only the project has; return whether something is left to `complete`.
+
+        `released` returns since when the agent has been running, 0 if it has not begun.
+        """
+        self.look_at_names()
+        if self._converting:
+            self._unread += [(folder, number) for folder, number, _, _ in self._seeded]
+            self._seeded = []
+        self._read_all(self._unread, released)
+        since = released() if released is not None else 0
+        if since:
+            self._drop_late(since - TICK)
+        return bool(self._seeded or self._later)
+
+    def complete(self, released: Callable[[], int], fetch: Fetch) -> None:
+        """Read what git has as well; `fetch` yields from git what the agent has changed meanwhile."""
+        self._read_all([(folder, number) for folder, number, _, _ in self._seeded], released, strict=True)
+        changed = [row for row in self._seeded if row[0].digest(row[1]) == NO_DIGEST]
+        for seed in {row[2] for row in changed}:
+            rows = [row for row in changed if row[2] is seed]
+            wanted = [(seed.name_of(position), folder.row(number)[3]) for folder, number, _, position in rows]
+            for (folder, number, _, _), content in zip(rows, fetch(seed, wanted), strict=False):
+                if content is not None and self._store is not None:
+                    folder.set(number, folder.row(number), self._store.keep_bytes(content), ())
+                    self._left_out.pop(join(folder.path, folder.names[number]), None)
+        before = {*self._open, *self._folders}
+        self.look_at_rest()
+        since = released()
+        if since:
+            self._drop_late(since - TICK, before)
+
+    def run(self, repositories: Iterable[KeptRefs] = (), *, patience: float = float("inf")) -> Snapshot:
+        """Read everything at once; what is not read after so many seconds is known by `lstat` alone."""
+        limit = time.monotonic() + patience
+        self.look_at_names()
+        self.look_at_rest()
+        self._read_all(self._unread, None, limit=limit)
+        return self.snapshot(repositories)
+
+    def _read_all(
+        self, files: Iterable[tuple[FolderDraft, int]], released: Callable[[], int] | None, *, strict: bool = False,
+        limit: float = float("inf"),
+    ) -> None:  # fmt: skip
+        """Read files; with `strict` only those that are as they were."""
+        root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = -1
+        current: FolderDraft | None = None
+        try:
+            for folder, number in files:
+                strict = strict or (released is not None and released() > 0)
+                if time.monotonic() > limit:
+                    return
+                try:
+                    if folder is not current:
+                        if directory >= 0:
+                            os.close(directory)
+                        directory, current = -1, folder
+                        directory = open_beneath(root, folder.path)
+                    if directory < 0:
+                        raise OSError(LATE)  # it could not be opened for the file before
+                    self._read_file(directory, folder, number, strict=strict)
+                except OSError as error:
+                    kind: LeftKind = "unreadable" if error.errno not in (None, errno.ENOENT) else "late"
+                    self._leave_out(join(folder.path, folder.names[number]), kind, error.strerror or str(error))
+        finally:
+            os.close(root)
+            if directory >= 0:
+                os.close(directory)
+
+    def _read_file(self, directory: int, folder: FolderDraft, number: int, *, strict: bool) -> None:
+        descriptor = os.open(folder.names[number], _OPEN_FILE, dir_fd=directory)
+        try:
+            before = row_of(os.fstat(descriptor))
+            if not stat.S_ISREG(before[0]) or before[3] > self._most or (strict and before != folder.row(number)):
+                raise OSError(LATE)
+            if self._store is None:
+                digest = _digest(descriptor, before[3])
+            else:
+                self._new += before[3]
+                if self._new > _MOST_NEW:
+                    raise OSError(f"more than {_MOST_NEW >> 30} GiB of new contents at once")
+                digest = self._store.keep(descriptor, before[3])
+            attributes = read_attributes(descriptor)
+            if row_of(os.fstat(descriptor)) != before:
+                raise OSError("it changed while it was read")
+        finally:
+            os.close(descriptor)
+        folder.set(number, before, digest, attributes)
+
+    def _drop_late(self, since: int, known: Iterable[str] = ()) -> None:
+        """Do not believe what has changed since the agent runs, but in directories that were looked at before."""
+        drafts = {path: folder for path, folder in self._open.items() if path not in known}
+        for path, folder in drafts.items():
+            for number, name in enumerate(folder.names):
+                row = folder.row(number)
+                if row[CTIME] >= since and row != _FOLDER:
+                    folder.set(number, (*NO_ROW[:-1], row[-1]), NO_DIGEST, ())
+                    self._leave_out(join(path, name), "late", LATE)
+        owns = {path: folder.own for path, folder in drafts.items()}
+        owns |= {path: folder.own for path, folder in self._folders.items() if path not in known}
+        self._late += [path or "." for path, own in owns.items() if own[CTIME] >= since]
+
+
+_DONE: Place = ("", 0, 0, False)
+
+
+def is_converting(attributes: bytes) -> bool:
+    """Return whether a file of attributes names a conversion that need not change the length of a file."""
+    return any(word in attributes for word in _CONVERTING)
+
+
+def _digest(descriptor: int, length: int) -> bytes:
+    from claudebox.undo.contents import new_digest
+
+    digest = new_digest(length)
+    while piece := os.read(descriptor, 1 << 20):
+        digest.update(piece)
+    return digest.digest()
+
+
+def _compile(patterns: list[str]) -> Callable[[str], object]:
+    import fnmatch
+    import re
+
+    return re.compile("|".join(map(fnmatch.translate, patterns))).match
+
+
+def join(path: str, name: str) -> str:
+    """Return the path of a name in a directory of the project."""
+    return f"{path}/{name}" if path else name

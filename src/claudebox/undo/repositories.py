@@ -1,0 +1,222 @@
+"""Branches, tags, HEAD and index of the host's repositories: read without git, and taken back after a session.
+
+A session can change nothing else there but where submodules lie. Written by git in the sandbox of imports, each ref by
+compare-and-swap, HEAD and index under git's own locks; what moved since the session stays.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from claudebox import stub_journal, syscalls
+from claudebox.errors import ClaudeboxError
+from claudebox.files import read_small
+from claudebox.undo.manifest import KeptRefs
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from claudebox.launch.git_sandbox import Tools
+    from claudebox.launch.git_state import Private
+    from claudebox.undo.manifest import Snapshot
+    from claudebox.undo.store import SnapshotStore
+
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_INDEX_LIMIT = 1 << 30
+
+
+def read_refs(private: str, common: str, git_dir: str) -> KeptRefs:
+    """Return branches, tags and HEAD of a git directory."""
+    refs: dict[str, str] = {}
+    for row in (
+        (read_small(f"{common}/packed-refs", limit=1 << 28) or b"").decode("utf-8", "surrogateescape").split("\n")
+    ):
+        value, _, name = row.partition(" ")
+        if row[:1] not in ("#", "^") and name.startswith(("refs/heads/", "refs/tags/")):
+            refs[name] = value
+    for kind in ("heads", "tags"):
+        for name in _loose(f"{common}/refs/{kind}", f"refs/{kind}"):
+            refs[name] = os.fsdecode((read_small(f"{common}/{name}") or b"").strip())
+    refs = {name: value for name, value in refs.items() if value and not value.startswith("ref:")}
+    head = os.fsdecode(read_small(f"{git_dir}/HEAD") or b"").strip()
+    return KeptRefs(private, common, head, refs)
+
+
+def read_index(git_dir: str) -> tuple[bytes, int]:
+    """Return the index of a git directory with the time at which it was written; nothing if there is none."""
+    try:
+        descriptor = os.open(f"{git_dir}/index", _OPEN)
+    except OSError:
+        return b"", 0
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _INDEX_LIMIT:
+            return b"", 0
+        return file.read(), status.st_mtime_ns
+
+
+def with_index(row: KeptRefs, content: bytes, mtime: int, keep: Callable[[bytes], bytes] | None) -> KeptRefs:
+    """Return a repository with its index, which is kept if there is something to `keep` it with."""
+    from claudebox.undo.git_index import digest_staged
+
+    if not content:
+        return row
+    length = len(next(iter(row.refs.values()), "")) // 2 or 20
+    name = keep(content).hex() if keep is not None else syscalls.sha256(content)
+    return row.replace(index=name, index_mtime=mtime, staged=digest_staged(content, length))
+
+
+def _loose(directory: str, name: str) -> Iterator[str]:
+    try:
+        with os.scandir(directory) as found:
+            entries = list(found)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _loose(entry.path, f"{name}/{entry.name}")
+        elif entry.is_file(follow_symlinks=False) and not entry.name.endswith(".lock"):
+            yield f"{name}/{entry.name}"
+
+
+def standing_stubs(instance_directory: str, root: str) -> list[str]:
+    """Return the stubs that stand in a project, which are not the user's: nothing is in them."""
+    content = read_small(f"{instance_directory}/{stub_journal.STUBS}", limit=stub_journal.STUBS_LIMIT) or b""
+    rows = {row.path for row in stub_journal.parse_stubs(content) if row.path.startswith(f"{root.rstrip('/')}/")}
+    return sorted(filter(_is_empty, rows))
+
+
+def _is_empty(path: str) -> bool:
+    try:
+        status = os.lstat(path)
+        return not (os.listdir(path) if stat.S_ISDIR(status.st_mode) else status.st_size)
+    except OSError:
+        return False
+
+
+def read_present(before: Snapshot, keep: Callable[[bytes], bytes] | None) -> list[KeptRefs]:
+    """Return the repositories of a snapshot as they are now; `keep` keeps an index."""
+    from claudebox.launch.git_state import read_layout
+
+    found = []
+    for row in before.repositories:
+        if os.path.isfile(f"{row.private}/layout.json"):
+            layout = read_layout(row.private)
+            git_dir = layout.git_dir if layout.common == row.real else row.real
+            found.append(with_index(read_refs(row.private, row.real, git_dir), *read_index(git_dir), keep))
+    return found
+
+
+class RefMove(Value):
+    """A ref, HEAD or the index of a repository that is not what it was."""
+
+    real: str
+    name: str
+    before: str  # nothing: it was not there
+    now: str
+
+
+def compare_refs(before: Snapshot, now: Snapshot) -> tuple[RefMove, ...]:
+    """Return what has moved."""
+    present = {row.real: row for row in now.repositories}
+    moves = []
+    for row in before.repositories:
+        other = present.get(row.real)
+        if other is None:
+            continue
+        moves += [
+            RefMove(row.real, name, row.refs.get(name, ""), other.refs.get(name, ""))
+            for name in sorted({*row.refs, *other.refs})
+            if row.refs.get(name) != other.refs.get(name)
+        ]
+        if row.head != other.head:
+            moves.append(RefMove(row.real, "HEAD", row.head, other.head))
+        same = row.staged == other.staged if row.staged and other.staged else row.index == other.index
+        if not same:
+            moves.append(RefMove(row.real, "index", row.index, other.index))
+    return tuple(moves)
+
+
+class RefComparison:
+    """What an undo does to repositories: what the session moved goes back, unless it has moved since."""
+
+    def __init__(self, start: Snapshot, end: Snapshot | None, now: Snapshot) -> None:
+        session = compare_refs(start, end if end is not None else now)
+        since = compare_refs(end, now) if end is not None else ()
+        moved, total = {(row.real, row.name) for row in since}, compare_refs(start, now)
+        ours = {(row.real, row.name) for row in session}
+        self.session = session
+        self.since = tuple(row for row in since if (row.real, row.name) not in ours)
+        self.touched_twice = tuple(row for row in total if (row.real, row.name) in moved & ours)
+        self.back = tuple(row for row in total if (row.real, row.name) in ours - moved)
+
+
+def put_back(
+    tools: Tools, store: SnapshotStore, before: Snapshot, now: Snapshot, moves: tuple[RefMove, ...]
+) -> dict[str, str]:
+    """Put these back; return what was not, and why."""
+    from claudebox.launch import git_moved
+    from claudebox.launch.git_sandbox import GitError
+    from claudebox.launch.git_state import Private, read_layout
+
+    problems: dict[str, str] = {}
+    staged = {row.real: row for row in now.repositories}
+    for row in before.repositories:
+        wanted = [move for move in moves if move.real == row.real]
+        if not wanted:
+            continue
+        try:
+            with Private(row.private) as private:
+                problems |= _put_back(tools, store, private, (row, staged[row.real]), wanted)
+        except (GitError, ClaudeboxError, OSError) as error:
+            problems[row.real] = error.message if isinstance(error, ClaudeboxError) else str(error)
+    for row in before.repositories:
+        if os.path.isfile(f"{row.private}/layout.json") and read_layout(row.private).module:
+            git_moved.follow(row.private)  # its directory may be where it was before
+    return problems
+
+
+def _put_back(
+    tools: Tools, store: SnapshotStore, private: Private, rows: tuple[KeptRefs, KeptRefs], moves: list[RefMove]
+) -> dict[str, str]:
+    from claudebox.launch import git_locks
+    from claudebox.launch.git_sandbox import GitError, Limits
+    from claudebox.launch.git_sides import real_side
+
+    problems: dict[str, str] = {}
+    layout = private.layout()
+    with real_side(tools, private.path, layout, Limits(), "undo") as real:
+        # Deletions first: `a` and `a/b` cannot both be there.
+        for move in sorted(moves, key=lambda move: bool(move.before)):
+            if not move.name.startswith("refs/"):
+                continue
+            zero = "0" * len(move.before or move.now)
+            words = (f"update {move.name}", move.before or zero, move.now or zero, "")
+            if real.box.run("git", "update-ref", "-z", "--stdin", data=os.fsencode("\0".join(words))):
+                problems[move.name] = real.box.message() or "git update-ref failed"
+    before, now = rows
+
+    def is_unmoved(name: str) -> bool:
+        if name == "HEAD":
+            return os.fsdecode(read_small(f"{layout.git_dir}/HEAD") or b"").strip() == now.head
+        return with_index(now, *read_index(layout.git_dir), None).staged == now.staged
+
+    for move in moves:
+        try:
+            if move.name == "HEAD":
+                content = os.fsencode(f"{move.before}\n")
+            elif move.name == "index" and move.before:
+                content = b"".join(store.read_content(move.before))
+            else:
+                continue
+            mtime = before.index_mtime if move.name == "index" else 0
+            path, name = f"{layout.git_dir}/{move.name}", move.name
+            if not git_locks.replace_locked(private, path, content, lambda: is_unmoved(name), mtime):  # noqa: B023 - at once
+                problems[name] = "it has changed in this moment"
+        except (GitError, OSError) as error:
+            problems[move.name] = str(error)
+    private.journal(*(f"undo {move.name} {move.now or '-'} {move.before or '-'}" for move in moves))
+    return problems
