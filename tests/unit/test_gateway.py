@@ -113,19 +113,21 @@ async def gateway(intercept=None, addresses=("127.0.0.1",)):
             await asyncio.sleep(0.05)
 
 
-async def test_bytes_are_counted_and_the_decision_is_written_down_at_the_end():
+async def test_a_line_is_written_when_a_way_opens_and_one_with_its_bytes_when_it_ends():
+    # proves NEW-N2
     async with gateway() as setting:
         caller, far = await setting.open()
         caller.send(b"\0" * 1000)
         assert await read(far) == b"\0" * 1000
+        assert [row["verdict"] for row in setting.written] == ["opened"]
         far.send(b"y" * 20)
         far.close()
         assert await drained(caller) == b"y" * 20
         caller.close()
         await asyncio.sleep(0.1)
+        place = {"host": "a.example", "port": setting.port, "rule": f"a.example:{setting.port}"}
         assert setting.written == [
-            {"host": "a.example", "port": setting.port, "verdict": "allowed", "rule": f"a.example:{setting.port}",
-             "up": 1000, "down": 20},
+            {**place, "verdict": "opened"}, {**place, "verdict": "allowed", "up": 1000, "down": 20},
         ]  # fmt: skip
 
 

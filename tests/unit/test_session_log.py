@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claudebox.broker.log import Log
+from claudebox.broker.model_api.metering import TokenUsage
 from claudebox.commands import log
 from claudebox.config import settings
 from claudebox.errors import ClaudeboxError
 from claudebox.report import receipt, session_log
-from claudebox.report.log_reader import read_lines
+from claudebox.report.log_reader import find_doubts, read_lines, sum_usage
 
 
 @pytest.fixture
@@ -96,7 +97,9 @@ def test_a_full_disk_ends_the_record_and_nothing_else(capfd):
     made.write("start", {})
     made.write("end", {})
     decisions = Log(os.open("/dev/full", os.O_WRONLY))
-    decisions.record(service="proxy", host="a.example", port=443, verdict="allowed", rule="x")
+    decide(decisions, up=5)
+    decisions.close()
+    assert (decisions.totals["up"], decisions.totals["lost"]) == (5, 1)
 
     assert capfd.readouterr().err.count("the log of this session ends here: No space left on device") == 1
 
@@ -127,11 +130,84 @@ def test_the_log_of_one_session_is_bounded(tmp_path):
     path = tmp_path / "log"
     decisions = Log(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), most=2000)
     for _ in range(100):
-        decide(decisions, host="b" * 1000)
+        decide(decisions, host="b" * 1000, up=3)
+    assert path.stat().st_size <= 2600
+    assert "full" in {line["kind"] for line in written(path)}
+    decisions.close()
 
-    assert path.stat().st_size <= 2100
-    assert written(path)[-1]["kind"] == "full"
-    assert all(len(line["host"]) == 255 for line in written(path)[:-1])
+    rows = [line for line in written(path) if line["kind"] == "decision"]
+    assert all(len(line["host"]) == 255 for line in rows)
+    assert sum(line.get("count", 1) for line in rows) == 100
+    assert sum(line["up"] for line in rows) == 300 == decisions.totals["up"]
+
+
+def test_denials_that_repeat_become_counts_and_leave_room_for_what_was_allowed(tmp_path):
+    # proves NEW-N3
+    path = tmp_path / "log"
+    decisions = Log(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
+    for number in range(48_000):
+        decide(decisions, host="evil.example", verdict="denied", rule="not-listed")
+        decide(decisions, host=f"{number}.evil.example", verdict="denied", rule="not-listed")
+    decide(decisions, up=5_000_000)
+    decisions.record_usage(TokenUsage("claude-opus-4", input=1_000_000))
+    last = written(path)[-2:]
+    decisions.close()
+
+    assert [(line["kind"], line.get("up", 0)) for line in last] == [("decision", 5_000_000), ("usage", 0)]
+    assert path.stat().st_size < 4 << 20
+    rows = [line for line in written(path) if line.get("verdict") == "denied"]
+    assert sum(line.get("count", 1) for line in rows) == 96_000 == decisions.totals["denied"]
+    assert sum(line.get("count", 1) for line in rows if line["host"] == "evil.example") == 48_000
+    assert find_doubts(written(path)) == []
+    shown = "\n".join(receipt.lines(written(path)))
+    assert "a.example (1 times; 4.8 MiB up" in shown
+    assert "1 answers, 1000000 tokens in" in shown
+
+
+def test_what_finds_no_room_in_the_log_is_in_its_sums(tmp_path):
+    # proves NEW-N3
+    path = tmp_path / "log"
+    decisions = Log(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), most=20_000)
+    for number in range(3000):
+        decide(decisions, host=f"h{number % 7}.example", up=number, down=1)
+        decisions.record_usage(TokenUsage("claude-opus-4", input=10, output=number % 3))
+    decisions.close()
+
+    rows = written(path)
+    usage = sum_usage(rows)
+    assert sum(line.get("up", 0) for line in rows) == sum(range(3000)) == decisions.totals["up"]
+    assert (usage["answers"], usage["input"], usage["output"]) == (3000, 30_000, 3000)
+    assert usage["price"] == decisions.totals["price"] > 0
+    assert any("full" in text for text in find_doubts(rows))
+    assert any("full" in line for line in receipt.lines(rows))
+    assert path.stat().st_size < 25_000
+
+
+def test_the_receipt_begins_with_who_was_told_most_and_names_what_has_no_end():
+    # proves NEW-N11, NEW-N2
+    rows = [
+        {"kind": "decision", "service": "proxy", "host": f"h{i}.example", "port": 443, "verdict": verdict, "up": 10}
+        for i in range(20) for verdict in ("opened", "allowed") for _ in range(5)
+    ]  # fmt: skip
+    rows += [
+        {"kind": "decision", "service": "proxy", "host": "thief.example", "port": 443, "verdict": verdict, "up": up}
+        for verdict, up in (("opened", 0), ("opened", 0), ("allowed", 3 << 20))
+    ]
+    lines = list(receipt.lines(rows))
+    first = next(line for line in lines if "reached" in line)
+
+    assert "thief.example (2 times; 3.0 MiB up" in first
+    assert "1 without an end" in first
+
+
+@pytest.mark.parametrize(("line", "word"), [
+    ({"kind": "broker", "silent": 1}, "no account"), ({"kind": "broker", "lost": 3}, "3 connections"),
+    ({"kind": "stuck"}, "did not move"), ({"kind": "full"}, "full"),
+])  # fmt: skip
+def test_why_a_log_may_not_tell_everything_stands_in_the_receipt(line, word):
+    # proves NEW-N2, NEW-N3
+    assert any(word in text for text in receipt.lines([{"kind": "start"}, line]))
+    assert not find_doubts([{"kind": "broker", "up": 3, "lost": 0}])
 
 
 def test_without_a_file_decisions_go_nowhere(tmp_path, capfd):

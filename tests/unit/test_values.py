@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests import hosts
 
 from claudebox.errors import DECLINED, FAILED, NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
 from claudebox.facts.model import HeldSecret
@@ -117,3 +118,8 @@ def test_an_error_carries_what_happened_what_to_do_and_the_status():
     assert (str(error), error.message, error.hint, error.status) == ("it broke", "it broke", "mend it", 125)
     assert ClaudeboxError("x", status=NOT_FOUND).status == 127
     assert (FAILED, NOT_EXECUTABLE, NOT_FOUND, DECLINED) == (125, 126, 127, 130)
+
+
+def test_the_environment_of_the_host_is_in_no_trace():
+    # proves NEW-N11
+    assert "hunter2" not in repr(hosts.debian(environ={"TOKEN": "hunter2"}))

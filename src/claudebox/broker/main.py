@@ -12,7 +12,7 @@ import resource
 import sys
 
 from claudebox import syscalls
-from claudebox.launch.broker_wire import FAILED, LISTENERS, NOTE, READY, unpack
+from claudebox.launch.broker_wire import FAILED, LISTENERS, NOTE, READY, TOTALS, unpack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from claudebox.broker.inject.tls_proxy import Interceptor
+    from claudebox.broker.log import Log
 
     Close = Callable[[], Awaitable[None]]
     Named = tuple[tuple[str, int], ...]  # descriptors by name
@@ -41,14 +42,39 @@ def main(configuration: int, control: int) -> None:
         harden()
         with os.fdopen(configuration, "rb") as file:
             message = unpack(file.read())
-        import asyncio
-
-        asyncio.run(_serve(control, *message))
+        _run(control, message)
     except KeyboardInterrupt:
         pass
     except BaseException as error:  # noqa: BLE001 - the launcher hears of it in one line, and nobody sees a traceback
         _say(control, FAILED + str(error).encode("utf-8", "replace")[:_WORDS])
     os._exit(1)
+
+
+def _run(control: int, message: tuple[Any, Named, Named]) -> None:
+    import asyncio
+
+    from claudebox.broker.log import Log
+    from claudebox.broker.watch import WatchedSelector
+
+    services, listeners, files = message
+    log = Log(next((descriptor for name, descriptor in files if name == "log"), -1))
+
+    def give_up() -> NoReturn:
+        """End, in the thread that watches: a loop that does not turn serves nobody and writes nothing down."""
+        log.record_stuck()
+        account(control, log)
+        _say(control, FAILED + b"its loop did not turn any more")
+        os._exit(1)
+
+    selector = WatchedSelector(give_up)
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        runner.run(_serve(control, services, listeners, files, log))
+
+
+def account(control: int, log: Log) -> None:
+    """Write down what is left to be, and tell the launcher what passed in all."""
+    log.close()
+    _say(control, TOTALS + " ".join(f"{name}={amount}" for name, amount in log.totals.items()).encode("ascii"))
 
 
 def harden() -> None:
@@ -74,15 +100,14 @@ def _say(control: int, word: bytes) -> None:
 class Context:
     """What services share."""
 
-    def __init__(self, control: socket.socket, sockets: dict[str, socket.socket], files: Named) -> None:
-        from claudebox.broker.log import Log
+    def __init__(self, control: socket.socket, sockets: dict[str, socket.socket], files: Named, log: Log) -> None:
         from claudebox.broker.reception import Reception
 
         self._control = control
         self._sockets = sockets
         self._files = files
         self.interceptor: Interceptor | None = None
-        self.log = Log(*self.files("log")[:1] or (-1,))
+        self.log = log
         self.reception = Reception()
         self._awaited: dict[str, asyncio.Future[socket.socket]] = {}
 
@@ -138,14 +163,16 @@ class Context:
         return bool(word)
 
 
-async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listeners: Named, files: Named) -> NoReturn:
+async def _serve(
+    descriptor: int, services: tuple[tuple[str, Any], ...], listeners: Named, files: Named, log: Log
+) -> NoReturn:
     import asyncio
     import socket
 
     control = socket.socket(fileno=descriptor)
     control.setblocking(False)  # noqa: FBT003
     sockets = {name: socket.socket(fileno=number) for name, number in listeners}
-    context = Context(control, sockets, files)
+    context = Context(control, sockets, files, log)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, _context: None)  # it would print what a connection carried
@@ -164,6 +191,7 @@ async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listene
         except Exception:  # noqa: BLE001, S112 - the others have their end too
             continue
     await _end_tasks()
+    account(descriptor, log)
     os._exit(0)  # the launcher waits for it, and taking the loop apart serves nobody
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from claudebox.config.settings import Settings
 
 Line = dict[str, Any]
-VERDICTS = ("allowed", "denied", "failed")
-_STYLES = {"allowed": "green", "denied": "red", "failed": "yellow"}
+VERDICTS = ("opened", "allowed", "denied", "failed")
+_STYLES = {"opened": "green", "allowed": "green", "denied": "red", "failed": "yellow"}
 _POLL = 200  # milliseconds
 _FLAGS = 8  # that are shown
 _DNS = 53
@@ -109,7 +109,7 @@ def _wanted(words: tuple[str, ...], home: str, environ: dict[str, str]) -> Wante
         elif word.startswith("-") or not word.isprintable() or not word:
             raise ClaudeboxError(
                 f"`--log` does not know `{word}`",
-                hint="`--log [all] [changes|allowed|denied|failed] [PART OF A HOST'S NAME]`, `--follow`, `--json`",
+                hint=f"`--log [all] [changes|{'|'.join(VERDICTS)}] [PART OF A HOST'S NAME]`, `--follow`, `--json`",
             )
         else:
             wanted = wanted.replace(host=word.lower())
@@ -188,7 +188,13 @@ def _as_table(line: Line) -> None:
             shown = ", ".join(map(str, names)) if isinstance(names, list) else ""
             _out(f"{moment}  let in by the user: {console.shorten(shown, 200)}")
         case "full":
-            _out(f"{moment}  the record is full: what came later is not in it")
+            _out(f"{moment}  the record is full: what came later is in it as sums only")
+        case "stuck":
+            _out(f"{moment}  the broker did not move any more, and was ended")
+        case "broker" if line.get("silent"):
+            _out(f"{moment}  the broker gave no account at its end: what came last may be missing")
+        case "broker" if lost := _number(line.get("lost")):
+            _out(f"{moment}  {lost} connections or answers could not be written")
         case "decision":
             _out(f"{moment}  {_row(line)}")
         case _:  # of a later version

@@ -12,7 +12,7 @@ from claudebox.commands.log import records
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.host import current_home
 from claudebox.report import session_log
-from claudebox.report.log_reader import read_lines, sum_usage
+from claudebox.report.log_reader import find_doubts, read_lines, sum_usage
 from claudebox.tables import prices
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def run(environ: dict[str, str], settings: Settings) -> int:
         numbers = (f"{text:>{width}}" for text, width in zip(row[2:], widths[2:], strict=True))
         console.write([f"{left}  {'  '.join(numbers)}"], descriptor=1)
     console.write([f"dollars by the prices of {prices.AS_OF}; `?`: a model without a price"], descriptor=1)
+    if missing := sum(row["missing"] for row in rows):
+        console.warn(f"the logs of {missing} sessions do not tell everything that was spent; see their receipts")
     return 0
 
 
@@ -53,12 +55,16 @@ def _rows(directory: str) -> list[dict[str, Any]]:
             if line.get("kind") != "usage" or not isinstance(line.get("time"), int | float):
                 continue
             key = time.strftime("%Y-%m-%d", time.localtime(line["time"])), project
-            row = found.setdefault(key, {"day": key[0], "project": project, "sessions": 0, **sum_usage(())})
+            row = found.setdefault(
+                key, {"day": key[0], "project": project, "sessions": 0, "missing": 0, **sum_usage(())}
+            )
             for part, amount in sum_usage((line,)).items():
                 row[part] += amount
             sessions.add(key)
+        doubtful = bool(find_doubts(lines))
         for key in sessions:
             found[key]["sessions"] += 1
+            found[key]["missing"] += doubtful
     return [found[key] for key in sorted(found)]
 
 

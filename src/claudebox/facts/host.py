@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 class Host(Value):
     """The facts."""
 
+    _unprinted = ("environ",)
     uid: int
     gid: int
     user: str

@@ -81,6 +81,7 @@ class BrokerSidecar:
         self._made = self._lost = self._ready = self._told = False
         self._files: tuple[tuple[str, int], ...] = ()
         self._notes: list[str] = []
+        self._totals: dict[str, int] | None = None
         self._failure = ""
         self._password = self._controlled = ""
         self.texts: dict[str, str] = {}  # what programs inside are told that is only known by now
@@ -234,10 +235,23 @@ class BrokerSidecar:
         status = process.end(self._process)
         self._process = 0
         self._control.close()
+        if self._ready and not self._write_account():
+            self._notes.append("what the broker let pass in this session could not be written to the log")
         if self._lost or self._failure:
             why = self._failure or f"status {status}"
             self._notes.insert(0, f"the broker ended during the session ({why}); from then on nothing answered for it")
         return tuple(self._notes)
+
+    def _write_account(self) -> bool:
+        """Write to the log what passed in all, or that the broker did not say so; tell whether that is there."""
+        found: dict[str, int] = {"silent": 1} if self._totals is None else self._totals
+        amounts = "".join(f', "{name}": {amount}' for name, amount in found.items())
+        line = f'{{"time": {time.time():.3f}, "kind": "broker"{amounts}}}\n'.encode("ascii")
+        log = next((descriptor for name, descriptor in self._files if name == "log"), -1)
+        try:
+            return log < 0 or os.write(log, line) == len(line)
+        except OSError:
+            return False
 
     def _receive(self, patience: float, *, until_end: bool = False) -> None:
         """Take up what it says, for so many seconds, until it is ready or has ended."""
@@ -249,6 +263,9 @@ class BrokerSidecar:
                 word = b""
             if word.startswith(wire.FAILED):
                 self._failure = word.removeprefix(wire.FAILED).decode("utf-8", "replace")
+            elif word.startswith(wire.TOTALS):
+                pairs = (pair.partition("=") for pair in word.removeprefix(wire.TOTALS).decode("ascii").split())
+                self._totals = {name: int(amount) for name, _, amount in pairs}
             elif word.startswith(wire.NOTE):
                 self._notes.append(word.removeprefix(wire.NOTE).decode("utf-8", "replace"))
             if not word:

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-READY, FAILED, NOTE, LISTENERS = b"ready", b"failed ", b"note ", b"listeners "
+READY, FAILED, NOTE, LISTENERS, TOTALS = b"ready", b"failed ", b"note ", b"listeners ", b"totals "
 CONTROL = "control"  # the name of the socket by which the user, outside, lets domains in
 _TYPES: dict[str, type[Value]] = {
     kind.__name__: kind

@@ -70,7 +70,26 @@ def sum_usage(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
         if line.get("kind") == "usage":
             numbers = {name: value for name, value in line.items() if isinstance(value, int) and 0 <= value < 1 << 50}
             cached = numbers.get("cache_write", 0) + numbers.get("cache_read", 0)
-            price = numbers.get("price", 0)
-            row = (1, numbers.get("input", 0), numbers.get("output", 0), cached, price, not price)
+            price, count = numbers.get("price", 0), numbers.get("count", 1)
+            row = (count, numbers.get("input", 0), numbers.get("output", 0), cached, price, 0 if price else count)
             total = {name: amount + more for (name, amount), more in zip(total.items(), row, strict=True)}
     return total
+
+
+DOUBTFUL = (b'"broker"', b'"full"', b'"stuck"')  # marks of the lines that `find_doubts` looks at
+
+
+def find_doubts(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return why a log does not tell everything that was reached and spent; the worst first."""
+    kinds = {line.get("kind"): line for line in lines}
+    account = kinds.get("broker", {})
+    found = []
+    if "stuck" in kinds:
+        found.append("the broker did not move any more and was ended: connections of then may be missing in the log")
+    elif account.get("silent"):
+        found.append("the broker gave no account at its end: what was reached and spent last may be missing in the log")
+    if account.get("lost"):
+        found.append(f"{account['lost']} connections or answers could not be written to the log")
+    if "full" in kinds:
+        found.append("the log was full: later connections and answers are in it as sums only")
+    return found

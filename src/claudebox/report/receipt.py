@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from claudebox.console import paint, shorten
-from claudebox.report.log_reader import human, sum_usage
+from claudebox.report.log_reader import find_doubts, human, sum_usage
 from claudebox.tables.prices import as_dollars
 
 if TYPE_CHECKING:
@@ -36,10 +36,12 @@ def lines(written: Iterable[Line], where: str = "") -> Iterator[str]:
         yield f"  {'ended':<9} {paint(f'by the limit of time, {limit}', 'red')}"
     yield f"  {'entered':<9} {_entered(start)}"
     yield f"  {'withheld':<9} {_withheld(start)}"
-    yield from _hosts("reached", [row for row in decisions if row.get("verdict") == "allowed"], start)
+    yield from _hosts("reached", [row for row in decisions if row.get("verdict") in ("opened", "allowed")], start)
     yield from _hosts("denied", [row for row in decisions if row.get("verdict") == "denied"], start)
     if (usage := sum_usage(rows))["answers"]:
         yield f"  {'model':<9} {_used(usage, start)}"
+    for doubt in find_doubts(rows):
+        yield f"  {'missing':<9} {paint(doubt, 'red')}"
     yield f"  {'changed':<9} {_changed(end)}"
     found = end.get("found", ())
     if end.get("searched"):
@@ -75,18 +77,24 @@ def _hosts(label: str, rows: list[Line], start: Line) -> Iterator[str]:
     rules: dict[str, str] = {}
     for row in rows:
         place = f"{row.get('host', '')}:{row.get('port', '')}".removesuffix(":443")
-        total = sums.setdefault(place, [0, 0, 0])
-        for index, amount in enumerate((row.get("count", 1), row.get("up", 0), row.get("down", 0))):
+        total = sums.setdefault(place, [0, 0, 0, 0])
+        count = row.get("count", 1)
+        begun = row.get("verdict") == "opened"
+        ended = row.get("verdict") == "allowed" and (row.get("service") == "proxy" or row.get("rule") == "passage")
+        row_amounts = (0 if begun else count, row.get("up", 0), row.get("down", 0), count * (begun - ended))
+        for index, amount in enumerate(row_amounts):
             total[index] += amount
         rules[place] = str(row.get("rule", ""))
     unseen = _UNSEEN.get(str(start.get("network", "")), "") if label == "reached" else ""
     if not sums:
         yield f"  {label:<9} {unseen or 'nobody'}"
         return
-    ordered = sorted(sums, key=lambda place: -sums[place][0])
+    ordered = sorted(sums, key=lambda place: (-sums[place][1], -sums[place][0]))  # who was told most comes first
     for index, place in enumerate(ordered[:_HOSTS]):
-        count, up, down = sums[place]
+        count, up, down, open_ = sums[place]
         amounts = f"{human(up)} up, {human(down)} down" if label == "reached" else shorten(rules[place], 80)
+        if open_ > 0:
+            count, amounts = count + open_, f"{amounts}, and what {open_} without an end had"
         yield f"  {label if not index else '':<9} {shorten(place, 60)} ({count} times; {amounts})"
     if len(ordered) > _HOSTS:
         yield f"  {'':<9} and {len(ordered) - _HOSTS} more"

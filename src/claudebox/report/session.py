@@ -88,6 +88,8 @@ class SessionReport:
             self.part("printing what was found", lambda: self._print_found(found))
         self.part("keeping the list of files", self._leftovers.keep)
         self._unlooked.remove()
+        if self._plan.broker is not None:
+            self.part("reading what the broker wrote down", lambda: self._say_doubts(name))
 
     def give_up(self, status: int) -> None:
         """Write down that the payload did not run."""
@@ -132,6 +134,14 @@ class SessionReport:
         name = self.record.name if self.record.descriptor >= 0 else ""
         self.record.close()
         return name
+
+    def _say_doubts(self, name: str) -> None:
+        """Say last why the log does not tell everything."""
+        from claudebox.report import log_reader
+
+        lines = log_reader.read_lines(f"{self._host.instance.state}/{DIRECTORY}", name, *log_reader.DOUBTFUL)
+        for text in log_reader.find_doubts(lines):
+            console.warn(text)
 
     def _print_changes(self, report: Report, name: str) -> None:
         """Say what came of it; where nothing did, only how to resume."""

@@ -5,18 +5,19 @@ Inside, the name of such a host means an address of the broker's, whatever it is
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import functools
 from typing import TYPE_CHECKING
 
-from claudebox.broker.proxy import acl, dial
+from claudebox.broker.proxy.acl import Admission, Denied
+from claudebox.broker.proxy.dial import NoConnection
+from claudebox.broker.proxy.gateway import Passage
 from claudebox.broker.proxy.tunnel import Pump
 from claudebox.broker.reception import Room
 
 if TYPE_CHECKING:
     import socket
 
-    from claudebox.broker.log import Log, Verdict
+    from claudebox.broker.log import Log
     from claudebox.broker.proxy.dial import Dialer
     from claudebox.broker.reception import Reception, Visitor
 
@@ -27,7 +28,8 @@ class Passages:
     """Leads connections on."""
 
     def __init__(self, dialer: Dialer, log: Log) -> None:
-        self._dialer, self._log = dialer, log
+        self._dialer = dialer
+        self._record = functools.partial(log.record, service="secrets")
         self._pump = Pump()
         self._room = Room(_MOST, _DESCRIPTORS)
 
@@ -37,23 +39,20 @@ class Passages:
 
     async def _lead(self, caller: Visitor, host: str, port: int) -> None:
         caller.heard()
-        loop = asyncio.get_running_loop()
-
-        def ended(verdict: Verdict, up: int = 0, down: int = 0) -> None:
-            caller.leave()
-            self._log.record(service="secrets", host=host, port=port, verdict=verdict, rule="passage", up=up, down=down)
-
-        def told(up: int, down: int) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(ended, "allowed", up, down)
-
+        passage = Passage(self._record, Admission(host, port, "passage"))
         try:
-            far = await self._dialer.dial(host, port)
-        except (acl.Denied, dial.NoConnection, OSError) as error:
-            ended("denied" if isinstance(error, acl.Denied) else "failed")
+            await passage.dial(self._dialer.dial(host, port))
+        except (Denied, NoConnection):
             return
+        assert passage.far is not None  # noqa: S101 - for the type checker
+
+        def ended(up: int, down: int) -> None:
+            caller.leave()
+            passage.end(up, down)
+
+        passage.begin()
         caller.stays = True
-        self._pump.carry(caller.channel, far, told)
+        self._pump.carry(caller.channel, passage.far, ended)
 
     def close(self) -> None:
         """End everything."""

@@ -41,6 +41,67 @@ _SSH = b"SSH-"  # some hosts offer it on this port, and no server of TLS goes on
 GREETING = 20.0  # seconds in which a caller must have said what it wants
 
 
+class Passage:
+    """The way to one permitted server, as the log tells of it: a line before bytes pass, and one at the end."""
+
+    def __init__(self, record: Record, admitted: Admission) -> None:
+        self._record = record
+        self.name, self.port, self._rule = admitted.name, admitted.port, admitted.rule
+        self.far: socket.socket | None = None
+        self.up = self.down = 0  # bytes that passed before the kernel carried it
+        self.begun = self.ended = False
+
+    async def dial(self, dialling: Awaitable[socket.socket]) -> None:
+        """Wait for the connection, and write it down if none comes about."""
+        try:
+            self.far = await dialling
+        except Denied as refusal:
+            self._write("denied", refusal.rule)
+            raise
+        except (NoConnection, OSError) as error:
+            self._write("failed", self._rule)
+            raise error if isinstance(error, NoConnection) else NoConnection(str(error)) from None
+
+    async def say(self, data: bytes) -> None:
+        """Send something to the server, and count it."""
+        assert self.far is not None  # noqa: S101 - for the type checker
+        await peek.say(self.far, data)
+        self.up += len(data)
+
+    def begin(self) -> None:
+        """Write down that bytes may pass now."""
+        if not self.begun:
+            self.begun = True
+            self._write("opened", self._rule)
+
+    def end(self, up: int = 0, down: int = 0) -> None:
+        """Write down how much has passed, if there was a connection."""
+        if self.far is None or self.ended:
+            return
+        self.far.close()
+        self.begin()
+        self.ended = True
+        self._record(
+            host=self.name, port=self.port, verdict="allowed", rule=self._rule, up=self.up + up, down=self.down + down
+        )
+
+    def drop(self) -> None:
+        """End it; nothing is written down of one on which nothing passed."""
+        if self.begun:
+            self.end()
+        elif self.far is not None:
+            self.far.close()
+        self.ended = True
+
+    def refuse(self, rule: str) -> None:
+        """End it, because of what was said on it."""
+        self.drop()
+        self._write("denied", rule)
+
+    def _write(self, verdict: str, rule: str) -> None:
+        self._record(host=self.name, port=self.port, verdict=verdict, rule=rule)
+
+
 class Gateway:
     """Serves the listeners of one sandbox."""
 
@@ -86,171 +147,149 @@ class Gateway:
 
     async def _connect(self, caller: Visitor, head: requests.ProxyRequest) -> None:
         try:
-            admitted, far = await self._reach(*requests.authority(head.target, 0))
+            passage = await self._reach(*requests.authority(head.target, 0))
         except (Denied, NoConnection, MalformedHttp) as error:
             return await self._refuse_http(caller, error)
-        return await self._open(caller, admitted, far, head.size, b"HTTP/1.1 200 Connection established\r\n\r\n")
+        return await self._open(caller, passage, head.size, b"HTTP/1.1 200 Connection established\r\n\r\n")
 
     async def _forward(self, caller: Visitor, head: requests.ProxyRequest) -> None:
         """Pass one request on that was written for a proxy."""
         try:
             where, path = requests.split_url(head.target)
-            host, port = requests.authority(where, 80)
-            admitted = self._door.admit(host, port)
-            return await self._ask(caller, head, admitted, path)
+            passage = Passage(self._record, self._door.admit(*requests.authority(where, 80)))
+            await self._ask(caller, head, passage, path)
         except (Denied, NoConnection, MalformedHttp) as error:
-            return await self._refuse_http(caller, error)
+            await self._refuse_http(caller, error)
 
-    async def _ask(
-        self,
-        caller: Visitor,
-        head: requests.ProxyRequest,
-        admitted: Admission,
-        path: str,
-        far: socket.socket | None = None,
-    ) -> None:
+    async def _ask(self, caller: Visitor, head: requests.ProxyRequest, passage: Passage, path: str) -> None:
         """Send one request to the server that it is for, and let body and answer pass."""
-        host = admitted.name if admitted.port == 80 else f"{admitted.name}:{admitted.port}"
-        if far is None and self._dialer.asks_by_url(admitted.name, admitted.port):
-            far = await self._counted(admitted, self._dialer.approach(admitted.name, admitted.port))
+        name, port = passage.name, passage.port
+        host = name if port == 80 else f"{name}:{port}"
+        request = requests.single(head, path, host)
+        if passage.far is None and self._dialer.asks_by_url(name, port):
+            await passage.dial(self._dialer.approach(name, port))
             request = requests.single(head, f"http://{host}{path}", host)
-        else:
-            far = far or await self._counted(admitted, self._dialer.dial(admitted.name, admitted.port))
-            request = requests.single(head, path, host)
+        elif passage.far is None:
+            await passage.dial(self._dialer.dial(name, port))
+        assert passage.far is not None  # noqa: S101 - for the type checker
+        passage.begin()
         try:
-            await peek.say(far, request)
+            await passage.say(request)
             await peek.take(caller.channel, head.size)
-            sent = len(request)
             if head.is_chunked:
                 if head.request.header(b"expect") is not None:
                     await peek.say(caller.channel, b"HTTP/1.1 100 Continue\r\n\r\n")
-                sent += await _pass_chunks(caller.channel, far)
+                await _pass_chunks(caller.channel, passage)
         except BaseException:
-            far.close()
+            passage.end()
             raise
         # Whatever follows its body is not for this server: a proxy would take it for another request.
-        return self._carry(caller, admitted, far, sent, messages.request_framing(head.request)[1])
+        self._carry(caller, passage, messages.request_framing(head.request)[1])
 
     async def _redirected(self, caller: Visitor) -> None:
         """Serve somebody who connected to an address that we had given out for a name."""
         address, port = original_destination(caller.channel)
         try:
-            admitted, far = await self._reach(address, port)
+            passage = await self._reach(address, port)
         except (Denied, NoConnection) as error:
             if port == 80:
                 return await self._refuse_http(caller, error)
             if port == 443 and isinstance(error, Denied):
                 return await peek.part(caller.channel, tls_sni.REFUSAL)
             return peek.reset(caller.channel)
-        return await self._open(caller, admitted, far)
+        return await self._open(caller, passage)
 
-    async def _reach(self, host: str, port: int) -> tuple[Admission, socket.socket | None]:
-        """Return a connection; none yet to a server that the proxy of this machine is to be asked for by URL."""
-        admitted = self._door.admit(host, port)
-        if port == 80 and self._dialer.asks_by_url(admitted.name, port):
-            return admitted, None
-        return admitted, await self._counted(admitted, self._dialer.dial(admitted.name, port))
+    async def _reach(self, host: str, port: int) -> Passage:
+        """Return a connection; not yet made to a server that the proxy of this machine is to be asked for by URL."""
+        passage = Passage(self._record, self._door.admit(host, port))
+        if port != 80 or not self._dialer.asks_by_url(passage.name, port):
+            await passage.dial(self._dialer.dial(passage.name, port))
+        return passage
 
-    async def _counted(self, admitted: Admission, dialling: Awaitable[socket.socket]) -> socket.socket:
-        """Wait for a connection, and write it down if none comes about."""
-        try:
-            return await dialling
-        except Denied as refusal:
-            self._record(host=admitted.name, port=admitted.port, verdict="denied", rule=refusal.rule)
-            raise
-        except (NoConnection, OSError) as error:
-            self._record(host=admitted.name, port=admitted.port, verdict="failed", rule=admitted.rule)
-            raise error if isinstance(error, NoConnection) else NoConnection(str(error)) from None
-
-    async def _open(
-        self, caller: Visitor, admitted: Admission, far: socket.socket | None, taken: int = 0, word: bytes = b""
-    ) -> None:
+    async def _open(self, caller: Visitor, passage: Passage, taken: int = 0, word: bytes = b"") -> None:
         """Look at what is said first, and open the way if it is meant for the server that was asked for."""
+        far = passage.far
         try:
             await peek.take(caller.channel, taken)
             await peek.say(caller.channel, word)
             if far is None:
-                return await self._open_http(caller, admitted, far)
-            if not self._door.looks and (
-                self._intercept is None or self._intercept(admitted.name, admitted.port) is None
-            ):
-                return self._carry(caller, admitted, far)
+                return await self._open_http(caller, passage)
+            if not self._door.looks and self._handler(passage) is None:
+                return self._carry(caller, passage)
             caller.expect()
             speaker = await peek.first_to_speak(caller.channel, far)
-            if speaker is far and admitted.port in WEB and not peek.has_ended(far):
+            if speaker is far and passage.port in WEB and not peek.has_ended(far):
                 speaker = await peek.first_to_speak(caller.channel)  # on the web, clients speak first
             if speaker is caller.channel:
                 async with asyncio.timeout(GREETING):
                     start = await peek.peek_all(caller.channel, requests.line_missing)
                 if tls_sni.is_tls(start):
-                    return await self._open_tls(caller, admitted, far)
-                if admitted.port == 80 or requests.is_request(start):
-                    return await self._open_http(caller, admitted, far)
-                if admitted.port == 443 and not start.startswith(_SSH):
-                    return await self._refuse_tls(caller, admitted, far, "not-tls")
+                    return await self._open_tls(caller, passage, far)
+                if passage.port == 80 or requests.is_request(start):
+                    return await self._open_http(caller, passage)
+                if passage.port == 443 and not start.startswith(_SSH):
+                    return await self._refuse_tls(caller, passage, "not-tls")
         except BaseException:
-            if far is not None:
-                far.close()
-            self._record(host=admitted.name, port=admitted.port, verdict="allowed", rule=admitted.rule)
+            passage.end()
             raise
-        return self._carry(caller, admitted, far)
+        return self._carry(caller, passage)
 
-    async def _open_tls(self, caller: Visitor, admitted: Admission, far: socket.socket) -> None:
+    def _handler(self, passage: Passage) -> Interceptor | None:
+        return self._intercept(passage.name, passage.port) if self._intercept is not None else None
+
+    async def _open_tls(self, caller: Visitor, passage: Passage, far: socket.socket) -> None:
         async with asyncio.timeout(GREETING):
-            meant = await tls_handshake.names_server(caller.channel, admitted.name)
+            meant = await tls_handshake.names_server(caller.channel, passage.name)
         caller.heard()
         if not meant:
-            return await self._refuse_tls(caller, admitted, far)
-        handler = self._intercept(admitted.name, admitted.port) if self._intercept is not None else None
+            return await self._refuse_tls(caller, passage)
+        handler = self._handler(passage)
         if handler is None:
-            meant, sent = await tls_handshake.pass_hello(caller.channel, far, admitted.name)
-            return self._carry(caller, admitted, far, sent) if meant else await self._refuse_tls(caller, admitted, far)
+            passage.begin()
+            if await tls_handshake.pass_hello(caller.channel, far, passage):
+                return self._carry(caller, passage)
+            return await self._refuse_tls(caller, passage)
 
         async def handed() -> socket.socket:
             return far
 
+        passage.ended = True  # whoever takes it over writes down what it does
         try:
-            await handler(caller, admitted.name, admitted.port, handed)  # it writes down what it does
+            await handler(caller, passage.name, passage.port, handed)
         finally:
             far.close()
         return None
 
-    async def _refuse_tls(
-        self, caller: Visitor, admitted: Admission, far: socket.socket, rule: str = "other-server-name"
-    ) -> None:
-        far.close()
-        self._record(host=admitted.name, port=admitted.port, verdict="denied", rule=rule)
+    async def _refuse_tls(self, caller: Visitor, passage: Passage, rule: str = "other-server-name") -> None:
+        passage.refuse(rule)
         await peek.part(caller.channel, tls_sni.REFUSAL)
 
-    async def _open_http(self, caller: Visitor, admitted: Admission, far: socket.socket | None) -> None:
+    async def _open_http(self, caller: Visitor, passage: Passage) -> None:
         """Pass one request of plain HTTP on: its `Host` must be the server that was asked for."""
         try:
             async with asyncio.timeout(GREETING):
                 head = requests.parse_head(await peek.peek(caller.channel, requests.missing))
             caller.heard()
-            host, port = requests.authority(head.host, admitted.port)
-            if (canonical(host), port) != (admitted.name, admitted.port) or not head.target.startswith(("/", "*")):
-                raise self._door.denial(host, port, "other-host", f"this connection is for `{admitted.name}`")
-            return await self._ask(caller, head, admitted, head.target, far)
+            host, port = requests.authority(head.host, passage.port)
+            if (canonical(host), port) != (passage.name, passage.port) or not head.target.startswith(("/", "*")):
+                raise self._door.denial(host, port, "other-host", f"this connection is for `{passage.name}`")
+            await self._ask(caller, head, passage, head.target)
         except (Denied, NoConnection, MalformedHttp) as error:
-            if far is not None:
-                far.close()
-            return await self._refuse_http(caller, error)
+            passage.drop()
+            await self._refuse_http(caller, error)
 
-    def _carry(
-        self, caller: Visitor, admitted: Admission, far: socket.socket, sent: int = 0, limit: int | None = None
-    ) -> None:
+    def _carry(self, caller: Visitor, passage: Passage, limit: int | None = None) -> None:
         """Hand both sides to the kernel, and write down how much passed when it is over."""
+        assert passage.far is not None  # noqa: S101 - for the type checker
 
         def ended(up: int, down: int) -> None:
             caller.leave()
-            self._record(
-                host=admitted.name, port=admitted.port, verdict="allowed", rule=admitted.rule, up=sent + up, down=down
-            )
+            passage.end(up, down)
 
+        passage.begin()
         caller.heard()
         caller.stays = True
-        self._pump.carry(caller.channel, far, ended, limit)
+        self._pump.carry(caller.channel, passage.far, ended, limit)
 
     async def _refuse_http(self, caller: Visitor, error: Exception) -> None:
         if isinstance(error, Denied):
@@ -265,20 +304,19 @@ class Gateway:
         await peek.part(caller.channel, answer)
 
 
-async def _pass_chunks(caller: socket.socket, far: socket.socket) -> int:
-    """Pass the body of a request that comes in chunks, until it or the server's patience ends; return its length."""
-    chunks, sent = ChunkDecoder(strict=True), 0
-    while not chunks.ended and await peek.first_to_speak(caller, far) is caller:
+async def _pass_chunks(caller: socket.socket, passage: Passage) -> None:
+    """Pass the body of a request that comes in chunks, until it or the server's patience ends."""
+    assert passage.far is not None  # noqa: S101 - for the type checker
+    chunks = ChunkDecoder(strict=True)
+    while not chunks.ended and await peek.first_to_speak(caller, passage.far) is caller:
         piece = await asyncio.get_running_loop().sock_recv(caller, peek.LOOK)
         if not piece:
             raise EOFError
         content, _ = chunks.feed(piece)
         if content:
-            await peek.say(far, framed(content, "chunked"))
-        sent += len(content)
+            await passage.say(framed(content, "chunked"))
     if chunks.ended:
-        await peek.say(far, LAST_CHUNK)
-    return sent
+        await passage.say(LAST_CHUNK)
 
 
 def original_destination(caller: socket.socket) -> tuple[str, int]:

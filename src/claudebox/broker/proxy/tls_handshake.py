@@ -17,6 +17,8 @@ from claudebox.config.domains import canonical
 if TYPE_CHECKING:
     import socket
 
+    from claudebox.broker.proxy.gateway import Passage
+
 _PATIENCE = 60.0  # seconds for a server to answer, and for a client to speak again
 _EARLY = 1 << 20  # bytes that a client has sent before it hears that it must greet again
 
@@ -29,21 +31,18 @@ async def names_server(caller: socket.socket, name: str) -> bool:
         return False
 
 
-async def pass_hello(caller: socket.socket, far: socket.socket, name: str) -> tuple[bool, int]:
-    """Pass on a ClientHello that was looked at, and a second one if the server wants it; return whether both fit.
-
-    The number is that of the bytes that were passed to the server.
-    """
-    sent = await _pass(caller, far, tls_sni.hello_size(await peek.peek(caller, tls_sni.missing)))
+async def pass_hello(caller: socket.socket, far: socket.socket, passage: Passage) -> bool:
+    """Pass on a ClientHello that was looked at, and a second one if the server wants it; return whether both fit."""
+    await _pass(caller, far, tls_sni.hello_size(await peek.peek(caller, tls_sni.missing)), passage)
     async with asyncio.timeout(_PATIENCE):
         try:
             answer = await peek.peek(far, tls_sni.retry_missing)
         except EOFError:  # it has ended, and whoever carries the connection passes that on
-            return True, sent
+            return True
         again = tls_sni.asks_again(answer)
         if not again:
-            return True, sent
-        await _pass(far, caller, again)
+            return True
+        await _pass(far, caller, again, passage)
         early = 0
         while True:
             head = await peek.peek(caller, lambda data: 0 if len(data) >= tls_sni.RECORD_HEAD else tls_sni.RECORD_HEAD)
@@ -52,15 +51,15 @@ async def pass_hello(caller: socket.socket, far: socket.socket, name: str) -> tu
             size = tls_sni.RECORD_HEAD + int.from_bytes(head[3:5], "big")
             early += size
             if head[0] not in (tls_sni.CHANGE_CIPHER_SPEC, tls_sni.APPLICATION_DATA) or head[1] != 3 or early > _EARLY:
-                return False, sent
-            sent += await _pass(caller, far, size)
-        if not await names_server(caller, name):
-            return False, sent
-        hello = await peek.peek(caller, tls_sni.missing)
-        return True, sent + await _pass(caller, far, tls_sni.hello_size(hello))
+                return False
+            await _pass(caller, far, size, passage)
+        if not await names_server(caller, passage.name):
+            return False
+        await _pass(caller, far, tls_sni.hello_size(await peek.peek(caller, tls_sni.missing)), passage)
+        return True
 
 
-async def _pass(source: socket.socket, sink: socket.socket, size: int) -> int:
+async def _pass(source: socket.socket, sink: socket.socket, size: int, passage: Passage) -> None:
     """Let exactly so many bytes pass."""
     left = size
     while left:
@@ -69,4 +68,7 @@ async def _pass(source: socket.socket, sink: socket.socket, size: int) -> int:
             raise EOFError
         left -= len(piece)
         await peek.say(sink, piece)
-    return size
+        if sink is passage.far:
+            passage.up += len(piece)
+        else:
+            passage.down += len(piece)

@@ -54,6 +54,7 @@ class TaskResult:
     versions: dict[str, str] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)  # and their sizes, to tell a copy that was cut short
     withheld: list[str] = field(default_factory=list)  # files that held a secret of the host
+    missing: list[str] = field(default_factory=list)  # why the log may not tell everything that was reached and spent
 
 
 class Staging:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from claudebox.broker.model_api.metering import TokenUsage
 from claudebox.commands.task.model import OVER_BUDGET
 from claudebox.commands.task.result import logs
-from claudebox.report.log_reader import read_lines
+from claudebox.report.log_reader import find_doubts, read_lines
 
 if TYPE_CHECKING:
     from claudebox.commands.task.result import TaskResult
@@ -34,8 +34,11 @@ def add_usage(result: TaskResult, state: str) -> float:
     if lines and all(prices):
         result.cost_usd = sum(prices) / 1_000_000
     most = sum(price or usage.price(unknown=True) for price, usage in zip(prices, counted, strict=True))
-    full = any(line.get("kind") == "full" for path in logs(state) for line in _lines(path))
-    return max(most / 1_000_000, result.cost_usd or 0.0, math.inf if full else 0.0)  # nobody knows what came after
+    doubts = [find_doubts(_lines(path)) for path in logs(state)]
+    result.missing = list(dict.fromkeys(text for found in doubts for text in found))
+    accounts = [line for path in logs(state) for line in _lines(path) if line.get("kind") == "broker"]
+    unknown = any(line.get("silent") or line.get("lost") for line in accounts)
+    return max(most / 1_000_000, result.cost_usd or 0.0, math.inf if unknown else 0.0)  # nobody knows what else it took
 
 
 def find_errors(state: str) -> set[int] | None:
