@@ -25,16 +25,17 @@ BORDERS = {
     ),
     "launch": (
         *ROOT, "tables", "launch", "network", "plan.model", "plan.network_model", "plan.bwrap_args", "facts.model",
-        "facts.nix_model", "facts.nix_handshake", "report.caches",
+        "facts.nix_model", "facts.nix_handshake", "report.caches", "git",
         "report.tree",  # what agents made is removed in one way
         "undo.sidecar",
     ),
     "report": (
-        *ROOT, "tables", "report", "plan.model", "plan.network_model", "facts.model",
-        "facts.git_executed",  # what git obeys is read in one way
+        *ROOT, "tables", "report", "plan.model", "plan.network_model", "facts.model", "facts.git_model", "git",
+        "launch.process",
         "undo",  # the one answer to what changed
     ),
     "undo": (*ROOT, "tables", "undo", "launch", "plan.model", "config.model", "facts.model", "report.tree"),
+    "git": (*ROOT, "tables", "git", "facts.git_config", "facts.git_model", "launch.process"),
     # Processes of ours share with the launcher how they end, what is said on the wire, and how a login is renewed.
     "network": (*ROOT, "tables", "network", "plan.model", "plan.network_model", "config.domains", "launch.process"),
     "broker": (
@@ -217,7 +218,7 @@ def test_only_one_file_touches_the_c_modules(name):
 @of_each(ON_THE_PATH)
 def test_the_environment_comes_in_by_one_door(name):
     # The edge, the setting for no colours, a process of its own, and what asks where git of the host would look.
-    if name in ("cli", "console", "launch.token_refresh", "report.named_by_git"):
+    if name in ("cli", "console", "launch.token_refresh", "git.disarm"):
         return
     assert not {use for use in uses_of_os(name) if use.startswith(("environ", "getenv"))}
 

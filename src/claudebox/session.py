@@ -193,8 +193,9 @@ def _play(
     key = claude_code.key_tail(plan.variables)
     try:
         status = launch(
-            planned, prepared, values, terminal, key=key, freshness=freshness, meanwhile=meanwhile, begun=begun
-        )
+            planned, prepared, values, terminal, key=key, freshness=freshness, meanwhile=meanwhile, begun=begun,
+            ended=lambda: next(iter(remembered)).disarm(),
+        )  # fmt: skip
     except (start.Interrupted, ClaudeboxError) as error:
         for report in remembered:
             report.give_up(error.status)
@@ -240,7 +241,7 @@ def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = Non
     return Values(texts, held)
 
 
-def launch(
+def launch(  # noqa: PLR0913
     planned: Planned,
     prepared: Prepared,
     values: Values,
@@ -250,6 +251,7 @@ def launch(
     freshness: Freshness | None = None,
     meanwhile: Callable[[], int] | None = None,
     begun: Callable[[], None] | None = None,
+    ended: Callable[[], None] | None = None,
 ) -> int:
     """Start the sandbox, wait for its end and take away what was made for it; return the status of the payload.
 
@@ -296,6 +298,8 @@ def launch(
     for loss in terminal.restore():
         console.warn(loss)
         status = status or FAILED
+    if ended is not None:
+        ended()
     for sidecar in sandbox.sidecars:
         notes += sidecar.finish()
     if any(not own.real and os.path.lexists(f"{own.own}/HEAD") for own in plan.git):

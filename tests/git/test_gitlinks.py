@@ -44,9 +44,12 @@ def test_a_directory_without_rights_hides_no_repository(pair, evil):
     pair.host("chmod 755 d*; chmod 755 d*/n")
     assert not marked(pair, USE)
     for place in places:  # the positive control
-        pair.host(f"mv {place}/.git.claudebox {place}/.git")
+        if os.path.lexists(f"{pair.project}/{place}/.git.claudebox"):
+            pair.host(f"mv {place}/.git.claudebox {place}/.git")
+        else:
+            pair.host(f"cd {place}/.git; mv config was; cp config.claudebox config")
         assert marked(pair, USE)
-        pair.host(f"mv {place}/.git {place}/.git.claudebox")
+        pair.host(f"cd {place}; test -d .git && mv .git/was .git/config || rm .git")
 
 
 def test_what_cannot_be_examined_does_not_come_back(pair, evil):
@@ -60,7 +63,7 @@ def test_what_cannot_be_examined_does_not_come_back(pair, evil):
 
     closed = bool(pair.box.account.uid)  # nothing is closed to root
     assert [row[0] for row in result.refused] == (["refs/heads/main", "refs/heads/other"] if closed else [])
-    assert ("cannot be examined" if closed else "renamed to") in result.notes[0]
+    assert ("cannot be examined" if closed else "put aside") in result.notes[0]
     assert pair.host("git log -1 --format=%s") == ("first\n" if closed else "gitlink\n")
     assert not marked(pair, USE)
 
@@ -115,9 +118,9 @@ def test_a_repository_in_the_place_of_a_link_is_renamed_at_the_end(user_box):
 
     result = box.sh(f"rm x; mkdir x; {NEST.format(place='x/n', evil=evil)} chmod 0111 x")
 
-    assert "`x/n/.git` is not of a submodule" in result.stderr
+    assert "`x/n/.git`: put aside as *.claudebox" in result.stderr
     assert not has_mark(box, USE)
-    sh(box, "chmod 755 x; mv x/n/.git.claudebox x/n/.git; cd x/n/.git; mv config.claudebox config")
+    sh(box, "chmod 755 x; cd x/n/.git; mv config.claudebox config")
     assert has_mark(box, USE)  # the positive control
 
 
@@ -136,7 +139,7 @@ def test_a_worktree_comes_back_without_a_repository_of_the_agent(user_box):
     nest = NEST.format(place="w1/s", evil=evil)
     use = f"cd w1; {USE}"
     first = box.sh(f"git worktree add -qb w1 w1; {nest} cd w1; git add s; git commit -qm s; sleep 2; chmod 0111 s")
-    assert "renamed to `.git.claudebox`" in first.stderr
+    assert "`w1/s/.git`: put aside as *.claudebox" in first.stderr
     assert sh(box, "git -C w1 log -1 --format=%s") == "s\n"
     assert not has_mark(box, use)
     sh(box, "chmod 755 w1/s")
@@ -241,6 +244,5 @@ def test_a_repository_that_names_no_program_stays_as_it_is(user_box):
         "?? w/\n2\nmore\n"
     )
     box.sh("printf 'exit 1' >mine/.git/hooks/pre-push; git -C mine config user.name other")
-    assert sh(box, "cd mine; git config user.name; git config core.sshCommand || ls .git/*.claudebox -d") == (
-        "other\n.git/config.claudebox\n.git/hooks.claudebox\n"
-    )
+    kept = sh(box, "cd mine; git config user.name; git config core.sshCommand; cd .git; ls hooks/*.claudebox")
+    assert kept == "other\nmine\nhooks/pre-push.claudebox\n"

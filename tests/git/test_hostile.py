@@ -246,7 +246,7 @@ def test_commits_come_back_although_an_agent_broke_what_stands_beside_them(pair,
     assert any(said in note for note in result.notes), result
 
 
-def test_a_gitlink_waits_for_the_end_and_what_lies_there_is_renamed(pair):
+def test_a_gitlink_waits_for_the_end_and_what_lies_there_is_disarmed(pair):
     # proves GIT-03, D10, D11
     evil = pair.box.write("evil.sh", f"#!/bin/sh\ntouch {pair.box.home}/{MARK}\n", mode=0o755)
     pair.agent(
@@ -260,10 +260,10 @@ def test_a_gitlink_waits_for_the_end_and_what_lies_there_is_renamed(pair):
     assert not marked(pair, "git status; git diff; git add -A")
     pair.host("git reset -q")
     late = pair.bring_back(final=True)
-    assert "renamed to `.git.claudebox`" in late.notes[0]
+    assert "`nested/.git`: put aside as *.claudebox" in late.notes[0]
     assert pair.host("git log -1 --format=%s") == "gitlink\n"
     assert not marked(pair, "git status; git diff; git reset -q; git status; git stash")
-    pair.host("mv nested/.git.claudebox nested/.git")
+    pair.host("mv nested/.git/config.claudebox nested/.git/config")
     assert marked(pair, "git reset -q; git status")  # the positive control
 
 

@@ -53,6 +53,15 @@ class EmptySubmodule(Value):
     above: tuple[str, ...] = ()  # the directories around it that are missing, outermost first
 
 
+class Nested(Value):
+    """A repository of the user's below a project, as it was when a session began."""
+
+    path: str  # of its git directory
+    identity: Identity
+    hooks: int = 0  # inode
+    config: bytes = b""
+
+
 class Repository(Value):
     """The repository of a directory."""
 

@@ -47,11 +47,9 @@ class Follower:
         tools: Callable[[], Tools],
         session: str,
         mode: Import,
-        unguarded: tuple[tuple[str, tuple[str, ...]], ...] = (),
         movable: tuple[str, ...] = (),
     ) -> None:
         self._repositories, self._tools, self._session, self._mode = repositories, tools, session, mode
-        self._unguarded = unguarded  # submodules by private directory
         self._movable = movable  # submodules that the agent could rename
         self._child = 0
         self._line = -1
@@ -105,7 +103,7 @@ class Follower:
         if not self._due:
             return ()
         try:
-            return (*self._disarm(), *(() if self._is_untouched() else self._finish()))
+            return (*self._follow_moved(), *(() if self._is_untouched() else self._finish()))
         finally:
             if self._child:
                 from claudebox.launch import process
@@ -114,14 +112,9 @@ class Follower:
                 self._child = 0
                 os.close(self._line)
 
-    def _disarm(self) -> list[str]:
-        """Rename what the agent put where no mount could keep it from doing so; git of the host would enter it."""
+    def _follow_moved(self) -> list[str]:
+        """Tell the user's git directory where submodules are that the agent has renamed."""
         said: list[str] = []
-        for path, checkouts in self._unguarded:
-            from claudebox.launch import git_submodules
-
-            done = git_submodules.put_aside(git_state.read_layout(path), map(os.fsencode, checkouts))
-            said += [f"git: {note}" for note in done.notes]
         for path in self._movable:
             from claudebox.launch import git_moved
 

@@ -12,6 +12,8 @@ import time
 
 from claudebox.console import shorten
 from claudebox.errors import ClaudeboxError
+from claudebox.files import real_path
+from claudebox.git.disarm import disarm_paths
 from claudebox.launch import (
     git_adopt,
     git_cleanup,
@@ -273,10 +275,10 @@ class _Import:
         return [move for move in moves if move.name not in self._refused]
 
     def _disarm(self, links: Iterable[bytes]) -> frozenset[bytes]:
-        """Rename what stands at gitlinks that are to come back; return those that must not."""
-        done = git_submodules.put_aside(self._layout, links)
-        self._notes += done.notes
-        return done.closed
+        """Disarm what stands at gitlinks that are to come back; return those that must not."""
+        notes, closed = disarm_paths(self._layout.work_tree, links, (real_path(self._layout.common),))
+        self._notes += notes
+        return closed
 
     def _under_other_names(self, parted: list[Move], theirs: dict[str, str], out: list[Move]) -> list[Move]:
         """Return how branches arrive that parted from the real ones; nothing to do for those that are there already."""

@@ -22,9 +22,7 @@ def follow(plan: Plan) -> Follower:
     """Return the sidecar that brings back what is done inside."""
     from claudebox.launch.git_follow import Follower
 
-    unguarded = tuple((own.private, own.unguarded) for own in plan.git if own.real and own.unguarded)
-    movable = tuple(_movable(plan)) if unguarded else ()
-    return Follower(_repositories(plan), lambda: _tools(plan), _name(), plan.git_import, unguarded, movable)
+    return Follower(_repositories(plan), lambda: _tools(plan), _name(), plan.git_import, tuple(_movable(plan)))
 
 
 def _movable(plan: Plan) -> Iterator[str]:

@@ -12,6 +12,7 @@ import stat
 
 from claudebox.console import shorten
 from claudebox.files import list_names, read_small, real_path, replace_file
+from claudebox.git.disarm import disarm_paths
 from claudebox.launch import git_cleanup, git_submodules
 from claudebox.launch.git_sandbox import GitError
 
@@ -53,9 +54,9 @@ def adopt(
         links = git_submodules.links_of_tree(raw or b"")
         if links and not final:
             continue
-        done = git_submodules.put_aside(layout, links, where)
-        yield from done.notes
-        if raw is None or done.closed:
+        notes, closed = disarm_paths(where, links, (real_path(layout.common),))
+        yield from notes
+        if raw is None or closed:
             yield f"the worktree {shorten(where, 200)} has a submodule that cannot be examined, and does not come back"
             continue
         try:

@@ -17,12 +17,11 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from claudebox.facts.model import Guarded
     from claudebox.report.kinds import Kind
     from claudebox.report.listing import Beginning
-    from claudebox.report.named_by_git import Named, Obeyed
     from claudebox.report.sweep import Listing, Sweep
 
 BUDGET = sweep.BUDGET
@@ -54,10 +53,6 @@ class Report(Value):
     unlisted: tuple[str, ...] = ()  # directories of which nobody knows what they held before
     unsure: tuple[str, ...] = ()  # what stands in those, and may have been there
     files: tuple[str, ...] = ()  # every file that is new or changed, by its whole path
-    in_git: tuple[str, ...] = ()  # all that is a `.git`, or lies in one, by its whole path
-    standing_configs: frozenset[str] = frozenset()  # of those, configurations that may have been there before
-    git_shapes: dict[str, tuple[str, ...]] = {}  # noqa: RUF012 - other git directories, and what git obeys in them
-    named: tuple[tuple[str, Named], ...] = ()  # files that git obeys in nested repositories and other worktrees
     clock_set_back: float = 0.0
     listing: Listing = {}  # noqa: RUF012 - never changed
 
@@ -81,10 +76,6 @@ def join(report: Report, root: str, other: Report) -> Report:
         unlisted=(*report.unlisted, *(f"{root}/{path}".rstrip("/") for path in other.unlisted)),
         unsure=(*report.unsure, *(f"{root}/{path}" for path in other.unsure)),
         files=(*report.files, *other.files),
-        in_git=(*report.in_git, *other.in_git),
-        git_shapes={**report.git_shapes, **other.git_shapes},
-        named=(*report.named, *other.named),
-        standing_configs=report.standing_configs | other.standing_configs,
     )
 
 
@@ -97,6 +88,7 @@ class Places(Value):
     stubs: frozenset[str] = frozenset()  # of this session
     standing: frozenset[str] = frozenset()  # stubs of sessions that are still alive
     home: str = ""  # of the user
+    reopened: tuple[tuple[int, int], ...] = ()  # directories of the user's that we opened, and closed again
 
 
 def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Report:
@@ -110,28 +102,15 @@ def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Rep
             if identity is not None and path.startswith(f"{workdir}/"):
                 before.setdefault(path[len(workdir) + 1 :], (identity[1], None))
     own = places.git_dir[len(workdir) + 1 :] if places.git_dir.startswith(f"{workdir}/") else None
-    found = sweep.Sweep(workdir or "/", moment, before, deadline, own).run()
+    found = sweep.Sweep(workdir or "/", moment, before, deadline, own, places.reopened).run()
     account = _Account(places, found, before)
     changes = list(account.changes(deadline + _SORTING))
     files = [f"{workdir}/{path}" for path, mode, _ in found.changed if mode & tree.KIND == tree.IS_FILE]
-    in_git = [f"{workdir}/{path}" for path, *_ in found.changed if ".git" in path.lower()]
-    configs = (path for path, *_ in found.changed if path.lower().endswith("/config"))
-    standing = frozenset(f"{workdir}/{path}" for path in configs if account.may_have_been(path))
-    rows = _find_shapes(found, account) if found.changed else {}
-    shapes = {f"{workdir}/{place}".rstrip("/"): tuple(f"{workdir}/{path}" for path in paths)
-              for place, paths in rows.items()}  # fmt: skip
-    named = ((f"{workdir}/{path}", why) for path, why in account.list_named())
     unseen = [*account.unseen, *found.unseen]
     return Report(
         tuple(changes), tuple(unseen), account.unlisted, tuple(account.unsure), tuple(files),
-        tuple(in_git), standing, shapes, tuple(named), back, account.listing(),
+        back, account.listing(),
     )  # fmt: skip
-
-
-def _find_shapes(found: Sweep, account: _Account) -> dict[str, list[str]]:
-    from claudebox.report import git_shapes
-
-    return git_shapes.find_shapes((path for path, *_ in found.changed), found.listing, account.was_missing)
 
 
 class _Account:
@@ -146,9 +125,6 @@ class _Account:
         self._stubs = {self._relative(path) for path in places.stubs}
         self._names: dict[str, dict[str, str] | None] = {}
         self._repositories: dict[str, tuple[str, bool] | None] = {}
-        self._named: Obeyed | None = None
-        self._find_named: Callable[[str], Named | None] = lambda _: None
-        self.obeyed: list[str] = []  # of what changed, files that git obeys in such a place
         self._new = self._new_directories()
         self._outputs = Outputs(self._workdir, found.listing, self._new, {row[0] for row in found.changed})
         self._is_known = any(names is not None for path, (_, names) in before.items() if path)  # an earlier list
@@ -213,8 +189,6 @@ class _Account:
             sure = path in self._new if is_directory else own or moved
             how = self._how(path, mode, own=own, moved=moved)
             kind = self._kind(path, mode, how)
-            if kind.rank < 0 and sure and not is_directory:
-                self.obeyed.append(path)
             if not sure and kind.name not in _TOLD_ANYWAY:
                 self.unsure.append(path)
             else:
@@ -243,9 +217,6 @@ class _Account:
         row = self._find_protected(path)
         if row is not None:
             return kinds.Kind("protected", self._relative(row.path), row.reason)
-        obeyed = self.find_named(path)
-        if obeyed is not None:
-            return kinds.Kind("unasked", path.rpartition("/")[0], obeyed.why, -1)
         parent, _, name = path.rpartition("/")
         if name.lower() == ".git":
             return kinds.Kind("repository", path)
@@ -270,29 +241,9 @@ class _Account:
             kind = kinds.Kind("output")
         return kind.replace(group=top) if kind.name == "output" else kind
 
-    def list_named(self) -> Iterator[tuple[str, Named]]:
-        """Yield what changed and git obeys in a nested repository or in another worktree."""
-        yield from ((path, why) for path in self.obeyed if (why := self.find_named(path)) is not None)
-        yield from self._read_named().anyway if self._found.changed else ()
-
-    def find_named(self, path: str) -> Named | None:
-        """Return why git obeys a path in such a place."""
-        self._read_named()
-        return self._find_named(path)
-
-    def _read_named(self) -> Obeyed:
-        if self._named is None:
-            from claudebox.report import named_by_git
-
-            at, changed = self._places, {row[0] for row in self._found.changed}
-            known = named_by_git.Known(self._found.listing, changed, self.was_missing)
-            self._named = named_by_git.find_named(self._workdir, at.git_dir, at.home, known)
-            self._find_named = tree.nearest_in(self._named.by_path)
-        return self._named
-
     def _repository(self, directory: str) -> tuple[str, bool] | None:
         """Return the git directory that a directory is or lies in, and whether its name says so or only its shape."""
-        from claudebox.report.git_shapes import has_shape
+        from claudebox.git.disarm import has_shape
 
         waiting = []
         while directory not in self._repositories:

@@ -8,6 +8,7 @@ import stat
 import time
 
 from claudebox import console, stub_journal
+from claudebox.facts.git_model import Nested
 from claudebox.files import read_small
 from claudebox.report import leftovers, listing
 from claudebox.report.session_log import SUFFIX, SessionLog
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from claudebox.facts.model import Identity
+    from claudebox.git.disarm import Disarmed
     from claudebox.report.leftovers import Scope
 
 _LIMIT = 16 << 20
@@ -92,7 +94,7 @@ def _read(path: str, held: int, directory: str) -> Note | None:
     Nor where the user has removed the state of its project since.
     """
     try:
-        number, root, name, workdir, home, mounts, known, rows, opened = marshal.loads(  # noqa: S302 - our own file
+        number, root, name, workdir, home, mounts, known, rows, opened, nested = marshal.loads(  # noqa: S302 - our own file
             read_small(path, limit=_LIMIT) or b""
         )
     except (ValueError, EOFError, TypeError):
@@ -101,7 +103,8 @@ def _read(path: str, held: int, directory: str) -> Note | None:
     if number != leftovers.FORMAT or not os.path.isdir(instance.directory):
         return None
     roots = ((top, own, listing.recall(top, instance.directory, *rest)) for top, own, _, _, *rest in rows)
-    scope = leftovers.Scope(workdir, home, mounts, known, tuple(roots), opened)
+    own = tuple(Nested(*row) for row in nested)
+    scope = leftovers.Scope(workdir, home, mounts, known, tuple(roots), opened, own)
     identities = tuple((device, inode) for _, _, device, inode, *_ in rows)
     return Note(os.path.basename(path), instance, scope, identities, os.fstat(held).st_mtime)
 
@@ -126,6 +129,7 @@ def _find(note: Note, tops: tuple[str, ...]) -> Scope | None:
         mounts=tuple((dest, kind, moved(source)) for dest, kind, source in scope.mounts),
         known=tuple(map(moved, scope.known)),
         roots=tuple((places[root], moved(own), at) for root, own, at in scope.roots if root in places),
+        nested=tuple(row.replace(path=moved(row.path)) for row in scope.nested),
     )
 
 
@@ -156,14 +160,21 @@ def _overlap(roots: Iterable[str], tops: tuple[str, ...]) -> bool:
     return any(root.startswith(top) or top.startswith(root) for root, top in pairs)
 
 
+def describe_disarmed(done: Disarmed, root: str) -> list[str]:
+    """Return what to say of a disarm pass."""
+    from claudebox.git import disarm
+
+    return disarm.describe(done, root)
+
+
 def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | None) -> None:
     from claudebox.report import log_rows, screen
 
     own = instance if scope.workdir != note.scope.workdir else note.instance  # that of the project where it is now
     standing = frozenset(path for other in (note.instance, instance) for _, path in stub_journal.recorded_stubs(other))
     left = leftovers.Leftovers(scope, own, standing=standing, session=note.name)
+    lines = describe_disarmed(left.disarm(), scope.workdir)
     report = left.look()
-    lines = left.disarm(report)
     if not report.is_empty:
         where = f" (now {console.shorten(scope.workdir, 200)})" if own is not note.instance else ""
         console.warn(f"{note.title}{where}; what changed since:")

@@ -1,4 +1,4 @@
-"""What a session has left in the directories that it could write: looked at, and what git would run put aside.
+"""What a session has left in the directories that it could write: disarmed, and looked at.
 
 All that this takes is written down before the payload runs. So after a session that was killed, or whose machine went
 down, the next one in, above or below the project does it (`killed`).
@@ -14,6 +14,7 @@ import time
 from claudebox import console, state, stub_journal
 from claudebox.errors import ClaudeboxError
 from claudebox.files import OPEN_DIRECTORY, Closing, list_names, read_small, write_all
+from claudebox.git import places
 from claudebox.report import changes, listing
 from claudebox.report.session_log import SUFFIX
 from claudebox.tables.project_paths import GIT
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from claudebox.config.model import Policy
+    from claudebox.facts.git_model import Nested
     from claudebox.facts.host import Host
     from claudebox.facts.model import Guarded
+    from claudebox.git.disarm import Disarmed
     from claudebox.plan.model import Plan
     from claudebox.report.changes import Report
     from claudebox.report.listing import Beginning
@@ -35,8 +38,7 @@ if TYPE_CHECKING:
 
 NOTES = "unlooked"  # in ~/.claudebox, of sessions of all projects: nobody has looked at what one left
 UNSEEN = "unseen-"  # begins a name in the state of a project: somebody has, and nobody has seen the report
-FORMAT = 2
-_MAYBE_LINKS = ("link", "reported", "secret")  # kinds of changes that a link may be of
+FORMAT = 3
 
 
 class Scope(Value):
@@ -48,6 +50,7 @@ class Scope(Value):
     known: tuple[str, ...]  # git directories of the host, which it could not write
     roots: tuple[tuple[str, str, Beginning], ...]  # directory, its git directory, beginning; that of the project first
     opened: bool = False  # the user lets it change what git's configuration names
+    nested: tuple[Nested, ...] = ()  # repositories of the user's that were there
 
 
 def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
@@ -67,6 +70,7 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
         tuple(row.common_dir for row in ours if row.common_dir),
         tuple((root, own, listing.begin(root, host.instance.directory)) for root, own in roots.items()),
         any(request.name == GIT for request in policy.allow),
+        places.find_nested(tuple(roots), host.instance.directory),
     )
 
 
@@ -98,7 +102,7 @@ class Leftovers:
         self._scope, self._instance, self._guarded, self._stubs = scope, instance, guarded, stubs
         self._standing = standing
         self._listings: dict[str, Listing] = {}
-        self._mounts = {dest: (kind, source) for dest, kind, source in scope.mounts}
+        self._reopened: tuple[tuple[int, int], ...] = ()
 
     @property
     def since(self) -> float:
@@ -111,27 +115,25 @@ class Leftovers:
         standing = self._standing | {path for _, path in stub_journal.recorded_stubs(self._instance)}
         limit = time.monotonic() + changes.BUDGET
         for root, git_dir, beginning in self._scope.roots:
-            places = changes.Places(root, git_dir, self._guarded, self._stubs, standing, self._scope.home)
-            found = changes.look(places, beginning, budget=limit - time.monotonic())
+            where = changes.Places(
+                root, git_dir, self._guarded, self._stubs, standing, self._scope.home, self._reopened
+            )
+            found = changes.look(where, beginning, budget=limit - time.monotonic())
             self._listings[root] = found.listing
             report = found if report is None else changes.join(report, root, found)
         return report if report is not None else changes.Report()
 
-    def disarm(self, report: Report) -> list[str]:
-        """Put aside what git of the host would run of repositories that were made inside, or changed; say what."""
-        workdir = self._scope.workdir
-        links = [os.path.join(workdir, row.path) for row in report.changes if row.kind.name in _MAYBE_LINKS]
-        if not (links or report.in_git or report.git_shapes or report.named):
-            return []
-        from claudebox.report import named_by_git, nested_git
+    def disarm(self) -> Disarmed:
+        """Disarm the repositories that were made or changed inside; raise Unfinished if that was not possible."""
+        from claudebox.git import disarm
 
-        shapes, roots = report.git_shapes, tuple(root for root, *_ in self._scope.roots[1:])
-        lines = nested_git.disarm(
-            workdir, report.in_git, shapes, self._is_writable, self._scope.known, report.standing_configs, roots
-        )
-        named = () if self._scope.opened else report.named
-        lines += named_by_git.put_aside(workdir, named, self._is_writable)
-        return lines + nested_git.put_links_aside(workdir, links, self._is_hidden)
+        scope = self._scope
+        roots = tuple((root, listing.since(beginning)[0]) for root, _, beginning in scope.roots)
+        area = disarm.Area(roots, scope.mounts, scope.known, scope.nested, scope.home, scope.opened)
+        done = disarm.disarm(area)
+        self._reopened = done.reopened
+        places.keep(self._instance.directory, done.kept)
+        return done
 
     def keep(self) -> None:
         """Keep what was seen, for the next session, and how this one ended, for its undo."""
@@ -142,22 +144,6 @@ class Leftovers:
         with Closing(os.open(self._instance.directory, OPEN_DIRECTORY)) as directory:
             for root, names in self._listings.items():
                 listing.keep(root, directory, names)
-
-    def _is_hidden(self, path: str) -> bool:
-        """Return whether the agent could change a path of the host that nobody has looked at."""
-        return self._is_writable(path) and not any(f"{path}/".startswith(f"{root}/") for root, *_ in self._scope.roots)
-
-    def _is_writable(self, path: str) -> bool:
-        """Return whether the agent could change a path of the host."""
-        for dest, (kind, source) in self._mounts.items():
-            if kind != "bind" or not f"{path}/".startswith(f"{source}/"):
-                continue
-            inside = dest + path[len(source) :]
-            while inside not in self._mounts:  # the innermost mount is what is there
-                inside = inside.rpartition("/")[0]
-            if inside == dest:
-                return True
-        return False
 
 
 class Unlooked:
@@ -171,7 +157,8 @@ class Unlooked:
             places = ((root, own, at, os.lstat(root)) for root, own, at in scope.roots)
             roots = tuple((root, own, is_at.st_dev, is_at.st_ino, at.since, at.clock, at.uptime, at.top)
                           for root, own, at, is_at in places)  # fmt: skip
-            rest = (scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened)
+            nested = tuple((row.path, row.identity, row.hooks, row.config) for row in scope.nested)
+            rest = (scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened, nested)
             self._directory = state.open_state(instance.state, NOTES)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._descriptor = os.open(self._name, flags, 0o600, dir_fd=self._directory)

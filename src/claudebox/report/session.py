@@ -77,7 +77,6 @@ class SessionReport:
         """
         report = self.part("looking for changes", self._leftovers.look)
         found = self.part("searching for withheld secrets", lambda: self._search(report))
-        self.part("putting aside what git would run", lambda: self._disarm(report))
         end = self._end(status, report, found)
         name = self.part("writing the session log", lambda: self._write(end, report)) or ""
         if report is not None:
@@ -90,6 +89,16 @@ class SessionReport:
         self._unlooked.remove()
         if self._plan.broker is not None:
             self.part("reading what the broker wrote down", lambda: self._say_doubts(name))
+
+    def disarm(self) -> None:
+        """Disarm the repositories that were made or changed inside, before anything comes back from there."""
+        self.part("disarming repositories", self._disarm)
+
+    def _disarm(self) -> None:
+        from claudebox.git import disarm
+
+        for line in disarm.describe(self._leftovers.disarm(), self._host.workdir.real):
+            console.warn(line)
 
     def give_up(self, status: int) -> None:
         """Write down that the payload did not run."""
@@ -178,10 +187,6 @@ class SessionReport:
         from claudebox.report import leaked_values
 
         console.write(leaked_values.lines(found, self._plan.workdir))
-
-    def _disarm(self, report: Report | None) -> None:
-        for line in self._leftovers.disarm(report) if report is not None else ():
-            console.warn(line)
 
     def _has_values(self) -> bool:
         """Return whether there is anything that could be found."""

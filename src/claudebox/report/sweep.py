@@ -16,7 +16,7 @@ from claudebox.syscalls import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     Names = tuple[str, ...] | None  # None: not known
     Listing = dict[str, tuple[int, Names]]  # directory -> its inode and what stands in it
@@ -44,13 +44,14 @@ class Sweep:
         before: Mapping[str, tuple[int, Names]],
         deadline: float,
         passed_over: str | None = None,
+        reopened: Iterable[tuple[int, int]] = (),
     ) -> None:
         """Take what is known of directories from before; paths are relative to the root, which itself is empty."""
         self._passed_over = passed_over
         self._root, self._since, self._before, self._deadline = root, since, before, deadline
         self._top = -1
         self._entries = 0
-        self._closed = tree.Closed(since)
+        self._closed = tree.Closed(since, reopened)
         self.changed: list[tuple[str, int, bool]] = []  # path, mode, whether its own time is new
         self.gone: list[tuple[str, str]] = []  # path and letter
         self.unlisted: list[str] = []  # directories that may have lost something, nobody knows what

@@ -9,7 +9,7 @@ from claudebox.files import Closing, close_again, open_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import TypeVar
 
     Row = tuple[str, os.stat_result]
@@ -43,8 +43,8 @@ class Closed:
     One that was changed since a moment stays open, and is noted: somebody closed it, or made it so, in the meantime.
     """
 
-    def __init__(self, since: float) -> None:
-        self.since = since
+    def __init__(self, since: float, reopened: Iterable[tuple[int, int]] = ()) -> None:
+        self.since, self._reopened = since, frozenset(reopened)  # those changed because we looked before
         self._again: list[tuple[int, int]] = []  # descriptor and mode
         self.opened: list[tuple[str, int]] = []  # path and mode of those that stay open
 
@@ -57,7 +57,7 @@ class Closed:
         kept = False
         try:
             status = os.fstat(found)
-            changed = status.st_ctime >= self.since
+            changed = status.st_ctime >= self.since and (status.st_dev, status.st_ino) not in self._reopened
             if identity not in ((status.st_dev, status.st_ino), (None, status.st_ino)):
                 return False
             if not changed and len(self._again) >= _MOST_OPENED:

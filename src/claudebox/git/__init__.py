@@ -1,0 +1,1 @@
+"""Repositories that an agent made or changed."""

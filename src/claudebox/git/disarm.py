@@ -1,0 +1,758 @@
+"""Disarm the repositories that an agent made or changed, so that git on the host runs nothing of theirs.
+
+Git takes two things for a repository: a `.git` of any kind, which it enters wherever the user is or a gitlink leads,
+and a directory of any name that holds `HEAD` and `objects`. Every one of them that changed since a session began keeps
+only the configuration that git itself writes, and no hooks. On any doubt it is renamed, and is no repository any more.
+
+The walk goes by descriptor and by names only. Neither depth nor number ends it, only a signal; it runs in a process of
+its own with limited memory (`run_limited`), so that its failure is the caller's to report.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from claudebox.console import shorten
+from claudebox.facts import git_config
+from claudebox.files import Closing, close_again, open_beneath, open_up, read_at, read_small, real_path, replace_file
+from claudebox.git.plain_config import clean_config, read_addresses
+from claudebox.launch.process import run_limited
+from claudebox.tables.project_paths import ASIDE
+from claudebox.values import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from claudebox.facts.git_config import Row as ConfigRow
+    from claudebox.facts.git_model import Nested
+
+    Finding = tuple[str, str, tuple[str, ...]]  # path, what became of it, parts or reasons
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_HELD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OWNER, _SEARCH = 0o700, 0o100
+_CONFIGS = ("config", "config.worktree")
+_STATES = ("rebase-merge", "rebase-apply", "sequencer")  # going on with them runs what is listed there
+_INNER = ("modules", "worktrees")
+_PARTS = frozenset((".git", "head", "objects", "refs", "commondir", "hooks", *_CONFIGS, *_STATES, *_INNER))
+_OBEYED = frozenset(("commondir", "hooks", *_CONFIGS, *_STATES, *_INNER))
+_PARENT = b"../..\n"  # the `commondir` of a linked worktree
+_CONFIG_LIMIT = 1 << 20
+_BUDGET = 64 << 20  # bytes of configurations that are rewritten; beyond, repositories are renamed instead
+_NAME_MAX = 255
+_LONGEST = 4000  # bytes of a path by which something can be opened
+_MOST_FINDINGS = 20
+_MOST_WORDS = 256
+_MOST_KEPT = 512
+_LARGEST = 1 << 20  # of a file that is compared
+CLOSED, RENAMED, DISARMED, LED_AWAY, OTHERWISE, TOLD = "closed", "renamed", "disarmed", "link", "addresses", "told"
+# Values that are never run and often name a file of the project, and sections where a word is no file.
+_INNOCENT = frozenset(("url", "pushurl", "fetch", "push", "merge", "remote", "name", "email", "template", "worktree",
+                       "ignorerevsfile", "excludesfile", "blobs", "active", "branch"))  # fmt: skip
+_PROSE = frozenset(("branch", "color", "format", "log", "pretty"))
+_SHELL = str.maketrans(dict.fromkeys("!'\";|&<>(){}$`=:,\\", " "))
+
+
+class Area(Value):
+    """What an agent could write, and what is known of it from before."""
+
+    roots: tuple[tuple[str, float], ...]  # directory, and from when on a change counts; the project first
+    mounts: tuple[tuple[str, str, str], ...]  # that can be written, and in those: destination, kind, source
+    known: tuple[str, ...] = ()  # git directories of the host, which it could not write
+    nested: tuple[Nested, ...] = ()
+    home: str = ""
+    opened: bool = False  # the user lets it change what git's configuration names
+
+
+class Reach:
+    """Which paths of the host the agent could change."""
+
+    def __init__(self, area: Area) -> None:
+        self._mounts = {dest: (kind, source) for dest, kind, source in area.mounts}
+        self._roots = tuple(f"{root}/" for root, _ in area.roots)
+
+    def is_writable(self, path: str) -> bool:
+        """Return whether the agent could change a path."""
+        for dest, (kind, source) in self._mounts.items():
+            if kind != "bind" or not f"{path}/".startswith(f"{source}/"):
+                continue
+            inside = dest + path[len(source) :]
+            while inside not in self._mounts:  # the innermost mount is what is there
+                inside = inside.rpartition("/")[0]
+            if inside == dest:
+                return True
+        return False
+
+    def is_seen(self, path: str) -> bool:
+        """Return whether a path is looked at."""
+        return f"{path}/".startswith(self._roots)
+
+    def is_hidden(self, path: str) -> bool:
+        """Return whether the agent could change a path that is not looked at."""
+        return self.is_writable(path) and not self.is_seen(path)
+
+
+class Disarmed(Value):
+    """What was found and done."""
+
+    findings: tuple[Finding, ...] = ()  # what is still dangerous comes first
+    more: int = 0  # that are not listed
+    kept: tuple[str, ...] = ()  # git directories of the user's with settings of their own
+    closed: int = 0  # places that could not be examined
+    reopened: tuple[tuple[int, int], ...] = ()  # directories of the user that we opened, and closed again
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether nothing is left that git of the host would obey."""
+        return not self.closed
+
+
+def disarm(area: Area) -> Disarmed:
+    """Disarm everything that changed; raise Unfinished if that could not be done to the end."""
+    return Disarmed(*run_limited(lambda: _Pass(area).run()))
+
+
+def disarm_paths(work_tree: str, paths: Iterable[bytes], known: tuple[str, ...]) -> tuple[list[str], frozenset[bytes]]:
+    """Disarm whatever stands at gitlinks of a work tree, whoever made it; return lines, and paths that stay closed.
+
+    Git on the host enters these directories as soon as a branch with the gitlinks is checked out.
+    """
+    wanted = sorted(set(paths))
+    if not wanted:
+        return [], frozenset()
+    area = Area(((work_tree, float("-inf")),), (("", "bind", ""), *((path, "closed", path) for path in known)), known)
+    findings, closed = run_limited(lambda: _Pass(area).run_at(work_tree, wanted))
+    return describe(Disarmed(tuple(findings)), work_tree), frozenset(closed)
+
+
+def describe(done: Disarmed, root: str) -> list[str]:
+    """Return what the user should know; paths below the `root` are shown relative to it."""
+    told = "since git of the host would run or obey it"
+    texts = {
+        CLOSED: "{0} cannot be examined ({1}): look at it before git of the host does",
+        OTHERWISE: "{0} has another configuration now: {1}",
+        LED_AWAY: "{0} led to a directory of claudebox's own: renamed to `{1}`",
+        DISARMED: f"{{0}}: put aside as *{ASIDE}, {told}: {{1}}",
+        RENAMED: f"{{0}}: put aside as *{ASIDE}, {told}: {{1}}",
+        TOLD: "{0} {1}",
+    }
+    lines = [texts[how].format(show(path, root), shorten(", ".join(parts), 300)) for path, how, parts in done.findings]
+    return [*lines, *([f"and {done.more} other places"] if done.more else [])]
+
+
+def show(place: str, root: str) -> str:
+    """Return a path as it is shown, relative to the project where it lies in it."""
+    return f"`{shorten('.' if place == root else place.removeprefix(f'{root}/'), 200)}`"
+
+
+def has_shape(names: Iterable[str] | None) -> bool:
+    """Return whether git could enter a directory with these names, or be led there; one that nobody could list, too."""
+    if names is None:
+        return True
+    present = {name.partition("/")[0].lower() for name in names}
+    return ("head" in present and not present.isdisjoint(("objects", "commondir"))) or present >= {"objects", "refs"}
+
+
+def rename_aside(directory: int, name: str) -> str:
+    """Give an entry of a directory a name that nothing obeys, and return it."""
+    free = f"{name}{ASIDE}"
+    if len(os.fsencode(free)) > _NAME_MAX or _is_there(directory, free):
+        free = f"{os.fsdecode(os.fsencode(name)[:200])}.{os.urandom(8).hex()}{ASIDE}"
+    os.rename(name, free, src_dir_fd=directory, dst_dir_fd=directory)
+    return free
+
+
+class _Doubt(Exception):  # noqa: N818 - not an error
+    """A place is not what it should be: it is renamed."""
+
+
+class _Frame:
+    """A directory that is being walked."""
+
+    __slots__ = ("changed", "identity", "mode", "name", "path", "pending", "writable")
+
+    def __init__(self, name: str, path: str | None, status: os.stat_result, *, changed: bool, writable: bool) -> None:
+        self.name, self.path = name, path  # no path: it is too long to be opened by
+        self.identity = (status.st_dev, status.st_ino)
+        self.mode: int | None = None  # to be put back
+        self.changed, self.writable = changed, writable
+        self.pending: list[str] = []  # directories in it
+
+
+class _Pass:
+    """One pass over everything."""
+
+    def __init__(self, area: Area) -> None:
+        self._area, self._reach, self._since = area, Reach(area), 0.0
+        self._strict = False  # what belongs to others counts, too
+        self._nested = {row.path: row for row in area.nested}
+        self._frames: list[_Frame] = []
+        self._budget = _BUDGET
+        self._found: dict[str, list[Finding]] = {}
+        self._count: dict[str, int] = {}
+        self._kept: list[str] = []
+        self._reopened: list[tuple[int, int]] = []
+        self._plain: dict[tuple[int, int], bool] = {}  # git directories that new `.git` files lead to
+        self._rows: dict[str, list[ConfigRow]] = {}  # of files that configurations include
+        files = git_config.user_files(area.home, dict(os.environ)) if area.home and not area.opened else ()
+        self._user = self._ours = _Commands(self._read_rows(files))
+        self._special: dict[str, bool] = {}  # what is mounted in a root, and whether it can be written
+        self._entered: set[str] = set()  # the same, and the directories above
+
+    def run(self) -> tuple[object, ...]:
+        """Walk all roots, and return the fields of `Disarmed`."""
+        if not self._area.opened:
+            configs = tuple(f"{path}/config" for path in self._area.known)
+            self._ours = _Commands((*self._user.rows, *self._read_rows(configs)))
+        for root, since in self._area.roots:
+            self._since = since
+            self._learn(root)
+            self._walk(root)
+        return *self._result(), tuple(self._kept), self._count.get(CLOSED, 0), tuple(self._reopened)
+
+    def run_at(self, work_tree: str, paths: list[bytes]) -> tuple[object, ...]:
+        """Examine the directories at some paths only; return findings, and paths that could not be examined."""
+        self._since, self._strict = float("-inf"), True
+        closed: list[bytes] = []
+        for path in paths:
+            before = self._count.get(CLOSED, 0)
+            parts = os.fsdecode(path).split("/")
+            if any(part.lower() in ("", ".", "..", ".git") for part in parts):  # no tree has been checked by now
+                self._add(os.fsdecode(path), CLOSED, os.strerror(errno.EINVAL))
+            else:
+                self._walk(work_tree, parts)
+            if self._count.get(CLOSED, 0) > before:
+                closed.append(path)
+        return self._result()[0], closed
+
+    def _result(self) -> tuple[tuple[Finding, ...], int]:
+        rows = [row for how in (CLOSED, OTHERWISE, LED_AWAY, RENAMED, DISARMED, TOLD)
+                for row in self._found.get(how, ())][:_MOST_FINDINGS]  # fmt: skip
+        return tuple(rows), sum(self._count.values()) - len(rows)
+
+    def _add(self, path: str, how: str, *parts: str) -> None:
+        self._count[how] = self._count.get(how, 0) + 1
+        rows = self._found.setdefault(how, [])
+        if len(rows) < _MOST_FINDINGS:
+            rows.append((path, how, tuple(part[:300] for part in parts[:10])))
+
+    def _where(self, name: str = "") -> str:
+        """Return the path of the directory that is being walked, or what is left to say of a very long one."""
+        known = next((frame.path for frame in reversed(self._frames) if frame.path is not None), "")
+        inner = "" if self._frames and self._frames[-1].path is not None else f"/…/{self._frames[-1].name}"
+        return f"{known}{inner}/{name}" if name else f"{known}{inner}"
+
+    # The walk.
+
+    def _learn(self, root: str) -> None:
+        for dest, kind, source in self._area.mounts:
+            if kind == "bind" and source == root:
+                inside = (row[0] for row in self._area.mounts if row[0].startswith(f"{dest}/"))
+                for path in (root + other[len(dest) :] for other in inside):
+                    self._special[path] = self._reach.is_writable(path)
+                    above = path
+                    while above != root:
+                        self._entered.add(above)
+                        above = above.rpartition("/")[0]
+
+    def _walk(self, root: str, only: Iterable[str] = ()) -> None:
+        """Walk a directory; `only`: the directory that these names lead to, and nothing but its `.git`."""
+        wanted = list(only)
+        current = -1
+        self._frames = []
+        try:
+            current = self._enter(None, root, root)
+            for name in wanted:
+                if current < 0:
+                    return
+                current = self._descend(current, name)
+            if current < 0:
+                return
+            bottom = len(self._frames)
+            self._visit(current)
+            if wanted:
+                self._frames[-1].pending = [name for name in self._frames[-1].pending if name.lower() == ".git"]
+            while len(self._frames) >= bottom:
+                pending = self._frames[-1].pending
+                if not pending:
+                    current = self._leave(current)
+                    continue
+                below = self._descend(current, pending.pop(), stay=True)
+                if below >= 0:
+                    current = below
+                    self._visit(current)
+        finally:
+            while self._frames and current >= 0:
+                current = self._leave(current)
+            if current >= 0:
+                os.close(current)
+
+    def _descend(self, current: int, name: str, *, stay: bool = False) -> int:
+        """Open a directory in the current one, and close that; -1 if there is none to be looked at."""
+        above = self._frames[-1].path
+        path = f"{above}/{name}" if above is not None and len(os.fsencode(above)) + len(name) < _LONGEST else None
+        below = self._enter(current, name, path)
+        if below >= 0:
+            os.close(current)
+        elif not stay:
+            while self._frames:
+                current = self._leave(current)
+        return below
+
+    def _enter(self, parent: int | None, name: str, path: str | None) -> int:
+        """Open a directory that may deny us everything, through no link; -1 if nobody inside could have changed it."""
+        try:
+            with Closing(os.open(name, _HELD, dir_fd=parent)) as held:
+                status = os.fstat(held)
+                ours = status.st_uid == os.geteuid()
+                changed = status.st_ctime >= self._since
+                if os.geteuid() and ours and not changed and not status.st_mode & _SEARCH:
+                    return -1  # nobody could enter it
+                mode = open_up(held) if os.geteuid() and status.st_mode & _OWNER != _OWNER else None
+                try:
+                    opened = os.open(".", DIRECTORY, dir_fd=held)
+                except PermissionError:
+                    if not ours and not self._strict:
+                        return -1  # nor could the agent
+                    raise
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                self._add(path or self._where(name), CLOSED, error.strerror or str(error))
+            return -1
+        writable = self._frames[-1].writable if self._frames else True
+        if path is not None:
+            writable = self._special.get(path, writable)
+        frame = _Frame(name, path, status, changed=changed, writable=writable)
+        frame.mode = mode
+        if mode is not None and not changed and len(self._reopened) < _MOST_KEPT:
+            self._reopened.append(frame.identity)
+        self._frames.append(frame)
+        return opened
+
+    def _leave(self, current: int) -> int:
+        """Go back to the directory above, and return its descriptor; -1 at the top."""
+        frame = self._frames.pop()
+        try:
+            if not self._frames:
+                return -1
+            above = os.open("..", DIRECTORY, dir_fd=current)
+            status = os.fstat(above)
+            if (status.st_dev, status.st_ino) != self._frames[-1].identity:
+                os.close(above)
+                raise _Doubt("a directory was moved during the look")
+            return above
+        finally:
+            try:
+                close_again(current, frame.mode)
+            except OSError:  # it is not ours any more
+                pass
+            os.close(current)
+
+    def _visit(self, current: int) -> None:
+        """Examine one directory, and note which directories stand in it."""
+        frame = self._frames[-1]
+        present: dict[str, list[str]] = {}
+        links: list[str] = []
+        inner: list[str] = []
+        try:
+            with os.scandir(current) as entries:
+                for entry in entries:
+                    name = entry.name
+                    is_directory = entry.is_dir(follow_symlinks=False)
+                    if (part := name.lower()) in _PARTS:
+                        present.setdefault(part, []).append(name)
+                        inner += [name] if is_directory else []
+                    elif is_directory:
+                        frame.pending.append(name)
+                    elif entry.is_symlink():
+                        links.append(name)
+        except OSError as error:
+            self._add(self._where(), CLOSED, error.strerror or str(error))
+            return
+        if not frame.writable:
+            frame.pending = [name for name in (*frame.pending, *inner) if f"{frame.path}/{name}" in self._entered]
+            return
+        renamed: dict[str, str] = {}
+        if frame.name.lower() == ".git" or has_shape(present):
+            self._examine(current, frame, present, renamed)
+        for name in present.get(".git", ()):
+            self._attempt(current, name, self._examine_dot)
+        for name in links:
+            self._attempt(current, name, self._examine_link)
+        frame.pending += (renamed.get(name, name) for name in inner)
+
+    def _attempt(self, current: int, name: str, action: Callable[[int, str], None]) -> None:
+        """Examine one entry; if that fails in any way it is renamed, and if even that fails the user has to look."""
+        try:
+            action(current, name)
+        except FileNotFoundError:
+            pass
+        except Exception as error:  # noqa: BLE001 - whatever an agent has found to break this
+            if self._quarantine(current, (name,)):
+                self._add(self._where(name), RENAMED, _why(error))
+
+    def _quarantine(self, directory: int, names: Iterable[str]) -> dict[str, str]:
+        """Rename entries of a directory, and return their new names."""
+        renamed: dict[str, str] = {}
+        for name in names:
+            try:
+                renamed[name] = rename_aside(directory, name)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self._add(self._where(name), CLOSED, error.strerror or str(error))
+        return renamed
+
+    # A git directory.
+
+    def _examine(self, current: int, frame: _Frame, present: dict[str, list[str]], renamed: dict[str, str]) -> None:
+        """Disarm a git directory, or what could become one; on any doubt it loses its `HEAD` and its name."""
+        aside: list[str] = []
+        try:
+            own = self._find_own(frame)
+            fresh = frame.changed and own is None
+            for part, names in present.items():
+                for name in names:
+                    for entry, new in self._examine_part(current, part, name, own, fresh=fresh):
+                        aside.append(entry)
+                        renamed[entry] = new
+        except Exception as error:  # noqa: BLE001 - whatever an agent has found to break this
+            doubtful = (name for part in ("head", *_CONFIGS, "commondir", "hooks") for name in present.get(part, ()))
+            renamed.update(self._quarantine(current, doubtful))
+            self._add(self._where(), RENAMED, _why(error))
+            if frame.name.lower() == ".git" and len(self._frames) > 1:
+                with Closing(os.open("..", _HELD, dir_fd=current)) as above:
+                    self._quarantine(above, (frame.name,))
+        if aside:
+            self._add(self._where(), DISARMED, *aside)
+
+    def _find_own(self, frame: _Frame) -> Nested | None:
+        row = self._nested.get(frame.path) if frame.path is not None else None
+        return row if row is not None and row.identity == frame.identity else None
+
+    def _examine_part(
+        self, current: int, part: str, name: str, own: Nested | None, *, fresh: bool
+    ) -> Iterator[tuple[str, str]]:
+        """Put aside what git would obey of one entry of a git directory; yield what was renamed, and how."""
+        status = os.lstat(name, dir_fd=current)
+        is_directory = stat.S_ISDIR(status.st_mode)
+        changed = fresh or status.st_ctime >= self._since
+        if part == "hooks" and is_directory:
+            whole = fresh or (own is not None and own.hooks != status.st_ino)
+            yield from self._examine_hooks(current, name, whole=whole)
+            return
+        if part in _CONFIGS and stat.S_ISREG(status.st_mode):
+            if changed:
+                yield from self._clean(current, name, own if part == "config" else None)
+            return
+        plain = (part in _INNER and is_directory) or (
+            part == "commondir" and self._is_worktree() and read_at(current, name) == _PARENT
+        )
+        if changed and not plain and part == "commondir" and self._frames[-1].name.lower() == ".git":
+            raise _Doubt("it leads elsewhere")
+        if changed and not plain and part in _OBEYED:
+            yield name, rename_aside(current, name)
+
+    def _is_worktree(self) -> bool:
+        return len(self._frames) > 1 and self._frames[-2].name.lower() == "worktrees"
+
+    def _examine_hooks(self, current: int, name: str, *, whole: bool) -> Iterator[tuple[str, str]]:
+        """Put hooks aside: all of them in a directory that is new, else those that changed."""
+        with _Opened(current, name) as hooks:
+            armed = [entry for entry in os.listdir(hooks) if not entry.lower().endswith((".sample", ASIDE))]
+            if not whole:
+                for entry in armed:
+                    if os.lstat(entry, dir_fd=hooks).st_ctime >= self._since:
+                        yield f"{name}/{entry}", rename_aside(hooks, entry)
+                return
+        if armed:
+            yield name, rename_aside(current, name)
+
+    def _clean(self, current: int, name: str, own: Nested | None) -> Iterator[tuple[str, str]]:
+        """Render a configuration anew: what the user's own says stays, of the rest what git itself writes."""
+        place, content = self._where(), self._read(current, name)
+        before = own.config if own is not None else b""
+        plain = self._render(content, place)
+        if before:
+            plain = before if content == before else _add_sections(before, plain)
+        if own is not None and content != before and (addresses := read_addresses(self._render(content, place))):
+            self._add(place, OTHERWISE, *addresses)
+        if content != plain:
+            new = rename_aside(current, name)
+            replace_file(current, name, plain)
+            os.chmod(name, 0o644, dir_fd=current)
+            yield name, new
+
+    def _render(self, content: bytes, place: str) -> bytes:
+        module = place if "/.git/modules/" in place else ""
+        return clean_config(content, module, lambda url: self._leads_away(place, url))
+
+    def _read(self, directory: int, name: str) -> bytes:
+        content = read_at(directory, name, limit=_CONFIG_LIMIT)
+        if content is None:
+            raise _Doubt("its configuration cannot be read")
+        self._budget -= len(content)
+        if self._budget < 0:
+            raise _Doubt("there is too much configuration")
+        return content
+
+    def _leads_away(self, place: str, address: str) -> bool:
+        """Return whether an address leads to a directory that the agent could write and nobody has looked at."""
+        local = address.removeprefix("file://")
+        if "://" in local or ":" in local.partition("/")[0]:
+            return False
+        bases = (place, os.path.dirname(place))
+        return any(self._reach.is_hidden(real_path(os.path.join(base, local))) for base in bases)
+
+    # A checkout.
+
+    def _examine_dot(self, current: int, name: str) -> None:
+        """Examine the `.git` of a checkout, and what git obeys in the checkout because of it."""
+        frame = self._frames[-1]
+        if frame.path is not None and self._special.get(f"{frame.path}/{name}") is False:
+            return  # the real one: the agent has one of its own there
+        status = os.lstat(name, dir_fd=current)
+        fresh = status.st_ctime >= self._since
+        commands = self._user
+        if stat.S_ISDIR(status.st_mode):
+            own = self._nested.get(f"{frame.path}/{name}")
+            fresh = fresh and (own is None or own.identity != (status.st_dev, status.st_ino))
+            commands = self._user if fresh else self._commands_of(current, name)
+        else:
+            target = self._read_target(current, name)
+            ours = any(target.startswith((f"{known}/modules/", f"{known}/worktrees/")) for known in self._area.known)
+            if ours and not self._reach.is_writable(target):
+                commands = self._ours
+            elif fresh and not (target and self._is_plain(target)):
+                rename_aside(current, name)
+                self._add(self._where(name), DISARMED, name)
+        self._put_named_aside(current, commands, fresh=fresh)
+
+    def _read_target(self, current: int, name: str) -> str:
+        """Return where a `.git` file leads, through no link; nothing for what git does not write like that."""
+        content = os.fsdecode(read_at(current, name, limit=8192) or b"").rstrip("\r\n")
+        base = self._frames[-1].path
+        if base is None or not content.startswith("gitdir: ") or not content.isprintable():
+            return ""
+        target = os.path.normpath(os.path.join(base, content[8:]))
+        return target if real_path(target) == target else ""
+
+    def _is_plain(self, target: str) -> bool:
+        """Return whether a git directory that is looked at, and its common one, holds nothing that git obeys."""
+        if not self._reach.is_seen(target) or not self._reach.is_writable(target):
+            return False
+        try:
+            with Closing(open_directory(target)) as directory:
+                status = os.fstat(directory)
+                key = (status.st_dev, status.st_ino)
+                if key not in self._plain:
+                    self._plain[key] = False  # for one that leads back to itself
+                    self._plain[key] = self._is_plain_directory(directory, target)
+                return self._plain[key]
+        except OSError:
+            return False
+
+    def _is_plain_directory(self, directory: int, path: str) -> bool:
+        for name in _CONFIGS:
+            if _is_there(directory, name):
+                content = self._read(directory, name)
+                if content != self._render(content, path):
+                    return False
+        if _is_there(directory, "hooks"):
+            with _Opened(directory, "hooks") as hooks:
+                if any(not entry.lower().endswith((".sample", ASIDE)) for entry in os.listdir(hooks)):
+                    return False
+        if not _is_there(directory, "commondir"):
+            return True
+        above = os.path.dirname(os.path.dirname(path))
+        return read_at(directory, "commondir") == _PARENT and self._is_plain(above)
+
+    def _commands_of(self, current: int, name: str) -> _Commands:
+        """Return what git obeys in a checkout that is older than the session, by its own configuration."""
+        with _Opened(current, name) as directory:
+            content = read_at(directory, "config", limit=_CONFIG_LIMIT) or b""
+        if self._area.opened or self._frames[-1].path is None or content == clean_config(content):
+            return self._user
+        place = self._where(name)
+        if len(self._kept) < _MOST_KEPT:
+            self._kept.append(place)
+        rows = self._read_rows((f"{place}/config", f"{place}/config.worktree"))
+        return _Commands((*self._user.rows, *rows), place)
+
+    def _read_rows(self, paths: tuple[str, ...]) -> tuple[ConfigRow, ...]:
+        """Return the rows of configurations and of what they include; each file is read once."""
+        found: dict[str, list[ConfigRow]] = {}
+        waiting = list(paths)
+        while waiting:
+            path = waiting.pop()
+            if path in found:
+                continue
+            if path not in self._rows:
+                content = read_small(path, limit=_CONFIG_LIMIT, follow=True)
+                self._rows[path] = git_config.parse_config(content or b"")
+            found[path] = self._rows[path]
+            waiting += (os.path.normpath(git_config.join(value, os.path.dirname(path), self._area.home))
+                        for section, _, key, value in found[path]
+                        if section in ("include", "includeif") and key == "path" and value)  # fmt: skip
+        included = (("include", "", "path", path) for path in found if path not in paths)
+        return (*included, *(row for rows in found.values() for row in rows if row[0] not in ("include", "includeif")))
+
+    def _put_named_aside(self, current: int, commands: _Commands, *, fresh: bool) -> None:
+        """Put aside what the agent has made or changed of the files that a configuration makes git obey here."""
+        checkout, done, inner = self._frames[-1].path, [], []
+        for value, is_hooks in commands.paths:
+            if checkout is not None:
+                path = os.path.normpath(git_config.join(value, checkout, self._area.home))
+                if f"{checkout}/".startswith(f"{path}/") or not self._reach.is_seen(path):
+                    continue  # it is all of the checkout, or not in reach
+                root = next(root for root, _ in self._area.roots if f"{path}/".startswith(f"{root}/"))
+                with Closing(os.open(root, _HELD)) as top:
+                    found = self._put_one_aside(
+                        top, path[len(root) + 1 :].split("/"), path, fresh=fresh, hooks=is_hooks
+                    )
+                    done += [name.removeprefix(f"{checkout}/") for name in found]
+                inner += (
+                    [path[len(checkout) + 1 :]] if path.startswith(f"{checkout}/") and os.path.lexists(path) else []
+                )
+            elif not value.startswith(("/", "~")) and ".." not in value.split("/"):
+                parts = [part for part in value.split("/") if part not in ("", ".")]
+                done += self._put_one_aside(current, parts, "", fresh=fresh, hooks=is_hooks)
+        if done:
+            self._add(self._where(), DISARMED, *done)
+        if inner and commands.place and self._has_moved(commands.place):
+            what = ", ".join(f"`{shorten(value, 80)}`" for value in sorted(set(inner)))
+            why = f"has other commits or another index now, and git obeys {what} there: look before you check out"
+            self._add(self._where(), TOLD, why)
+
+    def _has_moved(self, git_dir: str) -> bool:
+        for name in ("HEAD", "index", "packed-refs", "logs/HEAD"):
+            try:
+                if os.lstat(f"{git_dir}/{name}").st_ctime >= self._since:
+                    return True
+            except OSError:
+                continue
+        return False
+
+    def _put_one_aside(self, top: int, parts: list[str], path: str, *, fresh: bool, hooks: bool) -> Iterator[str]:
+        """Put aside one file, or the hooks in one directory, or the link on the way; yield what was renamed."""
+        directory = os.dup(top)
+        here = path[: -len("/".join(parts))].rstrip("/") if path else ""
+        try:
+            for number, part in enumerate(parts, 1):
+                here = f"{here}/{part}"
+                status = os.lstat(part, dir_fd=directory)
+                link, last = stat.S_ISLNK(status.st_mode), number == len(parts)
+                if link or (last and not hooks):
+                    if link or stat.S_ISREG(status.st_mode):
+                        yield from self._put_entry_aside(directory, part, here, fresh=fresh)
+                    return
+                with Closing(directory):
+                    directory = os.open(part, _HELD, dir_fd=directory)
+            with _Opened(directory, ".") as listed:
+                for entry in sorted(os.listdir(listed)):
+                    yield from self._put_entry_aside(listed, entry, f"{here}/{entry}", fresh=fresh)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        finally:
+            os.close(directory)
+
+    def _put_entry_aside(self, directory: int, name: str, path: str, *, fresh: bool) -> Iterator[str]:
+        new = fresh or os.lstat(name, dir_fd=directory).st_ctime >= self._since
+        if new and not name.endswith(ASIDE) and not self._is_users(directory, name, path):
+            with _Opened(directory, ".") as opened:
+                rename_aside(opened, name)
+            yield path
+
+    def _is_users(self, directory: int, name: str, path: str) -> bool:
+        """Return whether the agent could not change a file, or left it as the same file of the project is."""
+        checkout, root = self._frames[-1].path, self._area.roots[0][0]
+        if checkout is not None and not self._reach.is_writable(path):
+            return True
+        inner = path if checkout is None else path[len(checkout) :] if path.startswith(f"{checkout}/") else ""
+        twin = f"{root}{inner}"
+        if not inner or self._reach.is_writable(twin):
+            return False
+        if os.path.islink(twin):  # where it leads to is judged by itself
+            try:
+                return os.readlink(name, dir_fd=directory) == os.readlink(twin)
+            except OSError:
+                return False
+        content = read_at(directory, name, limit=_LARGEST)
+        return content is not None and content == read_small(twin, limit=_LARGEST)
+
+    def _examine_link(self, current: int, name: str) -> None:
+        """Rename a link that leads to where the agent could write unseen: a repository there is never examined."""
+        if os.lstat(name, dir_fd=current).st_ctime < self._since:
+            return
+        try:
+            with Closing(os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=current)) as opened:
+                target = os.readlink(f"/proc/self/fd/{opened}")
+        except OSError:  # it leads nowhere yet
+            base = self._frames[-1].path or "/"
+            target = real_path(os.path.join(base, os.readlink(name, dir_fd=current)))
+        if self._reach.is_hidden(target):
+            self._add(self._where(name), LED_AWAY, rename_aside(current, name))
+
+
+class _Commands:
+    """The paths that some configuration makes git obey in a checkout; `place` is its git directory, if it is known."""
+
+    def __init__(self, rows: tuple[ConfigRow, ...], place: str = "") -> None:
+        self.rows, self.place = rows, place
+        named: dict[tuple[str, bool], None] = {}
+        for section, _, key, value in rows:
+            if (section, key) == ("core", "hookspath"):
+                named[value, True] = None
+            elif section == "include":
+                named[value, False] = None
+            elif key not in _INNOCENT and section not in _PROSE and (section != "alias" or value.startswith("!")):
+                words = value.translate(_SHELL).split()
+                named.update(((word, False), None) for word in words if "/" in word or "." in word)
+        self.paths = tuple(named)[:_MOST_WORDS]
+
+
+class _Opened:
+    """A directory in another, opened so that it can be listed and changed, which its mode may forbid."""
+
+    def __init__(self, parent: int, name: str) -> None:
+        with Closing(os.open(name, _HELD, dir_fd=parent)) as held:
+            self._mode = open_up(held)
+            self._descriptor = os.open(".", DIRECTORY, dir_fd=held)
+
+    def __enter__(self) -> int:
+        return self._descriptor
+
+    def __exit__(self, *_reason: object) -> None:
+        close_again(self._descriptor, self._mode)
+        os.close(self._descriptor)
+
+
+def open_directory(path: str) -> int:
+    """Open a directory, through no link."""
+    with Closing(os.open("/", _HELD)) as top:
+        return open_beneath(top, path.strip("/"))
+
+
+def _add_sections(before: bytes, plain: bytes) -> bytes:
+    """Return a configuration with the sections of another that it does not have itself."""
+    known = {line for line in before.split(b"\n") if line.startswith(b"[")}
+    added = [section for section in plain.split(b"\n[") if section]
+    sections = (section if section.startswith(b"[") else b"[" + section for section in added)
+    new = (section.rstrip(b"\n") + b"\n" for section in sections if section.partition(b"\n")[0] not in known)
+    return before.rstrip(b"\n") + b"\n" + b"".join(section for section in new if b"\n\t" in section)
+
+
+def _is_there(directory: int, name: str) -> bool:
+    try:
+        os.lstat(name, dir_fd=directory)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _why(error: Exception) -> str:
+    said = error.strerror if isinstance(error, OSError) else str(error) if isinstance(error, _Doubt) else ""
+    return said or type(error).__name__

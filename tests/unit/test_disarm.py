@@ -1,0 +1,373 @@
+"""Disarming repositories that an agent made: what stays of them, and that nothing ends the search."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from tests.conftest import REPOSITORY
+
+from claudebox.git import disarm, places
+from claudebox.git.plain_config import clean_config, read_addresses
+from claudebox.launch import process
+from claudebox.report import outward_links
+
+MADE_BY_GIT = b"""\
+[core]
+	repositoryformatversion = 0
+	filemode = true
+	bare = false
+	logallrefupdates = true
+[remote "origin"]
+	url = https://example.org/a.git
+	fetch = +refs/heads/*:refs/remotes/origin/*
+[branch "topic/a"]
+	remote = origin
+	merge = refs/heads/topic/a
+"""
+
+
+def test_what_git_writes_stays():
+    # proves D11
+    assert clean_config(MADE_BY_GIT) == MADE_BY_GIT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[core]\n\tfsmonitor = x\n",
+        "[core] fsmonitor = x\n",
+        "[core]fsmonitor=x\n",
+        " [core]\n\tfsmonitor = x\n",
+        "[core.x]\n\tbare = true\n",
+        "[include]\n\tpath = ../x\n",
+        "[core]\n\tbare = true\\\n\tfsmonitor = x\n",
+        "[core]\n\tbare = true\r\tfsmonitor = x\n",
+        "[core]\n\tbare = true \x00\n",
+        "[core]\n\tworktree = /home\n",
+        '[core]\n\tbare = "true\n\tfsmonitor = x"\n',
+        '[remote "a"] fetch = "x"]\n\turl = a\n',
+        '[remote "a\\"]\n\turl = a\n',
+        '[remote "a"]\n\turl = ext::sh -c x\n',
+        '[remote "a"]\n\turl = --upload-pack=x\n',
+        '[remote "a"]\n\tuploadpack = x\n',
+        '[submodule "a"]\n\tupdate = !x\n',
+        "[alias]\n\tst = -c core.fsmonitor=x status\n",
+        "[core]\n\tbare = true",
+        "\ufeff[core]\n\tfsmonitor = x\n",
+    ],
+)
+def test_nothing_else_does(text):
+    # proves D11
+    kept = clean_config(text.encode())
+
+    assert kept != text.encode()
+    assert all(word not in kept for word in (b"fsmonitor", b"path", b"x\n", b"ext::", b"/home"))
+
+
+def test_an_address_that_leads_where_nobody_looked_goes():
+    # proves D11
+    text = b'[remote "a"]\n\turl = /seen\n\tpushurl = /unseen\n[branch "b"]\n\tpushremote = /unseen\n'
+
+    assert b"unseen" not in clean_config(text, is_hidden="/unseen".__eq__)
+    assert clean_config(text, is_hidden="/other".__eq__) == text
+    assert read_addresses(text) == ["a leads to /seen", "a pushurl to /unseen", "b pushremote to /unseen"]
+
+
+def test_only_a_submodule_names_its_checkout(tmp_path):
+    # proves D10
+    module = f"{tmp_path}/.git/modules/a/b"
+    (tmp_path / "link").symlink_to("/")
+
+    def keeps(value, place=module):
+        return b"worktree" in clean_config(f"[core]\n\tworktree = {value}\n".encode(), place)
+
+    assert keeps("../../../../sub")
+    assert not keeps("../../../../sub", "")
+    assert not keeps("../../../../../elsewhere")
+    assert not keeps("../../../../link/etc")
+    assert not keeps("../../../hooks")
+    assert not keeps("/etc")
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Return a project in which everything counts as made by the agent."""
+    top = tmp_path / "project"
+    top.mkdir()
+    return top
+
+
+def area(project, since=0.0, nested=(), home=""):
+    """Return what an agent could write: the project alone."""
+    return disarm.Area(((str(project), since),), ((str(project), "bind", str(project)),), nested=nested, home=home)
+
+
+def arm(place, mark, *, bare=False):
+    """Make a repository that leaves a mark wherever git enters it."""
+    git(place.parent, "init", "-q", *(["--bare"] if bare else []), str(place))
+    git_dir = place if bare else place / ".git"
+    git(place, "--git-dir", str(git_dir), "config", "core.fsmonitor", f"touch {mark};:")
+    git(place, "--git-dir", str(git_dir), "config", "core.bare", "false")
+    git(place, "--git-dir", str(git_dir), "config", "core.worktree", str(place))
+    hook = git_dir / "hooks/post-index-change"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    hook.chmod(0o755)
+
+
+def git(place, *words, **environ):
+    variables = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", **environ}
+    return subprocess.run(["git", *words], cwd=place, env=variables, capture_output=True, check=False, text=True)
+
+
+def runs(mark, *places, **environ):
+    """Return whether git of the host runs something of the agent's in one of these directories."""
+    for place in places:
+        git(place, "status", **environ)
+        git(place, "add", "-A", **environ)
+    ran = mark.exists()
+    mark.unlink(missing_ok=True)
+    return ran
+
+
+def test_includes_and_their_number_cost_nothing(project, tmp_path):
+    """What an agent's configuration includes is never read, and beyond a budget its repository is renamed."""
+    # proves NEW-E1, END-01
+    mark, big = tmp_path / "mark", project / "big"
+    big.write_bytes(b"[a]\n" + b"\tb = c\n" * 150_000)
+    places = [project / f"r{number}" for number in range(60)]
+    for place in places:
+        (place / ".git/objects").mkdir(parents=True)
+        (place / ".git/refs").mkdir()
+        (place / ".git/HEAD").write_text("ref: refs/heads/main\n")
+        (place / ".git/config").write_text("[include]\n\tpath = ../../big\n" * 31)
+    arm(project / "zz", mark)
+    assert runs(mark, project / "zz")  # the positive control
+    begun = time.process_time() + time.monotonic()
+    done = disarm.disarm(area(project))
+
+    assert time.process_time() + time.monotonic() - begun < 60  # before: a minute for each ten of them
+    assert done.is_complete
+    assert not runs(mark, project / "zz", *places)
+    assert not [place for place in places if b"include" in (place / ".git/config").read_bytes()]
+
+
+def test_more_configuration_than_the_budget_costs_repositories_their_name(project, tmp_path, monkeypatch):
+    # proves NEW-E1, END-01
+    monkeypatch.setattr(disarm, "_BUDGET", 1000)
+    mark = tmp_path / "mark"
+    for number in range(20):
+        arm(project / f"r{number}", mark)
+    done = disarm.disarm(area(project))
+    places = [project / f"r{number}" for number in range(20)]
+
+    assert done.is_complete
+    assert not runs(
+        mark, *places, *(place / ".git.claudebox" for place in places if (place / ".git.claudebox").exists())
+    )
+    assert [place for place in places if (place / ".git.claudebox").exists()]
+
+
+def test_what_is_nested_without_end_is_disarmed_to_the_bottom(project, tmp_path):
+    """Directories in directories that all have the shape of a repository; with paths longer than the kernel takes."""
+    # proves NEW-E2, NEW-E3, NEW-E13, END-01
+    mark = tmp_path / "mark"
+    arm(tmp_path / "seed", mark)
+    current = os.open(project, os.O_RDONLY)
+    names = [name for _ in range(700) for name in ("hooks", "modules")]
+    for name in names:
+        os.mkdir(name, dir_fd=current)
+        inner = os.open(name, os.O_RDONLY, dir_fd=current)
+        os.close(current)
+        current = inner
+        for part in ("HEAD", "objects", "config"):
+            os.close(os.open(part, os.O_CREAT | os.O_WRONLY, dir_fd=current))
+    os.fchdir(current)
+    try:
+        subprocess.run(["cp", "-a", str(tmp_path / "seed"), "bottom"], check=True)
+        subprocess.run(["git", "init", "-q", "below"], check=False)
+    finally:
+        os.chdir("/")
+    arm(project / "zz", mark)
+    done = disarm.disarm(area(project))
+
+    assert done.is_complete, done
+    assert not runs(mark, project / "zz")
+    bottom = subprocess.run(["find", ".", "-path", "*bottom/.git/config.claudebox"], cwd=project, capture_output=True,
+                            check=False, text=True).stdout  # fmt: skip
+    assert bottom.count("\n") == 1
+    os.close(current)
+    subprocess.run(["rm", "-rf", str(project)], check=True)
+
+
+def test_modules_in_modules_end_nothing(project, tmp_path):
+    # proves NEW-E3, END-01
+    mark = tmp_path / "mark"
+    place = project / "a/.git"
+    place.mkdir(parents=True)
+    (place / "HEAD").touch()
+    current = os.open(place, os.O_RDONLY)
+    for number in range(720):
+        name = "a" if number % 2 else "modules"
+        os.mkdir(name, dir_fd=current)
+        inner = os.open(name, os.O_RDONLY, dir_fd=current)
+        os.close(current)
+        current = inner
+        os.close(os.open("HEAD", os.O_CREAT, dir_fd=current))
+    os.close(current)
+    arm(project / "zz", mark)
+    assert runs(mark, project / "zz")  # the positive control
+    done = disarm.disarm(area(project))
+
+    assert done.is_complete, done
+    assert not runs(mark, project / "zz")
+
+
+def test_very_many_names_hide_nothing(project, tmp_path):
+    # proves NEW-E4, END-01
+    mark = tmp_path / "mark"
+    wide = project / "a"
+    wide.mkdir()
+    (wide / "0").touch()
+    for number in range(1, 60_000):
+        os.link(wide / "0", wide / f"{number}") if number % 1000 else (wide / f"d{number}").mkdir()
+    (project / "zz").mkdir()
+    arm(project / "zz/deep", mark)
+
+    assert disarm.disarm(area(project)).is_complete
+    assert not runs(mark, project / "zz/deep")
+
+
+def test_hooks_of_a_relative_path_for_all_repositories_are_put_aside_in_every_one(project, tmp_path):
+    # proves NEW-E9, END-01
+    mark, home = tmp_path / "mark", tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text("[core]\n\thooksPath = .hk\n")
+    last = project / "zz/n"
+    for place in (*(project / f"r{number}" for number in range(520)), last):
+        (place / ".git").mkdir(parents=True)
+        (place / ".hk").mkdir()
+        (place / ".hk/post-index-change").write_text(f"#!/bin/sh\ntouch {mark}\n")
+        (place / ".hk/post-index-change").chmod(0o755)
+    git(last, "init", "-q")
+    (last / "new").touch()
+    assert runs(mark, last, HOME=str(home))  # the positive control
+    (last / "newer").touch()
+    done = disarm.disarm(area(project, home=str(home)))
+
+    assert done.is_complete
+    assert not runs(mark, last, HOME=str(home))
+    assert not list(project.glob("*/.hk/post-index-change"))
+
+
+def test_what_a_repository_of_the_user_said_before_stays(project, tmp_path):
+    # proves NEW-E14, END-01
+    mark = tmp_path / "mark"
+    lib = project / "lib"
+    git(project, "init", "-q", "lib")
+    git(lib, "config", "alias.x", "!true")
+    (lib / ".git/hooks/pre-push").write_text("mine")
+    nested = places.find_nested((str(project),), str(tmp_path))
+    assert [row.path for row in nested] == [f"{lib}/.git"]
+    time.sleep(0.05)
+    since = time.time()
+    time.sleep(0.05)
+    git(lib, "config", "user.name", "agent")
+    git(lib, "config", "core.fsmonitor", f"touch {mark};:")
+    (lib / ".git/hooks/pre-commit").write_text("theirs")
+
+    done = disarm.disarm(area(project, since, nested))
+
+    said = git(lib, "config", "--list", "--local").stdout
+    assert "alias.x=!true" in said
+    assert "user.name=agent" in said
+    assert "fsmonitor" not in said
+    assert done.findings
+    assert sorted(path.name for path in (lib / ".git/hooks").iterdir() if "sample" not in path.name) == [
+        "pre-commit.claudebox", "pre-push",
+    ]  # fmt: skip
+
+
+def test_a_repository_that_took_the_place_of_the_users_is_disarmed(project, tmp_path):
+    # proves NEW-E14, END-01
+    mark = tmp_path / "mark"
+    arm(project / "old", mark)
+    os.rename(project / "old/.git", project / "old/later")  # made by an earlier session, and no repository then
+    (project / "old/later/HEAD").rename(project / "old/later/H")
+    git(project, "init", "-q", "lib")
+    nested = places.find_nested((str(project),), str(tmp_path))
+    time.sleep(0.05)
+    since = time.time()
+    time.sleep(0.05)
+    subprocess.run(["rm", "-rf", str(project / "lib/.git")], check=True)
+    os.rename(project / "old/later", project / "lib/.git")
+    os.rename(project / "lib/.git/H", project / "lib/.git/HEAD")
+    (project / "lib/new").touch()
+
+    disarm.disarm(area(project, since, nested))
+
+    assert not runs(mark, project / "lib")
+
+
+_WAITING = """
+import signal, sys, time
+sys.path.insert(0, sys.argv[1])
+from claudebox.launch import process
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+print("begun", flush=True)
+try:
+    process.run_limited(lambda: time.sleep(600))
+except process.Unfinished as error:
+    print(error)
+"""
+
+
+def test_the_limit_of_memory_and_a_signal_end_the_work_and_not_the_launcher():
+    # proves NEW-E2, END-01
+    with pytest.raises(process.Unfinished, match="MemoryError"):
+        process.run_limited(lambda: len(b"x" * (8 << 30)))
+    assert process.run_limited(lambda: (1, "x")) == (1, "x")
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", _WAITING, str(REPOSITORY / "src")], stdout=subprocess.PIPE, text=True
+    )
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline() == "begun\n"
+    waiting.terminate()
+    assert waiting.communicate(timeout=60)[0] == "it was interrupted\n"
+
+
+def test_what_could_not_be_examined_comes_before_what_is_harmless_by_now(project):
+    # proves REPORT-01
+    work = disarm._Pass(area(project))
+    for number in range(30):
+        work._add(f"{project}/{number}/.git", disarm.DISARMED, "config")
+    work._add(f"{project}/evil/.git", disarm.CLOSED, "Permission denied")
+    rows, more = work._result()
+    lines = disarm.describe(disarm.Disarmed(rows, more), str(project))
+
+    assert lines[0].startswith("`evil/.git` cannot be examined (Permission denied)")
+    assert lines[-1] == "and 11 other places"
+
+
+def test_a_line_stays_short_however_much_was_put_aside(project):
+    # proves REPORT-02
+    hooks = project / "n/.git/hooks"
+    hooks.mkdir(parents=True)
+    for number in range(1000):
+        (hooks / f"{number:04}-{'x' * 240}").touch()
+    (line,) = disarm.describe(disarm.disarm(area(project)), str(project))
+
+    assert "put aside as *.claudebox" in line
+    assert len(line) < 700
+    assert not hooks.exists()
+
+
+def test_a_link_that_cannot_be_read_leads_to_no_message_of_the_system(tmp_path):
+    # proves REPORT-02
+    (tmp_path / "out").symlink_to("/etc")
+    assert outward_links.find_target(str(tmp_path), "out") == "/etc"
+    assert outward_links.find_target(str(tmp_path), "gone") == "a place that cannot be read (No such file or directory)"
