@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 VALUE = "ghp_0aA1bB2cC3dD4eE5fF6gG7hH8iI9jJ0kK1lL"
 ROW = '[[secrets]]\nenv = "GH_TOKEN"\nhosts = ["api.github.com"]\nfrom = "{}"\n'
 
@@ -47,6 +49,27 @@ def test_every_rendering_tells_of_it_and_none_shows_it(user_box):
     for result in shown:
         assert VALUE not in result.stdout
         assert VALUE[::-1] not in result.stdout.replace(f"command:printf {VALUE[::-1]}", "")
+
+
+def test_what_a_secret_is_good_for_is_shown_and_checked(user_box):
+    # proves NEW-N8
+    row = f'network = "inet"\n{ROW.format("env:GH_TOKEN")}permit = {{}}\n'
+    path = f"{user_box.home}/.claudebox/config.toml"
+    user_box.environ["GH_TOKEN"] = VALUE
+    user_box.write(path, row.format('["github:push acme/shop", "GET /user"]'), mode=0o600)
+    shown, document = (user_box.claudebox("--explain", *more, "--exec", "--", "true") for more in ((), ("--json",)))
+    assert "POST /acme/shop.git/git-receive-pack, POST /acme/shop/git-receive-pack, GET /user" in shown.stdout
+    (secret,) = json.loads(document.stdout)["broker"]["secrets"]
+    assert "GET /user" in secret["permit"]
+
+    for wrong, named in (
+        ('["GET repos"]', "GET repos"), ('["github:own x/y"]', "github:own"), ('["POST /a/**/b"]', "**"),
+        ("[]", "permit"), ('"GET /x"', "permit"), ("[7]", "permit"),
+    ):  # fmt: skip
+        user_box.write(path, row.format(wrong), mode=0o600)
+        said = refused(user_box.run("true"))
+        assert named in said
+        assert "config.toml:" in said
 
 
 def test_several_mistakes_of_a_row_are_told_with_their_lines(user_box):

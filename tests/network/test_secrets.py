@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.certificates import TestAuthority
-from tests.conftest import need
+from tests.conftest import need, wait_until
 from tests.network.conftest import PYTHON
 
 if TYPE_CHECKING:
@@ -347,6 +348,58 @@ def test_a_value_can_come_from_a_file_or_a_command(plain_netbox, vault):
     for source in ("file:~/.vault", f"file:{secret}", f"command:cat {secret}"):
         vault.equip(box, source=source)
         assert box.sh(ask).stdout == "granted\n", source
+
+
+@pytest.mark.parametrize("kind", ["file:", "command:cat "])
+def test_a_token_that_ends_in_mid_session_is_read_again_and_blanked_for_good(box_in_world, vault, kind):
+    # proves NEW-N10
+    box = box_in_world
+    old = VALUE[:4] + VALUE[:3:-1]
+    secret = box.write(f"{box.home}/.vault", f"{old}\n", mode=0o600)
+    vault.equip(box, source=f"{kind}{secret}")
+    box.write(
+        "ask.sh",
+        """\
+ask() { curl -sS -m 20 -w ' %{http_code}\\n' -H "Authorization: token $VAULT_TOKEN" https://vault.example/$1; }
+ask echo; touch asked; while [ -e asked ]; do sleep 0.1; done; ask check; ask echo; ask check
+""",
+    )
+    with box.start("sh", "ask.sh") as process:
+        wait_until(lambda: os.path.exists(f"{box.project}/asked"), "the first answer")
+        box.write(secret, f"{VALUE}\n", mode=0o600)  # the old one has ended
+        os.unlink(f"{box.project}/asked")
+        said, problems = process.communicate(timeout=60)
+
+    assert [line.split()[-1] for line in said.splitlines() if line.split()[-1].isdigit()] == ["200"] * 4, problems
+    assert said.count("granted") == 2
+    assert old not in said
+    assert VALUE not in said.split("granted", 1)[1]  # before, nobody could know it
+    assert granted(vault)
+
+
+def test_a_secret_that_is_good_for_some_paths_opens_no_other(box_in_world, vault):
+    # proves NEW-N8
+    box = box_in_world
+    permit = 'permit = ["GET /check", "GET /repo.git/**"]\n'
+    vault.equip(box, tier="allow", config=permit)
+    config = f"{box.home}/.claudebox/config.toml"
+    box.write(config, 'allow_domains = ["vault.example"]\n' + Path(config).read_text(), mode=0o600)
+    result = box.sh("""\
+ask() { curl -sS -m 20 -o /dev/null -w '%{http_code} ' -H "Authorization: token $VAULT_TOKEN" "$@"; }
+ask https://vault.example/check
+ask --path-as-is https://vault.example/check/../echo
+ask https://vault.example/echo
+ask -X POST https://vault.example/check
+ask -x http://127.0.0.1:3128 https://vault.example/echo
+curl -sS -m 20 -o /dev/null -w '%{http_code} ' -H "Authorization: token of-the-agent" https://vault.example/check
+git clone -q "https://x-access-token:$VAULT_TOKEN@vault.example/repo.git" clone && git -C clone log --format='git %s'
+curl -sS -m 20 -H "Authorization: token $VAULT_TOKEN" https://vault.example/echo
+""")
+
+    assert result.stdout.splitlines()[0] == "200 403 403 403 403 403 git one", result.stderr
+    assert "`permit` of VAULT_TOKEN does not open this method and path of vault.example" in result.stdout
+    assert {request["path"].partition("?")[0].split("/")[1] for request in vault.requests()} == {"check", "repo.git"}
+    assert not any("of-the-agent" in str(request) for request in vault.requests())
 
 
 def test_tier_allow_puts_values_in_with_and_without_the_proxy(box_in_world, vault):

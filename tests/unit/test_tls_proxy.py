@@ -16,10 +16,12 @@ import pytest
 from tests.certificates import TestAuthority
 
 from claudebox.broker.inject import tls
+from claudebox.broker.inject.permits import Permits
 from claudebox.broker.inject.substitute import Replacement
 from claudebox.broker.inject.tls_proxy import Interceptor
 from claudebox.broker.log import Log
 from claudebox.broker.reception import Reception
+from claudebox.errors import ClaudeboxError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -46,8 +48,8 @@ class Loopback:
 class Bench:
     """Everything that one test needs."""
 
-    def __init__(self, trusted: bytes, dialer: Loopback, port: int, log) -> None:
-        self.dialer, self.port, self.log = dialer, port, log
+    def __init__(self, trusted: bytes, dialer: Loopback, port: int, log, secret: Replacement) -> None:
+        self.dialer, self.port, self.log, self.secret = dialer, port, log, secret
         self.context = ssl.create_default_context(cadata=trusted.decode())
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -74,7 +76,15 @@ TOKEN = f"Authorization: Bearer {PLACEHOLDER.decode()}"
 
 
 @contextlib.asynccontextmanager
-async def bench(tmp_path, answer: Answer, *, trusted: bool = True) -> AsyncIterator[Bench]:
+async def bench(
+    tmp_path,
+    answer: Answer,
+    *,
+    trusted: bool = True,
+    permit: tuple[str, ...] = (),
+    read=None,
+    rows: tuple[Replacement, ...] = (),
+) -> AsyncIterator[Bench]:
     authority = TestAuthority()
     certificate = authority.issue(tmp_path / "server.pem", HOST)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -92,15 +102,16 @@ async def bench(tmp_path, answer: Answer, *, trusted: bool = True) -> AsyncItera
     bundle.write_bytes((authority if trusted else TestAuthority()).certificate)
     log = tmp_path / "log"
     dialer = Loopback(server.sockets[0].getsockname()[1])
-    secret = Replacement("TOKEN", VALUE, PLACEHOLDER, frozenset({(HOST, 443)}))
+    permits = Permits(permit) if permit else None
+    secret = Replacement("TOKEN", VALUE, PLACEHOLDER, frozenset({(HOST, 443)}), frozenset(), permits, read)
     record = Log(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
     issued = await tls.obtain([HOST])
     reception = Reception()
-    interceptor = Interceptor([secret], issued.contexts, str(bundle), dialer, record, reception)  # type: ignore[arg-type]
+    interceptor = Interceptor([secret, *rows], issued.contexts, str(bundle), dialer, record, reception)  # type: ignore[arg-type]
     listener = socket.create_server(("127.0.0.1", 0))
     interceptor.serve(listener, HOST, 443)
     try:
-        yield Bench(issued.trusted, dialer, listener.getsockname()[1], log)
+        yield Bench(issued.trusted, dialer, listener.getsockname()[1], log, secret)
     finally:
         reception.close()
         interceptor.close()
@@ -309,3 +320,135 @@ async def test_a_body_that_breaks_off_is_not_taken_for_a_whole_one(tmp_path):
     async with bench(tmp_path, breaking) as here:
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             assert len((await here.ask(request("/", TOKEN))).partition(b"\r\n\r\n")[2]) < 100
+
+
+PERMIT = ("GET /repos/acme/**", "POST /graphql", "GET /one/*", "PUT /exact/")
+TRICKS = [
+    "/repos/acme/../../user", "/repos/acme/%2e%2e/%2e%2e/user", "/repos/acme/..%2f..%2fuser", "/repos/acme/..;/x",
+    "/repos/acme/.%2e/x", "/repos//acme/x", "/repos/acme//x", "/repos/acme/", "/repos/acme", "//repos/acme/x",
+    "/Repos/acme/x", "/repos/ACME/x", "/repos/acme%2fx", "/repos/acme/x%2f..%2f..%2fy", "/repos/acme/%252e%252e/x",
+    "/repos/acme/..\\..\\x", "/repos/acme/%5c..%5cx", "/repos/acme/x#y", "/repos/acme/%c0%ae%c0%ae/x",
+    "/repos/acme/x;y=z", "/repos/acme/./x", "/repos/acme/%2E/x", "/repos/acme/...", "/repos/acme/..%20/x",
+    "/%72epos/acme/x", "/?/repos/acme/x", "/repos?/acme/x", "*", "/one", "/one/", "/one/a/b", "/one/..", "/exact",
+    "/graphql", "/user", "/repos/acmeX/y", "/repos/acme/%00", "/repos/acme/%61", f"https://{HOST}/repos/acme/x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", TRICKS)
+async def test_what_is_not_plainly_permitted_does_not_reach_the_host(tmp_path, path):
+    # proves NEW-N8
+    async with bench(tmp_path, plain, permit=PERMIT) as here:
+        answer = await here.ask(request(path, TOKEN))
+        assert answer.split()[1] in (b"400", b"403")
+        assert here.dialer.dialled == 0
+        assert here.decisions()[0]["verdict"] == "denied"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/repos/acme/x"), ("GET", "/repos/acme/x/compare/main...topic?a=/../b"), ("HEAD", "/repos/acme/x/y.z"),
+        ("POST", "/graphql"), ("GET", "/one/two%20words"), ("PUT", "/exact/"), ("GET", "/repos/acme/x/.github"),
+    ],
+)  # fmt: skip
+async def test_what_is_permitted_passes_with_the_value(tmp_path, method, path):
+    # proves NEW-N8
+    async with bench(tmp_path, plain, permit=PERMIT) as here:
+        answer = await here.ask(request(path, TOKEN, "Content-Length: 0", method=method))
+        assert answer.split()[1] == b"200"
+        assert method == "HEAD" or answer.endswith(b"granted")
+        for other in ("DELETE", "PATCH", "get", "OPTIONS"):
+            refused = await here.ask(request(path, TOKEN, "Content-Length: 0", method=other))
+            assert refused.split()[1] == b"403"
+            assert b"`permit` of TOKEN does not open this method and path" in refused
+        assert here.dialer.dialled == 1
+
+
+FOREIGN = {
+    "another token": "Authorization: Bearer mine", "a cookie": "Cookie: session=mine", "a key": "X-Api-Key: mine",
+    "Basic": f"Authorization: Basic {base64.b64encode(b'me:mine').decode()}",
+    "another method": "X-HTTP-Method-Override: DELETE",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+async def test_a_host_with_permits_takes_no_credential_of_the_agent(tmp_path, name):
+    # proves NEW-N8
+    async with bench(tmp_path, plain, permit=PERMIT) as here:
+        for more in ((FOREIGN[name],), (TOKEN, FOREIGN[name])):
+            answer = await here.ask(request("/repos/acme/x", *more))
+            assert answer.split()[1] == b"403"
+        assert here.dialer.dialled == 0
+        assert (await here.ask(request("/repos/acme/x"))).endswith(b"refused")  # nothing at all: as far as it is open
+        assert (await here.ask(request("/user"))).split()[1] == b"403"
+    async with bench(tmp_path, plain) as here:  # the control: without permits it is the host's affair
+        assert (await here.ask(request("/user", FOREIGN[name]))).endswith(b"refused")
+
+
+async def test_each_secret_of_a_host_has_its_own_permits(tmp_path):
+    # proves NEW-N8
+    other = b"tok_" + b"5qQ6wW7eE8" * 4
+    row = Replacement("OTHER", VALUE[::-1], other, frozenset({(HOST, 443)}))
+    async with bench(tmp_path, plain, permit=PERMIT, rows=(row,)) as here:
+        with_other = f"X-Api-Key: {other.decode()}"
+        assert (await here.ask(request("/user", with_other))).endswith(b"refused")
+        assert (await here.ask(request("/user", TOKEN))).split()[1] == b"403"
+        assert (await here.ask(request("/user", TOKEN, with_other))).split()[1] == b"403"
+        assert (await here.ask(request("/repos/acme/x", TOKEN, with_other))).endswith(b"granted")
+
+
+NEXT = b"ghp_" + b"7tT8uU9iI0" * 4
+
+
+async def moving(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Take only the second value, and repeat both."""
+    length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+    body = await reader.readexactly(int(length or 0))
+    text = b"[%s] %s %s" % (body, VALUE, NEXT)
+    status = b"200 OK" if NEXT in head else b"401 Unauthorized"
+    writer.write(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(text), text))
+
+
+async def test_a_value_that_is_not_taken_any_more_is_read_again(tmp_path):
+    # proves NEW-N10
+    reads = []
+
+    def read() -> str:
+        reads.append(1)
+        return NEXT.decode()
+
+    async with bench(tmp_path, moving, read=read) as here:
+        asks = [request("/", TOKEN, "Content-Length: 4", method="POST") + b"body" for _ in range(6)]
+        answers = await asyncio.gather(*map(here.ask, asks))
+        for answer in answers:
+            assert answer.split()[1] == b"200"
+            assert b"[body] " in answer
+            assert VALUE not in answer
+            assert NEXT not in answer
+        assert len(reads) == 1
+        assert (await here.ask(request())).split()[1] == b"401"  # who has no placeholder has nothing read
+        assert len(reads) == 1
+    async with bench(tmp_path, moving) as here:  # the control: a value that comes from a variable stays what it is
+        assert (await here.ask(request("/", TOKEN))).split()[1] == b"401"
+
+
+async def test_a_value_is_read_again_once_a_minute_at_most(tmp_path):
+    # proves NEW-N10
+    reads = []
+
+    def read() -> str:
+        reads.append(1)
+        if len(reads) == 2:
+            raise ClaudeboxError("it did not answer")
+        return (VALUE if len(reads) < 4 else NEXT).decode()
+
+    async with bench(tmp_path, moving, read=read) as here:
+        for _ in range(4):
+            assert (await here.ask(request("/", TOKEN))).split()[1] == b"401"
+        assert len(reads) == 1
+        statuses = []
+        for count in (2, 3, 4):  # as if minutes had passed
+            here.secret._again = 0.0
+            statuses.append((await here.ask(request("/", TOKEN))).split()[1])
+            assert len(reads) == count
+        assert statuses == [b"401", b"401", b"200"]

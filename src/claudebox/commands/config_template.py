@@ -84,5 +84,5 @@ def _example(row: Setting) -> Iterator[str]:
             for field in row.fields:
                 value = field.example or field.default
                 if value:
-                    words = ", ".join(f'"{word}"' for word in (value.split() if field.many else (value,)))
+                    words = ", ".join(f'"{word}"' for word in value.split("\n"))
                     yield f"{field.name} = [{words}]" if field.many else f"{field.name} = {words}"

@@ -35,7 +35,7 @@ _SUFFIXES = (".toml", ".json")
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _DIGEST = 64  # characters in front of what is kept
 _CACHE = "config-cache"
-_FORMAT = 2  # of what is kept: another number whenever the same file would be read as something else
+_FORMAT = 3  # of what is kept: another number whenever the same file would be read as something else
 _KEPT = 64  # entries of the cache, more than anybody has files
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 

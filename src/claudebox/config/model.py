@@ -26,7 +26,8 @@ class Field(Value):
     choices: tuple[str, ...] = ()
     default: str | None = None  # None: it must be given
     example: str = ""
-    many: bool = False  # an array of strings, which holds no spaces and is handed on with spaces between them
+    many: bool = False  # an array of strings, which is handed on with line ends between them
+    spaced: bool = False  # and whose strings may hold spaces
 
 
 class Setting(Value):
@@ -122,6 +123,7 @@ class SecretRequest(Value):
     origin: str
     headers: tuple[str, ...] = ()  # fields that may carry it beside the usual ones, in lower case
     weak: bool = False  # a value that can be guessed is accepted
+    permit: tuple[str, ...] = ()  # methods and paths that it is good for, `GET /repos/acme/**`; none: all of them
 
     @property
     def places(self) -> tuple[str, ...]:

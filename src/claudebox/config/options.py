@@ -172,11 +172,14 @@ SETTINGS: tuple[Setting, ...] = (
         fields=(
             Field("env", "name of the variable inside", example="GH_TOKEN"),
             Field("hosts", "names of the hosts that get the value, over HTTPS, with `:PORT` if it is not 443",
-                  example="api.github.com github.com", many=True),
+                  example="api.github.com\ngithub.com", many=True),
             Field("from", "where the value comes from, on the host: `env:NAME`, `file:PATH`, or `command:WORDS`, a "
                   "command that prints it", example="env:GH_TOKEN"),
             Field("headers", "header fields that may carry the value, beside `Authorization`, `X-Api-Key`, "
                   "`Private-Token` and others that are there for credentials", default="", many=True),
+            Field("permit", "methods and paths that the value is good for, `GET /repos/acme/**`, or a preset, "
+                  "`github:read acme/shop`; everything else at these hosts is refused", default="",
+                  example="github:read acme/shop\nPOST /repos/acme/shop/issues", many=True, spaced=True),
             Field("weak", "`accept` takes a value that can be guessed: cleaning answers confirms a right guess",
                   choices=("accept",), default=""),
         ),

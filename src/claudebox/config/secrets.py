@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from claudebox.config.model import SecretRequest
 from claudebox.config.parsers import valid_name
+from claudebox.config.permits import read_permit
 from claudebox.errors import ClaudeboxError
 from claudebox.tables.agent import CREDENTIALS
 from claudebox.tables.inside import AUTHORITIES, MADE
@@ -51,7 +52,9 @@ def read_secret(given: Given) -> SecretRequest:
         )
     hosts = tuple(dict.fromkeys(_host(word, given.origin) for word in given.fields["hosts"].split()))
     headers = tuple(dict.fromkeys(_header(word, given.origin) for word in given.fields.get("headers", "").split()))
-    return SecretRequest(name, hosts, source, given.origin, headers, given.fields.get("weak") == "accept")
+    rows = given.fields.get("permit", "").split("\n")
+    permit = tuple(dict.fromkeys(rule for row in rows if row for rule in read_permit(row, given.origin)))
+    return SecretRequest(name, hosts, source, given.origin, headers, given.fields.get("weak") == "accept", permit)
 
 
 def _header(word: str, origin: str) -> str:

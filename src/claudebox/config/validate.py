@@ -260,8 +260,10 @@ class _Check:
                 asked = f"; did you mean `{near[0]}`?" if near else f"; there are {_listed(known)}"
                 self._wrong(where(name), f"`{row.file_key}` has no `{name}`{asked}")
             elif known[name].many:
-                if not _is_many(item):
-                    self._wrong(where(name), f"`{row.file_key}.{name}` must be an array of strings without spaces")
+                spaced = known[name].spaced
+                if not _is_many(item, spaced=spaced):
+                    strings = "strings" if spaced else "strings without spaces"
+                    self._wrong(where(name), f"`{row.file_key}.{name}` must be an array of {strings}")
             elif not isinstance(item, str) or "\0" in item or not item:
                 self._wrong(where(name), f"`{row.file_key}.{name}` is {kind(item)}, and must be a string")
             elif known[name].choices and item not in known[name].choices:
@@ -273,14 +275,15 @@ class _Check:
                 self._wrong(line, f"`{row.file_key}` needs `{field.name}`: {field.help.replace('`', '')}")
         if len(self._errors) > before:
             return None
-        given = {name: " ".join(item) if known[name].many else item for name, item in value.items()}
+        given = {name: "\n".join(item) if known[name].many else item for name, item in value.items()}
         return {field.name: given.get(field.name) or field.default or "" for field in row.fields}
 
 
-def _is_many(value: Any) -> bool:
+def _is_many(value: Any, *, spaced: bool) -> bool:
     if not isinstance(value, list) or not value:
         return False
-    return all(isinstance(word, str) and word and not set(" \0\t\n\r") & set(word) for word in value)
+    never = set("\0\t\n\r" if spaced else " \0\t\n\r")
+    return all(isinstance(word, str) and word and not never & set(word) for word in value)
 
 
 def _is_powerful(name: str) -> bool:

@@ -24,7 +24,8 @@ def find_secrets(policy: Policy, environ: dict[str, str], *, home: str, workdir:
         _check_place(secret, home=home, visible=visible)
         hosts = _reachable(policy, secret)
         if hosts and available(secret.source, secret.origin, environ, home=home):
-            found.append(HeldSecret(secret.env, hosts, secret.source, secret.origin, secret.headers, secret.weak))
+            held = (secret.env, hosts, secret.source, secret.origin, secret.headers, secret.weak, secret.permit)
+            found.append(HeldSecret(*held))
     return tuple(found)
 
 

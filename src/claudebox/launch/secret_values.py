@@ -1,6 +1,7 @@
 """The values of secrets: from a variable of the host, a file, or what a command prints.
 
-Fetched once, when the user has agreed, and never written down. Both `secrets` and `git_credential` use this notation.
+Fetched when the user has agreed, and by the broker again when a host refuses one; never written down. Both `secrets`
+and `git_credential` use this notation.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from claudebox.config.model import GitCredential, SecretRequest
     from claudebox.facts.model import HeldSecret
+    from claudebox.plan.network_model import InjectedSecret
 
     FindTool = Callable[[str], str | None]  # name -> the absolute path of a program
     Obtain = Callable[[str, str], str]  # source and origin -> value
@@ -80,7 +82,7 @@ def hold(secrets: Iterable[HeldSecret], obtain: Obtain) -> tuple[HeldSecret, ...
     held: list[HeldSecret] = []
     for secret in secrets:
         value = obtain(secret.source, secret.origin)
-        _check_value(value, secret)
+        check_value(value, secret)
         taken = tuple(text for other in held for text in (other.value, other.placeholder))
         held.append(secret.replace(value=value, placeholder=shaped_like(value, os.urandom, taken)))
     return tuple(held)
@@ -94,7 +96,7 @@ def git_token(credential: GitCredential, obtain: Obtain) -> str:
     return token
 
 
-def _check_value(value: str, secret: SecretRequest) -> None:
+def check_value(value: str, secret: SecretRequest | InjectedSecret) -> None:
     """Refuse what cannot be sent in a header, could not be told from ordinary text, or can be guessed."""
     name, origin = secret.env, secret.origin
     if not value.isascii() or not value.isprintable():

@@ -232,7 +232,7 @@ def as_document(plan: Plan) -> dict[str, object] | None:
             "budget": str(model_api.budget) if model_api.budget is not None else "",
         },
         "secrets": [
-            {"env": row.env, "hosts": [f"{host}:{port}" for host, port in row.hosts]}
+            {"env": row.env, "hosts": [f"{host}:{port}" for host, port in row.hosts], "permit": list(row.permit)}
             for row in (plan.broker.inject.secrets if plan.broker.inject is not None else ())
         ],
     }

@@ -96,7 +96,8 @@ def _placeholders(host: Host, rows: dict[str, Variable]) -> Iterable[Variable]:
     for secret in host.held_secrets:
         if secret.env in rows and rows[secret.env].origin == "claudebox":
             raise ClaudeboxError(f"`{secret.origin}`: `{secret.env}` is made by claudebox")
-        note = f"a placeholder: the value goes to {', '.join(secret.places)} alone"
+        limits = f", for {', '.join(secret.permit)}" if secret.permit else ""
+        note = f"a placeholder: the value goes to {', '.join(secret.places)} alone{limits}"
         reason = f"the value comes from {secret.source} and stays outside"
         placeholder = Fetched(placeholder_key(secret.env))
         yield Variable(secret.env, "", secret.origin, reason, secret=True, note=note, fetched=placeholder)

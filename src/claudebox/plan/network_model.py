@@ -143,11 +143,16 @@ class InjectedSecret(Value):
     placeholder: str
     hosts: tuple[tuple[str, int], ...]
     headers: tuple[str, ...] = ()  # fields that may carry it beside the usual ones
+    permit: tuple[str, ...] = ()  # methods and paths that it is good for; none: all of them
+    source: str = ""  # where it is read again when a host does not take it any more
+    origin: str = ""
+    weak: bool = False
 
 
 class InjectConfig(Value):
     """What the broker does with `[[secrets]]`."""
 
+    _unprinted = ("environ",)
     secrets: tuple[InjectedSecret, ...]
     bundle: str = ""  # the authorities of the host
     authorities: bytes = b""  # or these, with those of a company
@@ -157,6 +162,9 @@ class InjectConfig(Value):
     proxy: HostProxy | None = None  # of this machine
     listeners: tuple[tuple[str, str, int], ...] = ()  # name of the listener inside, host and port that it stands for
     passages: tuple[tuple[str, str, int], ...] = ()  # the same for ports where nothing is put in
+    environ: tuple[tuple[str, str], ...] = ()  # of this machine, for commands that print a value
+    home: str = ""
+    workdir: str = ""
 
 
 class Broker(Value):

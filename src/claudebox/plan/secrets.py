@@ -30,7 +30,10 @@ def served(policy: Policy, host: Host) -> tuple[Served, ...]:
 def plan_injection(policy: Policy, host: Host) -> InjectConfig:
     """Return what the broker does with the secrets; their values come when they have been fetched."""
     return InjectConfig(
-        tuple(InjectedSecret(row.env, "", "", row.hosts, row.headers) for row in host.held_secrets),
+        tuple(
+            InjectedSecret(row.env, "", "", row.hosts, row.headers, row.permit, row.source, row.origin, row.weak)
+            for row in host.held_secrets
+        ),
         bundle=host.ca_bundle.real if host.ca_bundle is not None else "",
         authorities=host.company.upstream if host.company is not None else b"",
         inside=host.company.bundle if host.company is not None else b"",
@@ -39,6 +42,9 @@ def plan_injection(policy: Policy, host: Host) -> InjectConfig:
         proxy=own_network.tunnel_proxy(host.environ),
         listeners=tuple((name, *place) for name, place, _ in _places(host)),
         passages=tuple((name, *place) for name, place, _ in _passages(policy, host)),
+        environ=tuple(host.environ.items()) if any(row.source[:8] == "command:" for row in host.held_secrets) else (),
+        home=host.home,
+        workdir=host.workdir.real,
     )
 
 

@@ -7,6 +7,7 @@ gateway hands connections over as well.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import threading
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from claudebox import syscalls
 from claudebox.broker.inject import tls
 from claudebox.broker.inject.passthrough import Passages
+from claudebox.broker.inject.permits import Permits
 from claudebox.broker.inject.substitute import Replacement
 from claudebox.broker.inject.tls_proxy import Interceptor
 from claudebox.broker.proxy.dial import Dialer
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from claudebox.broker.main import Context
-    from claudebox.plan.network_model import InjectConfig
+    from claudebox.plan.network_model import InjectConfig, InjectedSecret
 
 AUTHORITY, NAMED = "authority", "named"  # what bwrap makes files of: all authorities, and only those that are added
 
@@ -34,14 +36,12 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
     """Begin to serve."""
     secrets = [
         Replacement(
-            row.env,
-            row.value.encode("ascii"),
-            row.placeholder.encode("ascii"),
-            frozenset(row.hosts),
-            frozenset(field.encode("ascii") for field in row.headers),
+            row.env, row.value.encode("ascii"), row.placeholder.encode("ascii"), frozenset(row.hosts),
+            frozenset(field.encode("ascii") for field in row.headers), Permits(row.permit) if row.permit else None,
+            functools.partial(_read_again, config, row) if row.source.startswith(("command:", "file:")) else None,
         )
         for row in config.secrets
-    ]
+    ]  # fmt: skip
     watch = RangeWatch(config.ranges)
     watch.start()
     dialer = Dialer(watch.ranges, config.proxy)
@@ -68,6 +68,19 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
         await asyncio.sleep(0)  # what has just ended is written down
 
     return close
+
+
+def _read_again(config: InjectConfig, row: InjectedSecret) -> str:
+    """Return the present value of a secret, in a thread: its command may take a while."""
+    from claudebox.facts import programs
+    from claudebox.launch import secret_values
+
+    environ = dict(config.environ)
+    path = programs.search_path(environ, config.workdir)
+    obtain = secret_values.source_reader(environ, lambda name: programs.find_tool(name, path), home=config.home)
+    value = obtain(row.source, row.origin)
+    secret_values.check_value(value, row)
+    return value
 
 
 def _bundle(path: str) -> bytes:

@@ -6,14 +6,20 @@ authentication is taken apart and put together again.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
-from typing import TYPE_CHECKING, NamedTuple
+import time
+from typing import TYPE_CHECKING
 
 from claudebox.broker.http.recognition import Recognizer
+from claudebox.errors import ClaudeboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
+
+    from claudebox.broker.http.messages import Request
+    from claudebox.broker.inject.permits import Permits
 
     Headers = list[tuple[bytes, bytes]]
 
@@ -26,15 +32,40 @@ CREDENTIAL_FIELDS = frozenset((
     b"x-vault-token", b"xi-api-key",
 ))  # fmt: skip
 
+_OVERRIDING = (
+    b"x-http-method",
+    b"x-http-method-override",
+    b"x-method-override",
+)  # another method than the first line's
+_AGAIN = 60.0  # seconds in which a value is not read again
 
-class Replacement(NamedTuple):
-    """A value, what stands for it inside, and where it may go."""
 
-    name: str
-    value: bytes
-    placeholder: bytes
-    hosts: frozenset[tuple[str, int]]
-    fields: frozenset[bytes] = frozenset()  # header fields beside the usual ones
+class Replacement:
+    """A value, what stands for it inside, where it may go, and how it is read again."""
+
+    def __init__(
+        self, name: str, value: bytes, placeholder: bytes, hosts: frozenset[tuple[str, int]],
+        fields: frozenset[bytes] = frozenset(), permits: Permits | None = None, read: Callable[[], str] | None = None,
+    ) -> None:  # fmt: skip
+        """Take header fields beside the usual ones, and what returns the present value and may take its time."""
+        self.name, self.value, self.placeholder, self.hosts, self.fields = name, value, placeholder, hosts, fields
+        self.permits = permits
+        self.known: tuple[bytes, ...] = (value,)  # and those that it had before: they must not come back either
+        self._read, self._again = read, 0.0
+        self._lock = asyncio.Lock()
+
+    async def renew(self, refused: bytes) -> bool:
+        """Return whether there is another value than this one, which was not taken; read it once a minute at most."""
+        async with self._lock:
+            if self.value == refused and self._read is not None and time.monotonic() >= self._again:
+                try:
+                    found = await asyncio.get_running_loop().run_in_executor(None, self._read)
+                    self.value = found.encode("ascii")
+                    self.known = tuple(dict.fromkeys((*self.known, self.value)))
+                except (ClaudeboxError, OSError):  # the answer of the host says that it is not taken
+                    pass
+                self._again = time.monotonic() + _AGAIN
+        return self.value != refused
 
 
 class Substitution:
@@ -42,8 +73,46 @@ class Substitution:
 
     def __init__(self, secrets: Iterable[Replacement], host: str, port: int) -> None:
         self._secrets = [secret for secret in secrets if (host, port) in secret.hosts]
-        self.recognizer = Recognizer((secret.value, secret.placeholder) for secret in self._secrets)
+        self._host = host
+        self._found: tuple[object, Recognizer] = (None, Recognizer(()))
         self.recognizer.prepare()
+
+    @property
+    def recognizer(self) -> Recognizer:
+        """Return what finds every value that was used up to now."""
+        pairs = tuple((value, secret.placeholder) for secret in self._secrets for value in secret.known)
+        if self._found[0] != pairs:
+            self._found = pairs, Recognizer(pairs)
+        return self._found[1]
+
+    async def renew(self, sent: Mapping[str, bytes]) -> bool:
+        """Return whether any of these secrets, which were sent with these values, has another one by now."""
+        found = [await secret.renew(sent[secret.name]) for secret in self._secrets if secret.name in sent]
+        return any(found)
+
+    def values(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return the present values of these secrets."""
+        return {secret.name: secret.value for secret in self._secrets if secret.name in names}
+
+    def refusal(self, request: Request, filled: Headers, used: set[str]) -> str:
+        """Return why a request does not pass, which uses these secrets; nothing if it does.
+
+        Where every secret of a host is for some requests only, so is the host: no other credential passes, and what
+        carries none must be one of these requests, too.
+        """
+        named = [secret for secret in self._secrets if secret.name in used] or self._secrets
+        fits = [secret.permits is None or secret.permits.allow(request.method, request.target) for secret in named]
+        if not (all(fits) if used else any(fits)):
+            names = " and ".join(secret.name for secret in named)
+            return (
+                f"`permit` of {names} does not open this method and path of {self._host}; only the user can change that"
+            )
+        if any(secret.permits is None for secret in named):
+            return ""
+        for (field, before), (_, after) in zip(request.headers, filled, strict=True):
+            if field in _OVERRIDING or (before == after and (field in CREDENTIAL_FIELDS or field == b"cookie")):
+                return f"the field `{field.decode('ascii')}` does not pass to {self._host}, whose secrets have `permit`"
+        return ""
 
     def insert(self, headers: Headers) -> tuple[Headers, set[str]]:
         """Return the headers with values in them, and the names of the secrets that were used."""

@@ -130,10 +130,11 @@ class _Rules(Rules):
         super().__init__(log, "secrets", host, port)
         self._substitution = substitution
         self._names = {f"{host}:{port}", *((host,) if port == 443 else ())}
+        self._sent: dict[str, bytes] = {}
 
     async def request(self, request: Request, _body: RequestBody) -> Request | LocalAnswer:
         """Put values in, if the request is for this host."""
-        self.used = ()
+        self.used, self._sent = (), {}
         named = [value.decode("latin-1").strip().lower() for name, value in request.headers if name == b"host"]
         if len(named) != 1 or named[0] not in self._names:
             return LocalAnswer(
@@ -143,10 +144,24 @@ class _Rules(Rules):
             return LocalAnswer(400, "not-a-path", "claudebox: this is not a proxy; ask for a path.")
         if request.method in _ECHOING:
             return LocalAnswer(405, "echo", "claudebox: this method does not pass, since it would give the value back.")
-        headers, self.used = self._substitution.insert(list(request.headers))
+        self._asked = request
+        return self._filled(request)
+
+    def _filled(self, request: Request) -> Request | LocalAnswer:
+        headers, used = self._substitution.insert(list(request.headers))
+        refusal = self._substitution.refusal(request, headers, used)
+        if refusal:
+            return LocalAnswer(403, "permit", f"claudebox: {refusal}.")
+        self.used, self._sent = used, self._substitution.values(used)
         kept = [pair for pair in headers if pair[0] != b"accept-encoding"]
         # What cannot be read cannot be cleaned.
         return request.with_headers((*kept, (b"accept-encoding", b"identity")))
+
+    async def again(self, _request: Request, response: Response) -> Request | LocalAnswer | None:
+        """Read a value again that was not taken, and ask once more with another one."""
+        if response.status != 401 or not await self._substitution.renew(self._sent):
+            return None
+        return self._filled(self._asked)
 
     def response(self, response: Response) -> Response:
         """Take values out of the head."""
