@@ -13,7 +13,7 @@ import os
 import stat
 import time
 
-from claudebox import syscalls
+from claudebox import console, syscalls
 from claudebox.errors import ClaudeboxError, describe_failure
 from claudebox.files import (
     OPEN_DIRECTORY,
@@ -236,7 +236,9 @@ def _seed(own: int, claude: int, workdir: str, key: str) -> None:
         return
     with Closing(os.open("lock", OPEN_LOCK, 0o600, dir_fd=own)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _locked(claude, lambda: _merge(claude, workdir, key))
+        if not _locked(claude, lambda: _merge(claude, workdir, key)):
+            console.warn("another client of this project is writing its settings: it may ask what it asks first")
+            return
         replace_file(own, _SEEDED, (read_at(own, _SEEDED) or b"")[-65536:] + stamp)
 
 
@@ -268,8 +270,8 @@ def answer_questions(content: bytes | None, workdir: str, key: str) -> bytes:
         ) from None
 
 
-def _locked(claude: int, action: Callable[[], None]) -> None:
-    """Do something to the client's configuration while no client of this project does."""
+def _locked(claude: int, action: Callable[[], None]) -> bool:
+    """Do something to the client's configuration while no client of this project does; return whether it was done."""
     name = f"{_CONFIG}.lock"
     deadline = time.monotonic() + _LOCK_WAIT
     while True:
@@ -278,11 +280,14 @@ def _locked(claude: int, action: Callable[[], None]) -> None:
             break
         except FileExistsError:
             age = time.time() - os.lstat(name, dir_fd=claude).st_mtime if mode_of(name, claude) else 0
-            if age > _LOCK_STALE or time.monotonic() > deadline:
-                break  # its owner has gone, or holds on to it: better a late answer than none
+            if not -_LOCK_STALE < age < _LOCK_STALE:
+                break  # its owner has gone: it would have renewed it
+            if time.monotonic() > deadline:
+                return False
             time.sleep(_LOCK_POLL)
     try:
         action()
+        return True
     finally:
         try:
             os.rmdir(name, dir_fd=claude)

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,20 @@ def test_links_planted_in_the_state_lead_nowhere(box):
     assert Path(decoy).read_text(encoding="utf-8") == "untouched"
     assert Path(secret).read_text(encoding="utf-8") == "the key"
     assert sorted(os.listdir(box.base)) == sorted({"decoy", "home", "project"} | (set(os.listdir(box.base)) & {"bin"}))
+
+
+@pytest.mark.parametrize(("age", "taken"), [(0, False), (60, True), (-86400, True)])
+def test_a_lock_of_the_client_is_taken_from_nobody_who_lives(user_box, age, taken):
+    # proves NEW-R10
+    user_box.sh("true")
+    os.unlink(f"{instance(user_box)}/seeded")  # its first questions are to be answered again
+    lock = user_box.mkdir(f"{instance(user_box)}/claude/.claude.json.lock")
+    os.utime(lock, (time.time() - age, time.time() - age))
+
+    result = user_box.sh("echo started")
+
+    assert result.stdout == "started\n", result.stderr
+    assert os.path.isdir(lock) is not taken
 
 
 def test_a_name_that_stands_for_another_project_is_refused(user_box):

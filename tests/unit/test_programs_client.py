@@ -87,10 +87,12 @@ def test_a_package_that_runs_on_node_is_too_old(tree):
         ("opt/claude", "", ()),
         ("home/1.2/claude", "", ()),
         ("home/1.2.x/claude", "", ()),
+        ("home/.asdf/installs/nodejs/20.11.1/lib/claude", "", ()),
+        ("home/.local/share/mise/installs/claude-code/2.1.250/claude", "", (2, 1, 250)),
     ],
 )  # fmt: skip
 def test_the_version_is_read_beside_the_program(tree, place, manifest, version):
-    # proves HOST-11
+    # proves HOST-11, NEW-R10
     real = tree.write(place, elf())
     tree.link("bin/claude", real)
     if manifest:

@@ -158,10 +158,11 @@ def spell_version(version: tuple[int, ...]) -> str:
 
 def _version(real: str) -> tuple[int, ...]:
     """Read the client's version without running it: from its name, as the installer and Nix give it, or its package."""
-    for part in reversed(real.split("/")):
-        version = _numbers(part.rpartition("claude-code-")[2])
-        if version:
-            return version
+    parts = real.split("/")
+    named = [part.rpartition("claude-code-")[2] for part in reversed(parts) if "claude-code-" in part]
+    named += [parts[number + 1] for number, part in enumerate(parts[:-1]) if part in ("versions", "claude-code")]
+    for version in filter(None, map(_numbers, named)):
+        return version
     for place in (os.path.dirname(real), os.path.dirname(os.path.dirname(real))):
         content = read_small(f"{place}/package.json", limit=_PACKAGE) or b""
         if b'"@anthropic-ai/claude-code' in content:
