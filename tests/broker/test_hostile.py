@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import threading
+import time
+from pathlib import Path
 
 import pytest
-from tests.broker.conftest import KEY
+from tests.broker.conftest import KEY, Caller, Visit, running
 from tests.conftest import PATIENCE
 
 from claudebox.broker.http import messages
@@ -221,3 +224,50 @@ def test_a_stream_that_ends_within_a_head_says_so():
     assert asyncio.run(read(b"")) == b""
     with pytest.raises(MalformedHttp):
         asyncio.run(read(b"GET / HTTP/1.1\r\nhos"))
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_who_does_not_read_takes_no_more_memory_than_is_stated(upstream, tmp_path, way):
+    """Four hundred callers, of whom as many are let in as may be, each with more than fits anywhere."""
+    # proves BROKER-01, NEW-N2
+    stay = threading.Event()
+
+    def answer(visit: Visit) -> bool:
+        if way == "down":
+            visit.channel.settimeout(60)
+            visit.say(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
+            with contextlib.suppress(OSError):
+                for _ in range(100):
+                    visit.say(b"10000\r\n" + bytes(1 << 16) + b"\r\n")
+        stay.wait(60)
+        return False
+
+    with running(upstream(answer).port) as sidecar, contextlib.ExitStack() as stack:
+        path = sidecar.sources()["model_api"]
+        callers = []
+        for _ in range(400):
+            caller = stack.enter_context(Caller(path))
+            caller.channel.settimeout(1)
+            callers.append(caller)
+            if way == "down":
+                caller.ask(path="/v1/messages/count_tokens", body=b"{}")
+                continue
+            length = f"content-length: {8 << 20}\r\n"
+            head = (
+                f"POST /v1/messages/count_tokens HTTP/1.1\r\nhost: x\r\nx-api-key: {agent.PLACEHOLDER}\r\n{length}\r\n"
+            )
+            caller.say(head.encode())
+        if way == "up":
+            for caller in callers:
+                caller.channel.setblocking(False)  # noqa: FBT003
+            for _ in range(60):
+                for caller in callers:
+                    with contextlib.suppress(OSError):
+                        caller.channel.send(bytes(1 << 16))
+        else:
+            time.sleep(3)
+        lines = Path(f"/proc/{sidecar._process}/status").read_text().splitlines()
+        most = next(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM"))
+        stay.set()
+
+    assert most < 256  # MiB: the figure of docs/broker.md

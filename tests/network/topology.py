@@ -154,8 +154,8 @@ class World:
         assert process.stdout is not None
         assert process.stdout.readline() == "listening\n"
 
-    def start(self, place: str, *words: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen([*self.within(place), *words], stdout=subprocess.PIPE, text=True)
+    def start(self, place: str, *words: str, stdin: int | None = None) -> subprocess.Popen[str]:
+        process = subprocess.Popen([*self.within(place), *words], stdin=stdin, stdout=subprocess.PIPE, text=True)
         self.processes.append(process)
         return process
 

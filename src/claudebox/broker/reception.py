@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Attend = Callable[["Visitor"], Coroutine[None, None, None]]
 
 _SPARE = 512  # descriptors that no caller can take: logs, resolvers, connections that are kept, the user's own socket
-_SILENCE = 1.0  # seconds that a caller may be silent although others wait
+_SILENCE = 0.5  # seconds that a caller may be silent although others wait
 _PAUSE = 0.2  # seconds before a kernel without room is asked again
 
 
