@@ -42,6 +42,7 @@ GATE_PACKAGES = (
 GATE_TESTS = (
     "tests/unit", "tests/golden", "tests/cli/test_words.py",
     *(f"tests/git/test_formats.py::test_refs_in_tables_come_back{more}" for more in ("", "_from_a_linked_worktree")),
+    "tests/git/test_agent_worktrees.py::test_other_formats_of_repositories",
     *(f"tests/sandbox/test_{name}.py" for name in (
         "descriptors", "git", "home", "protected", "odd_hosts", "terminal",
     )),

@@ -17,6 +17,8 @@ from tests.conftest import Box, need
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Git = Callable[..., str]
+
 PYTHON = "/usr/bin/python3"
 GITCONFIG = """\
 [user]
@@ -240,3 +242,38 @@ def start(pair: Pair, *words: str, **options: object) -> subprocess.Popen[str]:
         "stderr": subprocess.STDOUT, "encoding": "utf-8", **pair.box.account.demotion, **options,
     }  # fmt: skip
     return subprocess.Popen(words, **settings)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.fixture
+def repository(box: Box) -> Git:
+    """Return a function that runs git in the project as its owner, with one commit."""
+    return make_repository(box)
+
+
+@pytest.fixture
+def user_repository(user_box: Box) -> Git:
+    """Return the same for an ordinary user."""
+    return make_repository(user_box)
+
+
+def make_repository(box: Box) -> Git:
+    """Make the project a repository with one commit, an ignored directory and a file that is not committed."""
+
+    def git(*words: str) -> str:
+        result = box.host("git", *words)
+        assert result.returncode == 0, result.stderr
+        return str(result.stdout)
+
+    git("init", "-q", "-b", "main")
+    git("config", "user.name", "user")
+    git("config", "user.email", "user@example.org")
+    box.write("kept.txt", "kept\n")
+    box.write("gone.txt", "gone\n")
+    box.write(".gitignore", "node_modules\n.env\n")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    box.write("node_modules/left-pad/index.js", "module.exports = 1\n")
+    box.write("node_modules/left-pad/large.js", "//" + "x" * 1200)
+    os.symlink("left-pad", f"{box.project}/node_modules/link")
+    box.write("dirty.txt", "not committed\n")
+    return git

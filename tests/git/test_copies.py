@@ -20,38 +20,6 @@ def commit(box, git, name: str) -> None:
     git("commit", "-qm", f"add {name}")
 
 
-@pytest.fixture
-def repository(box):
-    """Return a function that runs git in the project as its owner, with one commit."""
-    return make_repository(box)
-
-
-@pytest.fixture
-def user_repository(user_box):
-    return make_repository(user_box)
-
-
-def make_repository(box):
-    def git(*words: str):
-        result = box.host("git", *words)
-        assert result.returncode == 0, result.stderr
-        return result.stdout
-
-    git("init", "-q", "-b", "main")
-    git("config", "user.name", "user")
-    git("config", "user.email", "user@example.org")
-    box.write("kept.txt", "kept\n")
-    box.write("gone.txt", "gone\n")
-    box.write(".gitignore", "node_modules\n.env\n")
-    git("add", "-A")
-    git("commit", "-qm", "first")
-    box.write("node_modules/left-pad/index.js", "module.exports = 1\n")
-    box.write("node_modules/left-pad/large.js", "//" + "x" * 1200)
-    os.symlink("left-pad", f"{box.project}/node_modules/link")
-    box.write("dirty.txt", "not committed\n")
-    return git
-
-
 def new(box, name: str, script: str, *flags: str):
     return box.claudebox("-y", "--new", name, *flags, "--exec", "--", "sh", "-c", script)
 
@@ -77,15 +45,17 @@ def test_an_agent_works_in_a_copy_and_its_branch_comes_back_when_it_is_finished(
     result = new(
         box, "feature",
         "git log --oneline --all | wc -l; git status --short; cat node_modules/left-pad/index.js; "
-        f"test -e {box.project} && echo visible; echo work > new.txt; git rm -q gone.txt; git add .; "
+        f"ls {box.project}; echo work > new.txt; git rm -q gone.txt; git add .; "
         "git commit -qm work",
         "--copy", "node_modules",
     )  # fmt: skip
 
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["1", "module.exports", "=", "1"]  # nothing to commit, and no way to the checkout
-    assert everything(box.project) == before
+    checkout = {path: row for path, row in before.items() if "/.git" not in path}
+    assert {path: row for path, row in everything(box.project).items() if "/.git" not in path} == checkout
     (copy,) = copies(box)
+    assert repository("log", "--format=%s", "feature").split() == ["work", "first"]  # before anything is finished
     assert os.stat(f"{copy}/node_modules/left-pad/index.js").st_nlink == 1
     assert os.readlink(f"{copy}/node_modules/link") == "left-pad"
     assert not os.path.exists(f"{copy}/dirty.txt")
@@ -101,8 +71,7 @@ def test_an_agent_works_in_a_copy_and_its_branch_comes_back_when_it_is_finished(
     assert repository("status", "--short") == "?? dirty.txt\n"
     assert copies(box) == []
     assert not list(Path(box.home, ".claudebox/work").rglob("*"))
-    # Nothing of the checkout has changed, but the branch has come.
-    checkout = {path: row for path, row in before.items() if "/.git" not in path}
+    assert repository("worktree", "list").count("\n") == 1
     assert {path: row for path, row in everything(box.project).items() if "/.git" not in path} == checkout
 
 
@@ -168,35 +137,32 @@ def test_what_the_hosts_tools_would_run_is_shown_before_anything_comes(user_box,
     )
     assert new(box, "odd", script).returncode == 0
 
-    declined = box.claudebox("--finish", "odd")  # nobody to ask
+    shown = box.claudebox("--finish", "odd").stdout  # nobody to ask, and nothing to ask
 
-    assert declined.returncode == 125
-    assert "\x1b" not in declined.stdout
-    shown = declined.stdout
-    assert "package.json (package managers of JavaScript run what it names)" in shown
+    assert "\x1b" not in shown
+    assert "package.json" in shown
     assert ".vscode/tasks.json" in shown
     assert "way-out (leads to /etc/passwd)" in shown
-    assert "not committed, and only in the copy (" in shown
-    assert "odd" not in git("branch", "--list", "odd")
-    # Files that are not committed keep the copy.
+    # Files that are not committed keep the worktree.
     finished = box.claudebox("-y", "--finish", "odd")
     assert finished.returncode == 0
-    assert "the copy stays" in finished.stderr
+    assert "later.txt" in finished.stderr
     assert len(copies(box)) == 1
     # And dropping it names them.
     dropped = box.claudebox("-y", "--drop", "odd")
     assert "later.txt" in dropped.stdout
     assert copies(box) == []
+    assert git("branch", "--list", "odd") == ""
 
 
 def test_dropping_says_what_is_lost_and_leaves_nothing(user_box, user_repository):
     # proves AGENT-06
     box, git = user_box, user_repository
     submodule = "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),part; git commit -qm 'lost work'"
+    refs = git("for-each-ref")
     assert new(box, "lost", f"echo x > x; git add .; {submodule}; mkdir shut; echo y > shut/late").returncode == 0
     (copy,) = copies(box)
     os.chmod(f"{copy}/shut", 0o311)  # as a session that was killed leaves it
-    refs = git("for-each-ref")
 
     assert box.claudebox("--drop", "lost").returncode == 125  # nobody to ask
     assert len(copies(box)) == 1
@@ -214,25 +180,41 @@ def test_dropping_says_what_is_lost_and_leaves_nothing(user_box, user_repository
 
 
 def test_agents_cannot_touch_the_checkout_or_one_another(user_box, user_repository):
-    # proves AGENT-05
+    # proves AGENT-05, MANY-01
     box = user_box
     assert new(box, "first", "echo first > f; git add .; git commit -qm first").returncode == 0
     (first,) = copies(box)
-    before, other = everything(box.project), everything(first)
+    git = user_repository
+    box.write("stashed", "precious")
+    git("stash", "-qu")
+    git("pack-refs", "--all")
+    refs, config = git("for-each-ref"), Path(box.project, ".git/config").read_text()
+    before = {path: row for path, row in everything(box.project).items() if "/.git" not in path}
+    other = everything(first)
     attack = (
         f"for place in {box.project} {first} ..; do ls $place; echo x > $place/planted; rm -rf $place/kept.txt; done; "
-        "cat .git/objects/info/alternates; git remote -v; git push . HEAD:refs/heads/main; "
-        "echo / > .git/objects/info/alternates; git config core.fsmonitor /bin/false; echo x > .git/hooks/post-merge"
+        "git stash list; git reflog --all | grep -v HEAD@; git worktree list | grep first; "
+        "git push . HEAD:refs/heads/main; git commit -q --allow-empty -m mine; git branch -f first; git tag -f v0; "
+        "git branch -f main; git update-ref refs/stash HEAD; dir=$(git rev-parse --git-common-dir); "
+        "echo / > $dir/objects/info/alternates; git config core.fsmonitor /bin/false; echo x > $dir/hooks/post-merge"
     )
 
-    assert new(box, "second", attack).returncode == 0
+    attacked = new(box, "second", attack)
 
-    assert everything(box.project) == before
+    assert attacked.returncode == 0, attacked.stderr
+    assert not [line for line in attacked.stdout.splitlines() if "stash" in line or "first" in line]
+    assert {path: row for path, row in everything(box.project).items() if "/.git" not in path} == before
     assert everything(first) == other
     assert "planted" not in os.listdir(os.path.dirname(first))
-    second = next(path for path in copies(box) if path != first)
-    assert "/\n" not in Path(second, ".git/objects/info/alternates").read_text().splitlines(keepends=True)
-    assert "fsmonitor" not in Path(second, ".git/config").read_text()
+    assert Path(box.project, ".git/config").read_text() == config
+    assert not os.path.exists(f"{box.project}/.git/hooks/post-merge")
+    assert not os.path.exists(f"{box.project}/.git/objects/info/alternates")
+    # Of the repository one branch moved, and what the agent did to others arrived beside them.
+    arrived = [row.split()[2] for row in git("for-each-ref", "refs/heads/claudebox", "refs/tags").splitlines()]
+    assert {name.rpartition("/")[2] for name in arrived} <= {"first", "main", "v0"}
+    assert "mine" in git("log", "--format=%s", "second")
+    kept = [row for row in git("for-each-ref").splitlines() if "claudebox/" not in row and "heads/second" not in row]
+    assert kept == refs.splitlines()
 
 
 def test_odd_names_and_branches_are_refused_with_one_line(user_box, user_repository):
@@ -240,7 +222,7 @@ def test_odd_names_and_branches_are_refused_with_one_line(user_box, user_reposit
     box, git = user_box, user_repository
     git("branch", "taken")
 
-    for name in ("", "-x", "a/b", "../x", "a b", ".hidden", "x.lock", "HEAD", "a" * 65, "\u00e4", "0" * 40, "x..y"):
+    for name in ("", "-x", "../x", "a b", ".hidden", "x.lock", "HEAD", "a" * 65, "a~b", "a/", "0" * 40, "x..y", "a\nb"):
         result = new(box, name, "true")
         assert result.returncode == 125, name
         assert result.stderr.count("error:") == 1
@@ -348,21 +330,17 @@ def test_a_full_disk_leaves_no_half_of_a_copy(user_box, user_repository, tmp_pat
         assert "error: " in result.stderr
         assert "Traceback" not in result.stderr
         assert [path for path in Path(place).rglob("*") if path.is_file()] == []
+        assert user_repository("branch", "--list", "full") == ""
+        assert user_repository("worktree", "list").count("\n") == 1
         # One that fills the disk while it works keeps its commits, and can be dropped.
         os.system(f"mount -o remount,size=7m {place}")
         fill = "echo x > x; git add x; git commit -qm kept; head -c 9m /dev/zero > fill 2>/dev/null"
-        for name in ("kept", "dropped"):
-            new(box, name, fill)
-            finished = box.claudebox("-y", "--finish", name)
-            assert (finished.returncode, finished.stderr.count("error:")) == (125, 1), finished.stderr
-            assert "free disk space" in finished.stderr
-            if name == "kept":
-                os.unlink(next(Path(place).glob("*/kept/fill")))
-                assert box.claudebox("-y", "--finish", name).returncode == 0
+        new(box, "kept", fill)
         assert user_repository("log", "-1", "--format=%s", "kept").strip() == "kept"
-        dropped = box.claudebox("-y", "--drop", "dropped")
-        assert dropped.returncode == 0, dropped.stderr
-        assert "cannot be told: No space left on device" in dropped.stderr
+        finished = box.claudebox("-y", "--finish", "kept")
+        assert (finished.returncode, "fill" in finished.stderr) == (0, True), finished.stderr
+        dropped = box.claudebox("-y", "--drop", "kept")
+        assert (dropped.returncode, "fill" in dropped.stdout) == (0, True), dropped.stderr
         assert copies(box) == []
     finally:
         os.system(f"umount {place}")
@@ -446,11 +424,13 @@ def test_submodules_and_large_files_come_along_and_lose_no_commit(user_box, user
     (copy,) = copies(box)
     finished = box.claudebox("-y", "--finish", "whole")
     assert finished.returncode == 0, finished.stderr
-    assert "commits that are only in the copy, in the submodule part" in finished.stdout
-    assert "the copy stays" in finished.stderr
+    assert "part" in finished.stdout
+    assert "not committed: part" in finished.stderr
     assert copies(box) == [copy]
-    assert git("-C", f"{copy}/part", "log", "-1", "--format=%s").strip() == "in-part"
-    assert "in the submodule part" in box.claudebox("-y", "--drop", "whole").stdout
+    # The commit is in the project's submodule, whatever becomes of the worktree.
+    assert git("-C", "part", "log", "-1", "--format=%s", "claudebox/whole/detached").strip() == "in-part"
+    assert "part" in box.claudebox("-y", "--drop", "whole").stdout
+    assert git("-C", "part", "fsck") == ""
     # One in which nothing happened goes away, and large files above a size stay pointers.
     small = new(box, "small", "cat large.bin", "--copy-size", "4K")
     assert (small.stdout, "not all large files came along" in small.stderr) == (pointer, True)

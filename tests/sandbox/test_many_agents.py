@@ -91,9 +91,9 @@ def reap(before: set[int]) -> list[str]:
 
 
 def everything(directory: str):
-    """Return all that can be told of every file of a directory."""
+    """Return all that can be told of every file of a checkout."""
     found = {}
-    for path in sorted(Path(directory).rglob("*")):
+    for path in sorted(path for path in Path(directory).rglob("*") if "/.git/" not in f"{path}/"):
         status = path.lstat()
         found[str(path)] = (status.st_mode, status.st_ino, status.st_mtime_ns, path.is_file() and path.read_bytes())
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 
-from claudebox.commands.agents import branch, listing
+from claudebox.commands.agents import listing, work
 from claudebox.commands.agents.copies import Copy
 from claudebox.commands.agents.records import Agent, Records, boot_id, process_start
 from claudebox.commands.agents.tmux import Tmux
@@ -44,7 +44,7 @@ def test_what_an_agent_did_is_shown_by_danger_and_decoys_hide_nothing():
     row = IndexRow("100644", "1" * 40, "000000", "0" * 40)
     names = (*(f"{name}{number:02}/Makefile" for name in "ac" for number in range(20)), "b/conftest.py", "z/.envrc")
     changed = dict.fromkeys(sorted((*names, *(f"b{number:02}/conftest.py" for number in range(20)))), row)
-    lines = list(branch.lines(Copy("x", "/c/x", "/p"), branch.Work("1" * 40, (), changed, {}, ())))
+    lines = list(work.lines(Copy("x", "/c/x", "/p"), work.Work("1" * 40, (), changed, {}, ())))
 
     said = [line for line in lines if "run or obeyed" in line]
     order = [text.rpartition("/")[2].split(" ")[0] for line in said for text in line.partition(": ")[2].split(", ")]

@@ -11,8 +11,8 @@ AGENT_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "new", ("--new",), "text", "Agents",
-        "start an agent with a copy of the repository of its own, on a branch of this name; one that is there already "
-        "is gone on with", metavar="AGENT",
+        "start an agent in a worktree of its own, on a branch of this name; continues one that exists",
+        metavar="AGENT",
     ),
     Setting(
         "from", ("--from",), "text", "Agents",
@@ -31,12 +31,12 @@ AGENT_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "finish", ("--finish",), "switch", "Agents",
-        "`--finish NAME`: show what an agent did in its copy, ask, and bring its branch into the repository as checked "
-        "data; `--finish NAME merge` or `rebase` goes on from there", verb=True,
+        "`--finish NAME`: show what an agent did in its worktree, ask, and remove it; the branch stays. "
+        "`--finish NAME merge` or `rebase` merges it first", verb=True,
     ),
     Setting(
         "drop", ("--drop",), "switch", "Agents",
-        "`--drop NAME`: show what would be lost, ask, and throw the copy of an agent away", verb=True,
+        "`--drop NAME`: show what would be lost, ask, and remove the worktree of an agent with its branch", verb=True,
     ),
     Setting(
         "attach", ("--attach",), "switch", "Agents",

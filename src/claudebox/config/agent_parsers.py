@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_BRANCH = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/+@")
+_NEVER = frozenset(" :?*[\\{")  # in no name of a commit
 
 
 def parse_branch(given: Given) -> str:
     """Return what names a commit: a branch, a tag, or its digits."""
     value = given.value
-    if not _BRANCH.issuperset(value) or value[0] in "-/." or ".." in value or "@{" in value:
+    if not value or not value.isprintable() or set(value) & _NEVER or value[0] in "-/." or ".." in value:
         raise ClaudeboxError(f"`{given.origin}`: `{value}` does not name a branch, a tag or a commit")
     return value
 

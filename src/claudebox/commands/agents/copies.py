@@ -1,12 +1,14 @@
 """Copies of projects for agents: ~/.claudebox/work/PROJECT/NAME, and beside each a file that says what it is a copy of.
 
-An agent can write to its copy and to nothing beside it, so what stands in that file is ours.
+A copy is a linked worktree of the project's repository, or files where there is none. An agent can write to its copy
+and to nothing beside it, so what stands in that file is ours.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import time
 from dataclasses import dataclass
 
@@ -31,11 +33,23 @@ class Copy:
     source: str  # the project
     base: str = ""  # the commit that it began with; nothing: the project is no repository
     created: float = 0.0
+    linked: bool = False  # a worktree of the project's repository, not a clone of version 0.2
+    brought: tuple[str, ...] = ()  # ignored files and directories that came along
 
     @property
     def project(self) -> str:
         """Return the directory with all copies of the project."""
         return os.path.dirname(self.path)
+
+    @property
+    def scratch(self) -> str:
+        """Return where git in a sandbox has room for what it says: ~/.claudebox, which may be another file system."""
+        return self.path.rsplit("/", 3)[0]
+
+    @property
+    def ref(self) -> str:
+        """Return the branch that its agent works on."""
+        return f"refs/heads/{self.name}"
 
 
 class Copies:
@@ -50,8 +64,11 @@ class Copies:
         """Return where a copy lies, or would."""
         names.check_name(name)
         project = f"{names.slug(os.path.basename(source))[:_LONGEST]}-{syscalls.sha256(os.fsencode(source))[:6]}"
-        path = f"{self.directory}/{project}/{name}"
-        return self._read(f"{self.directory}/{project}", name) or Copy(name, path, source)
+        directory = names.directory_name(name)
+        found = self._read(f"{self.directory}/{project}", directory)
+        if found is not None and found.name != name:
+            raise ClaudeboxError(f"`{found.name}` is called nearly the same", hint="choose another name")
+        return found or Copy(name, f"{self.directory}/{project}/{directory}", source)
 
     def all(self) -> list[Copy]:
         """Return every copy that there is."""
@@ -62,9 +79,13 @@ class Copies:
             found += [row for row in rows if row is not None]
         return sorted(found, key=lambda copy: (copy.created, copy.path))
 
+    def matching(self, name: str) -> list[Copy]:
+        """Return the copies that have a name: NAME, or PROJECT/NAME."""
+        return [copy for copy in self.all() if name in (copy.name, f"{os.path.basename(copy.source)}/{copy.name}")]
+
     def find(self, name: str, source: str) -> Copy:
         """Return the copy that a user means in this project: by name, or PROJECT/NAME."""
-        found = [copy for copy in self.all() if name in (copy.name, f"{os.path.basename(copy.source)}/{copy.name}")]
+        found = self.matching(name)
         here = [copy for copy in found if copy.source == source] or found
         if len(here) == 1:
             return here[0]
@@ -85,15 +106,15 @@ class Copies:
     def save(self, copy: Copy) -> None:
         """Write down what a copy is."""
         with Closing(os.open(copy.project, OPEN_DIRECTORY)) as directory:
-            row = "\0".join((copy.source, copy.base, repr(time.time())))
-            replace_file(directory, f".{copy.name}", os.fsencode(row))
+            row = "\0".join((copy.source, copy.base, repr(time.time()), copy.name, *copy.brought))
+            replace_file(directory, f".{os.path.basename(copy.path)}", os.fsencode(row))
 
     def remove(self, copy: Copy) -> None:
         """Remove a copy with the state that it has as a project."""
         with contextlib.suppress(FileNotFoundError):
-            tree.remove(copy.project, copy.name)
+            tree.remove(*os.path.split(copy.path))
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{copy.project}/.{copy.name}")
+            os.unlink(f"{copy.project}/.{os.path.basename(copy.path)}")
         instance = locate(self.home, copy.path)
         with contextlib.suppress(FileNotFoundError):
             tree.remove(os.path.dirname(instance.directory), instance.name)
@@ -105,15 +126,17 @@ class Copies:
         alive = [process for process, workdir, _ in list_sessions(self.state) if workdir == copy.path]
         if alive:
             raise ClaudeboxError(
-                f"an agent is at work in `{copy.name}` (process {alive[0]})", hint=f"`claudebox --stop {copy.name}`"
+                f"an agent is at work in `{copy.name}` (process {alive[0]})",
+                hint=f"`claudebox --stop {shlex.quote(copy.name)}`",
             )
 
     def _read(self, directory: str, name: str) -> Copy | None:
         content = read_small(f"{directory}/.{name}")
         if content is None:
             return None
-        source, base, created = (*os.fsdecode(content).split("\0"), "", "")[:3]
+        source, base, created, branch, *brought = (*os.fsdecode(content).split("\0"), "", "", "", "")
         try:
-            return Copy(name, f"{directory}/{name}", source, base, float(created or 0))
+            path, linked = f"{directory}/{name}", bool(base and branch)
+            return Copy(branch or name, path, source, base, float(created or 0), linked, tuple(filter(None, brought)))
         except ValueError:
             return None

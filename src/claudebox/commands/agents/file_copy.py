@@ -6,6 +6,7 @@ nor link stays behind.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -16,7 +17,7 @@ from claudebox.files import OPEN_DIRECTORY, Closing, open_beneath
 from claudebox.report.log_reader import human
 
 _FICLONE = 0x40049409
-_DEPTH = 400
+_DEPTH = 2000
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM)
@@ -30,6 +31,7 @@ class TreeCopier:
         self._most, self._skipped = most, skipped
         self.copied = 0  # bytes that take room
         self._clones = True
+        self._waiting: list[tuple[str, int]] = []  # directories, and their modes
 
     def close(self) -> None:
         """Let go of both."""
@@ -47,12 +49,15 @@ class TreeCopier:
             if not os.path.lexists(f"/proc/self/fd/{source}/{name}"):
                 return False
             with Closing(self._make_parents(parent)) as target:
-                self._entry(source, target, name, _DEPTH)
+                self._entries(source, target, [name], parent)
+            self._go_on()
             return True
 
     def copy_all(self) -> None:
         """Copy everything."""
-        self._directory(self._source, self._target, _DEPTH, top=True)
+        names = [name for name in os.listdir(self._source) if name not in self._skipped]
+        self._entries(self._source, self._target, names, "")
+        self._go_on()
 
     def _make_parents(self, relative: str) -> int:
         current = os.dup(self._target)
@@ -63,38 +68,32 @@ class TreeCopier:
                 current = os.open(part, OPEN_DIRECTORY, dir_fd=above)
         return current
 
-    def _directory(self, source: int, target: int, depth: int, *, top: bool = False) -> None:
-        with os.scandir(source) as entries:
-            found = [entry.name for entry in entries]
-        for name in found:
-            if not (top and name in self._skipped):
-                self._entry(source, target, name, depth)
-
-    def _entry(self, source: int, target: int, name: str, depth: int) -> None:
-        status = os.lstat(name, dir_fd=source)
-        if os.path.lexists(f"/proc/self/fd/{target}/{name}") and not stat.S_ISDIR(status.st_mode):
-            return  # it came with the branch
-        if stat.S_ISLNK(status.st_mode):
-            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
-        elif stat.S_ISDIR(status.st_mode):
-            if depth <= 0:
+    def _go_on(self) -> None:
+        """Copy the directories that wait, one after the other: how deep they lie does not matter."""
+        while self._waiting:
+            path, mode = self._waiting.pop()
+            if path.count("/") > _DEPTH:
                 raise ClaudeboxError("directories are nested too deeply to be copied")
-            self._subdirectory(source, target, name, depth, stat.S_IMODE(status.st_mode))
-        elif stat.S_ISREG(status.st_mode):
-            self._file(source, target, name)
+            with (
+                Closing(open_beneath(self._source, path, listed=True)) as source,
+                Closing(open_beneath(self._target, path, listed=True)) as target,
+            ):
+                os.fchmod(target, mode & 0o777 | 0o700)
+                self._entries(source, target, os.listdir(source), path)
 
-    def _subdirectory(self, source: int, target: int, name: str, depth: int, mode: int) -> None:
-        try:
-            os.mkdir(name, 0o700, dir_fd=target)
-        except FileExistsError:
-            pass
-        below, there = os.open(name, OPEN_DIRECTORY, dir_fd=source), os.open(name, OPEN_DIRECTORY, dir_fd=target)
-        try:
-            self._directory(below, there, depth - 1)
-            os.fchmod(there, mode & 0o777 | 0o700)
-        finally:
-            os.close(below)
-            os.close(there)
+    def _entries(self, source: int, target: int, names: list[str], path: str) -> None:
+        for name in names:
+            status = os.lstat(name, dir_fd=source)
+            if stat.S_ISDIR(status.st_mode):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=target)
+                self._waiting.append((f"{path}/{name}" if path else name, status.st_mode))
+            elif os.path.lexists(f"/proc/self/fd/{target}/{name}"):
+                continue  # it came with the branch
+            elif stat.S_ISLNK(status.st_mode):
+                os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
+            elif stat.S_ISREG(status.st_mode):
+                self._file(source, target, name)
 
     def _file(self, source: int, target: int, name: str) -> None:
         try:

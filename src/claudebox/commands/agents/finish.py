@@ -1,15 +1,17 @@
-"""`--finish NAME` and `--drop NAME`: the end of an agent's copy. Nothing is merged or thrown away unseen."""
+"""`--finish NAME` and `--drop NAME`: the end of an agent's worktree. Nothing is merged or thrown away unseen."""
 
 from __future__ import annotations
 
 import os
+import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from claudebox import console, state
 from claudebox.commands import git_import
-from claudebox.commands.agents import branch, merge, sessions
+from claudebox.commands.agents import merge, sessions, work, worktree
 from claudebox.commands.agents.copies import Copies, Copy
-from claudebox.commands.agents.new import enter_project, list_submodules, plan_project
+from claudebox.commands.agents.new import enter_project, plan_repository
 from claudebox.commands.agents.records import Records
 from claudebox.commands.agents.tmux import Tmux
 from claudebox.errors import DECLINED, ClaudeboxError
@@ -19,8 +21,9 @@ from claudebox.launch.git_sandbox import GitError
 from claudebox.report import leftovers, tree
 
 if TYPE_CHECKING:
-    from claudebox.commands.agents.branch import Work
+    from claudebox.commands.agents.work import Work
     from claudebox.config.settings import Settings
+    from claudebox.launch.git_merge import Move
     from claudebox.launch.git_sandbox import Tools
     from claudebox.plan.model import OwnGit
     from claudebox.session import Planned
@@ -37,7 +40,7 @@ def run(verb: str, flags: Settings, environ: dict[str, str]) -> int:
             f"`--{verb}` does not know `{words[-1]}`", hint="`--finish NAME`, with `merge` or `rebase`"
         )
     copies = Copies(current_home(environ))
-    if verb == "drop" and not any(copy.name == words[0].rpartition("/")[2] for copy in copies.all()):
+    if verb == "drop" and not copies.matching(words[0]):
         return sessions.run("stop", flags, environ)  # a session without a copy
     copy = copies.find(words[0], enter_project(environ))
     copies.require_idle(copy)
@@ -45,7 +48,8 @@ def run(verb: str, flags: Settings, environ: dict[str, str]) -> int:
     try:
         return finishing.finish(way) if verb == "finish" else finishing.drop()
     except GitError as error:
-        raise ClaudeboxError(f"`{copy.path}`: {error}") from None
+        hint = "" if os.statvfs(copies.state).f_bavail else "free disk space"
+        raise ClaudeboxError(f"`{copy.path}`: {console.clean(str(error))}", hint=hint) from None
 
 
 class _Finishing:
@@ -54,113 +58,147 @@ class _Finishing:
     def __init__(self, copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> None:
         self._copies, self._copy, self._flags, self._environ = copies, copy, flags, environ
         self._asking = not flags.on("yes")
+        self._drop = f"`claudebox --drop {shlex.quote(copy.name)}`"
         self._unseen: list[tuple[str, str]] = []  # in the copy, and why
+        self._modules: list[tuple[OwnGit, OwnGit | None, str, list[Move]]] = []  # submodules with work of the agent
 
     def finish(self, way: str) -> int:
-        """Show what was done, bring it in, merge if asked for, offer to remove the copy."""
+        """Show what was done, merge if asked for, offer to remove the worktree; the branch stays."""
         copy = self._copy
-        if not copy.base:
-            raise ClaudeboxError(
-                f"`{copy.source}` is no repository: nothing can be brought in as a branch",
-                hint=f"copy what you want from `{copy.path}`, then `claudebox --drop {copy.name}`",
-            )
-        if not os.path.isdir(copy.source):
-            raise ClaudeboxError(
-                f"the project `{copy.source}` is gone or has moved; the copy is as it was",
-                hint=f"`git fetch {copy.path} {copy.name}` where the project is now",
-            )
+        self._require_worktree()
         tools = self._prepare()
-        planned, source = self._plan(copy.source)
-        examined, own = self._plan(copy.path)
-        kept = self._find_kept(examined, planned, tools)
-        with branch.Branch(copy, own, source, tools, list_submodules(examined)) as both:
-            work = both.look()
-            console.write((*branch.lines(copy, work), *kept), descriptor=1)
-            if work.commits:
-                question = f"Bring {len(work.commits)} commits into {console.clean(copy.source)}? [Y/n] "
-                if self._asking and not console.confirm(question, default=True):
-                    return DECLINED
-                name = both.bring(work)
-                console.note(f"`{name}` is in the repository: {work.tip[:7]}")
-            else:
-                name = both.find_name(work)
-        if way and name:
-            done = merge.merge_branch(planned, source, tools, copy.project, name, way)
+        planned, source = plan_repository(copy.source, self._flags, self._environ)
+        found = self._look(tools, planned)
+        console.write(work.lines(copy, found), descriptor=1)
+        if not found.tip:
+            raise ClaudeboxError(f"the repository has no branch `{copy.name}` any more", hint=self._drop)
+        if way:
+            done = merge.merge_branch(planned, source, tools, copy.scratch, copy.name, way)
             console.note(f"{'merged' if way == 'merge' else 'rebased'}: {done}")
-        if kept:
-            console.note(f"the copy stays: fetch these commits from `{copy.path}`, then `--drop {copy.name}`")
-        elif work.uncommitted:
-            console.note(f"the copy stays: {len(work.uncommitted)} files in it are not committed; `--drop {copy.name}`")
-        elif self._unseen:
-            console.note(f"the copy stays: not everything in it could be looked at; `--drop {copy.name}`")
-        elif not self._asking or console.confirm("Remove the copy? [Y/n] ", default=True):
-            self._remove()
+        if reasons := [*self._list_reasons(found), *self._bring_submodules(tools)]:
+            console.note(f"the worktree stays: {'; '.join(reasons)}; {self._drop}")
+        elif self._asking and not console.confirm("Remove the worktree? The branch stays. [Y/n] ", default=True):
+            return DECLINED
+        else:
+            self._remove(source)
+            console.note(f"the worktree is removed, the branch `{copy.name}` stays")
         return 0
 
     def drop(self) -> int:
         """Say what would be lost, and throw it away."""
         copy = self._copy
-        if copy.base:
-            self._say_what_is_lost()
-        else:
-            console.write([f"{copy.name}: everything in {console.clean(copy.path)}"], descriptor=1)
+        found = self._look_before_dropping() if copy.linked else None
+        if found is None:
+            console.write([f"{console.clean(copy.name)}: everything in {console.clean(copy.path)}"], descriptor=1)
         if self._asking and not console.confirm("Throw this away? [y/N] ", default=False):
             return DECLINED
-        self._remove()
+        own = None
+        if copy.linked and os.path.isdir(copy.source):
+            _, own = plan_repository(copy.source, self._flags, self._environ)
+        self._remove(own)
+        if own is not None and found is not None and found.tip:
+            tools = git_import.find_tools(programs.search_path(self._environ, copy.source))
+            if worktree.delete_branch(own, tools, copy, found.tip):
+                console.note(f"the worktree and the branch `{copy.name}` are removed")
+                return 0
+        stays = f", the branch `{copy.name}` stays" if copy.linked else ""
+        console.note(f"the copy `{copy.name}` is removed{stays}")
         return 0
 
-    def _say_what_is_lost(self) -> None:
+    def _require_worktree(self) -> None:
+        copy = self._copy
+        fetch = f"`git fetch {shlex.quote(copy.path)} {copy.name}:{copy.name}`"
+        if not copy.base:
+            raise ClaudeboxError(
+                f"`{copy.source}` is no repository: nothing can be brought in as a branch",
+                hint=f"copy what you want from `{copy.path}`, then {self._drop}",
+            )
+        if not copy.linked:
+            raise ClaudeboxError(
+                f"`{copy.name}` is a clone that version 0.2 made", hint=f"{fetch} in the project, then {self._drop}"
+            )
+        if not os.path.isdir(copy.source):
+            raise ClaudeboxError(
+                f"the project `{copy.source}` is gone or has moved; the worktree is as it was",
+                hint=f"the branch `{copy.name}` is in the repository, wherever that is now; move it back to finish",
+            )
+
+    def _look_before_dropping(self) -> Work | None:
+        """Show what would be lost, or say that it cannot be told: it is to go, even from a full disk."""
         copy = self._copy
         try:
+            self._require_worktree()
             tools = self._prepare()
-            planned, source = self._plan(copy.source) if os.path.isdir(copy.source) else (None, None)
-            examined, own = self._plan(copy.path)
-            kept = self._find_kept(examined, planned, tools)
-            with branch.Branch(copy, own, source, tools, list_submodules(examined)) as both:
-                work: Work = both.look()
-        except (ClaudeboxError, GitError, OSError) as error:  # it is to go, whatever it is, even from a full disk
+            planned, _ = plan_repository(copy.source, self._flags, self._environ)
+            found = self._look(tools, planned)
+        except (ClaudeboxError, GitError, OSError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            console.warn(f"what is in the copy cannot be told: {why}")
-        else:
-            console.write((*branch.lines(copy, work), *kept), descriptor=1)
+            console.warn(f"what is in the worktree cannot be told: {console.clean(str(why))}")
+            return None
+        console.write(work.lines(copy, found), descriptor=1)
+        return found
 
-    def _find_kept(self, examined: Planned, planned: Planned | None, tools: Tools) -> list[str]:
-        """Return lines about submodules of the copy with commits that are nowhere else."""
-        if not (rows := list_submodules(examined)):
-            return []
-        from claudebox.commands.agents import submodules
+    def _look(self, tools: Tools, planned: Planned) -> Work:
+        """Look at everything in the worktree and in the agent's own git directories."""
+        copy = self._copy
+        examined, own = plan_repository(copy.path, self._flags, self._environ)
+        found = work.look(copy, own, tools, self._instance)
+        rows, sources = (worktree.list_submodules(one.plan.git) for one in (examined, planned))
+        for place, path, moves in worktree.find_submodule_work(copy, rows, sources, tools):
+            self._modules.append((rows[place], sources.get(place), path, moves))
+        return replace(found, submodules=tuple(path for _, _, path, _ in self._modules))
 
-        found = submodules.find_work(
-            self._copy, rows, list_submodules(planned) if planned else [], tools, branch.LIMITS
+    def _list_reasons(self, found: Work) -> list[str]:
+        """Return why a worktree cannot be removed without losing something."""
+        rows = (
+            ("not committed", found.uncommitted),
+            ("ignored by git", found.ignored),
+            ("only in the agent's own git directory", found.kept),
+            ("not to be looked at", [path for path, _ in self._unseen]),
         )
-        return [f"  commits that are only in the copy, in the submodule {console.clean(path)}" for path in found]
+        return [
+            f"{what}: {console.list_some([console.clean(path) for path in paths], 3)}" for what, paths in rows if paths
+        ]
+
+    def _bring_submodules(self, tools: Tools) -> list[str]:
+        """Bring the agent's commits in submodules into those of the project; return what stays, and why."""
+        reasons = []
+        for row, source, path, moves in self._modules:
+            why = "the project does not have it"
+            if source is not None:
+                why = worktree.bring_submodule(self._copy, row, source, moves, tools)
+            if why:
+                reasons.append(f"commits in the submodule {console.clean(path)}: {why}")
+            else:
+                names = ", ".join(move.name.removeprefix("refs/heads/") for move in moves)
+                console.note(f"commits of the submodule {console.clean(path)} are in yours: {console.clean(names)}")
+        return reasons
+
+    @property
+    def _instance(self) -> state.Instance:
+        return state.locate(self._copies.home, self._copy.path)
 
     def _prepare(self) -> Tools:
-        """Bring what a killed session has left into the copy's own repository, and open what hides something there."""
-        for _ in tree.walk(self._copy.path, self._unseen, closed=tree.Closed(0.0)):
+        """Bring what a killed session has left into the repository, and open what hides something in the worktree."""
+        copy = self._copy
+        tools = git_import.find_tools(programs.search_path(self._environ, copy.source))
+        if not os.path.lexists(copy.path):
+            _, own = plan_repository(copy.source, self._flags, self._environ)
+            if not worktree.restore_worktree(own, tools, copy):
+                raise ClaudeboxError(f"the worktree and the branch of `{copy.name}` are gone", hint=self._drop)
+            console.note(f"the worktree of `{copy.name}` was deleted: made again from its branch")
+        for _ in tree.walk(copy.path, self._unseen, closed=tree.Closed(0.0)):
             pass
         for path, why in self._unseen[:1]:
             more = f" and {len(self._unseen) - 1} more" if len(self._unseen) > 1 else ""
-            console.warn(f"not everything in the copy can be looked at: {path} ({why}){more}")
-        tools = git_import.find_tools(programs.search_path(self._environ, self._copy.source))
-        instance = state.locate(self._copies.home, self._copy.path)
-        leftovers.catch_up(instance, (self._copy.path,))
-        done, failed = git_import.import_all(instance, tools)
+            console.warn(f"not everything in the worktree can be looked at: {console.clean(path)} ({why}){more}")
+        leftovers.catch_up(self._instance, (copy.path,))
+        _, failed = git_import.import_all(self._instance, tools)  # what came is shown as a whole
         if failed:
-            raise ClaudeboxError(f"what was done in `{self._copy.name}` could not be brought together")
-        del done  # it is shown as a whole
+            raise ClaudeboxError(f"what was done in `{copy.name}` could not be brought together")
         return tools
 
-    def _plan(self, directory: str) -> tuple[Planned, OwnGit]:
-        os.chdir(directory)
-        planned = plan_project(self._flags, self._environ)
-        own = next((row for row in planned.plan.git if row.real and not row.place), None)
-        if own is None:
-            problem = planned.host.repository.problem if planned.host.repository else "it is none"
-            raise ClaudeboxError(f"the repository `{directory}` cannot be read: {problem}")
-        return planned, own
-
-    def _remove(self) -> None:
+    def _remove(self, own: OwnGit | None) -> None:
         copy, records = self._copy, Records(self._copies.state)
         os.chdir("/")
         tmux = Tmux(self._copies.state, self._environ)
@@ -168,5 +206,6 @@ class _Finishing:
             if agent.workdir == copy.path:
                 records.remove(agent)
                 tmux.kill(agent.id)
+        if own is not None:
+            worktree.forget(own, copy)
         self._copies.remove(copy)
-        console.note(f"the copy `{copy.name}` is removed")

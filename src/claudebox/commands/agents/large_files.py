@@ -1,4 +1,4 @@
-"""Large files of Git LFS in copies: written from what the project has of them, by a filter of ours in git's sandbox.
+"""Large files of Git LFS in an agent's worktree: written from what the project has, by a filter in git's sandbox.
 
 What git holds of such a file is a pointer: the SHA-256 of its content and its size. No program of Git LFS runs.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 TOO_MANY = "not all large files came along: `git lfs checkout` inside brings the rest, and `--copy-size` lets more come"
 _STORE = "/large-files"  # where those of the project are mounted
-# What is no pointer, or names a file that is not there or one too many, passes as it is.
+# What is no pointer, or names a file that is not there or one too many, passes as it is. Git takes `%%` for `%` here.
 _SMUDGE = (
     "cat >/tmp/pointer; "
     f"id=$(head -c 400 /tmp/pointer | sed -n 's/^oid sha256:\\([0-9a-f]\\{{64\\}}\\)$/\\1/p'); rest=${{id#??}}; "
@@ -28,7 +28,7 @@ _CLEAN = (
     "head -c 1024 >/tmp/head; case $(tr -d '\\0' </tmp/head) in 'version https://git-lfs.github.com/spec/v1'*) "
     "cat /tmp/head -; exit;; esac; [ -p /tmp/pipe ] || mkfifo /tmp/pipe; wc -c </tmp/pipe >/tmp/size & "
     "id=$(cat /tmp/head - | tee /tmp/pipe | sha256sum); wait; "
-    "printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%s\\nsize %d\\n' \"${id%% *}\" $(cat /tmp/size)"
+    "printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%s\\nsize %d\\n' \"${id%%%% *}\" $(cat /tmp/size)"
 )
 
 

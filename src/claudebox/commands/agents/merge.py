@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import stat
+from shlex import quote
 from typing import TYPE_CHECKING
 
-from claudebox.commands.agents.branch import LIMITS
+from claudebox.commands.agents.worktree import LIMITS, plain_config
 from claudebox.console import clean
 from claudebox.errors import ClaudeboxError
 from claudebox.files import mode_of
@@ -24,19 +25,21 @@ if TYPE_CHECKING:
     from claudebox.plan.model import OwnGit
     from claudebox.session import Planned
 
-_CONFIG = b"[core]\n\thooksPath = /dev/null\n\tfsmonitor = false\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
 WAYS = {"merge": ("merge", "--no-edit"), "rebase": ("cherry-pick", "--ff")}
 
 
 def merge_branch(planned: Planned, own: OwnGit, tools: Tools, scratch: str, branch: str, way: str) -> str:
     """Merge a branch, or put its commits on top of what is checked out; return what became of it."""
-    by_hand = f"`git merge {branch}`" if way == "merge" else f"`git cherry-pick HEAD..{branch}`"
+    by_hand = f"`git merge {quote(branch)}`" if way == "merge" else f"`git cherry-pick HEAD..{quote(branch)}`"
     if b'filter "lfs"' in own.config:
         raise ClaudeboxError(
             "the repository uses Git LFS, which claudebox does not run", hint=f"do it yourself: {by_hand}"
         )
     layout = describe_layout(own)
-    config = {f"{layout.common}/config": own.config + _CONFIG, "/user-config": git_settings.user_config(planned.host)}
+    config = {
+        f"{layout.common}/config": plain_config(own.config, own.worktree_config),
+        "/user-config": git_settings.user_config(planned.host),
+    }
     environ = {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": own.worktree, "GIT_CONFIG_GLOBAL": "/user-config"}
     mounts = ("--bind", own.worktree, own.worktree, *real_mounts(layout))
     presence = Presence(planned.host.instance.state)

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from claudebox import console, syscalls
 from claudebox.errors import ClaudeboxError
+from claudebox.launch.git_names import objection
 
 if TYPE_CHECKING:
     from claudebox.commands.agents.records import Agent, Records
 
-_FIRST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
-_LATER = _FIRST | frozenset("._-")
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST = 64
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be the name of a branch, a directory and a session at once."""
-    if (
-        name[:1] not in _FIRST
-        or not _LATER.issuperset(name)
-        or len(name) > _LONGEST
-        or ".." in name
-        or name.endswith((".", ".lock"))
-        or name.upper() in ("HEAD", "FETCH_HEAD", "ORIG_HEAD")
-        or (len(name) in (40, 64) and frozenset("0123456789abcdef").issuperset(name))
-    ):
+    """Refuse what cannot be the name of a branch and of a session at once."""
+    reason = objection(f"refs/heads/{name}") if name else "it is empty"
+    if len(os.fsencode(name)) > _LONGEST:
+        reason = f"it is longer than {_LONGEST} bytes"
+    if name.upper() == "HEAD" or name.startswith(("claudebox/", "refs/")):
+        reason = "git or claudebox use it for something else"
+    if reason:
         raise ClaudeboxError(
-            f"`{name}` cannot be the name of an agent",
-            hint=f"letters, digits, `.`, `_` and `-`, a letter or digit first, at most {_LONGEST}",
+            f"`{console.clean(name)}` cannot be the name of an agent: {reason}", hint="choose another name"
         )
+
+
+def directory_name(name: str) -> str:
+    """Return what the directory of an agent is called: plain, since tools stumble over anything else."""
+    plain = slug(name)
+    return plain if plain == name else f"{plain}-{syscalls.sha256(os.fsencode(name))[:6]}"
 
 
 def slug(text: str) -> str:
     """Return a text as a name: what cannot be in one becomes a dash."""
-    return "".join(char if char in _LATER else "-" for char in text).strip("-._") or "agent"
+    return "".join(char if char in _PLAIN else "-" for char in text).strip("-._") or "agent"
 
 
 def give_name(records: Records, wanted: str, project: str, *, chosen: bool = False) -> tuple[str, list[Agent]]:
@@ -42,7 +46,7 @@ def give_name(records: Records, wanted: str, project: str, *, chosen: bool = Fal
     One whose report nobody has seen keeps its name, unless the user has `chosen` the same: that of a copy, whose work
     `--finish` shows.
     """
-    base = slug(wanted)[: _LONGEST - 4]
+    base = wanted if chosen else slug(wanted)[: _LONGEST - 4]
     others = [agent for agent in records.all() if agent.project == project]
     unseen = [] if chosen else [agent for agent in others if not records.is_seen(agent)]
     taken = {agent.name for agent in others if agent.alive or agent.starting or agent in unseen}

@@ -1,12 +1,14 @@
-"""`--new NAME`: an agent with a copy of the repository of its own. The project itself is not even mounted."""
+"""`--new NAME`: an agent with a worktree of its own, on a branch NAME of the user's repository."""
 
 from __future__ import annotations
 
 import os
+import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from claudebox import console, session
-from claudebox.commands.agents import clone, large_files
+from claudebox.commands.agents import large_files, worktree
 from claudebox.commands.agents.copies import Copies, Copy
 from claudebox.commands.agents.file_copy import TreeCopier
 from claudebox.commands.git_import import find_tools
@@ -18,7 +20,6 @@ from claudebox.report import tree
 
 if TYPE_CHECKING:
     from claudebox.config.settings import Settings
-    from claudebox.launch.git_sandbox import Tools
     from claudebox.plan.model import OwnGit
     from claudebox.session import Planned
 
@@ -32,14 +33,14 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
     copies = Copies(current_home(environ))
     source = enter_project(environ)
     copy = copies.place(name, source)
-    made = not os.path.lexists(copy.path)
-    if made:
+    going_on = copy.created > 0 and (os.path.lexists(copy.path) or _restore(copy, flags, environ))
+    if not going_on:
         copy = _make(copies, copy, flags, environ)
     elif flags.all("from"):
         raise ClaudeboxError(f"`{name}` is there already", hint="go on in it without `--from`, or `--drop` it first")
     else:
         copies.require_idle(copy)
-        console.note(f"goes on in the copy `{name}`")
+        console.note(f"goes on in `{name}`")
     os.chdir(copy.path)
     environ = {**environ, "PWD": copy.path}
     try:
@@ -50,13 +51,15 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
         else:
             status = session.run(flags, environ)
     except ClaudeboxError:
-        if made:
-            copies.remove(copy)
+        if not going_on:
+            _unmake(copies, copy, flags, environ)
         raise
-    if made and status == DECLINED:
-        copies.remove(copy)
+    if not going_on and status == DECLINED:
+        _unmake(copies, copy, flags, environ)
     elif not flags.on("detach"):
-        console.note(f"`claudebox --finish {name}` brings the work into the project, `--drop {name}` throws it away")
+        word = shlex.quote(name)
+        shown = f"the work is on your branch `{name}`; " if copy.linked else ""
+        console.note(f"{shown}`claudebox --finish {word}` shows and merges it, `--drop {word}` throws it away")
     return status
 
 
@@ -81,12 +84,28 @@ def plan_project(flags: Settings, environ: dict[str, str]) -> Planned:
     return session.make_plan(settings, policy, environ, asking=False, searching=False)
 
 
+def plan_repository(directory: str, flags: Settings, environ: dict[str, str]) -> tuple[Planned, OwnGit]:
+    """Return the plan in a directory, and the repository there, or refuse."""
+    os.chdir(directory)
+    planned = plan_project(flags, environ)
+    own = find_own(planned)
+    if own is None:
+        problem = planned.host.repository.problem if planned.host.repository else "there is none"
+        raise ClaudeboxError(f"the repository of `{directory}` cannot be read: {problem}")
+    return planned, own
+
+
+def find_own(planned: Planned) -> OwnGit | None:
+    """Return the repository that a plan works in."""
+    return next((row for row in planned.plan.git if row.real and not row.place), None)
+
+
 def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> Copy:
     planned = plan_project(flags, environ)
     repository = planned.host.repository
     if repository is not None and repository.problem:
-        raise ClaudeboxError(f"this repository cannot be copied: {repository.problem}")
-    own = next((row for row in planned.plan.git if row.real and not row.place), None)
+        raise ClaudeboxError(f"this repository cannot be worked in: {repository.problem}")
+    own = find_own(planned)
     start = parsers.parse_branch(flags.one("from")) if flags.all("from") else ""
     if own is None and start:
         raise ClaudeboxError("`--from` needs a repository, and there is none here")
@@ -96,53 +115,67 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
     try:
         if own is not None:
             tools = find_tools(programs.search_path(environ, copy.source))
-            base, whole = clone.make_clone(own, tools, copy.path, copy.name, start, most)
-            copy = Copy(copy.name, copy.path, copy.source, base)
-            _fill_submodules(copy, planned, tools, most)
+            base, whole = worktree.make_worktree(own, tools, copy, start, most)
+            copy = replace(copy, base=base, linked=True)
+            copies.save(copy)
+            for note in worktree.fill_submodules(copy, own, worktree.list_submodules(planned.plan.git), tools, most):
+                console.note(note)
             if not whole:
                 console.note(large_files.TOO_MANY)
         copier = TreeCopier(copy.source, copy.path, most, frozenset((".git",)))
         try:
             if own is None:
                 copier.copy_all()
-            for path in asked or (_USUAL if own is not None else ()):
-                _bring(copier, copy, path, asked=bool(asked))
+            wanted = asked or (_USUAL if own is not None else ())
+            brought = tuple(path for path in wanted if _bring(copier, copy, path, asked=bool(asked)))
         finally:
             copier.close()
-        copies.save(copy)
+        copies.save(replace(copy, brought=brought))
     except OSError as error:
-        copies.remove(copy)
+        _unmake(copies, copy, flags, environ)
         raise ClaudeboxError(
-            f"the copy could not be made in `{copy.path}`: {error.strerror}", hint="free disk space", status=FAILED
+            f"the files could not be written to `{copy.path}`: {error.strerror}", hint="free disk space", status=FAILED
         ) from None
     except BaseException:
-        copies.remove(copy)
+        _unmake(copies, copy, flags, environ)
         raise
     return copy
 
 
-def _bring(copier: TreeCopier, copy: Copy, path: str, *, asked: bool) -> None:
+def _unmake(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> None:
+    """Take back what was made for an agent that does not start, unless something was done in it."""
+    if copy.linked:
+        _, own = plan_repository(copy.source, flags, environ)
+        tools = find_tools(programs.search_path(environ, copy.source))
+        if not worktree.is_untouched(own, tools, copy):
+            console.warn(f"`{copy.path}` stays: something was done in it; `--drop {shlex.quote(copy.name)}`")
+            return
+        worktree.forget(own, copy)
+        worktree.delete_branch(own, tools, copy, copy.base)
+    os.chdir("/")
+    copies.remove(copy)
+
+
+def _restore(copy: Copy, flags: Settings, environ: dict[str, str]) -> bool:
+    """Make a worktree again that the user has deleted; return whether there is one now."""
+    if not copy.linked:
+        return False
+    _, own = plan_repository(copy.source, flags, environ)
+    if not worktree.restore_worktree(own, find_tools(programs.search_path(environ, copy.source)), copy):
+        return False
+    console.note(f"the worktree of `{copy.name}` was deleted: made again from its branch")
+    return True
+
+
+def _bring(copier: TreeCopier, copy: Copy, path: str, *, asked: bool) -> bool:
     """Copy what git ignores; what nobody asked for is left out if it is too large."""
     if path == _NOTHING or (not asked and os.path.lexists(f"{copy.path}/{path}")):
-        return
+        return False
     try:
-        copier.copy(path)
+        return copier.copy(path)
     except ClaudeboxError as error:
         if asked:
             raise
         tree.remove(copy.path, path)
         console.note(f"`{path}` did not come along: {error.message}")
-
-
-def list_submodules(planned: Planned) -> list[OwnGit]:
-    """Return the submodules of the repository that is worked in, each before those that lie in it."""
-    own = next((row.real for row in planned.plan.git if row.real and not row.place), "")
-    return [row for row in planned.plan.git if row.place.startswith("modules/") and row.real.startswith(f"{own}/")]
-
-
-def _fill_submodules(copy: Copy, planned: Planned, tools: Tools, most: int) -> None:
-    if rows := list_submodules(planned):
-        from claudebox.commands.agents import submodules
-
-        for note in submodules.fill(copy, rows, tools, most):
-            console.note(note)
+        return False

@@ -1,0 +1,205 @@
+"""What an agent did in its worktree: commits, files that are not committed, and what is nowhere else."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from claudebox.commands.agents import large_files, worktree
+from claudebox.console import clean, list_some, shorten
+from claudebox.files import list_names, read_small
+from claudebox.launch import git_import, git_state
+from claudebox.launch.git_names import HEADS, REMOTES
+from claudebox.launch.git_sandbox import GitError, GitSandbox
+from claudebox.launch.git_setup import describe_layout
+from claudebox.launch.git_sides import Side, own_side, parse_rows, real_side
+from claudebox.report import kinds
+from claudebox.report.screen import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from claudebox.commands.agents.copies import Copy
+    from claudebox.launch.git_merge import IndexRow
+    from claudebox.launch.git_sandbox import Tools
+    from claudebox.plan.model import OwnGit
+    from claudebox.state import Instance
+
+_COMMITS, _PATHS, _LINK, _SUBMODULE = 50, 12, "120000", "160000"
+_STASH = "refs/stash"
+_MADE_AGAIN = ("node_modules", ".venv", "__pycache__")  # directories of tools, which make them again
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an agent did."""
+
+    tip: str
+    commits: tuple[str, ...]  # of the branch that are on no other
+    changed: dict[str, IndexRow]
+    links: dict[str, str]  # where links lead
+    uncommitted: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
+    remade: tuple[str, ...] = ()  # ignored too: the project has them, or tools make them again
+    arrived: tuple[str, ...] = ()  # other branches and tags of the agent, in the repository
+    kept: tuple[str, ...] = ()  # what only the agent's own git directory has
+    submodules: tuple[str, ...] = ()  # with commits that the project does not have
+
+
+def look(copy: Copy, own: OwnGit, tools: Tools, instance: Instance) -> Work:
+    """Return what was done in a worktree; `own` is its repository, `instance` has the agent's own git directories."""
+    layout = describe_layout(own)
+    stores = (word for store in layout.stores[1:] for word in ("--ro-bind", store, store))
+    mounts = ("--ro-bind", layout.common, layout.common, "--ro-bind", copy.path, copy.path, *stores)
+    settings = large_files.variables()
+    environ = {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": copy.path, **settings}
+    config = {f"{layout.common}/config": worktree.plain_config(own.config)}
+    box = GitSandbox(tools, mounts, environ, copy.scratch, worktree.LIMITS, config)
+    with Side(box, layout, layout.git_dir) as side:
+        side.begin_refs()
+        side.read_refs()
+        tip = side.refs.get(copy.ref, "")
+        session = f"-{os.path.basename(layout.git_dir)}/"
+        arrived = tuple(name for name in side.refs if "/claudebox/" in name and session in name)
+        rows: dict[str, IndexRow] = {}
+        commits: list[str] = []
+        if tip:
+            known = {value for name, value in side.refs.items() if name != copy.ref and "/claudebox/" not in name}
+            data = "".join(f"{value}\n" for value in (tip, *(f"^{value}" for value in sorted(known)))).encode()
+            log = box.git("log", "--stdin", "--format=%h %s", data=data).decode("utf-8", "surrogateescape")
+            commits = [row for row in log.split("\n") if row]
+            beside = (box.ask("rev-parse", "-q", "--verify", "main-worktree/HEAD^{commit}") or b"").decode().strip()
+            common = (box.ask("merge-base", tip, beside or copy.base) or b"").decode().strip() or copy.base
+            found = parse_rows(box.git("diff", "--raw", "-z", "--no-renames", "--no-abbrev", common, tip)) or {}
+            rows = {os.fsdecode(path): row for path, row in found.items()}
+        links = {path: _blob(box, row.oid) for path, row in rows.items() if row.mode == _LINK}
+        uncommitted, ignored, remade = _read_status(box, copy)
+    kept = tuple(row for path in git_import.private_directories(f"{instance.directory}/git")
+                 for row in _find_kept(path, tools))  # fmt: skip
+    return Work(tip, tuple(commits), rows, links, uncommitted, ignored, remade, arrived, kept)
+
+
+def _read_status(box: GitSandbox, copy: Copy) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return what is not committed, what is ignored, and what is ignored and can be made again."""
+    uncommitted: list[str] = []
+    ignored: list[str] = []
+    remade: list[str] = []
+    for row in box.git("status", "--porcelain", "-z", "--no-renames", "--ignored").split(b"\0"):
+        path = os.fsdecode(row[3:])
+        if row.startswith(b"!!"):
+            plain = path.rstrip("/")
+            again = (
+                plain in copy.brought
+                or os.path.basename(plain) in _MADE_AGAIN
+                or os.path.isfile(f"{copy.path}/{plain}/CACHEDIR.TAG")
+            )
+            (remade if again else ignored).append(path)
+        elif row:
+            uncommitted.append(path)
+    return tuple(uncommitted), tuple(ignored), tuple(remade)
+
+
+def _find_kept(path: str, tools: Tools) -> Iterator[str]:
+    """Yield what the agent's own git directory has and the real one has not: branches, tags, stashes, other tips."""
+    layout = git_state.read_layout(path)
+    if not layout.common or not git_state.is_known(path):
+        return
+    before = git_state.parse_base(git_state.read_private(path, "base")).refs
+    where = f" in the submodule {clean(layout.module)}" if layout.depth else ""
+    with own_side(tools, path, layout, worktree.LIMITS) as agent:
+        agent.begin_refs()
+        agent.read_refs()
+        rows = agent.box.git("for-each-ref", "--format=%(objectname) %(refname)").decode("utf-8", "surrogateescape")
+        found = {name: value for value, _, name in (row.partition(" ") for row in rows.split("\n") if row)}
+        tips = {
+            name: value
+            for name, value in found.items()
+            if before.get(name) != value and not name.startswith((REMOTES, "refs/claudebox/"))
+        }
+        tips |= {f"HEAD {value[:7]}": value for value in (agent.head()[1],) if value}
+        for number, value in enumerate(_read_stashes(f"{path}/own/logs/{_STASH}", agent)):
+            tips[f"stash@{{{number}}}"] = value
+        for name in list_names(f"{path}/own/worktrees"):
+            text = os.fsdecode(read_small(f"{path}/own/worktrees/{name}/HEAD", limit=4096) or b"").strip()
+            if agent.is_id(text) and not agent.lacks((text,)):
+                tips[f"HEAD {text[:7]}"] = text
+    if any(name.startswith("stash@") for name in tips):
+        tips.pop(_STASH, None)
+    with real_side(tools, path, layout, worktree.LIMITS, "finish") as real:
+        only = set(worktree.find_unreachable(real, set(tips.values())))
+    for name, value in tips.items():
+        if value in only:
+            yield f"{shorten(name.removeprefix(HEADS), 80)}{where}"
+
+
+def _read_stashes(path: str, agent: Side) -> Iterator[str]:
+    """Yield the stashes of an agent, the latest first, from a file that it can write."""
+    rows = (read_small(path, limit=1 << 20) or b"").decode("ascii", "replace").split("\n")
+    for row in reversed(rows):
+        value = (*row.split(" ", 2), "", "")[1]
+        if agent.is_id(value) and not agent.lacks((value,)):
+            yield value
+
+
+def _blob(box: GitSandbox, identifier: str) -> str:
+    try:
+        return os.fsdecode(box.git("cat-file", "blob", identifier)[:4096])
+    except GitError:
+        return "?"
+
+
+def lines(copy: Copy, work: Work) -> Iterator[str]:
+    """Yield what an agent did, cleaned: what is gone first, then what tools of the host would run."""
+    yield f"{copy.name}: {_count(len(work.commits), 'commit')}"
+    for commit in work.commits[:_COMMITS]:
+        yield f"  {shorten(commit, 160)}"
+    if len(work.commits) > _COMMITS:
+        yield f"  and {len(work.commits) - _COMMITS} more"
+    deleted = [path for path, row in work.changed.items() if not int(row.mode, 8)]
+    yield from _paths("deleted", deleted)
+    found: dict[str, list[tuple[int, str, str]]] = {}  # kind -> rank, reason, path
+    for path, row in work.changed.items():
+        if path in deleted:
+            continue
+        kind = kinds.classify(path, int(row.mode, 8), lambda path: _leads_out(path, work.links.get(path, "")))
+        kind = kinds.Kind("repository", path, "a submodule") if row.mode == _SUBMODULE else kind
+        text = f"{fit(path)} ({clean(kind.why)})" if kind.why else fit(path)
+        found.setdefault(kind.name, []).append((kind.rank, kind.why, text))
+    for name, heading in kinds.HEADINGS.items():
+        yield from _paths(heading, _by_danger(found.get(name, [])))
+    yield from _paths("not committed", list(work.uncommitted))
+    yield from _paths("ignored by git", list(work.ignored))
+    yield from _paths("ignored by git, and can be made again", list(work.remade))
+    yield from _paths(
+        "other branches and tags of the agent, in your repository", [_short(name) for name in work.arrived]
+    )
+    yield from _paths("only in the agent's own git directory", list(work.kept))
+    yield from _paths("submodules with commits of the agent", list(work.submodules))
+
+
+def _short(ref: str) -> str:
+    return ref.removeprefix(HEADS).removeprefix("refs/")
+
+
+def _by_danger(rows: list[tuple[int, str, str]]) -> list[str]:
+    """Return paths, the most dangerous first, and before all others one for each reason: many of one hide no other."""
+    firsts: dict[str, tuple[int, str, str]] = {}
+    for row in sorted(rows):
+        firsts.setdefault(row[1], row)
+    return [text for _, _, text in sorted(rows, key=lambda row: (row is not firsts[row[1]], row))]
+
+
+def _paths(heading: str, paths: list[str]) -> Iterator[str]:
+    if paths:
+        yield f"  {heading} ({len(paths)}): {list_some([clean(path) for path in paths], _PATHS)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _leads_out(path: str, target: str) -> str:
+    """Return where a link leads that leaves the project."""
+    place = os.path.normpath(os.path.join(os.path.dirname(path), target))
+    return target if target.startswith("/") or place.startswith("..") else ""

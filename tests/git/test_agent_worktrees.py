@@ -1,0 +1,351 @@
+"""An agent's worktree: a branch that is there to see, names of every kind, and an end at which nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.git.conftest import make_repository
+from tests.git.test_copies import copies, new
+
+
+@pytest.mark.parametrize("name", ["fix/#123", "\u00fc", "it's", "a=b,c%d+e@f", '$(x)`y`;|&<>"!'])
+def test_names_of_every_kind_can_be_made_finished_and_dropped(user_box, user_repository, name):
+    # proves NEW-G3, MANY-01
+    box, git = user_box, user_repository
+    for end in ("--finish", "--drop"):
+        made = new(box, name, "echo x >x; git add x; git commit -qm inside; git rev-parse --abbrev-ref HEAD")
+        assert (made.returncode, made.stdout) == (0, f"{name}\n"), made.stderr
+        (copy,) = copies(box)
+        assert git("log", "-1", "--format=%s", f"refs/heads/{name}") == "inside\n"
+        assert git("-C", copy, "status", "--porcelain") == ""
+        again = new(box, name, "cat x")
+        assert again.stdout == "x\n", again.stderr
+        ended = box.claudebox("-y", end, name, *(("merge",) if end == "--finish" else ()))
+        assert ended.returncode == 0, ended.stderr
+        assert copies(box) == []
+        if end == "--finish":
+            assert git("log", "-1", "--format=%s") == "inside\n"
+            git("reset", "-q", "--hard", "HEAD~1")
+            second = new(box, "second", "cat x", "--from", name)
+            assert second.stdout == "x\n", second.stderr
+            assert box.claudebox("-y", "--drop", "second").returncode == 0
+            git("branch", "-D", name)
+    assert git("for-each-ref", "--format=%(refname)") == "refs/heads/main\n"
+
+
+def test_a_project_whose_path_has_odd_characters(user_box):
+    # proves NEW-G3
+    box = user_box
+    odd = f"{box.base}/\u00fc ' # ~ $x"
+    os.rename(box.project, odd)
+    box.project = odd
+    git = make_repository(box)
+    try:
+        for name in ("fix/#1", "two"):
+            made = new(box, name, "echo x >x; git add x; git commit -qm inside")
+            assert made.returncode == 0, made.stderr
+        assert box.claudebox("-y", "--finish", "fix/#1", "rebase").returncode == 0
+        assert box.claudebox("-y", "--drop", "two").returncode == 0
+        assert git("log", "-1", "--format=%s") == "inside\n"
+        assert copies(box) == []
+    finally:
+        os.rename(odd, f"{box.base}/project")
+        box.project = f"{box.base}/project"
+
+
+HIDDEN = (
+    "echo a >a; git add a; git commit -qm on-name; git switch -qc side; git commit -q --allow-empty -m on-side; "
+    "git tag v1; git switch -q --detach; git commit -q --allow-empty -m detached; git switch -q {name}; "
+    "git branch -q back HEAD~1; git checkout -q --detach HEAD@{{1}}; echo s >>a; git stash -q; echo s2 >>a; "
+    "git stash -q; git switch -q {name}; echo secret >.env; echo u >untracked"
+)
+
+
+def test_finishing_and_dropping_look_at_everything_that_the_agent_has(box, repository):
+    # proves NEW-E8
+    git = repository
+    made = new(box, "all", HIDDEN.format(name="all"))
+    assert made.returncode == 0, made.stderr
+    (copy,) = copies(box)
+
+    for _ in range(2):  # what keeps it is there again the next time
+        finished = box.claudebox("-y", "--finish", "all")
+        assert finished.returncode == 0, finished.stderr
+        assert copies(box) == [copy]
+        for what in (".env", "untracked", "stash@{0}", "stash@{1}"):
+            assert what in finished.stdout
+            assert what in finished.stderr or what == "stash@{1}" or "more" in finished.stderr
+    # Branches and tags are in the repository, under names of their own.
+    arrived = git("for-each-ref", "--format=%(refname) %(subject)", "refs/heads/claudebox", "refs/tags/claudebox")
+    rows = {row.split()[0].rpartition("/")[2]: row.split()[1] for row in arrived.splitlines()}
+    assert rows["side"] == rows["v1"] == "on-side"
+    assert git("log", "-1", "--format=%s", "all") == "on-name\n"
+
+    dropped = box.claudebox("-y", "--drop", "all")
+
+    for what in ("on-name", ".env", "untracked", "stash@{0}", "stash@{1}", "side"):
+        assert what in dropped.stdout
+    assert copies(box) == []
+    assert git("branch", "--list", "all") == ""
+    assert git("log", "-1", "--format=%s", arrived.split()[0]) != ""
+
+
+def test_a_commit_on_no_branch_keeps_the_worktree(user_box, user_repository):
+    # proves NEW-E8
+    box = user_box
+    script = "git checkout -q --detach; git commit -q --allow-empty -m floating; git rev-parse --short HEAD"
+    made = new(box, "loose", script)
+    finished = box.claudebox("-y", "--finish", "loose")
+    assert (finished.returncode, len(copies(box))) == (0, 1)
+    assert made.stdout.strip() in finished.stdout
+    # On a branch it comes, and nothing keeps the worktree any more.
+    assert new(box, "loose", "git switch -q -C loose").returncode == 0
+    assert box.claudebox("-y", "--finish", "loose").returncode == 0
+    assert copies(box) == []
+    assert user_repository("log", "-1", "--format=%s", "loose") == "floating\n"
+
+
+@pytest.mark.parametrize("how", ["rm", "git", "with its branch"])
+def test_a_worktree_that_the_user_deleted(user_box, user_repository, how):
+    # proves MANY-01
+    box, git = user_box, user_repository
+    for name in ("one", "two"):
+        assert new(box, name, f"echo {name} >{name}; git add .; git commit -qm {name}").returncode == 0
+    for path in copies(box):
+        if how == "rm":
+            shutil.rmtree(path)
+        else:
+            git("worktree", "remove", "--force", path)
+    if how == "with its branch":
+        git("branch", "-D", "one", "two")
+        finished = box.claudebox("-y", "--finish", "one")
+        assert (finished.returncode, finished.stderr.count("error:")) == (125, 1)
+        assert new(box, "one", "git log --format=%s").stdout == "first\n"  # a new one
+    else:
+        again = new(box, "one", "cat one; git commit -q --allow-empty -m more")
+        assert again.stdout == "one\n", again.stderr
+        assert git("log", "--format=%s", "one") == "more\none\nfirst\n"
+        assert box.claudebox("-y", "--finish", "two", "merge").returncode == 0
+        assert git("log", "-1", "--format=%s") == "two\n"
+        git("branch", "-D", "two")
+    for name in ("one", "two"):
+        box.claudebox("-y", "--drop", name)
+    assert copies(box) == []
+    assert git("branch", "--list", "one", "two") == ""
+    assert git("worktree", "list").count("\n") == 1
+    assert not list(Path(box.home, ".claudebox/work").rglob("*"))
+
+
+def test_a_branch_that_is_there_or_checked_out_is_left_alone(user_box, user_repository):
+    # proves MANY-01
+    box, git = user_box, user_repository
+    assert "branch `main`" in new(box, "main", "true").stderr
+    assert new(box, "mine", "git commit -q --allow-empty -m inside", "--from", "main").returncode == 0
+    refused = box.host("git", "checkout", "mine")
+    assert refused.returncode == 128  # git itself: it is checked out in the worktree
+    assert new(box, "mine/deeper", "true").returncode == 125  # no branch can lie in another
+    assert box.claudebox("-y", "--finish", "mine").returncode == 0
+    git("checkout", "-q", "mine")
+    assert copies(box) == []
+
+
+def test_a_worktree_can_be_made_from_a_linked_one(user_box, user_repository):
+    # proves MANY-01, NEW-G1
+    box, git = user_box, user_repository
+    os.chmod(box.base, 0o777)
+    git("worktree", "add", "-q", "-b", "linked", f"{box.base}/linked")
+    git("-C", f"{box.base}/linked", "commit", "-q", "--allow-empty", "-m", "on-linked")
+    box.project = f"{box.base}/linked"
+    made = new(box, "child", "git log -1 --format=%s; git commit -q --allow-empty -m inside")
+    assert made.stdout == "on-linked\n", made.stderr
+    assert box.claudebox("-y", "--finish", "child", "merge").returncode == 0
+    assert git("log", "-1", "--format=%s", "linked") == "inside\n"
+    box.project = f"{box.base}/project"
+
+
+def test_nothing_of_the_host_runs_when_a_worktree_is_made_finished_or_dropped(user_box, user_repository):
+    # proves MANY-01, D01
+    box, git = user_box, user_repository
+    mark = f"{box.home}/ran"
+    program = box.write(f"{box.home}/program", f"#!/bin/sh\ntouch {mark}\ncat\n", mode=0o755)
+    for hook in ("post-checkout", "reference-transaction", "post-merge", "post-index-change", "pre-commit"):
+        box.write(f".git/hooks/{hook}", f"#!/bin/sh\ntouch {mark}\n", mode=0o755)
+    git("config", "filter.mark.smudge", program)
+    git("config", "filter.mark.clean", program)
+    git("config", "core.fsmonitor", program)
+    git("config", "extensions.worktreeConfig", "true")
+    git("config", "--worktree", "core.hooksPath", f"{box.project}/.git/hooks")
+    box.write(".gitattributes", "* filter=mark\n")
+    git("add", ".gitattributes")
+    git("commit", "-qm", "attributes")
+    assert os.path.exists(mark)  # the control: git of the host runs them
+    os.unlink(mark)
+
+    for end in (("--finish", "one", "merge"), ("--drop", "one")):
+        assert new(box, "one", "git -c core.hooksPath= commit -q --allow-empty -m x").returncode == 0
+        assert box.claudebox("-y", *end).returncode == 0
+        box.host("git", "-c", "core.hooksPath=/dev/null", "branch", "-D", "one")
+        if os.path.exists(mark):
+            assert end[0] == "--finish"
+            os.unlink(mark)  # by the line above
+    assert copies(box) == []
+
+
+@pytest.mark.parametrize("kind", ["reftable", "sha256"])
+def test_other_formats_of_repositories(user_box, kind):
+    # proves MANY-01, NEW-G2
+    box = user_box
+    option = "--ref-format=reftable" if kind == "reftable" else "--object-format=sha256"
+    if box.host("git", "init", "-q", option, f"{box.home}/try").returncode:
+        pytest.skip(f"this git knows no {kind}")
+    box.host("git", "init", "-q", "-b", "main", option)
+    git = make_repository(box)
+    box.write("kept.txt", "stashed\n")
+    git("stash", "-q")
+    script = (
+        "git stash list; git reflog main; echo x >x; git add x; git commit -qm inside; git branch side; git stash list"
+    )
+    made = new(box, "one", script)
+    assert (made.returncode, made.stdout) == (0, ""), made.stderr
+    assert git("log", "--format=%s", "one") == "inside\nfirst\n"
+    assert "/side" in git("for-each-ref", "refs/heads/claudebox")
+    assert git("stash", "list").count("\n") == 1
+    assert box.claudebox("-y", "--finish", "one", "merge").returncode == 0
+    assert git("log", "-1", "--format=%s") == "inside\n"
+    assert copies(box) == []
+    assert new(box, "two", "git commit -q --allow-empty -m lost").returncode == 0
+    assert box.claudebox("-y", "--drop", "two").returncode == 0
+    assert git("branch", "--list", "two") == ""
+
+
+def test_what_a_killed_session_did_is_brought_before_its_worktree_is_finished(user_box, user_repository):
+    # proves MANY-01
+    box, git = user_box, user_repository
+    script = "git commit -q --allow-empty -m one; git stash -q; touch up; while :; do sleep 1; done"
+    words = (box.program, "-y", "--new", "dead", "--exec", "--", "sh", "-c", script)
+    options = {"cwd": box.project, "env": box.variables(), **box.account.demotion}
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    try:
+        limit = time.monotonic() + 30
+        while not copies(box) or not os.path.exists(f"{copies(box)[0]}/up"):
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    finished = box.claudebox("-y", "--finish", "dead")
+    assert "up" in finished.stderr, finished.stderr
+    assert git("log", "-1", "--format=%s", "dead") == "one\n"
+
+
+def test_a_clone_that_version_0_2_made_is_dropped_or_fetched_by_hand(user_box, user_repository):
+    # proves MANY-01
+    box, git = user_box, user_repository
+    assert new(box, "probe", "true").returncode == 0  # where copies of this project lie
+    (probe,) = copies(box)
+    assert box.claudebox("-y", "--drop", "probe").returncode == 0
+    for name in ("old", "older"):
+        path = f"{os.path.dirname(probe)}/{name}"
+        box.mkdir(os.path.dirname(probe))
+        git("clone", "-q", "--shared", box.project, path)
+        git("-C", path, "checkout", "-q", "-b", name)
+        box.write(f"{os.path.dirname(probe)}/.{name}", f"{box.project}\0{git('rev-parse', 'HEAD').strip()}\x00001.5")
+    goes_on = new(box, "old", "git -c user.name=u -c user.email=u@u commit -q --allow-empty -m inside; git status -sb")
+    assert goes_on.stdout.startswith("## old"), goes_on.stderr
+
+    finished = box.claudebox("-y", "--finish", "old")
+
+    assert (finished.returncode, finished.stderr.count("error:")) == (125, 1)
+    fetch = next(part for part in finished.stderr.split("`") if part.startswith("git fetch"))
+    assert box.host("sh", "-c", fetch).returncode == 0
+    assert git("log", "-1", "--format=%s", "old") == "inside\n"
+    for name in ("old", "older"):
+        assert box.claudebox("-y", "--drop", name).returncode == 0
+    assert copies(box) == []
+
+
+def test_directories_that_lie_deep_in_one_another_are_copied(user_box, user_repository):
+    # proves MANY-01
+    box = user_box
+    depth = 600
+    script = (
+        "import os\nos.mkdir('node_modules/deep'); os.chdir('node_modules/deep')\n"
+        f"for _ in range({depth}):\n    os.mkdir('d'); os.chdir('d')\nopen('end', 'w').write('deep')"
+    )
+    assert box.host("/usr/bin/python3", "-c", script).returncode == 0
+    look = script.replace("os.mkdir('node_modules/deep'); ", "").replace("os.mkdir('d'); ", "")
+    look = look.replace("open('end', 'w').write('deep')", "print(open('end').read())")
+    made = box.claudebox("-y", "--new", "deep", "--exec", "--", "/usr/bin/python3", "-c", look)
+    assert made.stdout == "deep\n", made.stderr
+    assert box.claudebox("-y", "--finish", "deep").returncode == 0
+    assert copies(box) == []
+
+
+def test_five_agents_at_once_while_the_host_commits_rebases_and_collects_garbage(box, repository):
+    # proves MANY-01, NEW-G1
+    git = repository
+    names = [f"agent{number}" for number in range(5)]
+    script = (
+        'for number in 1 2 3 4 5; do echo "$number" >>"$0"; git add -A; git commit -qm "$0 $number" || exit 9; '
+        "sleep .2; done; git branch side; git branch -f main HEAD~1; git stash list"
+    )
+    options = {
+        "cwd": box.project, "env": box.variables(), "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT, "encoding": "utf-8", **box.account.demotion,
+    }  # fmt: skip
+    over = threading.Event()
+    failures: list[str] = []
+
+    def work() -> None:
+        """Do on the host what a user does meanwhile, for as long as agents work."""
+        box.host("git", "branch", "topic")
+        for number in range(200):
+            if over.is_set():
+                return
+            box.write(f"host{number}.txt", f"{number}\n")
+            for words in (
+                ("add", f"host{number}.txt"), ("commit", "-qm", f"host {number}"),
+                ("rebase", "-q", "--force-rebase", "HEAD~1"), ("reflog", "expire", "--expire=now", "--all"),
+                ("gc", "-q", "--prune=now"),
+            ):  # fmt: skip
+                result = box.host("git", *words)
+                if result.returncode and "lock" not in result.stderr and "gc is already" not in result.stderr:
+                    failures.append(f"{words}: {result.stderr}")
+            time.sleep(0.1)
+
+    host = threading.Thread(target=work)
+    host.start()
+    try:
+        agents = {
+            name: subprocess.Popen(
+                (box.program, "-y", "--new", name, "--exec", "--", "sh", "-c", script, name), **options
+            )
+            for name in names
+        }
+        said = {name: process.communicate(timeout=120)[0] for name, process in agents.items()}
+    finally:
+        over.set()
+        host.join()
+    assert failures == []
+    for name, process in agents.items():
+        assert process.returncode == 0, said[name]
+        wanted = [f"{name} {number}" for number in (5, 4, 3, 2, 1)]
+        assert git("log", "--format=%s", name).splitlines()[:5] == wanted, said[name]
+    arrived = git("for-each-ref", "--format=%(refname) %(subject)", "refs/heads/claudebox").splitlines()
+    assert sorted(row.partition(" ")[2] for row in arrived if "/side " in row) == [f"{name} 5" for name in names]
+    assert git("log", "-1", "--format=%s", "main").startswith("host ")
+    assert git("fsck", "--no-dangling") == ""
+    for number, name in enumerate(names):
+        ended = box.claudebox("-y", *(("--finish", name, "merge") if number else ("--drop", name)))
+        assert ended.returncode == 0, ended.stderr
+    assert copies(box) == []
+    for name in names[1:]:
+        assert Path(box.project, name).read_text() == "1\n2\n3\n4\n5\n"
+    assert git("fsck", "--no-dangling") == ""
