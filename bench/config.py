@@ -24,7 +24,7 @@ LIMIT = 8.0  # milliseconds
 PROGRAM = ("/usr/bin/python3", "-IS", f"{TOP}/bin/claudebox", "-y", "--exec", "--", "true")
 DEFAULTS = 'extra_env_passthrough = ["GH_TOKEN"]\nprofile = "mine"\n\n[env]\nPAGER = "cat"\n'
 PROFILE = 'extends = "default"\ndescription = "mine"\ninherit = []\nsecret_variables = "show"\n'
-PROJECT = 'terminal = "shared"\nextra_env_passthrough = ["DATABASE_HOST"]\n\n[env]\nSTAGE = "test"\n'
+PROJECT = 'terminal = "plain"\nextra_env_passthrough = ["DATABASE_HOST"]\n\n[env]\nSTAGE = "test"\n'
 
 
 def main() -> int:

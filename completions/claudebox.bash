@@ -51,7 +51,7 @@ _claudebox() {
     --undo-size) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --undo-exclude) mapfile -t COMPREPLY < <(compgen -e -- "$word"); return ;;
     --secret-variables) mapfile -t COMPREPLY < <(compgen -W "show refuse" -- "$word"); return ;;
-    --terminal) mapfile -t COMPREPLY < <(compgen -W "shared private" -- "$word"); return ;;
+    --terminal) mapfile -t COMPREPLY < <(compgen -W "plain filtered" -- "$word"); return ;;
     --task) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --result) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --tasks) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;

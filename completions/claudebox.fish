@@ -83,7 +83,7 @@ complete -c claudebox -l undo-size -x -d 'the largest file that a snapshot keeps
 complete -c claudebox -l undo-exclude -x -a '(set -nx)' -d 'directories of this name, as node_modules, or whatever fits a pattern, as *.iso or data/*, are in no snapshot; repeatable'
 complete -c claudebox -l allow-userns -d 'permit user namespaces inside, for programs that bring a sandbox of their own'
 complete -c claudebox -l secret-variables -x -a 'show refuse' -d 'what looks like a secret and was not named by you: show it before the start; refuse to start with --yes'
-complete -c claudebox -l terminal -x -a 'shared private' -d 'shared: your own terminal; private: one of the sandbox\'s own, whose output is cleaned of clipboard writes, notifications and questions to the terminal'
+complete -c claudebox -l terminal -x -a 'plain filtered' -d 'what is written to your terminal passes as it is (plain), or filtered: without clipboard writes, notifications and questions to the terminal'
 complete -c claudebox -l task -x -d 'do the task of this JSON file (--schema task) without asking anything: clone, let the agent work, and leave patch, bundle, conversation and receipt in --result; the exit status tells an engine whether to try again'
 complete -c claudebox -l result -x -d 'with --task: the directory of its result, made whole at the end'
 complete -c claudebox -l tasks -x -d 'do the tasks of these files (\'tasks/*.json\') with GNU parallel; a second run goes on where the first was interrupted; repeatable'

@@ -178,7 +178,7 @@ def _play(
         from claudebox.launch.token_copy import Freshness
 
         freshness = Freshness(host.login, host.instance, environ)
-    terminal = open_terminal(private=plan.private)
+    terminal = open_terminal(pty=not plan.detached, filtered=plan.filtered)
     remembered: list[SessionReport] = []
 
     def meanwhile() -> int:
@@ -272,6 +272,7 @@ def launch(  # noqa: PLR0913
     if freshness is not None:
         freshness.bring()
     in_use: list[int] = []
+    complaints: list[str] = []
     storage = Storage(plan, instance.directory)
     stubs = Session(instance)
 
@@ -282,18 +283,17 @@ def launch(  # noqa: PLR0913
     try:
         complete = prepare.complete(prepared, values.texts)
         begin, place = (lambda: stubs.begin(plan)), instance.directory
-        sandbox = start.start(complete, begin, set_up, terminal.spawn, place, meanwhile=meanwhile)
+        sandbox = start.start(complete, begin, set_up, terminal, place, meanwhile=meanwhile)
         if begun is not None:
             begun()
         from claudebox.launch import supervise
 
         names = _follow_names(planned, sandbox.init) if plan.network == "full" else None
-        looks = [getattr(owner, "look", None) for owner in (freshness, begun, names, *sandbox.sidecars)]
-        chores = [look for look in looks if look is not None]
-        status = supervise.wait(sandbox, terminal, detached=plan.detached or plan.private, chores=chores)
+        chores = (freshness, begun, names, *sandbox.sidecars)
+        status = supervise.wait(sandbox, terminal, chores, complaints.append)
     finally:
         stubs.end()
-        notes = storage.end()
+        notes = (*complaints, *storage.end())
         git_lock.release(in_use)
     for loss in terminal.restore():
         console.warn(loss)

@@ -4,7 +4,8 @@
  *
  * Under this name, outside: gives up what a process can only give up by itself, and becomes PROGRAM. The signals of
  * the mask SIGNALS (a decimal number, signal N is bit N) are ignored from here on, those of BLOCKED no longer blocked.
- * Of MEASURES, `c` means no core files, `k` a keyring of its own, `s` no abstract sockets and no signals of others.
+ * Of MEASURES, `n` means a session of its own, `t` one at the terminal that is standard input, `c` no core files, `k` a
+ * keyring of its own, `s` no abstract sockets and no signals of others.
  * The launcher does none of that in a copy of itself: copying its memory takes longer than all of this.
  *
  *     mount [STAGE]
@@ -34,13 +35,16 @@ enum { GET_USER_NAMESPACE = 0xb701, MOUNT_NAMESPACE = 0x20000, USER_NAMESPACE = 
 enum { EVERYWHERE_PRIVATE = 0x4000 | 0x40000 };
 enum { OPEN_FILES = 7 }; /* a limit */
 /* The same on every machine. */
-enum { LANDLOCK_CREATE_RULESET = 444, LANDLOCK_RESTRICT_SELF = 446 };
+enum { LANDLOCK_CREATE_RULESET = 444, LANDLOCK_RESTRICT_SELF = 446, CLOSE_RANGE = 436 };
 enum { OPEN_TREE = 428, MOVE_MOUNT = 429, OPENAT2 = 437, MOUNT_SETATTR = 442 };
+enum { SET_TERMINAL = 0x540e, SET_FOREGROUND = 0x5410, DIE_WITH_PARENT = 1, ALSO_STOPPED = 2 };
+enum { SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19 };
 
 #if defined(__x86_64__)
 enum { READ = 0, WRITE = 1, CLOSE = 3, RT_SIGACTION = 13, RT_SIGPROCMASK = 14, EXECVE = 59, PRCTL = 157 };
 enum { IOCTL = 16, CHDIR = 80, MOUNT = 165, UMOUNT2 = 166, SETNS = 308, STATX = 332 };
 enum { EXIT = 231, KEYCTL = 250, OPENAT = 257, FACCESSAT = 269, DUP3 = 292, PRLIMIT64 = 302 };
+enum { GETPID = 39, FORK = 56, WAIT4 = 61, KILL = 62, SETPGID = 109, SETSID = 112 }; /* FORK: clone */
 __asm__(".globl _start\n_start: mov %rsp, %rdi\n and $-16, %rsp\n call run\n");
 
 static long call(long number, long a, long b, long c, long d, long e)
@@ -56,6 +60,7 @@ static long call(long number, long a, long b, long c, long d, long e)
 enum { READ = 63, WRITE = 64, CLOSE = 57, RT_SIGACTION = 134, RT_SIGPROCMASK = 135, EXECVE = 221, PRCTL = 167 };
 enum { IOCTL = 29, UMOUNT2 = 39, MOUNT = 40, CHDIR = 49, SETNS = 268, STATX = 291 };
 enum { EXIT = 94, KEYCTL = 219, OPENAT = 56, FACCESSAT = 48, DUP3 = 24, PRLIMIT64 = 261 };
+enum { GETPID = 172, FORK = 220, WAIT4 = 260, KILL = 129, SETPGID = 154, SETSID = 157 }; /* FORK: clone */
 __asm__(".globl _start\n_start: mov x0, sp\n bl run\n");
 
 static long call(long number, long a, long b, long c, long d, long e)
@@ -197,12 +202,53 @@ static int restrict_scope(void)
     return result == 0;
 }
 
+/* Stay as the leader of the session: without one in it, the kernel would not stop bwrap's process group. A stop of
+ * bwrap is told to the launcher by stopping ourselves; whoever continues us continues bwrap. */
+__attribute__((noreturn)) static void lead(long process)
+{
+    call(CLOSE_RANGE, LAUNCHER, -1U, 0, 0, 0);
+    for (;;) {
+        int status = 0;
+        long ended = call(WAIT4, process, (long)&status, ALSO_STOPPED, 0, 0);
+        if (ended == -EINTR)
+            continue;
+        if (ended < 0)
+            end(REFUSED);
+        if ((status & 0xff) != 0x7f)
+            end(status & 0x7f ? 128 + (status & 0x7f) : status >> 8 & 0xff);
+        call(KILL, call(GETPID, 0, 0, 0, 0, 0), SIGSTOP, 0, 0, 0);
+        call(KILL, process, SIGCONT, 0, 0, 0);
+    }
+}
+
+/* Make a session with standard input as its terminal; returns in the process whose group has the terminal. */
+static int take_terminal(void)
+{
+    static const unsigned long job_control = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 15 | 7 << 20; /* HUP INT QUIT TERM; stops */
+    if (call(SETSID, 0, 0, 0, 0, 0) < 0 || call(IOCTL, 0, SET_TERMINAL, 0, 0, 0) != 0)
+        return 0;
+    call(PRCTL, DIE_WITH_PARENT, SIGKILL, 0, 0, 0); /* a launcher that has ended already: the gate inside sees to it */
+    long process = call(FORK, SIGCHLD, 0, 0, 0, 0);
+    if (process > 0) {
+        int group = process;
+        handle_signals(job_control, IGNORED);
+        call(SETPGID, process, process, 0, 0, 0);
+        call(IOCTL, 0, SET_FOREGROUND, (long)&group, 0, 0);
+        lead(process);
+    }
+    return process == 0 && call(SETPGID, 0, 0, 0, 0, 0) == 0;
+}
+
 __attribute__((noreturn)) static void start(char **argv, char **environ)
 {
     static const unsigned long none[2];
     unsigned long blocked = number_of(argv[2]) >> 1; /* the kernel counts from 0 here */
 
     for (const char *measure = argv[3]; *measure; measure++) {
+        if ((*measure == 't' && !take_terminal()) || (*measure == 'n' && call(SETSID, 0, 0, 0, 0, 0) < 0)) {
+            say("claudebox: the sandbox got no session of its own\n");
+            end(REFUSED);
+        }
         if (*measure == 'c' && call(PRLIMIT64, 0, CORE, (long)none, 0, 0) != 0) {
             say("claudebox: core files could not be forbidden\n");
             end(REFUSED);

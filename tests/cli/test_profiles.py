@@ -93,7 +93,7 @@ def test_explain_tells_where_every_setting_came_from(user_box):
     assert found["network"] == [("none", "~/.claudebox/config.toml:1")]
     assert found["claude_home"] == [("shared", "~/.claudebox/profiles/mine.toml:1")]
     assert found["secret_variables"] == [("refuse", ".claudebox.toml:1")]
-    assert found["terminal"] == [("shared", "default")]
+    assert found["terminal"] == [("plain", "default")]
     assert found["extra_env_passthrough"] == [("A", "--env")]
     shown = user_box.claudebox("--explain", "--profile", "mine", "--exec", "--", "true").stdout
     assert "network = none" in shown
@@ -103,7 +103,7 @@ def test_explain_tells_where_every_setting_came_from(user_box):
 
 def test_with_files_that_were_read_before_nothing_slow_is_imported(user_box):
     config(user_box, 'profile = "offline"\n')
-    user_box.write(".claudebox.toml", 'terminal = "private"\n')
+    user_box.write(".claudebox.toml", 'terminal = "filtered"\n')
     assert user_box.sh("true").returncode == 0
     program = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from claudebox.cli import main; main(); "
@@ -210,7 +210,7 @@ def test_profiles_shows_one_with_its_reasons_and_differences(user_box):
     config(user_box, '# because of the licence\nnetwork = "none"\n', name="profiles/mine.toml")
 
     strict = user_box.claudebox("--profiles", "strict").stdout
-    assert "terminal = private  (built-in strict.toml:" in strict
+    assert "terminal = filtered  (built-in strict.toml:" in strict
     assert "no clipboard writes" in strict
     assert "secret_variables: show -> refuse" in strict
     assert "allow_userns: " not in strict

@@ -37,7 +37,7 @@ def test_without_a_terminal_only_what_tightens_applies_and_the_rest_is_told(box)
 
 def test_what_only_tightens_needs_nobody(user_box):
     # proves EXT-01
-    user_box.write(".claudebox.toml", 'network = "none"\nallow_userns = false\nterminal = "private"\n')
+    user_box.write(".claudebox.toml", 'network = "none"\nallow_userns = false\nterminal = "filtered"\n')
 
     result = user_box.sh("grep -c : /proc/net/dev", start_new_session=True)
 

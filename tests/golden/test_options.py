@@ -14,7 +14,7 @@ from tests.hosts import PROJECT
 from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.facts.git_identity import UserSettings
 from claudebox.facts.git_model import Repository
-from claudebox.facts.model import HeldSecret, TerminalFact
+from claudebox.facts.model import HeldSecret
 from claudebox.facts.uplink import Candidate
 from claudebox.plan import bwrap_args, compose, environment
 from claudebox.plan.explain import bash_quote
@@ -60,7 +60,7 @@ def cases() -> dict[str, tuple[Policy, Host]]:
     """Return every case by its name."""
     made: dict[str, tuple[Policy, Host]] = {}
     for name, build in hosts.ALL.items():
-        made[f"{name}-client"] = CLIENT, build(terminal=TerminalFact(shared=True))
+        made[f"{name}-client"] = CLIENT, build(terminal=True)
         made[f"{name}-offline"] = OFFLINE, build()
         made[f"{name}-generous"] = GENEROUS, hosts.asking(build(), GENEROUS)
     made["debian-repository"] = (
@@ -71,7 +71,7 @@ def cases() -> dict[str, tuple[Policy, Host]]:
             worktrees=hosts.fact(f"{PROJECT}/.claude/worktrees", "missing"),
         ),
     )
-    made["debian-conversation"] = Policy("client"), hosts.debian(terminal=TerminalFact(shared=True))
+    made["debian-conversation"] = Policy("client"), hosts.debian(terminal=True)
     made["debian-listed"] = LISTED, hosts.debian()
     made["debian-secrets"] = (
         Policy("exec", ("gh", "pr", "list"), network="inet", secrets=(_SECRET,)),

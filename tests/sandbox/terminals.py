@@ -108,7 +108,7 @@ def put_down(marker: str) -> None:
 
 
 def use_terminal(box: Box, kind: str) -> Box:
-    """Give a box a terminal of this kind from now on: `shared` or `private`."""
+    """Give a box a terminal of this kind from now on: `plain` or `filtered`."""
     box.write(f"{box.home}/.claudebox/config.toml", f'network = "full"\nterminal = "{kind}"\n', mode=0o600)
     os.chmod(f"{box.home}/.claudebox", 0o700)
     return box

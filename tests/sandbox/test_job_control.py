@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
 from tests.conftest import every_case, wait_until
@@ -40,7 +39,7 @@ def test_ctrl_z_works_while_a_program_starts_others(user_box):
         assert terminal.prompt() == 130
 
 
-@every_case("kind", ["shared", "private"], as_root=1)
+@every_case("kind", ["plain", "filtered"], as_root=1)
 def test_a_program_that_suspends_itself_and_its_group_is_suspended(box, kind):
     # proves SAND-15
     with Terminal(use_terminal(box, kind)) as terminal:
@@ -108,6 +107,12 @@ def test_a_program_that_ignores_ctrl_z_is_not_suspended(user_box):
         assert "Stopped" not in terminal.raw()
 
 
+def has_terminal(process):
+    """Return whether a process is in the foreground of its terminal."""
+    fields = content(f"/proc/{process}/stat").rpartition(")")[2].split()
+    return fields[2] == fields[5]
+
+
 def test_a_shell_inside_has_job_control_and_gives_the_terminal_back(box):
     # proves SAND-15
     # No shell: one that is about to start a program cannot be stopped (vfork), here as anywhere.
@@ -126,7 +131,7 @@ def test_a_shell_inside_has_job_control_and_gives_the_terminal_back(box):
         terminal.type("jobs")
         terminal.expect(r"Running +python3 .* &\ninside\$ ")
         terminal.type("fg")
-        wait_until(lambda: os.tcgetpgrp(terminal.master) in marked(program), "the job has the terminal")
+        wait_until(lambda: all(map(has_terminal, marked(program)[-1:])), "the job has the terminal")
         terminal.press(CTRL_C)
         terminal.expect(r"inside\$ ")
         terminal.type("exit 9")
@@ -143,16 +148,28 @@ def test_a_shell_inside_has_job_control_and_gives_the_terminal_back(box):
         assert terminal.prompt() == 0
 
 
-def test_in_the_background_of_a_terminal_it_is_refused_unless_everything_is_redirected(user_box):
-    # proves B06
-    program = user_box.write("program.sh", 'echo ran >"$0.out"')
+def test_in_the_background_it_waits_for_the_terminal_and_needs_none_if_its_output_goes_elsewhere(user_box):
+    # proves PTY-01
+    program = user_box.write("program.sh", 'read line; echo "read <$line>" >"$0.out"')
     with Terminal(user_box) as terminal:
-        terminal.type(f"{command(user_box, 'sh', program)} & wait $!; echo status $?")
-        terminal.expect("error: .*background of a terminal")
-        terminal.expect("hint: .*</dev/null >FILE 2>&1")
-        terminal.expect("\nstatus 125\n")
-        assert not os.path.exists(f"{program}.out")
+        terminal.type(f"{command(user_box, 'sh', program)} &")
+        terminal.type("until jobs | grep -q Stopped; do sleep 0.05; done; echo wait''ing")
+        terminal.expect("\nwaiting\n")  # as every program that wants the terminal
+        terminal.type("fg")
+        terminal.expect("program.sh\n")
+        terminal.type("something")
+        assert terminal.prompt() == 0
+        assert content(f"{program}.out") == "read <something>\n"
 
-        terminal.type(f"{command(user_box, 'sh', program)} </dev/null >out 2>&1 & wait $!; echo status $?")
+        terminal.type(f"{command(user_box, 'sh', program)} >out & wait $!; echo status $?")
         terminal.expect("\nstatus 0\n")
-        assert content(f"{program}.out") == "ran\n"
+        assert content(f"{program}.out") == "read <>\n"
+
+
+def test_a_background_job_that_waits_for_the_terminal_can_be_told_to_end(user_box):
+    # proves PTY-01, SAND-15
+    with Terminal(user_box) as terminal:
+        terminal.type(f"{command(user_box, 'sleep', '1000')} &")
+        terminal.type("until jobs | grep -q Stopped; do sleep 0.05; done; kill %1; wait %1; echo status $?")
+        terminal.expect("\nstatus 143\n")
+        wait_until(lambda: not marked(user_box.project), "the end of the sandbox")

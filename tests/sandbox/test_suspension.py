@@ -1,20 +1,22 @@
-"""While claudebox is suspended nothing inside reads what is typed at the host's shell, whatever it does for it."""
+"""Suspending: nothing inside reads what is typed at the shell, `fg` goes on, and no program can keep the terminal."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import platform
+import signal
 import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import need, wait_until
-from tests.sandbox.terminals import CTRL_C, CTRL_Z, Terminal, command, content, marked, put_down, use_terminal
+from tests.conftest import wait_until
+from tests.sandbox.terminals import CTRL_C, CTRL_Z, Terminal, command, content, marked, put_down, state, use_terminal
 
 SPY = Path(__file__).resolve().parent.parent / "probes" / "spy.py"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 NAIVE = "bwrap --dev-bind / / --proc /proc --unshare-pid --die-with-parent --"
+FORGET = "\x15"  # Ctrl+U
+ESCAPE = CTRL_C + CTRL_Z + CTRL_C + CTRL_Z
 
 
 def type_slowly(terminal, letters=LETTERS):
@@ -23,6 +25,13 @@ def type_slowly(terminal, letters=LETTERS):
         terminal.press(letter)
         time.sleep(0.005)
     time.sleep(0.1)
+
+
+def press_slowly(terminal, keys):
+    """Press keys as fast as a user does."""
+    for key in keys:
+        terminal.press(key)
+        time.sleep(0.1)
 
 
 def suspend_with_a_spy(terminal, command, kind, *, until_it_steals=False):
@@ -58,14 +67,9 @@ def terminal_of(box):
             put_down(f"{box.project}/stolen-by-")
 
 
-@pytest.mark.parametrize(("kind", "terminals"), [
-    *((kind, "shared") for kind in ("plain", "timer", "key", "leaderless", "rabbit", "family", "debugged", "init")),
-    *((kind, "private") for kind in ("plain", "timer", "leaderless")),
-])  # fmt: skip
-def test_a_spy_gets_nothing_of_what_is_typed_after_ctrl_z(user_box, kind, terminals):
-    # proves B06, SAND-15
-    use_terminal(user_box, terminals)
-    need(kind != "init" or platform.machine() == "x86_64", "machine that the take-over is written for")
+@pytest.mark.parametrize("kind", ["plain", "timer", "key", "leaderless", "rabbit"])
+def test_a_spy_gets_nothing_of_what_is_typed_after_ctrl_z(user_box, kind):
+    # proves B06, B15, SAND-15, TERM-01, OLD-A2, PTY-01
     with terminal_of(user_box) as terminal:
         stolen, taken = suspend_with_a_spy(terminal, NAIVE, kind, until_it_steals=True)
         assert taken, "the spy is no good: it gets nothing from a shell that nobody protects"
@@ -85,12 +89,12 @@ def test_a_spy_gets_nothing_after_bg_either_and_goes_on_after_fg(box):
         assert taken == ""
 
         for _ in range(2):
-            terminal.press("\x15")  # Ctrl+U: forget what was typed
+            terminal.press(FORGET)
             terminal.type("bg")
             terminal.prompt()
             type_slowly(terminal)
             assert content(stolen) == ""
-        terminal.press("\x15")
+        terminal.press(FORGET)
         # On a busy machine it takes its time until claudebox has stopped again.
         terminal.type("until jobs | grep -q Stopped; do sleep 0.05; done; jobs")
         terminal.expect(r"\+ +Stopped")
@@ -102,55 +106,6 @@ def test_a_spy_gets_nothing_after_bg_either_and_goes_on_after_fg(box):
         terminal.press(CTRL_C)
         assert terminal.prompt() == 130
     assert marked(stolen) == []
-
-
-def test_a_crowd_that_grows_while_it_is_held_gets_nothing(user_box):
-    # proves B06
-    with terminal_of(user_box) as terminal:
-        _, taken = suspend_with_a_spy(terminal, command(user_box), "crowd")
-
-        assert taken == ""
-
-
-def test_a_spy_is_stopped_by_signal_where_it_cannot_be_held(user_box, altered):
-    # proves B06
-    altered(
-        user_box,
-        edits={
-            "launch/freezer.py": (
-                "_SEIZE, _INTERRUPT, _CONTINUE, _DETACH = 0x4206,",
-                "_SEIZE, _INTERRUPT, _CONTINUE, _DETACH = 0x4999,",
-            )
-        },
-    )
-    for kind in ("plain", "leaderless"):
-        with terminal_of(user_box) as terminal:
-            stolen, taken = suspend_with_a_spy(terminal, command(user_box), kind)
-            assert taken == ""
-
-            terminal.press("\x15")
-            terminal.resume()
-            terminal.type("now it is yours")
-            wait_until(lambda: "now it is yours" in content(stolen), "the spy went on after fg")  # noqa: B023
-
-
-def test_what_cannot_be_held_is_ended(user_box, altered):
-    # proves B06
-    altered(
-        user_box,
-        edits={
-            "launch/freezer.py": (
-                "_FREEZE_LIMIT, _THAW_LIMIT, _PAUSE = 3.0,",
-                "_FREEZE_LIMIT, _THAW_LIMIT, _PAUSE = 0.0,",
-            )
-        },
-    )
-    with terminal_of(user_box) as terminal:
-        start(terminal)
-        terminal.press(CTRL_Z)
-
-        assert terminal.prompt() == 137
-        assert marked(user_box.project) == []
 
 
 STOPPED_BEFORE = """\
@@ -190,15 +145,15 @@ def test_what_was_stopped_before_stays_stopped_and_what_ran_goes_on(user_box):
         assert terminal.prompt() == 130
 
 
-@pytest.mark.parametrize(("name", "status"), [("TERM", 143), ("HUP", 129)])
-def test_a_suspended_claudebox_can_be_told_to_end(user_box, name, status):
-    # proves B06, SAND-15
+@pytest.mark.parametrize("name", ["TERM", "HUP"])
+def test_a_suspended_claudebox_can_be_told_to_end(user_box, name):
+    # proves SAND-15
     with Terminal(user_box) as terminal:
-        start(terminal, "trap '' HUP; while :; do sleep 1000; done")
+        start(terminal)
         terminal.press(CTRL_Z)
         terminal.prompt()
         terminal.type(f"kill -{name} %1; kill -CONT %1 2>/dev/null; wait %1; echo status $?")
-        assert int(terminal.expect(r"\nstatus (\d+)")[1]) == status
+        assert int(terminal.expect(r"\nstatus (\d+)")[1]) == 128 + getattr(signal, f"SIG{name}")
         assert marked(user_box.project) == []
 
 
@@ -213,7 +168,7 @@ def test_closing_the_terminal_ends_a_suspended_command(user_box):
 
 
 def test_leaving_the_shell_ends_a_suspended_command(user_box):
-    # proves B06, E10
+    # proves E10
     with Terminal(user_box) as terminal:
         terminal.type("PS1='<$?>inner$ ' bash --norc --noprofile -i")
         terminal.expect("inner")
@@ -228,11 +183,139 @@ def test_leaving_the_shell_ends_a_suspended_command(user_box):
 
 
 def test_killing_a_suspended_claudebox_leaves_nothing(user_box):
-    # proves B06, E10
-    with terminal_of(user_box) as terminal:
-        stolen, _ = suspend_with_a_spy(terminal, command(user_box), "plain")
-        terminal.press("\x15")
+    # proves E10
+    with Terminal(user_box) as terminal:
+        start(terminal)
+        terminal.press(CTRL_Z)
+        terminal.prompt()
         terminal.type("kill -9 %1")
         terminal.prompt()
-        wait_until(lambda: not marked(stolen), "the end of the sandbox")
-        assert content(stolen) == ""
+        wait_until(lambda: not marked(user_box.project), "the end of the sandbox")
+
+
+# Each holds the terminal in its own way: it never reads, it reads and does nothing, or it also writes all the time.
+HOLDERS = {
+    "unread": "time.sleep(1000)",
+    "ignored": "while True: os.read(0, 100)",
+    "busy": (
+        "import select\nwhile True:\n    select.select([0], [], [], 0.01)[0] and os.read(0, 100); os.write(1, b'.')"
+    ),
+    "deaf": "while True: os.read(0, 100)",
+}
+HOLDER = """\
+import os, signal, sys, time, tty
+for number in (signal.SIGINT, signal.SIGTSTP, signal.SIGQUIT, signal.SIGTTIN, signal.SIGTTOU):
+    signal.signal(number, signal.SIG_IGN)
+signal.signal(signal.SIGCONT, lambda *_: os.write(1, b"continued\\r\\n"))
+if {raw}:
+    tty.setraw(0)
+os.write(1, b"ready\\r\\n")
+{body}
+"""
+
+
+ANSWERING = """\
+import os, tty
+tty.setraw(0)
+os.write(1, b"ready\\r\\n")
+while True:
+    os.write(1, ascii(os.read(0, 4096)).encode())
+"""
+
+
+def hold(terminal, kind):
+    """Start a program that gives nothing to keys."""
+    terminal.python(HOLDER.format(raw=kind != "deaf", body=HOLDERS[kind]))
+
+
+@pytest.mark.parametrize("filtered", ["plain", "filtered"])
+@pytest.mark.parametrize("kind", HOLDERS)
+def test_the_escape_gives_the_shell_back_whatever_a_program_does_with_keys(user_box, kind, filtered):
+    # proves PTY-01
+    with Terminal(use_terminal(user_box, filtered)) as terminal:
+        hold(terminal, kind)
+        for _ in range(2):
+            press_slowly(terminal, ESCAPE)
+            terminal.expect("Stopped")
+            assert terminal.prompt() == 128 + signal.SIGTSTP
+            terminal.type("echo at the she''ll")
+            terminal.expect("\nat the shell\n")
+            terminal.prompt()
+            terminal.type("fg")
+            terminal.expect("continued")
+        press_slowly(terminal, ESCAPE)
+        terminal.prompt()
+        terminal.type("kill %1")  # the way to end
+        wait_until(lambda: not marked(user_box.project), "the end of the sandbox")
+        terminal.type("cat")
+        terminal.expect("cat\n")
+        wait_until(lambda: terminal.modes() == terminal.first_modes, "the terminal is as it was")
+
+
+def test_the_escape_works_with_the_keyboards_of_kitty_and_xterm_and_although_nothing_is_read(user_box):
+    # proves PTY-01
+    kitty = [f"\x1b[{code};{modifiers}u" for code in (99, 122) for modifiers in ("5", "133:1")]
+    xterm = ["\x1b[27;5;99~", "\x1b[27;5;122~"] * 2
+    for keys in (kitty, xterm):
+        with Terminal(user_box) as terminal:
+            hold(terminal, "unread")
+            terminal.press("x" * 20000)
+            time.sleep(0.5)
+            press_slowly(terminal, keys)
+            assert terminal.prompt() == 128 + signal.SIGTSTP
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [ESCAPE * 20 + "text"],
+        ["\x1b[200~" + ESCAPE + "\x1b[201~"],
+        [CTRL_Z] * 7,
+        [CTRL_C] * 7,
+        [CTRL_C, CTRL_Z, "x", CTRL_C, CTRL_Z],
+        ["\x1b[99;5u", "\x1b[122;5u", "\x1b[99;5:3u", "\x1b[122;5:3u"],
+    ],
+)
+def test_neither_a_paste_nor_other_keys_are_the_escape(user_box, keys):
+    # proves PTY-01
+    with Terminal(user_box) as terminal:
+        terminal.python(ANSWERING)
+        press_slowly(terminal, keys)
+        terminal.press("end")
+        terminal.expect("end")
+        assert "Stopped" not in terminal.raw()
+
+
+def test_the_keys_that_help_are_named_when_a_program_does_not_answer_and_not_before(user_box):
+    # proves PTY-01
+    named = r"claudebox: .*Ctrl\+C Ctrl\+Z Ctrl\+C Ctrl\+Z"
+    with Terminal(user_box) as terminal:
+        hold(terminal, "unread")
+        press_slowly(terminal, [CTRL_C, CTRL_C])
+        assert "claudebox:" not in terminal.shown(during=1.5)
+        press_slowly(terminal, [CTRL_C])
+        time.sleep(3.1)  # they were too slow: from here on three are enough
+        press_slowly(terminal, [CTRL_Z] * 3)
+        terminal.expect(named)
+        press_slowly(terminal, ESCAPE)
+        terminal.prompt()
+        terminal.type("kill -9 %1")
+
+    with Terminal(user_box) as terminal:
+        terminal.python(ANSWERING)
+        press_slowly(terminal, [CTRL_C] * 5)
+        assert "claudebox:" not in terminal.shown(during=1.5)
+
+
+def test_where_there_is_no_shell_the_escape_ends_the_session(user_box):
+    # proves PTY-01
+    program = user_box.write("program.py", HOLDER.format(raw=True, body=HOLDERS["ignored"]))
+    argv = (user_box.program, "-y", "--exec", "--", "python3", program)
+    with Terminal(user_box, argv=argv) as terminal:
+        terminal.expect("\nready\n")
+        press_slowly(terminal, ESCAPE)
+        terminal.expect("no shell to return to")
+        assert state(terminal.process.pid) in "SR"
+        press_slowly(terminal, ESCAPE)
+        assert terminal.process.wait(20) == 128 + signal.SIGHUP
+    assert marked(program) == []

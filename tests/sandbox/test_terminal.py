@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import every_case, wait_until
 from tests.sandbox.terminals import CTRL_BACKSLASH, CTRL_C, CTRL_Z, Terminal, command, content, marked, use_terminal
 
-KINDS = ["shared", "private"]
+KINDS = ["plain", "filtered"]
 LEGACY_TIOCSTI = Path("/proc/sys/dev/tty/legacy_tiocsti")
 
 

@@ -1,38 +1,38 @@
-"""However claudebox was started, nothing inside runs while its terminal is somebody else's."""
+"""However claudebox was started, it behaves at the terminal as a program that runs without a sandbox."""
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import os
 import shlex
 import shutil
 import signal
 import time
-from pathlib import Path
 
 import pytest
-from tests.conftest import PATIENCE, need, wait_until
-from tests.sandbox.terminals import CTRL_C, CTRL_Z, Terminal, command, content, marked, put_down
+from tests.conftest import need, wait_until
+from tests.sandbox.terminals import CLIENT, CTRL_C, CTRL_Z, Terminal, command, content, marked
 
-SPY = Path(__file__).resolve().parent.parent / "probes" / "spy.py"
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SHELLS = {
     "bash": ("/bin/bash", "--norc", "--noprofile", "-i"),
     "dash": ("/bin/dash", "-i"),
     "zsh": ("/bin/zsh", "-f", "-i"),
     "fish": ("/usr/bin/fish", "--no-config", "-i", "-C", "function fish_prompt; echo -n '<0>host$ '; end"),
 }
-# Dies of Ctrl+C without waiting for what it has started.
+# Would die of Ctrl+C without waiting for what it has started.
 CARELESS = """\
 import os, signal
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.spawnvp(os.P_WAIT, "sh", ["sh", "-c", "trap : INT; . ./wrapper.sh"])
 """
-FORGET = "\x15"  # Ctrl+U
 
 
 def wrapped(box, how, line):
     """Return the line for a shell that starts this command in a certain way."""
+    if how in ("make", "npm", "watch"):
+        program = shutil.which(how)
+        need(program, how)
+        box.environ["PATH"] = f"{os.path.dirname(program or '')}:/usr/bin:/bin"
     script = box.write("wrapper.sh", f"{line}\necho the wrapper goes on\n")
     box.write("wrapper.mk", f"all:\n\t@{line}\n")
     box.write("package.json", '{"scripts": {"box": "sh wrapper.sh"}}')
@@ -53,153 +53,88 @@ def wrapped(box, how, line):
     }[how]
 
 
-class Watched:
-    """A spy in a sandbox on a terminal, started in a certain way."""
-
-    def __init__(self, terminal, how, *, manner="deaf", line=""):
-        box = terminal.box
-        self.terminal = terminal
-        self.stolen = f"{box.project}/stolen-by-{manner}"
-        words = ("python3", box.write("spy.py", SPY.read_bytes()), "plain", self.stolen, manner)
-        terminal.type(wrapped(box, how, line or command(box, *words)))
-        wait_until(lambda: os.path.exists(self.stolen), "the spy is there")
-        terminal.shown(during=0.2)
-        self.type("first")
-        wait_until(lambda: "first" in self.taken(), "the spy gets what is typed for it")
-
-    def taken(self):
-        """Return what the spy has got."""
-        return content(self.stolen)
-
-    def type(self, line):
-        self.terminal.type(line)
-
-    def type_slowly(self):
-        """Type as a user does, so that every key can be fought for, and give a spy the time to write it down."""
-        for letter in LETTERS:
-            self.terminal.press(letter)
-            time.sleep(0.005)
-        self.terminal.shown(during=0.2)
-
-
-@contextlib.contextmanager
 def terminal_of(box, shell="bash"):
-    """Open a terminal with a shell, and leave no spy behind that outlives it."""
-    argv = SHELLS[shell]
-    need(os.access(argv[0], os.X_OK), shell)
-    with Terminal(box, argv=argv) as terminal:
-        try:
-            if shell != "bash":
-                terminal.expect(r"host\$ ")
-            yield terminal
-        finally:
-            put_down(f"{box.project}/stolen-by-")
+    """Open a terminal with a shell."""
+    need(os.access(SHELLS[shell][0], os.X_OK), shell)
+    return Terminal(box, argv=SHELLS[shell])
 
 
-def prompt(terminal):
-    terminal.expect(r"host\$ ", patience=PATIENCE)
-
-
-def test_the_spy_gets_what_is_typed_at_the_shell_where_nobody_freezes_it(user_box, altered):
-    # The positive control of everything below.
-    altered(user_box, edits={"launch/supervise.py": ("if not self._terminal.shared:", "if True:")})
-    with terminal_of(user_box) as terminal:
-        spy = Watched(terminal, "script")
-        terminal.press(CTRL_Z)
-        prompt(terminal)
-        before = spy.taken()
-        spy.type_slowly()
-
-        assert spy.taken() != before
+def suspend_and_resume(box, shell, how):
+    """Press Ctrl+Z in a program that handles it as the real client does, use the shell, and go on."""
+    line = wrapped(box, how, command(box, "python3", box.write("program.py", CLIENT)))
+    with terminal_of(box, shell) as terminal:
+        if shell != "bash":
+            terminal.expect(r"host\$ |[$#%] ")
+        terminal.type(line)
+        terminal.expect("\nready\n")
+        for number in range(2):
+            terminal.press(CTRL_Z)
+            wait_until(lambda: os.tcgetpgrp(terminal.master) == terminal.process.pid, "the shell has the terminal")
+            time.sleep(0.1)
+            terminal.type(f"echo at the she''ll {number}")
+            terminal.expect(f"at the shell {number}\r?\n")
+            terminal.type("fg")
+            terminal.expect("back again\n")
+        terminal.press("q")
+        if how not in ("directly", "make", "subshell"):
+            terminal.expect("the wrapper goes on")
+        wait_until(lambda: not marked(f"{box.project}/program.py"), "the end of the program")
 
 
 @pytest.mark.parametrize(
     ("shell", "how"),
     [
         *(("bash", how) for how in (
-            "script", "bash script", "nested scripts", "make", "npm", "watch", "subshell", "python",
+            "directly", "script", "bash script", "nested scripts", "make", "npm", "subshell", "python",
         )),
-        *((shell, how) for shell in ("dash", "zsh", "fish") for how in ("script", "make")),
+        *((shell, how) for shell in ("dash", "zsh", "fish") for how in ("directly", "script", "make")),
     ],
 )  # fmt: skip
-def test_a_spy_that_ignores_ctrl_z_is_frozen_with_its_wrapper(user_box, shell, how):
-    # proves TERM-01, B15, B06, OLD-A2
-    if how in ("make", "npm", "watch"):
-        program = shutil.which(how)
-        need(program, how)
-        user_box.environ["PATH"] = f"{os.path.dirname(program or '')}:/usr/bin:/bin"
+def test_ctrl_z_and_fg_work_with_every_shell_and_wrapper(user_box, shell, how):
+    # proves PTY-01, SAND-15, B15
     suspend_and_resume(user_box, shell, how)
 
 
-def suspend_and_resume(box, shell, how):
-    """See that a spy gets what is typed for it, and nothing of what is typed at the shell."""
-    with terminal_of(box, shell) as terminal:
-        spy = Watched(terminal, how)
-        for _ in range(2):
-            terminal.press(CTRL_Z)
-            prompt(terminal)
-            time.sleep(0.05)
-            before = spy.taken()
-            spy.type_slowly()
-            assert spy.taken() == before
-
-            terminal.press(FORGET)
-            terminal.type("fg")
-            spy.terminal.shown(during=0.3)
-            marker = f"yours{len(before)}"
-            spy.type(marker)
-            wait_until(lambda: marker in spy.taken(), "the spy goes on after fg")  # noqa: B023
-
-
-def test_a_spy_that_ignores_ctrl_z_is_frozen_under_sudo(root_box):
-    # proves TERM-01, B15, B06
+def test_ctrl_z_and_fg_work_under_sudo(root_box):
+    # proves PTY-01, SAND-15
     need(shutil.which("sudo"), "sudo")
     suspend_and_resume(root_box, "bash", "sudo")  # whom every machine lets use it
 
 
-@pytest.mark.parametrize("how", ["careless", "python"])
-def test_a_sandbox_whose_wrapper_dies_of_ctrl_c_is_frozen_and_ended(user_box, how):
-    # proves TERM-01, B15, B06, OLD-A2
-    with terminal_of(user_box) as terminal:
-        spy = Watched(terminal, how)
-        terminal.press(CTRL_C)
-        prompt(terminal)
-        time.sleep(0.05)
-        before = spy.taken()
-        spy.type_slowly()
-
-        assert spy.taken() == before
-        wait_until(lambda: not marked(spy.stolen), "the end of the sandbox")
+def test_ctrl_c_is_for_the_program_and_not_for_what_started_it(user_box):
+    # proves PTY-01, B15
+    program = (
+        "while True:\n    try:\n        print('ready', flush=True)\n        print('read', input())\n"
+        "    except KeyboardInterrupt:\n        print('heard', flush=True)"
+    )
+    line = wrapped(user_box, "careless", command(user_box, "python3", user_box.write("program.py", program)))
+    with Terminal(user_box) as terminal:
+        terminal.type(line)
+        for _ in range(3):
+            terminal.expect("ready\n")
+            terminal.press(CTRL_C)
+            terminal.expect("heard\n")
+        terminal.type("something")
+        terminal.expect("read something\n")
 
 
 @pytest.mark.parametrize("name", ["KILL", "STOP"])
-def test_a_wrapper_that_is_killed_or_stopped_from_elsewhere_leaves_no_spy(user_box, name):
-    # proves TERM-01, B15, B06
-    with terminal_of(user_box) as terminal:
-        spy = Watched(terminal, "script")
+def test_a_wrapper_that_is_killed_or_stopped_leaves_the_keys_to_the_shell(user_box, name):
+    # proves TERM-01, B15, PTY-01
+    program = user_box.write("program.py", "import os\nprint('ready', flush=True)\nwhile True: print('read', input())")
+    line = wrapped(user_box, "script", command(user_box, "python3", program))
+    with Terminal(user_box) as terminal:
+        terminal.type(line)
+        terminal.expect("\nready\n")
         os.kill(os.tcgetpgrp(terminal.master), getattr(signal, f"SIG{name}"))  # the leader of the group
-        prompt(terminal)
-        time.sleep(0.05)
-        before = spy.taken()
-        spy.type_slowly()
-
-        assert spy.taken() == before
-
-
-def test_a_thief_of_the_terminal_is_frozen_and_the_shell_has_it(user_box):
-    # proves TERM-01, B15, B06
-    with terminal_of(user_box) as terminal:
-        spy = Watched(terminal, "script", manner="thief")
-        terminal.press(CTRL_Z)
-        prompt(terminal)
-        time.sleep(0.05)
-        before = spy.taken()
-        spy.type_slowly()
-        assert spy.taken() == before
-
-        terminal.press(FORGET)
-        terminal.type("echo at the she''ll")
-        terminal.expect("\nat the shell\n")
+        terminal.prompt()
+        for number in range(3):
+            terminal.type(f"echo at the she''ll {number}")
+            terminal.expect(f"at the shell {number}\n")
+        assert "read echo" not in terminal.raw()
+        if name == "KILL":  # nobody could continue it
+            wait_until(lambda: not marked(program), "the end of the sandbox")
+        terminal.type("kill -9 %1")
 
 
 HANDLER = """\
@@ -219,93 +154,125 @@ while True:
 def test_one_fg_is_enough_for_a_program_that_tidies_up_before_it_stops(user_box, how):
     # proves SAND-15
     program = user_box.write("program.py", HANDLER)
-    with terminal_of(user_box) as terminal:
+    with Terminal(user_box) as terminal:
         terminal.type(wrapped(user_box, how, command(user_box, "python3", program)))
         terminal.expect("\nready\n")
         for number in range(3):
-            terminal.shown(during=1.2)  # Ctrl+Z right after fg is another matter
             terminal.press(CTRL_Z)
             assert terminal.prompt() == 128 + signal.SIGTSTP
-            time.sleep(0.1)  # nobody types faster; a read that was begun before gets what comes before the freeze
             terminal.type("fg")
-            terminal.shown(during=0.8)
             terminal.type(f"line {number}")
             terminal.expect(f"read line {number}\n")
 
 
-# Sends a signal to its whole group, which includes the launcher and its wrapper where Landlock knows no scopes.
-GROUP = """\
-import os, signal, sys, time
-number = getattr(signal, sys.argv[1])
-spy = os.fork()
-if spy == 0:
-    os.execvp("python3", ["python3", "spy.py", "plain", sys.argv[2], "deaf"])
-while not os.path.exists("now"):
-    time.sleep(0.01)
-if number not in (signal.SIGKILL, signal.SIGSTOP):
-    signal.signal(number, signal.SIG_IGN)
+# What a program can tell of its standard descriptors.
+TELLER = """\
+import os, stat, sys
+def kind(number):
+    mode = os.fstat(number).st_mode
+    if os.isatty(number):
+        return "terminal"
+    return "null" if os.fstat(number).st_rdev == os.makedev(1, 3) else "pipe" if stat.S_ISFIFO(mode) else "other"
 try:
-    os.kill(0, number)
-    os.write(1, b"sent\\n")
-except OSError as error:
-    os.write(1, error.strerror.encode() + b"\\n")
-time.sleep(1000)
+    os.close(os.open("/dev/tty", os.O_RDWR))
+    own = "terminal"
+except OSError:
+    own = "none"
+kinds = " ".join(map(kind, (0, 1, 2)))
+read = "" if os.isatty(0) else sys.stdin.read()
+print(f"out {kinds} {own} <{read.strip()}>", flush=True)
+os.write(2, b"an error\\n")
 """
+# How it is started → the kinds of input, output and error inside, the terminal of the session, and what it reads.
+STANDARD = {
+    "{line}": "terminal terminal terminal terminal <>",
+    "{line} 2>err": "terminal terminal pipe terminal <>",
+    "{line} | cat": "null pipe pipe none <>",
+    "{line} | less -FX": "null pipe pipe none <>",
+    "{line} >out": "null pipe pipe none <>",
+    "{line} >out 2>&1": "null pipe pipe none <>",
+    "{line} <in": "pipe pipe pipe none <from a file>",
+    "{line} </dev/null": "null pipe pipe none <>",
+    "echo from a pipe | {line}": "pipe pipe pipe none <from a pipe>",
+    "{line} <in >out 2>err": "pipe pipe pipe none <from a file>",
+    "{line} >/dev/null 2>out": None,
+    "sh -c '{line}'": "terminal terminal terminal terminal <>",
+    "sh -c '{line} &  wait'": "null pipe pipe none <>",  # a shell gives a background job no input
+}
 
 
-def unscoped(altered, box):
-    """Run without Landlock's scopes, as before Linux 6.12."""
-    altered(box, edits={"plan/compose.py": ("host.landlock >= 6", "host.landlock >= 99")})
-
-
-@pytest.mark.parametrize("how", ["directly", "script"])
-@pytest.mark.parametrize("name", ["SIGSTOP", "SIGKILL", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGINT", "SIGHUP"])
-def test_a_signal_to_the_whole_group_frees_no_spy_on_older_kernels(user_box, altered, name, how):
-    # proves B18, B15
-    unscoped(altered, user_box)
-    with terminal_of(user_box) as terminal:
-        stolen = f"{user_box.project}/stolen-by-deaf"
-        line = command(user_box, "python3", user_box.write("group.py", GROUP), name, stolen)
-        spy = Watched(terminal, how, line=line)
-        user_box.write("now")
-        if name in ("SIGSTOP", "SIGKILL"):
-            terminal.expect("Operation not permitted")
-            assert "Stopped" not in terminal.shown(during=0.3)
-            return
-        terminal.shown(during=0.5)
-        if os.tcgetpgrp(terminal.master) != terminal.process.pid:
-            return  # the shell has not got the terminal: what is typed is meant for the sandbox
-        before = spy.taken()
-        spy.type_slowly()
-        assert spy.taken() == before
-
-
-def test_what_stops_the_group_stops_the_launcher_where_nobody_forbids_it(user_box, altered):
-    # The positive control: without scopes and without the filter's rule, the job is stopped and the spy is not.
-    base = altered(user_box, edits={"plan/compose.py": ("scoped = host.landlock >= 6", "scoped = True")})
-    module = Path(base, "src/claudebox/plan/compose.py")
-    text = module.read_text()
-    assert text.count("scoped=scoped,\n        detached") == 1
-    module.write_text(text.replace("scoped=scoped,\n        detached", "scoped=False,\n        detached"))
-    with terminal_of(user_box) as terminal:
-        stolen = f"{user_box.project}/stolen-by-deaf"
-        line = command(user_box, "python3", user_box.write("group.py", GROUP), "SIGSTOP", stolen)
-        spy = Watched(terminal, "directly", line=line)
-        user_box.write("now")
-        prompt(terminal)
-        before = spy.taken()
-        spy.type_slowly()
-        assert spy.taken() != before
-
-
-def test_the_priority_of_the_launcher_is_not_for_the_sandbox_to_set(user_box):
-    # proves B18
-    program = "import os; print('ready', flush=True); os.setpriority(os.PRIO_PGRP, 0, 19); print('set', flush=True)"
+@pytest.mark.parametrize("how", STANDARD)
+def test_what_standard_input_output_and_error_are(user_box, how):
+    # proves PTY-01
+    if "less" in how:
+        need(shutil.which("less"), "less")
+    user_box.write("in", "from a file\n")
     with Terminal(user_box) as terminal:
-        terminal.claudebox("python3", "-c", program)
-        terminal.expect("\nready\n")
-        terminal.expect("Operation not permitted|Permission denied")
+        terminal.type(how.format(line=command(user_box, "python3", user_box.write("teller.py", TELLER))))
+        assert terminal.prompt() == 0
+        shown = "".join(content(f"{user_box.project}/{name}") for name in ("out", "err")) + terminal.raw()
+        shown = shown.replace("\r", "")
+        if STANDARD[how]:
+            assert f"out {STANDARD[how]}\n" in shown
+        assert shown.count("an error\n") == 1
+
+
+def test_keys_are_for_the_pager_and_not_for_the_program_before_it(user_box):
+    # proves PTY-01
+    need(shutil.which("less"), "less")
+    with Terminal(user_box) as terminal:
+        script = user_box.write("program.sh", "seq 1 500; cat; sleep 1; echo the end of it")
+        terminal.type(f"{command(user_box, 'sh', script)} | less -X")
+        terminal.expect("\n23\n")
+        terminal.press("G")
+        terminal.expect("the end of it")
+        terminal.press("q")
+        assert terminal.prompt() == 0
+
+
+def test_watch_shows_what_a_program_writes_and_ends_by_its_own_key(user_box):
+    # proves PTY-01
+    line = command(user_box, "sh", user_box.write("program.sh", "cat; echo from wi''thin"))
+    with Terminal(user_box) as terminal:
+        terminal.type(wrapped(user_box, "watch", line))
+        terminal.expect("from within")
+        terminal.press(CTRL_C)
         terminal.prompt()
-        terminal.type(f"sh -c {shlex.quote(f'python3 -c {shlex.quote(program)}; nice')}")  # control
-        terminal.expect("\nset\n")
-        terminal.expect("19\n")
+
+
+def test_a_paste_of_a_hundred_kilobytes_arrives_exactly(user_box):
+    # proves PTY-01
+    program = (
+        "import hashlib, os, time, tty\ntty.setraw(0)\nos.write(1, b'ready\\r\\n')\ndata = b''\n"
+        "while not data.endswith(b'!'):\n    data += os.read(0, 1000)\n    time.sleep(0.001)\n"
+        "print('got', len(data), hashlib.md5(data).hexdigest(), end='\\r\\n')"
+    )
+    text = "".join(f"line {number} ü\t\n" for number in range(8000)) + "!"
+    data = text.encode()
+    assert len(data) > 100_000
+    with Terminal(user_box) as terminal:
+        terminal.python(program)
+        view = memoryview(data)
+        while view:  # as a terminal does, which waits for a slow reader
+            view = view[os.write(terminal.master, view[:4000]) :]
+            time.sleep(0.002)
+        terminal.expect(f"got {len(data)} {hashlib.md5(data).hexdigest()}\n")
+
+
+# The first process group that it can think of is the one that it is in.
+GROUP = "import os, signal; os.setpriority(os.PRIO_PGRP, 0, 19); os.kill(0, signal.SIGKILL)"
+
+
+def test_signals_and_priorities_for_its_group_reach_nobody_outside(user_box, altered):
+    # proves B18, PTY-01
+    altered(user_box, edits={"plan/compose.py": ("host.landlock >= 6", "host.landlock >= 99")})  # before Linux 6.12
+    program = user_box.write("program.py", GROUP)
+    user_box.write("wrapper.sh", f"{command(user_box, 'python3', program)}\necho status $?, priority $(nice)\n")
+    user_box.write("control.sh", f"python3 {program}\necho still here\n")
+    with Terminal(user_box) as terminal:
+        terminal.type("sh wrapper.sh")
+        terminal.expect("\nstatus 137, priority 0\n")
+        terminal.prompt()
+        terminal.type("sh control.sh")
+        assert terminal.prompt() == 137
+        assert "\nstill here" not in terminal.raw().replace("\r", "")

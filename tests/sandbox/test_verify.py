@@ -16,7 +16,7 @@ from tests.sandbox.test_stubs import entries, journal
 PROMISES = [
     "environment", "arguments", "memory", "descriptors", "redirected", "keyrings", "hidden", "secrets", "login",
     "credential", "guesses", "held_secrets", "sockets", "masked", "abstract", "listeners", "domains", "processes",
-    "shared_memory", "terminal", "suspension", "user_namespaces", "kernel_surface", "privileges", "limits", "names",
+    "shared_memory", "terminal", "user_namespaces", "kernel_surface", "privileges", "limits", "names",
     "read_only", "settings", "project", "protected", "survivors",
 ]  # fmt: skip
 DRIVER = """
@@ -25,7 +25,7 @@ sys.path.insert(0, {source!r})
 from claudebox.commands import examined
 from claudebox.commands.verify import verify
 from claudebox.config.settings import parse_arguments
-from claudebox.launch import prepare, supervise, terminal
+from claudebox.launch import prepare, terminal
 from claudebox.plan import explain
 from claudebox.plan.model import Mount, Variable
 from claudebox.plan.network_model import AllowedDomain
@@ -50,11 +50,8 @@ def listed(plan, name):
 def open_more(plan, canaries):
     prepared = prepare.prepare(plan)
     return prepared.replace(descriptors=(*prepared.descriptors, prepare.own(os.dup(canaries.descriptor))))
-def never_ours(plan):
-    supervise._Supervisor._is_ours = lambda self: True
-    return plan
 def as_they_are(plan):
-    terminal._replace_files = lambda: None
+    terminal._carry = lambda descriptors, filtered: None
     return plan
 environ = dict(os.environ)
 found = verify.examine(environ, examined.read_examined(parse_arguments(["--verify", *{flags!r}]), environ), {seam})
@@ -91,7 +88,6 @@ BREAKS = {
     ),
     "a descriptor is inherited": Break("prepare=open_more", "descriptors"),
     "files are handed in": Break("alter=as_they_are", "redirected"),
-    "nobody looks whose terminal it is": Break("alter=never_ours", "suspension"),
     "nothing is filtered": Break(
         "alter=lambda p: p.replace(seccomp=NOTHING)", "keyrings terminal kernel_surface"
     ),
@@ -429,7 +425,6 @@ def test_a_probe_that_does_not_answer_holds_nothing(user_box):
     seam = "alter=lambda p: p.replace(command=('/bin/true',))"
     code = DRIVER.format(source=source, flags=(), seam=seam)
     found = json.loads(user_box.host("/usr/bin/python3", "-ISc", code).stdout.splitlines()[-1])
-    assert found.pop("suspension")[0] == "untestable"  # a launch of its own, whose program did nothing
     assert {status for status, _ in found.values()} == {"broken"}
 
 

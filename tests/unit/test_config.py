@@ -240,7 +240,7 @@ def test_a_profile_of_the_user_can_extend_the_built_in_one_of_the_same_name(pers
 
     read = person.read("--profile", "strict")
 
-    assert read.one("terminal") == Given("private", read.one("terminal").origin)
+    assert read.one("terminal") == Given("filtered", read.one("terminal").origin)
     assert read.one("terminal").origin.startswith("built-in strict.toml:")
     assert [given.value for given in read.all("env")] == ["A"]
 

@@ -130,7 +130,7 @@ def test_the_default_profile_is_what_happens_without_one(home):
 
 
 @pytest.mark.parametrize(("key", "value"), [
-    ("network", "inet"), ("project_secrets", "mask"), ("secret_variables", "refuse"), ("terminal", "private"),
+    ("network", "inet"), ("project_secrets", "mask"), ("secret_variables", "refuse"), ("terminal", "filtered"),
 ])  # fmt: skip
 def test_the_strict_profile_is_strict_in_everything_that_this_version_knows(home, key, value):
     # proves EXT-03, SEC-01

@@ -8,7 +8,6 @@ from claudebox.config.model import MountRequest, NameRequest, Policy
 from claudebox.errors import NOT_FOUND, ClaudeboxError
 from claudebox.facts.bubblewrap import Bubblewrap
 from claudebox.facts.git_model import Repository, Store
-from claudebox.facts.model import TerminalFact
 from claudebox.plan import compose, seccomp
 from claudebox.plan.model import Mount
 from claudebox.tables import inside
@@ -63,7 +62,6 @@ def test_without_a_client_only_the_client_cannot_start():
         ({"bwrap": Bubblewrap("/usr/bin/bwrap", hosts.BWRAP_OPTIONS - {"--seccomp"})}, "does not know `--seccomp`"),
         ({"bwrap": Bubblewrap("/usr/bin/bwrap")}, "does not know `--args`, `--perms`"),
         ({"machine": "riscv64"}, "no seccomp filter for riscv64"),
-        ({"terminal": TerminalFact(shared=True, foreground=False)}, "in the background of a terminal"),
         ({"workdir": hosts.fact(HOME)}, "is no project"),
     ],
 )
@@ -86,16 +84,16 @@ def test_namespaces_follow_the_tier_and_the_kernel():
 def test_the_terminal_is_shared_in_the_foreground_and_given_up_without_one():
     # proves B05, B07
     assert compose.make_plan(CLIENT, hosts.debian()).detached
-    assert not compose.make_plan(CLIENT, hosts.debian(terminal=TerminalFact(shared=True))).detached
+    assert not compose.make_plan(CLIENT, hosts.debian(terminal=True)).detached
 
 
 def test_the_filter_is_the_one_of_the_machine_and_of_the_policy():
     # proves H01, H02
-    assert compose.make_plan(CLIENT, hosts.debian()).seccomp == seccomp.build("x86_64", scoped=True)
-    assert compose.make_plan(CLIENT, hosts.unmerged()).seccomp == seccomp.build("aarch64")  # knows no scopes
+    assert compose.make_plan(CLIENT, hosts.debian()).seccomp == seccomp.build("x86_64")
+    assert compose.make_plan(CLIENT, hosts.unmerged()).seccomp == seccomp.build("aarch64")
 
     loose = compose.make_plan(CLIENT.replace(allow_userns=True), hosts.debian())
-    assert loose.seccomp == seccomp.build("x86_64", allow_userns=True, scoped=True)
+    assert loose.seccomp == seccomp.build("x86_64", allow_userns=True)
     assert not loose.disable_userns
     assert any("user namespaces are allowed" in warning for warning in loose.warnings)
 

@@ -28,7 +28,7 @@ ELSEWHERE = Given("/a /b rw", "x", {"host": "/a", "sandbox": "/b", "mode": "rw"}
     [
         ({"network": [Given("none", "x")]}, "network: full -> none", False),
         ({"claude_home": [Given("shared", "x")]}, "claude_home: own -> shared", True),
-        ({"terminal": [Given("private", "x")]}, "terminal: shared -> private", False),
+        ({"terminal": [Given("filtered", "x")]}, "terminal: plain -> filtered", False),
         ({"allow_userns": [Given("yes", "x")]}, "allow_userns: no -> yes", True),
         ({"env": [Given("GH_TOKEN", "x")]}, "extra_env_passthrough: + GH_TOKEN", True),
         ({"set_env": [Given("A=b c", "x")]}, "env: + A=b c", True),

@@ -21,7 +21,6 @@ from claudebox.config.options import SETTINGS
 from claudebox.config.settings import parse_arguments
 from claudebox.errors import ClaudeboxError, describe_failure
 from claudebox.facts import broker_libraries, bubblewrap, distro, host, nix, nix_daemon, nix_location, programs, uplink
-from claudebox.facts.model import TerminalFact
 from claudebox.facts.nix_model import Daemon, Nix
 from claudebox.files import read_small
 from claudebox.launch import container
@@ -141,7 +140,7 @@ def _launch(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
 
 def _detached(facts: host.Host) -> host.Host:
     """Return the facts of a machine without a terminal: sandboxes that are thrown away need none."""
-    return facts.replace(terminal=TerminalFact())
+    return facts.replace(terminal=False)
 
 
 def _bubblewrap(bwrap: bubblewrap.Bubblewrap) -> Finding:

@@ -41,6 +41,7 @@ class Setting(Value):
     metavar: str = ""
     choices: tuple[str, ...] = ()
     default: str = ""
+    former: tuple[tuple[str, str], ...] = ()  # choices of earlier versions, and what is now
     variable: str = ""  # an environment variable of the host that sets it, comma-separated for lists
     verb: bool = False  # does something else than starting the client; two of them contradict each other
     in_files: Files = "none"  # `user`: only in files of the user; `profile`: in profiles; `project`: everywhere
@@ -188,7 +189,7 @@ class Policy(Value):
     command: tuple[str, ...] = ()  # another agent
     kept_names: tuple[str, ...] = ()  # what it keeps in its home, per project
     refuse_secrets: bool = False
-    private_terminal: bool = False
+    filter_terminal: bool = False
     nix: Nix = "auto"
     nix_origin: str = "default"
     nixpkgs: str = ""  # the package set that the user chose

@@ -264,9 +264,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "terminal", ("--terminal",), "choice", "Restrictions",
-        "`shared`: your own terminal; `private`: one of the sandbox's own, whose output is cleaned of clipboard "
-        "writes, notifications and questions to the terminal",
-        metavar="KIND", choices=("shared", "private"), default="shared", in_files="project", widest="first",
+        "what is written to your terminal passes as it is (`plain`), or `filtered`: without clipboard writes, "
+        "notifications and questions to the terminal",
+        metavar="KIND", choices=("plain", "filtered"), default="plain", in_files="project", widest="first",
+        former=(
+            ("shared", "your terminal is never inside any more; the sandbox always has one of its own"),
+            ("private", "every terminal inside is private now; the filter is `filtered`"),
+        ),
     ),
     *TASKS,
 )  # fmt: skip

@@ -83,7 +83,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         kept_names=_kept_names(settings),
         refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",
         auth=settings.one("auth").value,  # type: ignore[arg-type]  # the table has checked it
-        private_terminal=settings.one("terminal").value == "private",
+        filter_terminal=settings.one("terminal").value == "filtered",
         nix=settings.one("nix").value,  # type: ignore[arg-type]  # the table has checked it
         nix_origin=settings.one("nix").origin,
         nixpkgs=parsers.nixpkgs(settings.one("nixpkgs")) if settings.all("nixpkgs") else "",

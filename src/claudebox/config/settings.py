@@ -125,7 +125,8 @@ def parse_arguments(argv: Sequence[str]) -> Settings:
 def _checked(row: Setting, given: Given) -> Given:
     if row.choices and given.value not in row.choices:
         allowed = ", ".join(f"`{choice}`" for choice in row.choices)
-        raise ClaudeboxError(f"`{given.origin}` is {allowed}, not `{given.value}`")
+        former = dict(row.former).get(given.value, "")
+        raise ClaudeboxError(f"`{given.origin}` is {allowed}, not `{given.value}`{former and f': {former}'}")
     if "\0" in given.value or not given.value:
         raise ClaudeboxError(f"`{given.origin}` needs a value: `{given.origin} {row.metavar}`")
     return given

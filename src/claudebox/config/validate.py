@@ -165,7 +165,8 @@ class _Check:
             return
         near = difflib.get_close_matches(value, row.choices, 1) if isinstance(value, str) else []
         found = f'"{console.shorten(value, _SHOWN)}"' if isinstance(value, str) else kind(value)
-        asked = f"; did you mean `{near[0]}`?" if near else ""
+        former = dict(row.former).get(value, "") if isinstance(value, str) else ""
+        asked = f": {former}" if former else f"; did you mean `{near[0]}`?" if near else ""
         self._wrong(line, f"`{row.file_key}` is {found}, and must be {_listed(row.choices)}{asked}")
 
     def _text(self, row: Setting, value: Any, line: int) -> None:

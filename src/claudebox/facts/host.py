@@ -25,7 +25,7 @@ from claudebox.facts import (
     sockets,
 )
 from claudebox.facts import login as logins
-from claudebox.facts.model import Guarded, Held, HeldSecret, Hidden, Leak, PathFact, Submount, TerminalFact
+from claudebox.facts.model import Guarded, Held, HeldSecret, Hidden, Leak, PathFact, Submount
 from claudebox.facts.paths import Examiner
 from claudebox.files import read_small
 from claudebox.tables import host_paths
@@ -60,7 +60,7 @@ class Host(Value):
     landlock: int = 0
     cgroup_namespace: bool = True
     hostname: bool = True  # the sandbox can have a name of its own
-    terminal: TerminalFact = TerminalFact()
+    terminal: bool = False  # standard input and output are terminals
     home_fact: PathFact = PathFact("", "")
     hidden: tuple[Hidden, ...] = ()
     not_projects: tuple[PathFact, ...] = ()
@@ -188,7 +188,7 @@ def read_host(
         landlock=syscalls.landlock_abi(),
         cgroup_namespace=os.path.exists("/proc/self/ns/cgroup"),
         hostname=bubblewrap.can_name_sandbox(),
-        terminal=_terminal(),
+        terminal=os.isatty(0) and os.isatty(1),
         home_fact=home_fact,
         hidden=paths.hidden(examiner, homes, environ),
         not_projects=paths.not_projects(examiner, homes),
@@ -297,16 +297,3 @@ def current_directory() -> str:
         return os.getcwd()
     except OSError:
         raise ClaudeboxError("the working directory no longer exists", hint="change to a project directory") from None
-
-
-def _terminal() -> TerminalFact:
-    shared, foreground = False, True
-    for descriptor in (0, 1, 2):
-        if not os.isatty(descriptor):
-            continue
-        shared = True
-        try:
-            foreground = foreground and os.tcgetpgrp(descriptor) == os.getpgrp()
-        except OSError:  # not our controlling terminal: nobody types commands there
-            continue
-    return TerminalFact(shared, foreground)

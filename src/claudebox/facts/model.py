@@ -79,10 +79,3 @@ class HeldSecret(SecretRequest):
     _unprinted = ("value",)
     value: str = ""
     placeholder: str = ""
-
-
-class TerminalFact(Value):
-    """What of the standard descriptors is a terminal, and whether we own it."""
-
-    shared: bool = False
-    foreground: bool = True

@@ -198,7 +198,7 @@ class BrokerSidecar:
 
     def tend(self) -> None:
         """Look whether it is still there; without it the sandbox has less reach, so it may go on."""
-        if self._process and os.waitid(os.P_PID, self._process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+        if self._process and process.poll(self._process) is not None:
             self._lost = True
 
     def hang_up(self) -> None:

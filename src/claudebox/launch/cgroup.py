@@ -11,7 +11,7 @@ import time
 
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Closing, read_small
-from claudebox.launch import freezer, process
+from claudebox.launch import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class CgroupSidecar:
     def attach(self, payload: int) -> None:
         """Put the sandbox into a group with its limits, and see that it is there."""
         processes = [payload]
-        while (parent := freezer.parent(processes[-1])) not in (os.getpid(), 0, 1):
+        while (parent := process.parent(processes[-1])) not in (os.getpid(), 0, 1):
             processes.append(parent)
         try:
             if self._limits.way == "systemd":

@@ -35,14 +35,13 @@ class DiskFuse:
 
     def tend(self) -> None:
         """End the session politely if the fuse has blown."""
-        if not self._child:
+        code = process.poll(self._child) if self._child else None
+        if code is None:
             return
-        found, status = os.waitpid(self._child, os.WNOHANG)
-        if found:
-            self._child = 0
-            if os.waitstatus_to_exitcode(status) == _BLOWN:
-                self._blown = True
-                os.kill(os.getpid(), signal.SIGTERM)
+        self._child = 0
+        if code == _BLOWN:
+            self._blown = True
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def finish(self) -> tuple[str, ...]:
         """Stop measuring, and say whether it was too much."""

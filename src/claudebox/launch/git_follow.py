@@ -95,8 +95,13 @@ class Follower:
             work = _Following(line, self._repositories, self._tools(), self._session, self._mode)
             work.run(self._host) if following else work.serve()
 
-        self._child = process.fork(body, (line,))
-        os.close(line)
+        try:
+            self._child = process.fork(body, (line,))
+        except OSError:
+            os.close(self._line)
+            raise
+        finally:
+            os.close(line)
 
     def finish(self) -> tuple[str, ...]:
         """Bring everything back, after a question if that is wanted, and say what came."""

@@ -33,7 +33,14 @@ class Watcher:
         """Watch a directory, but no link to one; return whether that is possible."""
         if self.descriptor < 0:
             return False
-        number = syscalls.call("inotify_add_watch", self.descriptor, os.fsencode(path) + b"\0", _MASK)
+        return self._add(path, _MASK)
+
+    def watch_file(self, path: str) -> bool:
+        """Watch what a file holds, wherever it is mounted from; return whether that is possible."""
+        return self.descriptor >= 0 and self._add(path, _CLOSE_WRITE)
+
+    def _add(self, path: str, mask: int) -> bool:
+        number = syscalls.call("inotify_add_watch", self.descriptor, os.fsencode(path) + b"\0", mask)
         if number >= 0:
             self._watched[path] = number
         return number >= 0

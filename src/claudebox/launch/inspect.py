@@ -33,6 +33,8 @@ def confinement(payload: int, plan: Plan) -> int:
     for name in ("mnt", *plan.namespaces):
         if os.readlink(f"/proc/{payload}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}"):
             raise ClaudeboxError(f"the sandbox got no {name} namespace of its own; nothing was started", hint=_DROPPED)
+    if os.getsid(payload) == os.getsid(0):
+        raise ClaudeboxError("the sandbox got no session of its own; nothing was started", hint=_DROPPED)
     init = int(status["PPid"])
     # The filter is the last thing that it puts on. Before it, it did not yet bind its life to bwrap's outside (E10),
     # and the payload could make it do what the filter forbids (H03).

@@ -1,9 +1,9 @@
 """Names as on the host while a session runs: /etc/resolv.conf and /etc/hosts inside follow those outside (tier `full`).
 
-Who brings a VPN up puts a new file where the old one was, and no mount shows that. So the launcher looks now and then,
-and replaces the file in the root of the sandbox, which is read-only for everybody in it: a child of ours enters the
-sandbox's mounts, takes a copy of them for itself, makes the root writable in the copy alone, and ends. A launch
-prepares nothing for it.
+Who brings a VPN up puts a new file where the old one was, and no mount shows that. So the launcher watches their
+directories, and replaces the file in the root of the sandbox, which is read-only for everybody in it: a child of ours
+enters the sandbox's mounts, takes a copy of them for itself, makes the root writable in the copy alone, and ends. A
+launch prepares nothing for it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import os
 import time
 
 from claudebox import syscalls
-from claudebox.files import write_all
+from claudebox.files import real_path, write_all
+from claudebox.launch.inotify import Watcher
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_EVERY = 2.0
+_EVERY, _NEVER = 2.0, 3600.0  # seconds between two looks: where nothing can be watched, and elsewhere
 _NS_GET_USERNS = 0xB701
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
 _NOSUID, _NODEV, _REMOUNT, _BIND = 0x2, 0x4, 0x20, 0x1000
@@ -27,20 +28,24 @@ _NEW = ".claudebox"
 
 
 class NameFiles:
-    """The files of names of one sandbox; called now and then by whoever waits for it."""
+    """The files of names of one sandbox; `descriptor` is readable when one of them may have changed."""
 
     def __init__(self, init: int, read: Callable[[], Mapping[str, bytes]], shown: Mapping[str, bytes]) -> None:
         """Take the first process inside, what reads the files as they should be by now, and what they are."""
         self._init, self._read, self._shown = init, read, shown
-        self._due = time.monotonic() + _EVERY
+        self._first = time.monotonic() + _EVERY  # a launch does not wait for it
+        self._watcher = Watcher()
+        self.descriptor = self._watcher.descriptor
         self._seen: tuple[object, ...] = ()
 
     def look(self) -> float:
-        """Replace what has changed outside; return when to look again."""
-        left = self._due - time.monotonic()
+        """Replace what has changed outside; return in how many seconds to look again at the latest."""
+        left = self._first - time.monotonic()
         if left > 0:
             return left
-        self._due = time.monotonic() + _EVERY
+        for _ in self._watcher.events():
+            continue
+        watched = False not in [self._watch(path) for path in self._shown]  # links may lead elsewhere by now
         seen = tuple(map(_signature, self._shown))
         if seen != self._seen:
             wanted = self._read()
@@ -48,7 +53,12 @@ class NameFiles:
             self._seen = seen  # where it is not possible, it is not tried again until the next change
             if not changed or _replace(self._init, changed):
                 self._shown = wanted
-        return _EVERY
+        return _NEVER if watched else _EVERY
+
+    def _watch(self, path: str) -> bool:
+        real = real_path(path)
+        self._watcher.watch_file(real)
+        return False not in [self._watcher.watch(os.path.dirname(place)) for place in (path, real)]
 
 
 def _signature(path: str) -> tuple[int, ...]:

@@ -252,7 +252,7 @@ class NetworkSidecar:
 
 
 def _ended(child: int) -> bool:
-    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return process.poll(child) is not None
 
 
 def _listen(port: int) -> list[socket.socket]:

@@ -101,7 +101,7 @@ class NixRelaySidecar:
 
     def tend(self) -> None:
         """Notice its end; the sandbox goes on without Nix."""
-        if self._child and os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+        if self._child and process.poll(self._child) is not None:
             self._notes = (f"the relay to the Nix daemon ended during the session{self._said()}",)
 
     def finish(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Processes beside the sandbox: none keeps anything of the launcher, none outlives it."""
+"""Processes of ours: none keeps anything of the launcher, none outlives it; and what /proc says about others."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_SEIZE, _CONTINUE = 0x4206, 7  # of ptrace
+_DIE_WITH_TRACER = 1 << 20
 _CAPABILITY_VERSION = (0x20080522).to_bytes(4, "little")
 _ALL = signal.valid_signals()
 _CATCHABLE = tuple(number for number in range(1, 32) if number not in (signal.SIGKILL, signal.SIGSTOP))
+_STOPPING = sum(1 << (number - 1) for number in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU))
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 MEMORY = 1 << 30  # bytes that limited work may take
 _LISTEN, _BELATED = 0.1, 0.5  # seconds between two looks for signals; for so long Ctrl+C was meant for the agent
 _ATTEMPTS, _PAUSE = 5, 0.2
+
+_ended: dict[int, int | None] = {}  # children of ours → how they ended, as `waitpid` says; None: they run
 
 
 class Unfinished(Exception):  # noqa: N818 - not an error
@@ -108,7 +113,7 @@ def fork(body: Callable[[], object], keep: Iterable[int]) -> int:
         child = os.fork()
         if child == 0:
             _become(parent, keep, body)
-        return child
+        return register(child)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -116,6 +121,7 @@ def fork(body: Callable[[], object], keep: Iterable[int]) -> int:
 def _become(parent: int, keep: Iterable[int], body: Callable[[], object]) -> None:
     status = 1
     try:
+        _ended.clear()
         os.chdir("/")
         os.setsid()  # the terminal's signals are meant for the sandbox
         defaults()
@@ -177,11 +183,114 @@ def spawn(words: tuple[str, ...], inherited: dict[int, int], environ: dict[str, 
     return fork(body, inherited.values())
 
 
-def end(process: int) -> int | None:
-    """End a child and return its status if it had ended by itself before."""
-    found, status = os.waitpid(process, os.WNOHANG)
-    if found:
-        return os.waitstatus_to_exitcode(status)
-    os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-    return None
+def register(child: int) -> int:
+    """Keep the status of this child for `poll`, whoever reaps it; return it."""
+    _ended[child] = None
+    return child
+
+
+def note_end(child: int, status: int) -> None:
+    """Take the status of a child that was reaped. The launcher adopts orphans, and reaps those with all others."""
+    if child in _ended:
+        _ended[child] = status
+
+
+def poll(child: int) -> int | None:
+    """Return the exit code of a registered child, None while it runs."""
+    status = _ended.get(child)
+    if status is None:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if not found:
+            return None
+        note_end(child, status)
+    return os.waitstatus_to_exitcode(status)
+
+
+def end(child: int) -> int | None:
+    """End a registered child and return its exit code if it had ended by itself before."""
+    code = poll(child)
+    if code is None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    _ended.pop(child, None)
+    return code
+
+
+def bind(init: int) -> None:
+    """Have the kernel kill the first process of a sandbox, and so all of it, when this process ends (E10).
+
+    A signal to its parent's death can be taken back by whoever takes it over from inside; a tracer cannot.
+    """
+    syscalls.call("ptrace", _SEIZE, init, None, _DIE_WITH_TRACER)
+
+
+def let_on(init: int, status: int) -> None:
+    """Let a bound process have the signal for which it was stopped, as `waitpid` told it."""
+    number = None if status >> 16 else os.WSTOPSIG(status)  # an event of ptrace itself, or a signal
+    syscalls.call("ptrace", _CONTINUE, init, None, number)
+
+
+def parent(process: int) -> int:
+    """Return the parent of a process, 0 if there is none."""
+    return int(_status(process).get(b"PPid", b"0"))
+
+
+def is_stopped(process: int) -> bool:
+    """Return whether a process has stopped, or will before it does anything else."""
+    status = _status(process)
+    if _letter(status) != b"D":
+        return _letter(status) in b"Tt"
+    # It may wait for what it has forked (vfork), and that has stopped before it could become a program.
+    handled, pending = (
+        int(status.get(one, b"0"), 16) | int(status.get(other, b"0"), 16)
+        for one, other in ((b"SigIgn", b"SigCgt"), (b"SigPnd", b"ShdPnd"))
+    )
+    return bool(pending & ~handled & _STOPPING) and any(_letter(_status(child)) == b"T" for child in _children(process))
+
+
+def has_descendants(process: int) -> bool:
+    """Return whether anything runs that descends from a process."""
+    return any(_letter(_status(child)) not in b"ZX" or has_descendants(child) for child in _children(process))
+
+
+def kill_tree(process: int) -> None:
+    """End a process and everything that descends from it, the youngest first."""
+    found = [process]
+    for member in found:
+        found += _children(member)
+    for member in reversed(found):
+        try:
+            os.kill(member, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def _children(process: int) -> list[int]:
+    try:
+        threads = os.listdir(f"/proc/{process}/task")
+    except OSError:
+        return []
+    return [int(child) for thread in threads for child in _read(f"/proc/{process}/task/{thread}/children").split()]
+
+
+def _letter(status: dict[bytes, bytes]) -> bytes:
+    """Return the state as `ps` shows it; X if there is none any more."""
+    return status.get(b"State", b"X")[:1]
+
+
+def _status(process: int) -> dict[bytes, bytes]:
+    """Return what the kernel says about a process, nothing if it has gone."""
+    lines = (line.partition(b":\t") for line in _read(f"/proc/{process}/status").split(b"\n"))
+    return {name: value for name, _, value in lines}
+
+
+def _read(path: str) -> bytes:
+    """Return the content of a file of the kernel, however long; nothing if there is none."""
+    content = b""
+    try:
+        with Closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
+            while piece := os.read(descriptor, 65536):
+                content += piece
+    except OSError:
+        return b""
+    return content

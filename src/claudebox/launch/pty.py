@@ -1,8 +1,8 @@
-"""A terminal of the sandbox's own: a pty whose other end is held here, between the sandbox and the user (B01-B11).
+"""A terminal of the sandbox's own: a pty whose other end is held here, between the sandbox and the user (B01-B18).
 
-The payload never holds the user's terminal. It has the pty as the controlling terminal of a session of its own, in
-which a leader stays beside it, so that job control works as at any shell; what the leader sees of a suspension it
-passes on to `supervise`, which stops everything. What the payload writes goes through `screen`.
+What is typed and what is written pass through as they are, or cleaned by `pty_filter`. The user's terminal is raw
+meanwhile, so that every key is the program's to handle. Two keys in turn are also ours: against a program that ignores
+all of them, they give the shell back.
 """
 
 from __future__ import annotations
@@ -13,105 +13,96 @@ import select
 import termios
 import time
 
-from claudebox import syscalls
-from claudebox.launch.pty_filter import TerminalFilter
-from claudebox.launch.terminal import DEFAULT_SIGNALS, Terminal
+from claudebox.launch import terminal
+from claudebox.launch.terminal import FOREVER, Terminal
 from claudebox.syscalls import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from collections.abc import Iterable
 
-_PIECE = 65536
-_BACKLOG = 262144  # bytes that wait for a slow reader before the writer has to
+    from claudebox.launch.terminal import Carrier
+
+_PIECE = 65536  # bytes of one read
+_ROUNDS = 16  # how often in a row before signals and keys are looked at
+_BACKLOG = 262144  # bytes that wait for a slow screen before the writer has to
+_TYPED = 4 << 20  # bytes that wait for a program that reads slowly; what is typed beyond that is dropped
 _PUSH_TITLE, _POP_TITLE = b"\x1b[22;0t", b"\x1b[23;0t"
-_PR_SET_PDEATHSIG = 1
 _DRAIN = 0.5  # seconds for the last words
 
+# The escape: nothing but Ctrl+C and Ctrl+Z, each at least twice, within so many seconds.
+_QUICK, _TWICE = 3.0, 2
+_SILENCE = 1.0  # seconds after some of these keys in which nothing was written: say which keys help
+_SOME, _MANY = 3, 8  # presses after which it is said if nothing happens, and in any case
+_LONGEST_KEYS = 64  # bytes; more at once is no key but a paste
+_MODIFIER_KEYS = 57441  # from here on, in the protocol of kitty
+_CTRL, _LOCKS = 4, 64 + 128
+HELP = "the program does not answer; Ctrl+C Ctrl+Z Ctrl+C Ctrl+Z, pressed quickly, gives you the shell back"
 
-class PrivateTerminal(Terminal):
-    """The user's terminal, with a pty in front of it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._launcher = os.getpid()
-        self._real = next(state.descriptor for state in self._states if state.modes is not None)
+class Pty(Terminal):
+    """The standard descriptors of a sandbox that has a pty, and the user's terminal behind it."""
+
+    measures = "t"
+    signals = (signal.SIGWINCH,)
+    has_pty = True
+
+    def __init__(self, *, filtered: bool = False) -> None:
+        ours = {os.fstat(descriptor).st_rdev for descriptor in (0, 1)}
+        self._served = [number for number in (0, 1, 2) if os.isatty(number) and os.fstat(number).st_rdev in ours]
+        super().__init__(filtered=filtered, served=self._served)
+        self._modes = termios.tcgetattr(0)
         self._master, self._slave = os.openpty()
         os.set_blocking(self._master, False)
-        termios.tcsetattr(self._slave, termios.TCSANOW, termios.tcgetattr(self._real))
+        termios.tcsetattr(self._slave, termios.TCSANOW, self._modes)
         self.resize()
-        self._tty = self._reopen()
-        self._filter = TerminalFilter()
-        self._to_screen = bytearray()
-        self._to_payload = bytearray()
-        self._entered = False
-        self.signals = (signal.SIGWINCH,)
-        self.carriers = (self, *self.carriers)
-        self._alive = {self._master, self._tty}
+        self._keys, self._screen = terminal.reopen(0, os.O_RDONLY), terminal.reopen(1, os.O_WRONLY)
+        self._filter = None
+        if filtered:
+            from claudebox.launch.pty_filter import TerminalFilter
 
-    def _reopen(self) -> int:
-        """Return a descriptor on the terminal that can be made non-blocking without touching the shell's own (B08)."""
-        try:
-            flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-            return os.open(f"/proc/self/fd/{self._real}", flags)
-        except OSError:  # it belongs to somebody else, as after `su`
-            return os.dup(self._real)
+            self._filter = TerminalFilter()
+        self._to_screen, self._to_payload = bytearray(), bytearray()
+        self._open = {self._master, self._keys, self._screen}
+        self._is_raw = False  # whether the terminal is raw, and its keys are for the program
+        self._is_gone = False
+        self._is_silent = False  # nothing was written since it was set
+        self._pressed: list[tuple[float, str]] = []
+        self._doubt = 0.0  # when to say which keys help; 0: never
 
-    def spawn(self, path: str, words: tuple[str, ...], placed: tuple[tuple[int, int], ...]) -> int:
-        """Start a program in a session of its own, with the pty as its terminal."""
-        process = os.fork()
-        if process:
-            return process
-        try:
-            for here, there in self._places():
-                os.dup2(here, there)
-            self._make_session()
-            for here, there in placed:
-                os.dup2(here, there)
-            for number in DEFAULT_SIGNALS:
-                signal.signal(number, signal.SIG_DFL)
-            os.execve(path, words, {})
-        except BaseException as error:  # noqa: BLE001 - nothing may return from here
-            os.write(2, f"claudebox: {error}\n".encode("utf-8", "backslashreplace"))
-        os._exit(125)
+    @property
+    def carriers(self) -> tuple[Carrier, ...]:
+        """Return what moves bytes while a sandbox runs."""
+        return (self, *super().carriers)
 
-    def _make_session(self) -> None:
-        """In the child: become the leader of a session, and return in the process that goes on beside it."""
-        os.setsid()
-        fcntl.ioctl(self._slave, termios.TIOCSCTTY, 0)
-        for state in self._states:
-            if state.modes is not None:
-                os.dup2(self._slave, state.descriptor)
-        syscalls.call("prctl", _PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != self._launcher:
-            os._exit(125)
-        process = os.fork()
-        if process:
-            _lead(process)
-        os.setpgid(0, 0)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
-        os.tcsetpgrp(self._slave, os.getpid())
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    def _places(self) -> Iterable[tuple[int, int]]:
+        yield from ((self._slave, number) for number in self._served)
+        yield from super()._places()
 
     def begin(self) -> None:
-        """In the launcher, when the child has been made: take the terminal."""
+        """In the launcher, when the sandbox has been let go: get ready to carry."""
         super().begin()
-        self._entered = True
         os.close(self._slave)
-        signal.pthread_sigmask(signal.SIG_BLOCK, self.signals)
-        self._to_screen += _PUSH_TITLE
-        self._raw()
+        self._to_screen += _PUSH_TITLE if terminal.reset_sequence() else b""
+
+    def is_ours(self) -> bool:
+        """Return whether the terminal is that of our job."""
+        return terminal.is_foreground(0)
+
+    def enter(self) -> None:
+        """Take the terminal, at first and again."""
+        try:
+            self._make_raw()
+        except (OSError, termios.error):  # it was closed
+            self._is_gone = True
+            return
+        if not self._is_raw and self._filter:
+            self._to_screen += self._filter.redo()
+        self._is_raw = True
         self.resize()
 
-    def enter(self, *, by_force: bool = False) -> None:  # noqa: ARG002 - the pty keeps its modes
-        """Take the terminal again."""
-        self._alive.add(self._tty)  # it may have been refused in the background
-        self._to_screen += self._filter.redo()
-        self._raw()
-        self.resize()
-
-    def _raw(self) -> None:
-        modes = termios.tcgetattr(self._tty)
+    def _make_raw(self) -> None:
+        modes = termios.tcgetattr(self._keys)
         modes[0] &= ~(
             termios.BRKINT | termios.ICRNL | termios.INPCK | termios.ISTRIP | termios.IXON | termios.INLCR
             | termios.IGNCR
@@ -120,40 +111,106 @@ class PrivateTerminal(Terminal):
         modes[2] = (modes[2] & ~(termios.CSIZE | termios.PARENB)) | termios.CS8
         modes[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
         modes[6][termios.VMIN], modes[6][termios.VTIME] = 1, 0
-        termios.tcsetattr(self._tty, termios.TCSADRAIN, modes)
+        termios.tcsetattr(self._keys, termios.TCSADRAIN, modes)
 
     def resize(self) -> None:
-        """Give the pty the size of the terminal."""
+        """Give the pty the size of the terminal; the kernel tells the programs."""
         try:
-            size = fcntl.ioctl(self._real, termios.TIOCGWINSZ, bytes(8))
-            fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)  # the kernel tells the payload
+            fcntl.ioctl(self._master, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
         except OSError:
             return
 
     def wanted(self) -> dict[int, int]:
         """Return what to wait for in both directions."""
-        sides = {
-            self._tty: (len(self._to_payload) < _BACKLOG, self._to_screen),
-            self._master: (len(self._to_screen) < _BACKLOG, self._to_payload),
-        }
-        wanted = {
-            descriptor: (select.POLLIN if readable else 0) | (select.POLLOUT if waiting else 0)
-            for descriptor, (readable, waiting) in sides.items()
-        }
-        return {descriptor: events for descriptor, events in wanted.items() if events and descriptor in self._alive}
+        wanted = {}
+        if self._is_raw and self._keys in self._open:
+            wanted[self._keys] = select.POLLIN
+        if self._master in self._open:
+            reading = select.POLLIN if len(self._to_screen) < _BACKLOG else 0
+            if events := reading | (select.POLLOUT if self._to_payload else 0):
+                wanted[self._master] = events
+        if self._to_screen and self._screen in self._open:
+            wanted[self._screen] = select.POLLOUT
+        return wanted
 
     def step(self, descriptor: int, events: int) -> None:
         """Carry what is there."""
-        if events & select.POLLOUT:
-            self._write(descriptor)
-        if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
-            piece = self._read(descriptor)
-            if descriptor == self._master:
-                self._to_screen += self._filter.feed(piece)
-                self._write(self._tty)
-            else:
-                self._to_payload += piece
-                self._write(self._master)
+        if descriptor == self._screen:
+            self._write(self._screen, self._to_screen)
+        elif descriptor == self._keys:
+            self._type()
+        else:
+            if events & select.POLLOUT:
+                self._write(self._master, self._to_payload)
+            if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
+                for _ in range(_ROUNDS):
+                    if not self._show() or self._to_screen:
+                        break
+
+    def _show(self) -> bool:
+        """Carry what the programs have written; return whether there was anything."""
+        piece = self._read(self._master)
+        if not piece:
+            return False
+        self._is_silent = False
+        self._to_screen += self._filter.feed(piece) if self._filter else piece
+        self._write(self._screen, self._to_screen)
+        return True
+
+    def _type(self) -> None:
+        """Carry what the user has typed, and look for the escape in it."""
+        piece = self._read(self._keys)
+        if self._keys not in self._open:
+            self._is_gone = True
+        if self._notice(read_keys(piece)) or len(self._to_payload) >= _TYPED:
+            return
+        self._to_payload += piece
+        self._write(self._master, self._to_payload)
+
+    def _notice(self, letters: str | None) -> bool:
+        """Remember keys that the user may have pressed in vain; return whether they are the escape."""
+        now = time.monotonic()
+        if letters is None:
+            self._pressed.clear()
+            return False
+        self._pressed = [press for press in self._pressed if press[0] > now - _QUICK] + [(now, one) for one in letters]
+        if letters and len(self._pressed) >= _SOME and not self._doubt:
+            self._is_silent, self._doubt = True, now + _SILENCE
+        if len(self._pressed) >= _MANY:
+            self._is_silent, self._doubt = True, now
+        return self._has_escape()
+
+    def _has_escape(self) -> bool:
+        return all(sum(letter == one for _, letter in self._pressed) >= _TWICE for one in "cz")
+
+    def is_left(self) -> bool:
+        """Return whether the user wants the shell back, whatever the program does with keys; asked once."""
+        if not self._has_escape():
+            return False
+        self._pressed.clear()
+        self._doubt = 0.0
+        return True
+
+    def is_gone(self) -> bool:
+        """Return whether the terminal cannot be read any more; asked once."""
+        gone, self._is_gone = self._is_gone, False
+        return gone
+
+    def look(self) -> float:
+        """Say which keys help, if it is time; return in how many seconds to look again."""
+        if not self._doubt:
+            return FOREVER
+        left = self._doubt - time.monotonic()
+        if left > 0:
+            return left
+        self._doubt = 0.0
+        if self._is_silent:
+            self.say(HELP)
+        return FOREVER
+
+    def say(self, message: str) -> None:
+        """Tell the user something while a program has the screen."""
+        terminal.write_quickly(self._screen, f"\r\nclaudebox: {message}\r\n".encode())
 
     def _read(self, descriptor: int) -> bytes:
         try:
@@ -163,12 +220,11 @@ class PrivateTerminal(Terminal):
         except OSError:  # the other side has gone
             piece = b""
         if not piece:
-            self._alive.discard(descriptor)
+            self._open.discard(descriptor)
         return piece
 
-    def _write(self, descriptor: int) -> None:
-        waiting = self._to_screen if descriptor == self._tty else self._to_payload
-        if descriptor not in self._alive:
+    def _write(self, descriptor: int, waiting: bytearray) -> None:
+        if descriptor not in self._open:
             waiting.clear()
         if not waiting:
             return
@@ -177,56 +233,85 @@ class PrivateTerminal(Terminal):
         except BlockingIOError:
             return
         except OSError:
-            self._alive.discard(descriptor)
+            self._open.discard(descriptor)
+            waiting.clear()
 
     def _flush(self) -> None:
         """Bring what the payload has written, and what waits, to the screen, as far as that goes quickly."""
         deadline = time.monotonic() + _DRAIN
-        while self._master in self._alive and (piece := self._read(self._master)):
-            self._to_screen += self._filter.feed(piece)
         poll = select.poll()
-        poll.register(self._tty, select.POLLOUT)
-        while self._to_screen and self._tty in self._alive and time.monotonic() < deadline:
-            poll.poll(50)
-            self._write(self._tty)
+        poll.register(self._screen, select.POLLOUT)
+        while time.monotonic() < deadline:
+            shown = len(self._to_screen) < _BACKLOG and self._show()
+            if self._to_screen:
+                poll.poll(50)
+                self._write(self._screen, self._to_screen)
+            elif not shown:
+                return
 
-    def leave(self) -> None:
-        """Give the terminal back while everything inside is frozen."""
-        self._to_screen += self._filter.undo()
+    def leave(self, *, forced: bool) -> None:
+        """Give the terminal to the shell; `forced`: the program inside has not put it in order."""
         self._flush()
+        if self._filter:
+            self._to_screen += self._filter.undo()
+        elif forced:
+            self._to_screen += terminal.reset_sequence()
         self._put_back()
 
     def _put_back(self) -> None:
-        modes = next(state.modes for state in self._states if state.modes is not None)
+        self._flush()
+        self._is_raw = False
+        self._pressed.clear()
         try:
-            termios.tcsetattr(self._tty, termios.TCSAFLUSH, modes)  # answers that come late are nobody's keystrokes
+            termios.tcsetattr(self._keys, termios.TCSAFLUSH, self._modes)  # late answers are nobody's keystrokes
         except (OSError, termios.error):
             return
 
     def restore(self) -> list[str]:
         """Show the last output, undo the modes that were left switched, and give the terminal back."""
-        lost = self._streams.finish() if self._streams else []
-        if self._entered and self.foreground_group() == os.getpgrp():
+        if self._is_raw and terminal.is_foreground(0):
             self._flush()
-            self._to_screen += self._filter.undo() + _POP_TITLE
-            self._flush()
+            if reset := terminal.reset_sequence():
+                self._to_screen += (self._filter.undo() if self._filter else reset) + _POP_TITLE
             self._put_back()
-        self._restore_flags()
-        return lost
+        return super().restore()
 
 
-def _lead(process: int) -> NoReturn:
-    """Stay beside bwrap as the leader of its session: without one its group is orphaned and cannot be suspended."""
-    try:
-        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN):
-            signal.signal(number, signal.SIG_IGN)
-        os.closerange(3, 1 << 20)
-        while True:
-            _, status = os.waitpid(process, os.WUNTRACED)
-            if not os.WIFSTOPPED(status):
-                code = os.waitstatus_to_exitcode(status)
-                os._exit(code if code >= 0 else 128 - code)
-            os.kill(os.getpid(), signal.SIGSTOP)  # tells the launcher; goes on when it lets us
-            os.kill(process, signal.SIGCONT)
-    except BaseException:  # noqa: BLE001 - nothing may return from here
-        os._exit(125)
+def read_keys(piece: bytes) -> str | None:
+    """Return which of Ctrl+C and Ctrl+Z were pressed, as letters; None if there is anything else, such as a paste.
+
+    Terminals spell them as a control character, or as `ESC [ code ; modifiers u` (kitty) and `ESC [ 27 ; modifiers ;
+    code ~` (xterm). Keys that are let go, and Ctrl itself, are not there.
+    """
+    if len(piece) > _LONGEST_KEYS:
+        return None
+    letters = ""
+    while piece:
+        if piece[0] in (0x03, 0x1A):
+            letters += chr(piece[0] + 0x60)
+            piece = piece[1:]
+            continue
+        if not piece.startswith(b"\x1b["):
+            return None
+        size = next((at for at in range(2, len(piece)) if 0x40 <= piece[at] < 0x7F), 0)
+        key = _read_sequence(piece[2:size].decode("latin-1"), chr(piece[size])) if size else None
+        if key is None:
+            return None
+        letters += key
+        piece = piece[size + 1 :]
+    return letters
+
+
+def _read_sequence(body: str, final: str) -> str | None:
+    fields = [field.split(":") for field in body.split(";")]
+    if final == "~" and len(fields) == 3 and fields[0] == ["27"]:
+        fields = [fields[2], fields[1]]
+    elif final != "u":
+        return None
+    numbers = [[int(part) if part.isdigit() else 0 for part in field] for field in fields]
+    code, modifiers = numbers[0][0], [*numbers[1], 1][:2] if len(numbers) > 1 else [1, 1]
+    if modifiers[1] == 3 or code >= _MODIFIER_KEYS:  # it was let go, or is a modifier itself
+        return ""
+    if chr(min(code, 0x7F)) not in "cz" or (modifiers[0] - 1) & ~_LOCKS != _CTRL:
+        return None
+    return chr(code)

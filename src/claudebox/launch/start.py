@@ -27,15 +27,13 @@ if TYPE_CHECKING:
     from claudebox.facts.model import Identity
     from claudebox.launch.prepare import Prepared
     from claudebox.launch.sidecars import Sidecar
-
-    Spawn = Callable[[str, tuple[str, ...], tuple[tuple[int, int], ...]], int]
+    from claudebox.launch.terminal import Terminal
 
 _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
 _LOOK = 0.5  # seconds between two looks whether bwrap is still there
 _PR_SET_CHILD_SUBREAPER = 36
 
-# Taken by `supervise`, never by default: a read inside must not stop us, who have to freeze it (B15).
-JOB_CONTROL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT)
+JOB_CONTROL = (signal.SIGTSTP, signal.SIGCONT)  # taken by `supervise`, which puts the terminal in order first
 
 _DEAF_TO = (*IGNORED_SIGNALS, *FORWARDED_SIGNALS)  # what bwrap ignores; while it starts, each ends the launch
 
@@ -45,7 +43,7 @@ _interruptions: list[int] = []  # signals that came while the sandbox was being 
 class Sandbox(Value):
     """A sandbox that has been let go."""
 
-    monitor: int  # bwrap outside, our child
+    monitor: int  # bwrap outside, or the leader of its session, which ends with it: our child
     init: int  # bwrap inside, the first process there
     payload: int  # the program inside, as a process of the host
     init_descriptor: int
@@ -66,7 +64,7 @@ def start(
     prepared: Prepared,
     begin: Callable[[], None],
     set_up: Callable[[], Mapping[str, Identity]],
-    spawn: Spawn,
+    terminal: Terminal,
     place: str,
     *,
     meanwhile: Callable[[], int] | None = None,
@@ -74,8 +72,8 @@ def start(
     """Start bwrap; see that every protection is in force, and let the payload go.
 
     `begin` comes first, when signals are taken; `set_up` makes what is mounted when bwrap has built the rest, and
-    returns which stubs stand. `spawn` starts a program at the terminal, `place` is a directory of ours. `meanwhile` is
-    done while bwrap is at work, and returns where sidecars write their decisions.
+    returns which stubs stand. `terminal` has the standard descriptors, `place` is a directory of ours. `meanwhile`
+    is done while bwrap is at work, and returns where sidecars write their decisions.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -94,7 +92,8 @@ def start(
             sidecar.open()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _DEAF_TO)
         try:
-            monitor = _start_bwrap(prepared, _make_words(prepared, before), spawn, (gate, message_end), place)
+            words = _make_words(prepared, before, terminal)
+            monitor = _start_bwrap(prepared, words, terminal, (gate, message_end), place)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)  # one that came is taken now: it is known whom to end
         for descriptor in (gate, message_end, *prepared.descriptors):
@@ -122,7 +121,7 @@ def _let_go(
     prepared: Prepared, ours: socket.socket, messages: int, monitor: int, standing: Mapping[str, Identity], place: str
 ) -> Sandbox:
     """See that the sandbox is what it should be, and give the word."""
-    from claudebox.launch import freezer, inspect, limits, mounting
+    from claudebox.launch import inspect, limits, mounting, process
 
     payload = _await_ready(ours, messages, monitor, prepared.plan.bwrap)
     init = inspect.confinement(payload, prepared.plan)
@@ -138,7 +137,7 @@ def _let_go(
     signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, *JOB_CONTROL])
     if _interruptions:
         raise Interrupted(_interruptions[0])
-    freezer.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
+    process.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
     ours.send(b"go\n")
     return Sandbox(monitor, init, payload, *descriptors, prepared.sidecars, prepared.plan.limits)
 
@@ -179,7 +178,9 @@ def _interrupt(number: int, _frame: object) -> NoReturn:
     raise Interrupted(number)
 
 
-def _start_bwrap(prepared: Prepared, words: tuple[str, ...], spawn: Spawn, handed: tuple[int, int], place: str) -> int:
+def _start_bwrap(
+    prepared: Prepared, words: tuple[str, ...], terminal: Terminal, handed: tuple[int, int], place: str
+) -> int:
     """Start the program that takes every measure which comes before bwrap, and becomes it; return its process."""
     program = -1
     try:
@@ -191,7 +192,7 @@ def _start_bwrap(prepared: Prepared, words: tuple[str, ...], spawn: Spawn, hande
         places = ((2, STDERR_DESCRIPTOR), (gate, GATE_DESCRIPTOR), (messages, 2))
         restore_umask()
         try:
-            return spawn(f"/proc/self/fd/{program}", words, places)
+            return terminal.spawn(f"/proc/self/fd/{program}", words, places)
         finally:
             keep_owner_rights()
     except PermissionError:
@@ -204,11 +205,11 @@ def _start_bwrap(prepared: Prepared, words: tuple[str, ...], spawn: Spawn, hande
             os.close(program)
 
 
-def _make_words(prepared: Prepared, blocked: Iterable[int]) -> tuple[str, ...]:
+def _make_words(prepared: Prepared, blocked: Iterable[int], terminal: Terminal) -> tuple[str, ...]:
     """Return what that program is told; `blocked` are the signals that whoever started us has blocked."""
-    # No core for the host's handler to parse (A19); not the keyring of the login, though seccomp is the first lock
-    # (A08); nobody else's abstract sockets, and no signals to them (F15).
-    measures = "cks" if prepared.plan.scoped else "ck"
+    # A session of its own (B05); no core for the host's handler to parse (A19); not the keyring of the login, though
+    # seccomp is the first lock (A08); nobody else's abstract sockets, and no signals to them (F15).
+    measures = terminal.measures + ("cks" if prepared.plan.scoped else "ck")
     masks = (_DEAF_TO, frozenset(_DEAF_TO) - frozenset(blocked))
     return ("start", *(str(sum(1 << number for number in mask)) for mask in masks), measures,
             prepared.plan.bwrap, *prepared.argv)  # fmt: skip
@@ -282,6 +283,6 @@ def _await_end(monitor: int) -> None:
 
 
 def _kill(monitor: int) -> None:
-    from claudebox.launch import freezer
+    from claudebox.launch import process
 
-    freezer.kill(monitor)
+    process.kill_tree(monitor)

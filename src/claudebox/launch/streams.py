@@ -1,8 +1,8 @@
-"""Files as standard input and output become pipes, whose other ends are served here (A21).
+"""Files and terminals as standard input and output become pipes, whose other ends are served here (A21, PTY-01).
 
 Whoever holds a descriptor on a file can open the file again through `/proc/self/fd`, read all of it and rewrite it.
-So `claudebox <prompt >>log` hands in no file. What may pass is a list: pipes, terminals, devices without content, and
-sockets that lead to one peer; everything else is carried byte by byte.
+So `claudebox <prompt >>log` hands in no file, and `claudebox | less` no terminal for its errors. What may pass is a
+list: pipes, devices without content, and sockets that lead to one peer; everything else is carried byte by byte.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import sys
 import termios
 
 from claudebox.errors import ClaudeboxError
+from claudebox.launch import terminal
 from claudebox.syscalls import signal, socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 _NAMES = ("standard input", "standard output", "standard error")
 _WITHOUT_CONTENT = frozenset(os.makedev(1, minor) for minor in (3, 5, 7, 8, 9))  # null, zero, full, random, urandom
@@ -36,7 +37,7 @@ def may_pass(descriptor: int) -> bool:
     if kind == stat.S_IFDIR or fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_PATH:
         raise ClaudeboxError(f"{_NAMES[descriptor]} is a directory, or leads to no bytes", hint="redirect it to a file")
     if kind == stat.S_IFCHR:
-        return status.st_rdev in _WITHOUT_CONTENT or os.isatty(descriptor)
+        return status.st_rdev in _WITHOUT_CONTENT
     return kind == stat.S_IFIFO or (kind == stat.S_IFSOCK and _is_one_connection(descriptor))
 
 
@@ -52,8 +53,11 @@ def _is_one_connection(descriptor: int) -> bool:
 class Streams:
     """The pipes in place of some standard descriptors, for one sandbox."""
 
-    def __init__(self, descriptors: Iterable[int]) -> None:
-        """Make a pipe for each of these; two for the same file share one, so that their order is kept."""
+    def __init__(self, descriptors: Iterable[int], *, filtered: bool = False) -> None:
+        """Make a pipe for each of these; two for the same file share one, so that their order is kept.
+
+        `filtered`: what goes to a terminal is cleaned.
+        """
         self._inside: dict[int, int] = {}  # number → its end inside
         self._inputs: list[_Input] = []
         self._outputs: list[_Output] = []
@@ -78,7 +82,7 @@ class Streams:
             else:
                 files[file] = number
                 self._inside[number] = _high(writer)
-                self._outputs.append(_Output(number, _high(reader)))
+                self._outputs.append(_Output(number, _high(reader), filtered=filtered))
 
     def places(self) -> list[tuple[int, int]]:
         """Return the pipes and the numbers of the files in whose places they are put in the child."""
@@ -105,6 +109,10 @@ class Streams:
             source.step()
         for target in self._outputs:
             target.step()
+
+    def screens(self) -> list[int]:
+        """Return the terminals to which anything was written."""
+        return [target.number for target in self._outputs if target.is_screen and target.is_used]
 
     def finish(self) -> list[str]:
         """Write what is left, after the end of everything inside; return what was lost and why."""
@@ -158,28 +166,38 @@ class _Input:
 class _Output:
     """A file that the payload writes to."""
 
-    def __init__(self, number: int, pipe: int) -> None:
-        self._number = number
+    def __init__(self, number: int, pipe: int, *, filtered: bool) -> None:
+        self.number = number
         self._pipe = pipe
         self._waiting = memoryview(b"")
         self.problem = ""
+        self.is_screen, self.is_used = os.isatty(number), False
+        self._target = terminal.reopen(number, os.O_WRONLY) if self.is_screen else number
         self._is_socket = stat.S_ISSOCK(os.fstat(number).st_mode)
+        self._clean: Callable[[bytes], bytes] | None = None
+        if self.is_screen and filtered:
+            from claudebox.launch.pty_filter import TerminalFilter
+
+            self._clean = TerminalFilter().feed
         os.set_blocking(pipe, False)
 
     def wanted(self) -> dict[int, int]:
         if self._pipe < 0:
             return {}
-        return {self._number: select.POLLOUT} if self._waiting else {self._pipe: select.POLLIN}
+        return {self._target: select.POLLOUT} if self._waiting else {self._pipe: select.POLLIN}
 
     def step(self) -> bool:
         """Carry one piece; return whether there was one."""
         if self._pipe < 0:
             return False
         try:
-            self._waiting = self._waiting or memoryview(os.read(self._pipe, _CAPACITY))
             if not self._waiting:
-                self._close()
-                return False
+                piece = os.read(self._pipe, _CAPACITY)
+                if not piece:
+                    self._close()
+                    return False
+                self._waiting = memoryview(self._clean(piece) if self._clean else piece)
+                self.is_used = True
             while self._waiting:
                 self._waiting = self._waiting[self._write(self._waiting) :]
         except BlockingIOError:
@@ -187,14 +205,14 @@ class _Output:
         except OSError as error:
             self._waiting = memoryview(b"")
             if error.errno != errno.EPIPE:
-                self.problem = f"{_NAMES[self._number]} could not be written: {error.strerror}"
+                self.problem = f"{_NAMES[self.number]} could not be written: {error.strerror}"
             self._close()
         return True
 
     def _write(self, data: memoryview) -> int:
         if not self._is_socket:
-            return os.write(self._number, data)
-        borrowed = socket.socket(fileno=os.dup(self._number))
+            return os.write(self._target, data)
+        borrowed = socket.socket(fileno=os.dup(self._target))
         try:
             return borrowed.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         finally:
@@ -209,7 +227,7 @@ class _Output:
         while self.step() or self._waiting:
             if self._waiting:
                 poll = select.poll()
-                poll.register(self._number, select.POLLOUT)
+                poll.register(self._target, select.POLLOUT)
                 if not poll.poll(_PATIENCE) and signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}:
                     return
 

@@ -1,198 +1,189 @@
-"""Staying beside a running sandbox: signals, suspension, the end.
+"""Staying beside a running sandbox: bytes, signals, suspension, chores, the end.
 
-The sandbox shares the user's terminal and process group, so the terminal's own signals reach it without help.
-What remains is to pass on what was sent to claudebox alone, to suspend the whole of it, and to tidy up.
-Whenever the terminal is not that of our job everything inside is frozen, whatever it does with signals (B15).
+The sandbox has a session of its own, so that nothing which the user's terminal does reaches it by itself: what is sent
+to claudebox is passed on. Nothing here is done by the clock while nothing happens.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import time
 
-from claudebox.launch import freezer
-from claudebox.launch.job import Job
+from claudebox import syscalls
+from claudebox.launch import process
 from claudebox.launch.start import JOB_CONTROL
+from claudebox.launch.terminal import FOREVER
 from claudebox.plan.bwrap_args import FORWARDED_SIGNALS, IGNORED_SIGNALS
 from claudebox.syscalls import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
+    from typing import Any, Protocol
 
     from claudebox.launch.start import Sandbox
-    from claudebox.launch.terminal import Terminal
+    from claudebox.launch.terminal import Carrier, Terminal
+
+    class Chore(Protocol):
+        """Something to do while a sandbox runs; where it has a `descriptor`, also whenever that is readable."""
+
+        def look(self) -> float:
+            """Do what is due; return in how many seconds to look again."""
+
 
 OUT_OF_TIME = 124  # the status of a session that its limit of time has ended, as `timeout` has it
-_GRACE = 10.0  # seconds between a polite end and a forced one
-_FOREVER = 3600.0
+_GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 _FROM_KERNEL = 0x80  # si_code of what a terminal sends to its whole foreground group
-_REGULARLY = 0.1  # how often is looked whose terminal it is
-# How long and how often is looked after a signal: first at once, then less and less often.
-_ATTENTION, _SOONEST, _LATEST = 5.0, 0.001, 0.01
-_RETURN = 0.1  # how long a job may take to come back to the foreground after it was continued
+_SIGNAL_SET = 128  # bytes of a sigset_t
+_AGAIN = 5.0  # seconds until a chore is tried again that has failed
+# How long is looked whether a program stops that was told to, and in which steps; it may put its screen in order first.
+_STOPPING, _FIRST_LOOK, _LAST_LOOK = 5.0, 0.001, 0.05
+_AGAIN_ENDS = 10.0  # seconds in which the escape, pressed again, ends what cannot be suspended
 _REAPING = 5.0
 
 
-def wait(sandbox: Sandbox, terminal: Terminal, *, detached: bool, chores: Iterable[Callable[[], float]] = ()) -> int:
+def wait(sandbox: Sandbox, terminal: Terminal, chores: Iterable[object], complain: Callable[[str], None]) -> int:
     """Wait for the end and return the exit status, as a shell would show it.
 
-    `chores` are done now and then; each returns in how many seconds it wants to be done again.
+    Of `chores`, those are done that have a `look`. `complain` takes what the user should know afterwards.
     """
-    supervisor = _Supervisor(sandbox, terminal, detached=detached)
-    while True:
-        status = supervisor.step(min((chore() for chore in chores), default=_FOREVER))
-        if status is not None:
-            return status
+    supervisor = _Supervisor(sandbox, terminal, chores, complain)
+    while (status := supervisor.step()) is None:
+        pass
+    return status
 
 
 class _Supervisor:
     """One running sandbox and what is to happen to it."""
 
-    def __init__(self, sandbox: Sandbox, terminal: Terminal, *, detached: bool) -> None:
-        self._sandbox = sandbox
-        self._terminal = terminal
-        self._detached = detached
+    def __init__(
+        self, sandbox: Sandbox, terminal: Terminal, chores: Iterable[object], complain: Callable[[str], None]
+    ) -> None:
+        self._sandbox, self._terminal, self._complain = sandbox, terminal, complain
+        self._chores: list[Any] = [chore for chore in chores if hasattr(chore, "look")]
+        self._due = [0.0 for _ in self._chores]
+        self._numbers = [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, *JOB_CONTROL, *terminal.signals]
         # What was ignored when we were started is no business of ours: `nohup` means it.
         self._endings = [number for number in IGNORED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        self._job = Job()
-        self._freezer = freezer.Freezer(sandbox.init)
-        self._thawing = False
+        self._numbers = [number for number in self._numbers if number not in IGNORED_SIGNALS] + self._endings
         seconds = sandbox.limits.seconds if sandbox.limits is not None else 0
         self._expiry = time.monotonic() + seconds if seconds else 0.0  # when the time is up; 0: never
-        self._deadline = 0.0  # when a polite end becomes a forced one; 0: nobody asked for the end
-        # When something last happened that may cost us the terminal; 0: not lately.
-        self._alarmed = time.monotonic() if terminal.shared else 0.0
-        self._asked = False  # whether the payload may be about to stop
-        self._belated = 0.0  # until when a stop of the payload belongs to a suspension that is over
+        self._deadline = 0.0  # when SIGKILL follows; 0: nobody asked for the end
+        self._asked, self._pause = 0.0, 0.0  # since when a stop is expected, and the time to the next look
+        self._unheeded = 0.0  # when the escape was pressed and there was no shell to return to
         self._verdict = 0  # the status if we ended it ourselves
-        self._receive = self._receiver()
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
+        terminal.begin()
+        self._take_terminal()
+        watched = [chore.descriptor for chore in self._chores if getattr(chore, "descriptor", -1) >= 0]
+        self._events = _Events(self._numbers, terminal.carriers, watched)
 
-    def _receiver(self) -> Callable[[float], Any]:
-        watched = [*self._endings, *FORWARDED_SIGNALS, signal.SIGCHLD, *JOB_CONTROL, *self._terminal.signals]
-        carriers = [*self._terminal.carriers]
-        if not carriers:
-            return lambda timeout: signal.sigtimedwait(watched, timeout)
-        from claudebox.launch.events import Events
-
-        self._terminal.begin()
-        return Events(watched, carriers).wait
-
-    def step(self, timeout: float) -> int | None:
+    def step(self) -> int | None:
         """Wait for the next event and deal with it; return the status if it was the end."""
-        now = time.monotonic()
-        for moment in (self._deadline, self._expiry):
-            if moment:
-                timeout = min(timeout, max(0.0, moment - now))
-        if self._alarmed:
-            timeout = min(timeout, max(_SOONEST, min(_LATEST, (now - self._alarmed) / 2)))
-            if now > self._alarmed + _ATTENTION:
-                self._alarmed, self._asked = 0.0, False
-        elif self._terminal.shared:
-            timeout = min(timeout, _REGULARLY)
-        information = self._receive(timeout)
-        if information is not None and information.si_signo == signal.SIGCHLD:
-            status = self._hear_of_children()
-            if status is not None:
-                return status
-        elif information is not None:
-            self._pass_on(information)
+        for information in self._events.wait(self._until_next()):
+            if information.si_signo == signal.SIGCHLD:
+                status = self._reap_children()
+                if status is not None:
+                    return status
+            else:
+                self._pass_on(information)
         self._look()
         return None
+
+    def _until_next(self) -> float:
+        """Do the chores that are due, and return how long nothing else is."""
+        now = time.monotonic()
+        for number, chore in enumerate(self._chores):
+            if self._due[number] <= now or getattr(chore, "descriptor", -1) in self._events.ready:
+                self._due[number] = now + self._attempt(chore.look)
+        moments = [now + self._terminal.look(), *self._due]
+        moments += [moment for moment in (self._deadline, self._expiry) if moment]
+        moments += [now + self._pause] if self._asked else []
+        return max(0.0, min(moments) - now)
+
+    def _attempt(self, action: Callable[[], Any]) -> Any:
+        """Do what must not end a session if it fails, such as a fork for which there is no process left (EAGAIN)."""
+        try:
+            return action()
+        except OSError:
+            return _AGAIN
+        except Exception as error:  # noqa: BLE001 - a defect of a chore costs what it does, and not the session
+            self._complain(f"{type(error).__name__} beside the session: {error}")
+            return FOREVER
 
     def _look(self) -> None:
         now = time.monotonic()
         if self._expiry and now >= self._expiry:
             self._expiry, self._verdict = 0.0, OUT_OF_TIME
-            self._send(signal.SIGTERM)
-            self._deadline = self._deadline or now + _GRACE
+            self._end(signal.SIGTERM)
         if self._deadline and now >= self._deadline:
             self._deadline = 0.0
             os.kill(self._sandbox.monitor, signal.SIGKILL)
-        elif self._terminal.shared and self._job.is_orphaned():
-            self._end(signal.SIGHUP)
-        elif not self._is_ours():
-            self._suspend(by_force=not freezer.stopped(self._sandbox.payload))
-        elif (self._asked or now < self._belated) and freezer.stopped(self._sandbox.payload):
-            if now < self._belated:
-                self._belated = 0.0
-                self._send_to_group(signal.SIGCONT)
+        elif self._terminal.is_gone():
+            self._end(signal.SIGHUP, everybody=True)
+        elif self._terminal.is_left():
+            self._suspend(forced=True)
+        elif self._asked:
+            self._pause = min(2 * self._pause, _LAST_LOOK)
+            if process.is_stopped(self._sandbox.payload):
+                self._suspend(forced=False)
+            elif now > self._asked + _STOPPING:  # it ignores the key, as it may
+                self._asked = 0.0
+
+    def _reap_children(self) -> int | None:
+        """Reap every child, the orphans that we adopt among them; return the status if the sandbox has ended."""
+        while True:
+            try:
+                child, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                break
+            if not child:
+                break
+            if child == self._sandbox.init and os.WIFSTOPPED(status):
+                process.let_on(child, status)
+            elif child == self._sandbox.monitor and os.WIFSTOPPED(status):
+                self._expect_stop()  # its group was told to stop
+                os.kill(child, signal.SIGCONT)  # or it could not tell us the end
+            elif child == self._sandbox.monitor:
+                return self._conclude(status)
             else:
-                self._suspend()
-        else:
-            self._terminal.remember()
+                process.note_end(child, status)
+        for sidecar in self._sandbox.sidecars:
+            self._attempt(sidecar.tend)
+        return None
 
-    def _is_ours(self) -> bool:
-        """Return whether the terminal, if there is one, is that of our job or of what runs inside."""
-        if not self._terminal.shared:
-            return True
-        if self._job.is_halted():
-            return False
-        group = self._terminal.foreground_group()
-        return group == os.getpgrp() or freezer.has_group(self._sandbox.init, group)
-
-    def _becomes_ours(self) -> bool:
-        """Return whether the terminal is ours again; a shell continues the processes of a job one after the other."""
-        limit = time.monotonic() + _RETURN
-        while not self._is_ours():
-            if time.monotonic() > limit:
-                return False
-            time.sleep(_SOONEST)
-        return True
-
-    def _hear_of_children(self) -> int | None:
-        self._freezer.attend()
-        if self._thawing:  # a thread that was busy in the kernel has come out of it
-            self._thawing = not self._freezer.thaw()
-        process, status = os.waitpid(self._sandbox.monitor, os.WNOHANG | os.WUNTRACED)
-        if not process:
-            for sidecar in self._sandbox.sidecars:
-                sidecar.tend()
-            return None
-        if os.WIFSTOPPED(status):  # so has, or will, the payload: it sent the signal to the whole group
-            self._attend()
-            return None
+    def _conclude(self, status: int) -> int:
         for sidecar in self._sandbox.sidecars:
             if hasattr(sidecar, "hang_up"):
-                sidecar.hang_up()
-        self._reap()
+                self._attempt(sidecar.hang_up)
+        self._see_end()
         code = os.waitstatus_to_exitcode(status)
         return self._verdict or (code if code >= 0 else 128 - code)
 
     def _pass_on(self, information: Any) -> None:
         number = information.si_signo
         from_kernel = information.si_code == _FROM_KERNEL
-        self._alarmed = time.monotonic()
-        if number in self._terminal.signals:
+        if number == signal.SIGWINCH:
             self._terminal.resize()
-        elif number in JOB_CONTROL:
-            if number == signal.SIGTSTP:
-                self._hear_of_stop(from_kernel=from_kernel, sender=information.si_pid)
-            elif number == signal.SIGCONT:  # the job was stopped and continued before we could see it
-                self._belated = self._alarmed + _ATTENTION
-        elif not from_kernel and freezer.is_inside(information.si_pid, self._sandbox.init):
-            return  # meant for its group, and this kernel counts us among it
-        else:
-            self._pass_on_others(number, from_kernel=from_kernel)
-
-    def _hear_of_stop(self, *, from_kernel: bool, sender: int) -> None:
-        if self._detached:  # in a session without a terminal nobody stops by himself
-            self._suspend()
-            return
-        if not from_kernel and not freezer.is_inside(sender, self._sandbox.init):
-            self._send(signal.SIGTSTP)
-        self._belated = 0.0
-        self._attend()
-
-    def _pass_on_others(self, number: int, *, from_kernel: bool) -> None:
-        if self._detached and from_kernel:
+        elif number == signal.SIGCONT:  # somebody stopped and continued us; the shell had the terminal meanwhile
+            self._take_terminal()
+        elif number == signal.SIGTSTP and self._terminal.has_pty:
+            self._send_to_group(signal.SIGTSTP)
+            self._expect_stop()
+        elif number == signal.SIGTSTP:
+            self._suspend(forced=True)
+        elif number in (signal.SIGTERM, signal.SIGHUP):
+            self._end(number, everybody=from_kernel)
+        elif from_kernel:
             self._send_to_group(number)
-        elif not from_kernel or (number == signal.SIGHUP and os.getsid(0) == os.getpid()):
-            # A terminal tells the whole foreground group itself, but the end of the line only the session's leader.
+        else:
             self._send(number)
-        if number in (signal.SIGTERM, signal.SIGHUP) and not self._deadline:
-            self._deadline = time.monotonic() + _GRACE
+
+    def _end(self, number: int, *, everybody: bool = False) -> None:
+        """Tell the program to end, with the grace that SIGTERM and SIGHUP have; asking again gives no more."""
+        (self._send_to_group if everybody else self._send)(number)
+        self._deadline = self._deadline or time.monotonic() + _GRACE
 
     def _send(self, number: int) -> None:
         try:
@@ -206,76 +197,120 @@ class _Supervisor:
         except ProcessLookupError:
             return
 
-    def _attend(self) -> None:
-        """Watch whether the payload stops: it may ignore the signal, or tidy up first and then stop itself."""
-        self._alarmed = time.monotonic()
-        self._asked = True
-        self._continue(self._sandbox.monitor)  # or it could not tell us the end
+    def _expect_stop(self) -> None:
+        """Look whether the program stops: it may ignore the signal, or put its screen in order first."""
+        self._asked, self._pause = time.monotonic(), _FIRST_LOOK
 
-    def _suspend(self, *, by_force: bool = False) -> None:
-        """Hold everything inside, by force if it did not stop itself; then stop the job until it is continued.
-
-        While the user types at the shell, nothing inside may run: a process that left our session could read the
-        terminal although it is in the background (B06). A group that the kernel does not stop has nobody who could
-        continue it: if the terminal is not ours either, that is a hang-up.
-        """
-        self._asked = False
-        if not self._freezer.freeze():  # it multiplies faster than it can be held: better none than a spy
-            os.kill(self._sandbox.monitor, signal.SIGKILL)
-            return
-        if self._job.is_halted() and freezer.has_group(self._sandbox.init, self._terminal.foreground_group()):
-            self._terminal.hand_to(self._job.shell)  # which had it, before it was taken away again from inside
-        self._terminal.leave()
-        number = signal.SIGTSTP
-        # Whoever started us stopped before us, and may have been continued before us as well.
-        back = (by_force or signal.SIGCONT in signal.sigpending()) and self._is_ours()
-        while not back:
-            stopped = self._job.stop(number)
-            back = self._becomes_ours()
-            ending = signal.sigpending().intersection(self._endings)
-            if not back and (ending or not stopped):  # to end politely it would run beside the shell
-                self._end(min(ending, default=signal.SIGHUP))
-                return
-            number = signal.SIGTTIN  # `bg`
-        self._terminal.enter(by_force=by_force)
-        self._continue(self._sandbox.monitor)
-        if self._detached:  # in another group, of which the shell knows nothing
-            self._send_to_group(signal.SIGCONT)
-        else:
-            self._continue(self._sandbox.payload)
-        if by_force:  # what was on the screen is not there any more
+    def _suspend(self, *, forced: bool) -> None:
+        """Give the shell back until it continues the job; `forced`: the program has not stopped by itself."""
+        self._asked = 0.0
+        if forced:
+            self._send_to_group(signal.SIGSTOP)
+        self._terminal.leave(forced=forced)
+        stopped = _stop_job(signal.SIGTSTP)
+        self._take_terminal()
+        self._send_to_group(signal.SIGCONT)
+        if forced:  # what was on the screen is not there any more
             self._send(signal.SIGWINCH)
-        self._thawing = not self._freezer.thaw()
-        self._alarmed = time.monotonic()
-        # It may have been on its way to stop for the very signal that stopped the job.
-        self._belated = self._alarmed + _ATTENTION if by_force else 0.0
+            if not stopped and self._terminal.has_pty:
+                self._find_no_shell()
 
-    def _end(self, number: int) -> None:
-        """End it at once, for a reason that the status tells."""
-        self._verdict = 128 + number
-        try:
-            signal.pidfd_send_signal(self._sandbox.init_descriptor, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        os.kill(self._sandbox.monitor, signal.SIGKILL)
+    def _take_terminal(self) -> None:
+        """Take the terminal as soon as it is ours; stop in the background, as every program does that wants it."""
+        while not self._terminal.is_ours():
+            if signal.sigpending().intersection(self._endings):  # the end does not wait for the foreground
+                return
+            if not _stop_job(signal.SIGTTOU):  # nobody is left who could bring us to the foreground
+                self._end(signal.SIGHUP, everybody=True)
+                return
+        self._terminal.enter()
 
-    def _continue(self, process: int) -> None:
-        try:
-            os.kill(process, signal.SIGCONT)
-        except ProcessLookupError:
+    def _find_no_shell(self) -> None:
+        """Offer to end what cannot be suspended: there is no shell with job control around us."""
+        now = time.monotonic()
+        if self._unheeded and now < self._unheeded + _AGAIN_ENDS:
+            self._end(signal.SIGHUP, everybody=True)
             return
+        self._unheeded = now
+        self._terminal.say("there is no shell to return to; the same keys again end the session")
 
-    def _reap(self) -> None:
+    def _see_end(self) -> None:
         """See that nothing is left, whatever it did to outlive the monitor, not even a dead process (E12)."""
         limit = time.monotonic() + _REAPING
         while time.monotonic() < limit:
             try:
                 signal.pidfd_send_signal(self._sandbox.init_descriptor, signal.SIGKILL)
                 if os.waitpid(self._sandbox.init, os.WNOHANG)[0]:
-                    continue  # once as the one that held it, once as its parent
+                    continue  # once as its tracer, once as its parent
             except ProcessLookupError:
                 break
             except ChildProcessError:
-                if not freezer.alive(self._sandbox.init):
+                if not process.has_descendants(self._sandbox.init):
                     break
             signal.sigtimedwait([signal.SIGCHLD], 0.005)
+
+
+def _stop_job(number: int) -> bool:
+    """Stop our process group, with the script or `make` that started us, until it is continued.
+
+    Return whether it was stopped: the kernel stops no group that nobody could continue. SIGCONT is blocked, so that it
+    tells afterwards that we were continued.
+    """
+    while signal.sigtimedwait([signal.SIGCONT], 0) is not None:
+        continue
+    os.kill(0, number)
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return signal.sigtimedwait([signal.SIGCONT], 0) is not None
+
+
+class _Events:
+    """The signals and descriptors that one launcher waits for; it carries bytes meanwhile."""
+
+    def __init__(self, numbers: list[int], carriers: Iterable[Carrier], others: Iterable[int]) -> None:
+        """Take the numbers of signals that are blocked already, and descriptors that somebody else reads."""
+        self._numbers, self._carriers = numbers, tuple(carriers)
+        mask = bytearray(_SIGNAL_SET)
+        for number in numbers:
+            mask[(number - 1) // 8] |= 1 << (number - 1) % 8
+        # Readable while a signal is pending; it is still `sigtimedwait` that takes it.
+        self._signals = syscalls.call("signalfd", -1, bytes(mask), os.O_CLOEXEC)
+        if self._signals < 0:
+            raise OSError("signalfd failed")
+        self._poll = select.poll()
+        self._poll.register(self._signals, select.POLLIN)
+        self._watched: dict[int, int] = {}  # descriptor → events
+        self._owners: dict[int, Carrier] = {}
+        for descriptor in others:
+            self._poll.register(descriptor, select.POLLIN)
+        self.ready: set[int] = set()  # which of the others are readable
+
+    def wait(self, timeout: float) -> list[Any]:
+        """Wait until something happens, carry what can be carried, and return the signals that came."""
+        self._watch()
+        self.ready.clear()
+        signals = False
+        for descriptor, events in self._poll.poll(min(timeout, FOREVER) * 1000):
+            if descriptor == self._signals:
+                signals = True
+            elif descriptor in self._watched:
+                self._owners[descriptor].step(descriptor, events)
+            else:
+                self.ready.add(descriptor)
+        found = []
+        while signals and (information := signal.sigtimedwait(self._numbers, 0)) is not None:
+            found.append(information)
+        return found
+
+    def _watch(self) -> None:
+        """Tell the kernel what the carriers want by now, as far as it has changed."""
+        wanted: dict[int, int] = {}
+        for carrier in self._carriers:
+            for descriptor, events in carrier.wanted().items():
+                wanted[descriptor] = events
+                if self._watched.get(descriptor) != events:
+                    self._poll.register(descriptor, events)
+                    self._owners[descriptor] = carrier
+        for descriptor in self._watched.keys() - wanted.keys():
+            self._poll.unregister(descriptor)
+        self._watched = wanted

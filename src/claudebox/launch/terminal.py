@@ -1,7 +1,8 @@
-"""The user's terminal: remembered before the sandbox starts, put back in order after it ends (B08, B16).
+"""Standard input, output and error of a sandbox; the user's terminal is never among them (PTY-01).
 
-What a program can change and nobody can ask for is reset to what every shell expects: a report must not be printed
-on a screen that was prepared for it.
+If input and output are terminals, the sandbox has a pty (`pty`) and this is what it builds on. Otherwise it has no
+terminal at all: input from a terminal is empty, since a pager or whoever stands before or behind a pipe reads the keys,
+and output for a terminal is carried there byte by byte (`streams`).
 """
 
 from __future__ import annotations
@@ -12,17 +13,26 @@ import stat
 
 from claudebox import console
 from claudebox.syscalls import signal
-from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
+    from typing import Protocol
 
-    from claudebox.launch.events import Carrier
     from claudebox.launch.streams import Streams
 
-DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them, programs expect them
+    class Carrier(Protocol):
+        """Something that moves bytes when it can."""
+
+        def wanted(self) -> dict[int, int]:
+            """Return what to wait for: descriptor and events of `poll`."""
+
+        def step(self, descriptor: int, events: int) -> None:
+            """Move what can be moved now."""
+
+
+FOREVER = 3600.0
+_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them, programs expect them
 _NULL = os.makedev(1, 3)
 # Ends a string or a sequence that was begun, the printer as a screen, and VT52.
 _END_SEQUENCE = b"\x18\x1b\\\x1b[4i\x1b[?4i\x1b<"
@@ -52,28 +62,24 @@ _SHARED_RESET = _END_SEQUENCE + MARGINS + ATTRIBUTES
 _RESET = _END_SEQUENCE + MARGINS + _SCREEN + _KEYS + _MODES + MARGINS + ATTRIBUTES + _PALETTE + b"\x1b[J"
 
 
-class Remembered(Value):
-    """State of one standard descriptor."""
-
-    descriptor: int
-    flags: int
-    modes: list[Any] | None = None  # None: not a terminal
-    size: bytes = b""
-    exclusive: bool = False
-
-
 class Terminal:
-    """What the standard descriptors were like."""
+    """The standard descriptors of a sandbox without a terminal."""
 
-    signals: tuple[int, ...] = ()  # that it wants to hear of
+    measures = "n"  # what the gate does before bwrap starts: a session of its own
+    signals: tuple[int, ...] = ()  # beside those of every session
+    has_pty = False
 
-    def __init__(self) -> None:
-        self._streams = _replace_files()
-        self.carriers: tuple[Carrier, ...] = (self._streams,) if self._streams else ()
-        self._states = [_remember(descriptor) for descriptor in (0, 1, 2)]
-        self._terminals = [state for state in self._states if state.modes is not None]
-        self._payload_modes: list[list[Any] | None] = []
-        self.shared = bool(self._terminals)  # whether somebody types here what is not meant for the sandbox
+    def __init__(self, *, filtered: bool = False, served: Iterable[int] = ()) -> None:
+        """Replace what must not be handed in; `served` are those for which somebody else provides."""
+        self._flags = [fcntl.fcntl(descriptor, fcntl.F_GETFL) for descriptor in (0, 1, 2)]
+        others = [descriptor for descriptor in (0, 1, 2) if descriptor not in served]
+        self._null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) if 0 in others and os.isatty(0) else -1
+        self._streams = _carry([number for number in others if number or self._null < 0], filtered=filtered)
+
+    @property
+    def carriers(self) -> tuple[Carrier, ...]:
+        """Return what moves bytes while a sandbox runs."""
+        return (self._streams,) if self._streams else ()
 
     def spawn(self, path: str, words: tuple[str, ...], placed: tuple[tuple[int, int], ...]) -> int:
         """Start a program with what is handed in at the places of the standard descriptors, and then with these.
@@ -82,163 +88,115 @@ class Terminal:
         """
         places = (*self._places(), *placed)
         actions = [(os.POSIX_SPAWN_DUP2, here, there) for here, there in places]
-        return os.posix_spawn(path, words, {}, file_actions=actions, setsigdef=DEFAULT_SIGNALS)
+        return os.posix_spawn(path, words, {}, file_actions=actions, setsigdef=_DEFAULT_SIGNALS)
 
     def _places(self) -> Iterable[tuple[int, int]]:
-        return self._streams.places() if self._streams else ()
+        if self._null >= 0:
+            yield self._null, 0
+        if self._streams:
+            yield from self._streams.places()
 
     def begin(self) -> None:
-        """In the launcher, when the child has been made: get ready to carry."""
+        """In the launcher, when the sandbox has been let go: get ready to carry."""
         if self._streams:
             self._streams.begin()
 
-    def remember(self) -> None:
-        """Note the modes that the payload has set, while the terminal is its own."""
-        if not self._terminals:
-            return
-        from claudebox.launch import terminal_modes
+    def look(self) -> float:
+        """Do what is due; return in how many seconds to look again."""
+        return FOREVER
 
-        self._payload_modes = [terminal_modes.modes(state.descriptor) for state in self._terminals]
+    def is_left(self) -> bool:
+        """Return whether the user wants the shell back, whatever the program does with keys; asked once."""
+        return False
 
-    def leave(self) -> None:
-        """Give the terminal to the shell while everything inside is frozen."""
-        from claudebox.launch import terminal_modes
+    def is_gone(self) -> bool:
+        """Return whether the terminal cannot be read any more; asked once."""
+        return False
 
-        for state in self._terminals:
-            terminal_modes.release(state)
+    def say(self, message: str) -> None:
+        """Tell the user something while a program has the screen."""
+        console.note(message)
 
-    def enter(self, *, by_force: bool = False) -> None:
-        """Take the terminal again; after a suspension by force with the modes that the payload had set."""
-        from claudebox.launch import terminal_modes
+    def is_ours(self) -> bool:
+        """Return whether the terminal, if there is one for the sandbox, is that of our job."""
+        return True
 
-        if by_force:
-            for state, modes in zip(self._terminals, self._payload_modes, strict=False):
-                terminal_modes.set_modes(state.replace(modes=modes))
+    def leave(self, *, forced: bool) -> None:
+        """Give the terminal to the shell; `forced`: the program inside has not put it in order."""
+
+    def enter(self) -> None:
+        """Take the terminal again."""
 
     def resize(self) -> None:
-        """Take notice of a new size of the window; here the kernel tells the payload itself."""
-
-    def foreground_group(self) -> int:
-        """Return the process group that has the terminal; our own if there is none, or it has no members any more."""
-        for state in self._terminals:
-            try:
-                group = os.tcgetpgrp(state.descriptor)
-            except OSError:  # not our controlling terminal: nobody types commands there
-                continue
-            return group if group <= 0 or _has_members(group) else os.getpgrp()
-        return os.getpgrp()
-
-    def hand_to(self, group: int) -> None:
-        """Make another process group the foreground one."""
-        for state in self._terminals:
-            try:
-                os.tcsetpgrp(state.descriptor, group)
-            except OSError:  # of another session, or not our controlling terminal
-                continue
+        """Take notice of a new size of the window."""
 
     def restore(self) -> list[str]:
         """Undo what the programs inside have left behind, before anything is printed; return what was lost."""
         lost = self._streams.finish() if self._streams else []
-        self._restore_flags()
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
-        self._reclaim()
-        if self._terminals and self.foreground_group() == os.getpgrp():
-            self._reset()
+        for descriptor, flags in enumerate(self._flags):
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+        for screen in self._streams.screens() if self._streams else ():
+            if not is_foreground(screen):
+                continue
+            write_quickly(screen, reset_sequence(alone=screen == 1))
+            if screen == 1:
+                import termios
+
+                termios.tcflush(screen, termios.TCIFLUSH)  # what it has answered to questions is nobody's keystrokes
         return lost
 
-    def _reset(self) -> None:
-        from claudebox.launch import terminal_modes
 
-        for state in self._terminals:
-            terminal_modes.release(state)
-        alone = len(self._terminals) == len(self._states) or not _has_company()
-        self._emit((_RESET + (_TMUX if console.in_tmux() else b"")) if alone else _SHARED_RESET)
-        for state in self._terminals:
-            if terminal_modes.size(state.descriptor) != state.size:
-                terminal_modes.correct_size(state.descriptor)
-            # What the terminal has answered to questions from inside is nobody's keystrokes.
-            terminal_modes.set_modes(state, forgetting=alone)
+def open_terminal(*, pty: bool, filtered: bool) -> Terminal:
+    """Return the standard descriptors of a session, with a terminal of its own or without one."""
+    if pty:
+        from claudebox.launch.pty import Pty
 
-    def _restore_flags(self) -> None:
-        for state in self._states:
-            fcntl.fcntl(state.descriptor, fcntl.F_SETFL, state.flags)
-
-    def _emit(self, sequences: bytes) -> None:
-        """Write to each terminal once."""
-        written: set[int] = set()
-        for state in self._terminals:
-            device = os.fstat(state.descriptor).st_rdev
-            if device in written or console.is_dumb():
-                continue
-            try:
-                os.write(state.descriptor, sequences)
-            except OSError:  # opened for reading only
-                continue
-            written.add(device)
-
-    def _reclaim(self) -> None:
-        """Take the terminal back if its group has died: a shell inside cannot see whom to return it to."""
-        for state in self._terminals:
-            try:
-                if not _has_members(os.tcgetpgrp(state.descriptor)):
-                    os.tcsetpgrp(state.descriptor, os.getpgrp())
-            except OSError:
-                continue
+        return Pty(filtered=filtered)
+    return Terminal(filtered=filtered)
 
 
-def open_terminal(*, private: bool) -> Terminal:
-    """Return the terminal of a session: the user's, or one of its own."""
-    if private:
-        from claudebox.launch.pty import PrivateTerminal
-
-        return PrivateTerminal()
-    return Terminal()
+def reset_sequence(*, alone: bool = True) -> bytes:
+    """Return what puts a terminal in order; not `alone`: another program has the same screen."""
+    if console.is_dumb():
+        return b""
+    return (_RESET + (_TMUX if console.in_tmux() else b"")) if alone else _SHARED_RESET
 
 
-def _has_members(group: int) -> bool:
+def is_foreground(descriptor: int) -> bool:
+    """Return whether a terminal is that of our process group."""
     try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:  # not our controlling terminal: nobody types commands there
         return True
-    return True
 
 
-def _replace_files() -> Streams | None:
+def write_quickly(descriptor: int, data: bytes) -> None:
+    """Write what is of use only if it arrives."""
+    try:
+        os.write(descriptor, data)
+    except OSError:
+        return
+
+
+def reopen(descriptor: int, mode: int) -> int:
+    """Return a descriptor on a terminal that can be made non-blocking without touching the shell's own (B08)."""
+    try:
+        return os.open(f"/proc/self/fd/{descriptor}", mode | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:  # it belongs to somebody else, as after `su`
+        return os.dup(descriptor)
+
+
+def _carry(descriptors: list[int], *, filtered: bool) -> Streams | None:
     """Return pipes for those standard descriptors that must not be handed in as they are."""
-    odd = [descriptor for descriptor in (0, 1, 2) if not _is_harmless(descriptor)]
+    odd = [descriptor for descriptor in descriptors if not _is_harmless(descriptor)]
     if not odd:
         return None
     from claudebox.launch import streams
 
     replaced = [descriptor for descriptor in odd if not streams.may_pass(descriptor)]
-    return streams.Streams(replaced) if replaced else None
+    return streams.Streams(replaced, filtered=filtered) if replaced else None
 
 
 def _is_harmless(descriptor: int) -> bool:
     status = os.fstat(descriptor)
-    return stat.S_ISFIFO(status.st_mode) or status.st_rdev == _NULL or os.isatty(descriptor)
-
-
-def _remember(descriptor: int) -> Remembered:
-    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-    if not os.isatty(descriptor):
-        return Remembered(descriptor, flags)
-    from claudebox.launch import terminal_modes as tty
-
-    return Remembered(descriptor, flags, tty.modes(descriptor), tty.size(descriptor), tty.is_exclusive(descriptor))
-
-
-def _has_company() -> bool:
-    """Return whether the process group has other members than us and those that started us."""
-    from claudebox.launch import freezer
-
-    known = {os.getpid()}
-    process = os.getppid()
-    while process > 1:
-        known.add(process)
-        process = freezer.parent(process)
-    group = os.getpgrp()
-    processes = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return any(process not in known and freezer.group(process) == group for process in processes)
+    return stat.S_ISFIFO(status.st_mode) or status.st_rdev == _NULL

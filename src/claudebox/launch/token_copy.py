@@ -14,6 +14,7 @@ import sys
 import time
 
 from claudebox.files import PACKAGE, Closing, read_small
+from claudebox.launch import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Freshness:
         if not self._due():
             return
         refresher, limit = self._start(), time.monotonic() + _PATIENCE
-        while not os.waitpid(refresher, os.WNOHANG)[0]:
+        while process.poll(refresher) is None:
             if time.monotonic() > limit:  # it may have spent a token, and goes on
                 self._refresher = refresher
                 return
@@ -54,7 +55,7 @@ class Freshness:
 
     def look(self) -> float:
         """Renew the copy in the background if that is due; return when to look again."""
-        if self._refresher and os.waitpid(self._refresher, os.WNOHANG)[0]:
+        if self._refresher and process.poll(self._refresher) is not None:
             self._refresher = 0
         if not self._refresher and time.monotonic() > self._retry and self._due():
             self._refresher = self._start()
@@ -74,7 +75,7 @@ class Freshness:
     def _start(self) -> int:
         arguments = ["-IS", "-c", _REFRESHER.format(PACKAGE), self._login.path, self._directory]
         with Closing(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)) as nothing:
-            return os.posix_spawn(
+            child = os.posix_spawn(
                 sys.executable,
                 [sys.executable, *arguments],
                 self._environ,
@@ -82,3 +83,4 @@ class Freshness:
                 setsid=True,  # what ends the session must not end it
                 setsigmask=[],
             )
+        return process.register(child)

@@ -40,9 +40,8 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     _check_bwrap(host)
     mount_checks.check_home(host)
     mount_checks.check_workdir(host)
-    _check_terminal(host)
     scoped = host.landlock >= 6
-    program = seccomp.build(host.machine, allow_userns=policy.allow_userns, scoped=scoped)
+    program = seccomp.build(host.machine, allow_userns=policy.allow_userns)
     if program is None:
         raise ClaudeboxError(
             f"there is no seccomp filter for {host.machine}",
@@ -54,7 +53,6 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     made = () if policy.command else tuple(claude_code.plan_variables(host, held, policy.words))
     variables = environment.plan_variables(policy, host, (*made, *brokered.variables, *extra.variables))
     rows = _rows(policy, host, held, (*brokered.mounts, *extra.mounts), (*brokered.advice, *extra.advice))
-    detached = not host.terminal.shared
     own_git = git.plan_own(policy, host)
     checkouts = (f"{git.CHECKOUTS}/{row.name}" for row in host.empty_submodules)
     kept = (*storage.kept(policy, host), *extra.kept, *(f"git/{own.name}/own" for own in own_git), *checkouts)
@@ -71,7 +69,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         directory=host.instance.directory,
         seccomp=program,
         scoped=scoped,
-        detached=detached,
+        detached=not host.terminal,
         pin="--bind-fd" in host.bwrap.options,
         disable_userns="--disable-userns" in host.bwrap.options and not policy.allow_userns,
         allow_userns=policy.allow_userns,
@@ -99,7 +97,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         sockets_elsewhere=host.sockets_elsewhere,
         stubs=(*project.stubs(policy, host), *git.stubs(policy, host)),
         mountpoints=claude_code.mountpoints(policy, host),
-        private=policy.private_terminal and host.terminal.shared,
+        filtered=policy.filter_terminal,
         kept=kept,
         nix=extra.nix,
         relay=extra.relay,
@@ -265,14 +263,6 @@ def _check_bwrap(host: Host) -> None:
         raise ClaudeboxError(
             f"`{host.bwrap.path}` does not know {', '.join(f'`{option}`' for option in missing)}",
             hint=f"install bubblewrap {bwrap.LEAST} or newer",
-        )
-
-
-def _check_terminal(host: Host) -> None:
-    if host.terminal.shared and not host.terminal.foreground:
-        raise ClaudeboxError(
-            "claudebox was started in the background of a terminal: what runs inside could read what you type (B06)",
-            hint="start it in the foreground, or redirect all of its input and output: `</dev/null >FILE 2>&1`",
         )
 
 

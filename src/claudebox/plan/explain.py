@@ -197,11 +197,8 @@ def protections(plan: Plan) -> Iterator[str]:
 
 
 def _terminal(plan: Plan) -> str:
-    if plan.detached:
-        return "none, own session"
-    if plan.private:
-        return "one of the sandbox's own; what is written to it is cleaned"
-    return "shared; suspended as a whole on Ctrl+Z"
+    kind = "none, own session" if plan.detached else "one of the sandbox's own"
+    return f"{kind}; what is written to yours is {'filtered' if plan.filtered else 'passed on as it is'}"
 
 
 def origins(settings: Settings) -> Iterator[str]:

@@ -191,7 +191,7 @@ class Plan(Value):
     sockets_elsewhere: tuple[str, ...] = ()  # of the host, that need not be searched for again
     stubs: tuple[Stub, ...] = ()  # stubs that the launcher makes, and takes away at the end
     mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on
-    private: bool = False  # the payload gets a terminal of its own
+    filtered: bool = False  # what is written to the user's terminal is cleaned
     kept: tuple[str, ...] = ()  # directories of the instance that something inside writes to
     nix: NixAccess | None = None  # on a machine with Nix
     relay: NixRelay | None = None

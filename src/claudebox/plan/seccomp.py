@@ -35,11 +35,9 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "ioctl": (16, 29),
     "ioperm": (173, None),
     "iopl": (172, None),
-    "ioprio_set": (251, 30),
     "kexec_file_load": (320, 294),
     "kexec_load": (246, 104),
     "keyctl": (250, 219),
-    "kill": (62, 129),
     "modify_ldt": (154, None),
     "mount": (165, 40),
     "mount_setattr": (442, 442),
@@ -53,7 +51,6 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "quotactl_fd": (443, 443),
     "request_key": (249, 218),
     "setns": (308, 268),
-    "setpriority": (141, 140),
     "socket": (41, 198),
     "socketpair": (53, 199),
     "swapoff": (168, 225),
@@ -79,11 +76,6 @@ _MOUNTS = (
 _IOCTLS = (0x5412, 0x541C, 0x5423)
 _AF_UNIX = 1
 _FAMILIES = (_AF_UNIX, 2, 10)  # and AF_INET, AF_INET6
-# The process group of a shared terminal is also that of the launcher and of what started it (B18). Its nice value and
-# its input and output priority are not for the sandbox to set (PRIO_PGRP, IOPRIO_WHO_PGRP), nor may it stop or kill it
-# where no Landlock scope sees to that; what can be blocked or ignored, the launcher blocks.
-_GROUP_PRIORITIES = {"setpriority": 1, "ioprio_set": 2}
-_UNSTOPPABLE = (9, 19)  # SIGKILL, SIGSTOP
 _AF_NETLINK = 16
 _NETLINK_PROTOCOLS = (0, 4, 15, 16)  # route, socket diagnosis, device events, generic
 _CLONE_NEWUSER = 0x10000000
@@ -95,7 +87,7 @@ _ALLOW = 0x7FFF0000
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
 
 
-def build(machine: str, *, allow_userns: bool = False, scoped: bool = False) -> bytes | None:
+def build(machine: str, *, allow_userns: bool = False) -> bytes | None:
     """Return the filter for a machine, None where we have no table for it."""
     if machine not in ARCHITECTURES:
         return None
@@ -118,10 +110,6 @@ def build(machine: str, *, allow_userns: bool = False, scoped: bool = False) -> 
     for name in (*_KEYRINGS, *_ATTACK_SURFACE):
         program += when(name, [_deny(_EPERM)])
     program += when("ioctl", _deny_values(1, _IOCTLS))
-    for name, group in _GROUP_PRIORITIES.items():
-        program += when(name, _deny_pair(0, group, 1, (0,)))
-    if not scoped:
-        program += when("kill", _deny_pair(0, 0, 1, _UNSTOPPABLE))
     program += when("socket", _sockets())
     # Programs make pairs of one family alone; others reach parsers of the kernel that nothing else uses (F22).
     pairs = [_argument(0), *_allow_values((_AF_UNIX,), otherwise=_EAFNOSUPPORT)]
@@ -154,11 +142,6 @@ def _sockets() -> list[Instruction]:
 def _deny_values(argument: int, values: Sequence[int]) -> list[Instruction]:
     jumps = [(_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
     return [_argument(argument), *jumps, _allow(), _deny(_EPERM)]
-
-
-def _deny_pair(first: int, value: int, second: int, values: Sequence[int]) -> list[Instruction]:
-    """Deny these values of one argument where another has a certain one."""
-    return [_argument(first), (_EQUAL, 1, 0, value), _allow(), *_deny_values(second, values)]
 
 
 def _allow_values(values: Sequence[int], *, otherwise: int) -> list[Instruction]:

@@ -69,7 +69,7 @@ class UndoSidecar:
 
     def tend(self) -> None:
         """Reap it when it has ended; what it said is read at the end."""
-        if self._child and os.waitpid(self._child, os.WNOHANG)[0]:
+        if self._child and process.poll(self._child) is not None:
             self._child = 0
 
     def finish(self) -> tuple[str, ...]:

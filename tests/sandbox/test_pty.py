@@ -43,15 +43,14 @@ for name in sorted(os.listdir("/proc/self/fd")):
 
 
 def test_the_terminal_inside_is_not_the_users(box):
-    # proves B05
+    # proves B05, PTY-01
     program = box.write("which.py", WHICH)
     with Terminal(box) as terminal:
         real = os.stat(terminal.name).st_rdev
-        terminal.claudebox("python3", program)
-        assert terminal.expect(r"terminal (\d+) (\d+)\n").groups() == (str(real),) * 2  # control: it is, if shared
+        terminal.type(f"python3 {program}")  # control
+        assert terminal.expect(r"terminal (\d+) (\d+)\n").groups() == (str(real),) * 2
         terminal.prompt()
 
-        use_terminal(box, "private")
         terminal.claudebox("python3", program)
         inside = terminal.expect(r"terminal (\d+) (\d+)\n")
         assert inside[1] == inside[2] != str(real)
@@ -62,7 +61,7 @@ def test_the_terminal_inside_is_not_the_users(box):
 
 def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(box):
     # proves SAND-15, B07
-    with Terminal(use_terminal(box, "private")) as terminal:
+    with Terminal(use_terminal(box, "filtered")) as terminal:
         terminal.claudebox("sh", box.write("program.sh", "echo rea''dy; read line; echo \"read $line\"; exit 7"))
         terminal.expect("\nready\n")
         modes = terminal.modes()
@@ -83,7 +82,7 @@ def test_ctrl_z_gives_the_shell_back_and_fg_goes_on(box):
 def test_a_shell_inside_has_job_control(user_box):
     # proves SAND-15
     program = user_box.write("program.sh", "echo ready; read line")
-    with Terminal(use_terminal(user_box, "private")) as terminal:
+    with Terminal(use_terminal(user_box, "filtered")) as terminal:
         terminal.type(f"PS1= {user_box.program} -y --shell --norc --noprofile -i")
         terminal.expect(r"bash-[\d.]+[$#] ")
         terminal.type("PS1='ins''ide$ '")
@@ -108,9 +107,9 @@ def test_what_a_terminal_would_obey_or_answer_does_not_reach_it(user_box, name):
     with Terminal(user_box) as terminal:
         terminal.claudebox("sh", script)
         terminal.prompt()
-        assert f"before{harmful}after" in terminal.raw()  # control: on a shared terminal it arrives
+        assert f"before{harmful}after" in terminal.raw()  # control: without the filter it arrives
 
-        use_terminal(user_box, "private")
+        use_terminal(user_box, "filtered")
         terminal.claudebox("sh", script)
         terminal.prompt()
         assert "beforeafter" in terminal.raw()
@@ -121,38 +120,38 @@ def test_the_clipboard_of_the_user_is_not_written(user_box):
     script = user_box.write("script.sh", f"printf '{KEPT_OUT['clipboard']}done\\n'\n")
     with Multiplexer(user_box) as window:
         window._tmux("set-option", "-s", "set-clipboard", "on")
-        use_terminal(user_box, "private")
+        use_terminal(user_box, "filtered")
         window.claudebox("sh", script)
         window.expect("\ndone\n")
         assert window._tmux("show-buffer") == ""
 
         os.unlink(f"{user_box.home}/.claudebox/config.toml")
         window.claudebox("sh", script)  # control
-        wait_until(lambda: window._tmux("show-buffer") == "evil", "the clipboard was written through a shared terminal")
+        wait_until(lambda: window._tmux("show-buffer") == "evil", "the clipboard was written without the filter")
 
 
-def test_the_title_is_as_it_was_and_modes_are_undone(user_box):
+@pytest.mark.parametrize("kind", ["plain", "filtered"])
+def test_the_title_is_as_it_was_and_modes_are_undone(user_box, kind):
     # proves B11, B08
     script = user_box.write("script.sh", "printf '\\033]0;pwned\\007\\033[?1003h\\033[?25l'; sleep 0.3; echo done\n")
     with Multiplexer(user_box) as window:
         window._tmux("select-pane", "-T", "mine")
-        use_terminal(user_box, "private")
+        use_terminal(user_box, kind)
         window.claudebox("sh", script)
         wait_until(lambda: window.state("pane_title") == ["pwned"], "the program has a title")
         window.expect("\ndone\n.*host")
         wait_until(lambda: window.state("pane_title") == ["mine"], "the title of the user came back")
         assert window.state("mouse_any_flag", "cursor_flag") == ["0", "1"]
 
-        os.unlink(f"{user_box.home}/.claudebox/config.toml")
         window.press("C-l")
-        window.claudebox("sh", script)  # control
+        window.type(f"sh {script}")  # control
         window.expect("\ndone\n.*host")
-        assert window.state("pane_title") == ["pwned"]
+        assert window.state("pane_title", "mouse_any_flag", "cursor_flag") == ["pwned", "1", "0"]
 
 
 def test_colours_and_titles_and_a_lot_of_text_arrive(user_box):
     script = user_box.write("script.sh", "printf '\\033[31mred\\033[0m\\n'; seq 1 20000; echo the e''nd\n")
-    with Terminal(use_terminal(user_box, "private")) as terminal:
+    with Terminal(use_terminal(user_box, "filtered")) as terminal:
         terminal.claudebox("sh", script)
         terminal.expect("the end\n")
         assert terminal.prompt() == 0
@@ -164,15 +163,19 @@ def test_colours_and_titles_and_a_lot_of_text_arrive(user_box):
 
 
 @pytest.mark.parametrize(("program", "leave"), [("vim -u NONE -N -n file", ":q!"), ("less file", "q")])
-def test_full_screen_programs_look_as_at_a_shared_terminal(user_box, program, leave):
+def test_full_screen_programs_look_as_without_a_sandbox(user_box, program, leave):
     # proves B17, B07
     need(shutil.which(program.split()[0]), program.split()[0])
     user_box.write("file", "".join(f"line {number}\ttext\n" for number in range(100)))
     screens = []
-    for way in ("shared", "private"):
+    for way in ("without", "plain", "filtered"):
         with Multiplexer(user_box) as window:
-            use_terminal(user_box, way)
-            window.claudebox("env", "TERM=xterm-256color", *program.split())
+            words = ("env", "TERM=xterm-256color", *program.split())
+            if way == "without":
+                window.type(" ".join(words))
+            else:
+                use_terminal(user_box, way)
+                window.claudebox(*words)
             window.expect("line 20")
             window.press("C-d")
             window.expect("line 30")
@@ -185,11 +188,11 @@ def test_full_screen_programs_look_as_at_a_shared_terminal(user_box, program, le
             window.press(*leave, *(["Enter"] if leave.startswith(":") else []))
             window.expect(r"<0>host\$\s*\Z")
             assert window.state("alternate_on", "keypad_flag", "cursor_flag", "insert_flag") == ["0", "0", "1", "0"]
-    assert screens[0] == screens[1]
+    assert screens[0] == screens[1] == screens[2]
 
 
 def test_what_is_redirected_goes_where_it_was_redirected(user_box):
-    use_terminal(user_box, "private")
+    use_terminal(user_box, "filtered")
     with Terminal(user_box) as terminal:
         terminal.type(f"{command(user_box, 'sh', '-c', 'echo out; echo err >&2')} >file")
         terminal.expect("\nerr\n")
@@ -204,7 +207,7 @@ def test_what_is_redirected_goes_where_it_was_redirected(user_box):
 def test_nothing_is_left_when_claudebox_is_ended(user_box, number):
     # proves SAND-15, E10, E15
     program = user_box.write("program.sh", "echo rea''dy; exec sleep 1000")
-    with Terminal(use_terminal(user_box, "private")) as terminal:
+    with Terminal(use_terminal(user_box, "filtered")) as terminal:
         terminal.claudebox("sh", program)
         terminal.expect("\nready\n")
         os.kill(os.tcgetpgrp(terminal.master), number)  # the launcher is the leader of its group
@@ -215,7 +218,7 @@ def test_nothing_is_left_when_claudebox_is_ended(user_box, number):
 def test_closing_the_window_ends_everything(user_box):
     # proves SAND-15
     program = user_box.write("program.sh", "echo rea''dy; exec sleep 1000")
-    with contextlib.suppress(OSError), Terminal(use_terminal(user_box, "private")) as terminal:
+    with contextlib.suppress(OSError), Terminal(use_terminal(user_box, "filtered")) as terminal:
         terminal.claudebox("sh", program)
         terminal.expect("\nready\n")
         terminal.hang_up()
