@@ -7,9 +7,11 @@ import gzip
 import html
 import json
 import os
+import re
 import string
 import urllib.parse
 import zlib
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import assume, given
@@ -21,6 +23,9 @@ from claudebox.broker.http.messages import Request, Response
 from claudebox.broker.http.recognition import Cleaner, Recognizer, longest
 from claudebox.launch.placeholder import shaped_like
 from claudebox.launch.secret_values import guessable_bits, has_few_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LETTERS = string.ascii_letters + string.digits
 tokens = st.one_of(
@@ -197,3 +202,69 @@ def test_a_stream_of_events_or_lines_is_not_held_up():
 def test_an_empty_recognizer_lets_everything_pass():
     cleaner = Cleaner(Recognizer([]))
     assert cleaner.feed(b"anything") == b"anything"
+
+
+_CHANCE = "".join(f"{letter}{number % 10}" for number, letter in enumerate(string.ascii_letters))
+PARTS: dict[str, Callable[[bytes], bytes]] = {
+    "as it is": bytes,
+    "base64": base64.b64encode,
+    "base64 after one": lambda part: base64.b64encode(b"?" + part),
+    "base64 after two, for URLs": lambda part: base64.urlsafe_b64encode(b"??" + part + b"?"),
+    "JSON": lambda part: json.dumps(part.decode())[1:-1].encode(),
+    "percent": lambda part: urllib.parse.quote(part, safe="").encode(),
+}
+
+
+@pytest.mark.parametrize("spelling", PARTS)
+@given(st.data())
+def test_a_run_of_twelve_characters_of_a_value_does_not_come_back(spelling, data):
+    # proves NEW-N10
+    value = ("ghp_" + "".join(data.draw(st.lists(st.sampled_from(_CHANCE), min_size=30, max_size=60)))).encode()
+    assume(not re.search(rb"[A-Za-z]{24}|[0-9]{24}", value))
+    found, placeholder = recognizer(value.decode())
+    at = data.draw(st.integers(4, len(value) - 12))
+    part = value[at : at + data.draw(st.integers(12, len(value)))]
+    text = b'{"a": "' + PARTS[spelling](part) + b'", "b": 1}\n'
+    cuts = data.draw(sizes)
+    cleaner = Cleaner(found)
+    out = b"".join([*(cleaner.feed(piece) for piece in pieces(text, cuts)), cleaner.end()])
+
+    assert len(out) == len(text)
+    same = max(
+        (end - start for start in range(len(text)) for end in range(start + 1, len(text) + 1)
+         if text[start:end] == out[start:end] and text[start:end] in PARTS[spelling](part)), default=0,
+    )  # fmt: skip
+    assert same <= 4, out
+    assert placeholder.encode() in out or part != value or spelling != "as it is"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"mycorp-production-token-9aB8cD7eF6gH5iJ4kL3mN2oP1", b"9aB8cD7eF6gH5iJ4kL3mN2oP1-mycorp-production-token",
+        b"sk-ant-api03-9aB8cD7eF6gH5iJ4kL3mN2oP1", b"xoxb-123456789012-9aB8cD7eF6gH5iJ4kL3mN2oP1",
+        b"eyJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJodHRwczovL2EuZXhhbXBsZSJ9.9aB8cD7eF6gH5iJ4kL3mN2oP1",
+    ],
+)  # fmt: skip
+def test_who_knows_what_can_be_guessed_cannot_try_out_the_next_character(value):
+    # proves SECRET-01
+    found, _ = recognizer(value.decode())
+    at = value.index(b"9aB8")
+    for guess in (value[:at], value[: at + 1], value[: at + 11], value[at + 14 :], value[at + 15 :]):
+        if b"9aB8cD7eF6gH" not in guess and b"J4kL3mN2oP1" not in guess[:11]:
+            assert found.clean(b"<" + guess + b">") == b"<" + guess + b">", guess
+    assert found.clean(b"<9aB8cD7eF6gH>") == b"<************>"
+
+
+def test_a_value_that_comes_in_two_pieces_is_replaced_as_a_whole():
+    # proves NEW-N10
+    value = b"ghp_9aB8cD7eF6gH5iJ4kL3mN2oP1qR0sT"
+    for cut in range(1, len(value)):
+        cleaner = Cleaner(Recognizer([(value, b"p" * len(value))]))
+        assert cleaner.feed(b"<" + value[:cut]) + cleaner.feed(value[cut:] + b"> ") + cleaner.end() == (
+            b"<" + b"p" * len(value) + b"> "
+        )
+        long = Cleaner(Recognizer([(value, b"p" * len(value))]))
+        text = b"x" * 300 + value[:cut] + value[cut:] + b"y" * 300
+        out = long.feed(text[: 300 + cut]) + long.feed(text[300 + cut :]) + long.end()
+        assert out == b"x" * 300 + b"p" * len(value) + b"y" * 300

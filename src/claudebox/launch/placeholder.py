@@ -23,7 +23,7 @@ _ATTEMPTS = 64
 
 def shaped_like(value: str, random: Callable[[int], bytes], taken: tuple[str, ...] = ()) -> str:
     """Return a text that looks like the value and is neither it nor part of what is taken, nor the other way round."""
-    prefix = _prefix(value)
+    prefix = public_prefix(value)
     others = (value, *taken)
     for _ in range(_ATTEMPTS):
         made = prefix + _body(value[len(prefix) :], random)
@@ -32,7 +32,7 @@ def shaped_like(value: str, random: Callable[[int], bytes], taken: tuple[str, ..
     raise ValueError("no placeholder differs from the value")
 
 
-def _prefix(value: str) -> str:
+def public_prefix(value: str) -> str:
     """Return what names the kind of a token: `ghp_`, `sk-ant-api03-`, the header of a JWT; nothing of a password."""
     if value.startswith("eyJ") and value.count(".") == 2:
         prefix = value[: value.index(".") + 1]

@@ -2,8 +2,8 @@
 
 What is held back at the end of a piece follows from public things alone: which bytes are printable, and how long the
 placeholder is. So an agent that chooses the text of an answer learns nothing from how it is cut, only whether it knew
-the whole value. The search itself looks eight bytes at a time into a set, so its time tells of no single character
-either; the patterns that allow for spellings run only where eight bytes of a value stand.
+the whole value, or twelve characters in a row of its random part. The search itself looks eight bytes at a time into a
+set, so its time tells of no single character either; what takes longer runs only where eight bytes of a value stand.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from claudebox.launch.placeholder import public_prefix
 from claudebox.tables.spellings import SPELLINGS
 
 if TYPE_CHECKING:
@@ -21,12 +22,17 @@ if TYPE_CHECKING:
 
     from claudebox.broker.http.messages import Response
 
+    Span = tuple[int, int, bytes]  # from, to, and what stands there instead
+
 _PLAIN = re.compile(rb"[0-9A-Za-z]")
 _WORD = 8  # bytes that are looked up at once
 _REGION = {15: (0,), 11: (0, 4), 9: (0, 2, 4, 6), 8: tuple(range(8))}  # its length → offsets at which to look
 _LINE, _SHORTEST_LINE = 60, 48  # characters: lines of wrapped base64 are longer, but for what stands before it
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_="
 _BREAK = rb"(?:\r?\n|(?:\\{1,3}r)?\\{1,3}n|(?:%0[dD])?%0[aA])?"
+_RUN = 12  # letters and digits in a row of a value that do not come back either
+_FIELD = re.compile(rb"[0-9A-Za-z]+")
+_MIXED = re.compile(rb"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z].*[A-Z][a-z]")  # what is neither a word nor a number
 _NAMED = {ord("&"): b"amp", ord("<"): b"lt", ord(">"): b"gt", ord('"'): b"quot", ord("'"): b"apos", ord(" "): b"nbsp"}
 
 
@@ -46,7 +52,9 @@ class Recognizer:
         regions: list[bytes] = []
         self._always = False  # some form has no eight letters or digits in a row
         known = list(dict.fromkeys(pairs))
+        runs: dict[bytes, None] = {}  # encodings of parts of a value
         for value, placeholder in known:
+            runs |= {form: None for run in _runs(value) for form in (run, *(form for form, _ in _in_base64(run, b"")))}
             self._exact.update(encodings(value, placeholder))
             self._names |= {form.lower() for form, _ in encodings(value, placeholder)}
             for text, pattern, count in _forms(value):
@@ -54,13 +62,16 @@ class Recognizer:
                 found = _regions(text, count)
                 regions += found
                 self._always = self._always or not found
+        self._runs = [run for run in runs if len(run) >= _RUN]
+        regions += self._runs
         self._patterns = sorted(patterns, key=lambda row: -row[0])  # the longest first: a value may begin with another
         self._words = {
             int.from_bytes(region[at : at + _WORD], sys.byteorder)
             for region in regions
             for at in range(len(region) - _WORD + 1)
         }
-        self._offsets = _REGION[min(map(len, regions), default=15)]
+        shortest = min(map(len, regions), default=15)
+        self._offsets = _REGION[next(length for length in _REGION if length <= shortest)]
         self._any = bool(known)
         length = max((len(value) for value, _ in known), default=0)
         self._most = longest(length) - 1 if known else 0
@@ -77,7 +88,21 @@ class Recognizer:
 
     def clean(self, text: bytes) -> bytes:
         """Return a text without any value, of the same length."""
-        return self._pattern.sub(self._replaced, text) if self._suspects(text) else text
+        return replace_spans(text, self.spans(text))
+
+    def spans(self, text: bytes) -> list[Span]:
+        """Return where values and longer parts of them stand, and what replaces them."""
+        if not self._suspects(text):
+            return []
+        found = [(match.start(), match.end(), self._replaced(match)) for match in self._pattern.finditer(text)]
+        rest = replace_spans(text, [(start, end, bytes(end - start)) for start, end, _ in found])
+        places: set[int] = set()
+        for run in self._runs:
+            at = rest.find(run)
+            while at >= 0:
+                places.update(range(at, at + len(run)))
+                at = rest.find(run, at + 1)
+        return sorted((*found, *((at, at + 1, b"*") for at in places)))
 
     def clean_head(self, response: Response) -> Response:
         """Return a head without any value; a field with one in its name is left out."""
@@ -116,16 +141,57 @@ class Cleaner:
         self._held = b""
 
     def feed(self, piece: bytes) -> bytes:
-        """Return what can go on."""
-        data = self._recognizer.clean(self._held + piece)
+        """Return what can go on.
+
+        What is held back stays as it came, since more of a value may follow; but for the rest of one that is cut.
+        """
+        data = self._held + piece
         end = len(data) - self._recognizer.unfinished(data)
-        self._held = data[end:]
-        return data[:end]
+        spans = self._recognizer.spans(data)
+        cleaned = replace_spans(data, spans)
+        cut = max((last for first, last, _ in spans if first < end), default=end)
+        self._held = cleaned[end:cut] + data[max(end, cut) :]
+        return cleaned[:end]
 
     def end(self) -> bytes:
         """Return what was held back."""
         data, self._held = self._held, b""
-        return data
+        return self._recognizer.clean(data)
+
+
+def replace_spans(text: bytes, spans: list[Span]) -> bytes:
+    """Return a text with other bytes in these places, as many as there were."""
+    if not spans:
+        return text
+    changed = bytearray(text)
+    for start, end, stand in spans:
+        changed[start:end] = stand
+    return bytes(changed)
+
+
+def _runs(value: bytes) -> Iterator[bytes]:
+    """Yield the shortest parts of a value that do not come back by themselves: twelve letters and digits of chance.
+
+    Nothing that can be guessed is in them: prefixes, words, the claims of a JWT. With eleven characters known, whoever
+    chooses the text of an answer could try out the next one, and the next.
+    """
+    start = len(public_prefix(value.decode("latin-1")))
+    if value.startswith(b"eyJ") and value.count(b".") == 2:
+        start = value.rindex(b".")
+    fields = [(found.start(), found.end(), found[0]) for found in _FIELD.finditer(value, start)]
+    chance = [_MIXED.search(field) is not None for _, _, field in fields]
+    first = next((index for index, random in enumerate(chance) if random), len(fields))
+    last = len(fields) - next((index for index, random in enumerate(reversed(chance)) if random), len(fields))
+    stretch: list[int] = []
+    for index, (begin, end, field) in enumerate(fields):
+        if first <= index < last and (chance[index] or len(field) < _WORD):
+            stretch += range(begin, end)
+        else:
+            stretch = []
+        yield from (
+            value[stretch[at] : stretch[at + _RUN - 1] + 1]
+            for at in range(max(0, len(stretch) - len(field) - _RUN + 1), len(stretch) - _RUN + 1)
+        )
 
 
 def _forms(value: bytes) -> Iterator[tuple[bytes, bytes, int]]:
@@ -188,6 +254,10 @@ def encodings(value: bytes, placeholder: bytes) -> list[tuple[bytes, bytes]]:
 def _encoded(value: bytes, placeholder: bytes) -> Iterator[tuple[bytes, bytes]]:
     for encode in _ENCODINGS:
         yield encode(value), encode(placeholder)
+    yield from _in_base64(value, placeholder)
+
+
+def _in_base64(value: bytes, placeholder: bytes) -> Iterator[tuple[bytes, bytes]]:
     for offset in range(3):
         for alphabet in (base64.b64encode, base64.urlsafe_b64encode):
             yield _inner(value, offset, alphabet), _inner(placeholder, offset, alphabet)
