@@ -112,6 +112,27 @@ def test_a_commit_on_no_branch_keeps_the_worktree(user_box, user_repository):
     assert user_repository("log", "-1", "--format=%s", "loose") == "floating\n"
 
 
+def test_nothing_is_left_of_an_agent_that_does_not_start(user_box, user_repository):
+    # proves MANY-01
+    box, git = user_box, user_repository
+    words = ("--exec", "--", "true")
+    assert box.claudebox("--new", "never", *words).returncode == 125  # nobody to ask
+    assert box.claudebox("-y", "--new", "never", "--mount-ro", "/nonexistent/x", *words).returncode == 125
+    assert copies(box) == []
+    assert git("for-each-ref", "--format=%(refname)") == "refs/heads/main\n"
+    assert git("worktree", "list").count("\n") == 1
+
+
+def test_a_branch_that_the_user_has_checked_out_is_not_deleted(user_box, user_repository):
+    # proves NEW-E8
+    box, git = user_box, user_repository
+    assert new(box, "held", "git commit -q --allow-empty -m inside").returncode == 0
+    git("checkout", "-q", "--ignore-other-worktrees", "held")
+    dropped = box.claudebox("-y", "--drop", "held")
+    assert (dropped.returncode, copies(box)) == (0, []), dropped.stderr
+    assert git("log", "-1", "--format=%s") == "inside\n"
+
+
 @pytest.mark.parametrize("how", ["rm", "git", "with its branch"])
 def test_a_worktree_that_the_user_deleted(user_box, user_repository, how):
     # proves MANY-01
@@ -294,7 +315,8 @@ def test_five_agents_at_once_while_the_host_commits_rebases_and_collects_garbage
     names = [f"agent{number}" for number in range(5)]
     script = (
         'for number in 1 2 3 4 5; do echo "$number" >>"$0"; git add -A; git commit -qm "$0 $number" || exit 9; '
-        "sleep .2; done; git branch side; git branch -f main HEAD~1; git stash list"
+        "sleep .2; done; git branch side; git branch -f main HEAD~1; git stash list; "
+        'git for-each-ref --format="%(refname)" refs/heads | grep agent | grep -v "/$0$"; true'
     )
     options = {
         "cwd": box.project, "env": box.variables(), "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
@@ -336,6 +358,7 @@ def test_five_agents_at_once_while_the_host_commits_rebases_and_collects_garbage
     assert failures == []
     for name, process in agents.items():
         assert process.returncode == 0, said[name]
+        assert "refs/heads/agent" not in said[name]  # no agent sees the branch of another
         wanted = [f"{name} {number}" for number in (5, 4, 3, 2, 1)]
         assert git("log", "--format=%s", name).splitlines()[:5] == wanted, said[name]
     arrived = git("for-each-ref", "--format=%(refname) %(subject)", "refs/heads/claudebox").splitlines()

@@ -194,7 +194,8 @@ def test_agents_cannot_touch_the_checkout_or_one_another(user_box, user_reposito
     attack = (
         f"for place in {box.project} {first} ..; do ls $place; echo x > $place/planted; rm -rf $place/kept.txt; done; "
         "git stash list; git reflog --all | grep -v HEAD@; git worktree list | grep first; "
-        "git push . HEAD:refs/heads/main; git commit -q --allow-empty -m mine; git branch -f first; git tag -f v0; "
+        "git branch -a | grep first; git push . HEAD:refs/heads/main; "
+        "git commit -q --allow-empty -m mine; git branch -f first; git tag -f v0; "
         "git branch -f main; git update-ref refs/stash HEAD; dir=$(git rev-parse --git-common-dir); "
         "echo / > $dir/objects/info/alternates; git config core.fsmonitor /bin/false; echo x > $dir/hooks/post-merge"
     )

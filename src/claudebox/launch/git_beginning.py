@@ -5,6 +5,7 @@ from __future__ import annotations
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import git_state
 from claudebox.launch.git_checkout import Checkout
+from claudebox.launch.git_names import find_hidden
 from claudebox.launch.git_sandbox import GitError, Limits
 from claudebox.launch.git_sides import own_side, own_side_writable, real_side
 from claudebox.launch.git_state import Base, Private
@@ -21,9 +22,13 @@ def read_base(path: str, tools: Tools) -> None:
         if base is None or base.heads.get(layout.checkout) != git_state.REFTABLE_HEAD:
             return
         try:
-            if layout.only:  # the user's stash and reflogs stay outside
+            if layout.only:  # the user's stash and reflogs, and other agents, stay outside
+                hidden = find_hidden(layout.work_tree, layout.git_dir)
                 with own_side_writable(tools, path, layout, Limits()) as own:
-                    own.box.git("update-ref", "-d", "refs/stash")
+                    own.begin_refs()
+                    own.read_refs()
+                    rows = "".join(f"delete {name}\0\0" for name in ("refs/stash", *filter(hidden, own.refs)))
+                    own.box.git("update-ref", "--stdin", "-z", data=rows.encode("utf-8", "surrogateescape"))
                     own.box.git("reflog", "expire", "--expire=now", "--all")
                     own.box.git("pack-refs", "--all")
             with own_side(tools, path, layout, Limits()) as own:

@@ -28,7 +28,7 @@ from claudebox.launch import (
 )
 from claudebox.launch.git_checkout import Checkout
 from claudebox.launch.git_merge import Move
-from claudebox.launch.git_names import HEADS, TAGS, remote_names, shorten_ref
+from claudebox.launch.git_names import HEADS, TAGS, find_hidden, remote_names, shorten_ref
 from claudebox.launch.git_result import ImportResult, join
 from claudebox.launch.git_sandbox import GitError, Limits
 from claudebox.launch.git_sides import own_side, own_side_writable, real_side
@@ -160,7 +160,9 @@ class _Import:
         elsewhere = git_locks.other_heads(self._layout)
         remotes = lambda: remote_names(self._layout.common, real.refs)  # noqa: E731 - only asked for if a ref is new
         only = self._layout.only
-        merged = git_merge.merge_refs(agent.refs, real.refs, base.refs, agent.contains, elsewhere, remotes, only)
+        hidden = find_hidden(self._layout.work_tree, self._layout.git_dir) if only else ().__contains__
+        theirs = {name: value for name, value in real.refs.items() if not hidden(name)}
+        merged = git_merge.merge_refs(agent.refs, theirs, base.refs, agent.contains, elsewhere, remotes, only)
         if not self._outward:
             merged = merged.replace(out=(), parted=(), refused=())
         self._refused.update(merged.refused)

@@ -80,7 +80,7 @@ class NoGarbageCollection:
         except FileExistsError:
             status = _status(lock)
             if status is not None and time.time() - status.st_mtime > _STALE:
-                os.unlink(lock)
+                _remove(lock)
             return False
         try:
             if self._is_running():
@@ -94,7 +94,8 @@ class NoGarbageCollection:
 
     def _is_running(self) -> bool:
         number, _, machine = (read_small(self._path, limit=4096) or b"").strip().partition(b" ")
-        if not number.isdigit() or time.time() - os.lstat(self._path).st_mtime > _OLD:
+        status = _status(self._path)  # another import may remove it at any moment
+        if not number.isdigit() or status is None or time.time() - status.st_mtime > _OLD:
             return False
         return machine != os.uname().nodename.encode() or os.path.exists(f"/proc/{int(number)}")
 
@@ -104,7 +105,14 @@ class NoGarbageCollection:
     def __exit__(self, *_: object) -> None:
         """Let it go, if it is still ours."""
         if (read_small(self._path, limit=4096) or b"").startswith(f"{os.getpid()} ".encode()):
-            os.unlink(self._path)
+            _remove(self._path)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def recover(private: Private, layout: Layout) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from claudebox.files import read_small
+import os
+
+from claudebox.files import list_names, read_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 HEADS, TAGS, REMOTES = "refs/heads/", "refs/tags/", "refs/remotes/"
 # Not in a name of git's own rules either, but those are checked by the git that would be led astray.
@@ -64,6 +66,19 @@ def objection_to_new(name: str, known: Iterable[str] = (), remotes: frozenset[st
 def shorten_ref(name: str) -> str:
     """Return what users call a ref: `main` for `refs/heads/main`."""
     return name.split("/", 2)[-1]
+
+
+def find_hidden(worktree: str, git_dir: str) -> Callable[[str], bool]:
+    """Return what tells which refs an agent in this worktree does not see: the user's stash, those of other agents."""
+    parent, own = os.path.split(worktree)
+    records = (read_small(f"{parent}/{name}") for name in list_names(parent) if name[0] == "." and name[1:] != own)
+    heads = {HEADS + os.fsdecode(row.split(b"\0")[3]) for row in records if row and row.count(b"\0") > 2}
+    arrived, session = (f"{HEADS}claudebox/", f"{TAGS}claudebox/"), f"-{os.path.basename(git_dir)}/"
+
+    def is_hidden(name: str) -> bool:
+        return name == "refs/stash" or name in heads or (name.startswith(arrived) and session not in name)
+
+    return is_hidden
 
 
 def is_plain(text: str) -> bool:

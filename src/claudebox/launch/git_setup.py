@@ -14,6 +14,7 @@ from claudebox.errors import ClaudeboxError
 from claudebox.files import mode_of, read_at, read_small, reopen, replace_file
 from claudebox.launch import git_cleanup, git_copy, git_lock, git_state
 from claudebox.launch.git_copy import Copier
+from claudebox.launch.git_names import find_hidden
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -158,13 +159,14 @@ def _make(own: OwnGit, new: str, taken: tuple[str, ...]) -> bytes:
                 os.makedirs(f"{new}/{path}")
         linked = own.git_dir != own.real
         copier.files(("HEAD", *_COMMON_FILES) if linked else (*_CHECKOUT_FILES, *_COMMON_FILES))
-        if own.only:
-            _hide_stash(f"{new}/packed-refs")
+        hidden = find_hidden(own.worktree, own.git_dir) if own.only else None
+        if hidden is not None:
+            _hide_packed(f"{new}/packed-refs", hidden)
         for tree in _COMMON_TREES if linked else (*_CHECKOUT_TREES, *_COMMON_TREES):
             copier.tree(tree)
         copier.files(name for name in copier.names("") if name.startswith("sharedindex."))
         head = read_small(f"{new}/HEAD") or b""
-        loose = _refs(copier, new, head, own)
+        loose = _refs(copier, new, head, own.ref_format, hidden)
         if own.only:  # reflogs of the user's other branches stay outside
             copier.files((f"logs/{own.only}",))
         else:
@@ -185,24 +187,30 @@ def _make(own: OwnGit, new: str, taken: tuple[str, ...]) -> bytes:
         copier.close()
 
 
-def _hide_stash(path: str) -> None:
-    """Take the user's stash out of a copy of `packed-refs`."""
-    content = read_small(path, limit=git_copy.LIMIT) or b""
-    if b" refs/stash\n" in content:
-        rows = content.split(b"\n")
-        at = next(number for number, row in enumerate(rows) if row.endswith(b" refs/stash"))
-        git_copy.write(path, b"\n".join(rows[:at] + rows[at + 1 + rows[at + 1].startswith(b"^") :]))
+def _hide_packed(path: str, hidden: Callable[[str], bool]) -> None:
+    """Take what an agent does not see out of a copy of `packed-refs`."""
+    rows, kept, shown = (read_small(path, limit=git_copy.LIMIT) or b"").splitlines(keepends=True), [], True
+    for row in rows:
+        if not row.startswith((b"#", b"^")):  # a row with `^` belongs to the one before it
+            shown = not hidden(os.fsdecode(row.rstrip(b"\n").partition(b" ")[2]))
+        kept += [row] if shown else []
+    if len(kept) < len(rows):
+        git_copy.write(path, b"".join(kept))
 
 
-def _refs(copier: Copier, new: str, head: bytes, own: OwnGit) -> Iterable[bytes]:
+def _refs(
+    copier: Copier, new: str, head: bytes, ref_format: str, hidden: Callable[[str], bool] | None
+) -> Iterable[bytes]:
     """Copy loose refs, or fold them into `packed-refs` where there are many; return them as rows."""
-    if own.ref_format == "reftable":
+    if ref_format == "reftable":
         copier.files(("refs/heads",))
         return ()
     os.makedirs(f"{new}/refs/heads", exist_ok=True)
     os.makedirs(f"{new}/refs/tags", exist_ok=True)
-    skipped = ("refs/bisect/", "refs/worktree/", "refs/rewritten/", *(("refs/stash",) if own.only else ()))
+    skipped = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
     found = {name: value for name, value in copier.contents("refs") if not name.startswith(skipped)}
+    if hidden is not None:
+        found = {name: value for name, value in found.items() if not hidden(name)}
     plain = {name: value for name, value in found.items() if not value.startswith(b"ref:")}
     current = os.fsdecode(head.removeprefix(b"ref: ").strip())
     if len(plain) > _FOLDED:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _COMMITS, _PATHS, _LINK, _SUBMODULE = 50, 12, "120000", "160000"
 _STASH = "refs/stash"
+_MOST = 10_000  # worktrees that an agent made inside
 _MADE_AGAIN = ("node_modules", ".venv", "__pycache__")  # directories of tools, which make them again
 
 
@@ -107,6 +108,10 @@ def _find_kept(path: str, tools: Tools) -> Iterator[str]:
         return
     before = git_state.parse_base(git_state.read_private(path, "base")).refs
     where = f" in the submodule {clean(layout.module)}" if layout.depth else ""
+    if not os.path.isdir(layout.common):  # the user has removed it
+        if not git_state.settled(path):
+            yield f"everything{where}, whose repository is gone"
+        return
     with own_side(tools, path, layout, worktree.LIMITS) as agent:
         agent.begin_refs()
         agent.read_refs()
@@ -117,13 +122,13 @@ def _find_kept(path: str, tools: Tools) -> Iterator[str]:
             for name, value in found.items()
             if before.get(name) != value and not name.startswith((REMOTES, "refs/claudebox/"))
         }
-        tips |= {f"HEAD {value[:7]}": value for value in (agent.head()[1],) if value}
-        for number, value in enumerate(_read_stashes(f"{path}/own/logs/{_STASH}", agent)):
-            tips[f"stash@{{{number}}}"] = value
-        for name in list_names(f"{path}/own/worktrees"):
-            text = os.fsdecode(read_small(f"{path}/own/worktrees/{name}/HEAD", limit=4096) or b"").strip()
-            if agent.is_id(text) and not agent.lacks((text,)):
-                tips[f"HEAD {text[:7]}"] = text
+        more = {f"stash@{{{number}}}": value for number, value in enumerate(_read_stashes(f"{path}/own/logs/{_STASH}"))}
+        heads = (f"{path}/own/worktrees/{name}/HEAD" for name in list_names(f"{path}/own/worktrees")[:_MOST])
+        texts = [os.fsdecode(read_small(head, limit=4096) or b"").strip() for head in heads]
+        more |= {f"HEAD {value[:7]}": value for value in (agent.head()[1], *texts) if value}
+        more = {name: value for name, value in more.items() if agent.is_id(value)}  # the agent wrote these files
+        missing = set(agent.lacks(sorted(set(more.values()))))
+        tips |= {name: value for name, value in more.items() if value not in missing}
     if any(name.startswith("stash@") for name in tips):
         tips.pop(_STASH, None)
     with real_side(tools, path, layout, worktree.LIMITS, "finish") as real:
@@ -133,13 +138,10 @@ def _find_kept(path: str, tools: Tools) -> Iterator[str]:
             yield f"{shorten(name.removeprefix(HEADS), 80)}{where}"
 
 
-def _read_stashes(path: str, agent: Side) -> Iterator[str]:
-    """Yield the stashes of an agent, the latest first, from a file that it can write."""
+def _read_stashes(path: str) -> Iterator[str]:
+    """Yield the stashes of an agent, the latest first."""
     rows = (read_small(path, limit=1 << 20) or b"").decode("ascii", "replace").split("\n")
-    for row in reversed(rows):
-        value = (*row.split(" ", 2), "", "")[1]
-        if agent.is_id(value) and not agent.lacks((value,)):
-            yield value
+    yield from ((*row.split(" ", 2), "", "")[1] for row in reversed(rows) if row)
 
 
 def _blob(box: GitSandbox, identifier: str) -> str:

@@ -146,7 +146,10 @@ def forget(own: OwnGit, copy: Copy) -> None:
 
 def delete_branch(own: OwnGit, tools: Tools, copy: Copy, tip: str) -> bool:
     """Delete the branch, if it is where it was when the user was asked; return whether that was done."""
-    with real_side(tools, copy.scratch, describe_layout(own), LIMITS, f"agent {copy.name}") as real:
+    layout = describe_layout(own)
+    with real_side(tools, copy.scratch, layout, LIMITS, f"agent {copy.name}") as real:
+        if copy.ref in (*git_locks.other_heads(layout), real.head()[0].removeprefix("ref: ")):
+            return False  # the user has checked it out
         return real.box.ask("update-ref", "-d", copy.ref, tip) is not None
 
 
@@ -285,9 +288,15 @@ def find_submodule_work(
 
 def find_unreachable(real: Side, tips: set[str]) -> list[str]:
     """Return those of some commits that neither HEAD nor a branch, tag or remote-tracking branch leads to."""
-    missing = set(real.lacks(sorted(tips)))
-    known = ("--not", "--branches", "--tags", "--remotes", *filter(None, real.head()[1:]))
-    return [tip for tip in sorted(tips) if tip in missing or real.box.git("rev-list", "-n1", tip, *known)]
+    real.begin_refs()
+    real.read_refs()
+    known = {*real.refs.values(), *filter(None, real.head()[1:])}
+    rows = real.box.git("cat-file", "--batch-check", data="".join(f"{tip}\n" for tip in tips - known).encode())
+    kinds = dict(row.split(" ")[:2] for row in rows.decode("ascii", "replace").split("\n") if row)
+    commits = [tip for tip, kind in kinds.items() if kind == "commit"]
+    data = "".join(f"{value}\n" for value in (*commits, *(f"^{value}" for value in sorted(known)))).encode()
+    new = set(real.box.git("rev-list", "--stdin", data=data).decode().split()) if commits else set()
+    return sorted(tip for tip, kind in kinds.items() if kind != "commit" or tip in new)
 
 
 def bring_submodule(copy: Copy, row: OwnGit, source: OwnGit, moves: list[Move], tools: Tools) -> str:
