@@ -151,24 +151,6 @@ def test_state_of_a_project_that_is_gone_is_removed_whatever_is_in_it(user_box):
     assert deep not in user_box.claudebox("--instances").stdout
 
 
-def test_a_part_of_the_end_that_fails_is_named_and_takes_no_other_along(user_box):
-    # proves REPORT-02
-    user_box.sh("true")
-    (kept,) = Path(user_box.home, ".claudebox/instances").glob("*/listing-*")
-    kept.unlink()
-    user_box.mkdir(str(kept / "in the way"))
-    result = user_box.sh(
-        f"echo x >.envrc; printf %s {VALUE} >notes; exit 7", env=OUTSIDE, flags=("--receipt", "always")
-    )
-
-    assert result.returncode == 7
-    assert "the end of this session is not complete: keeping the list of files failed: Is a directory" in result.stderr
-    assert "direnv runs it" in result.stderr
-    assert "AWS_SECRET_ACCESS_KEY in notes:1" in result.stderr
-    assert "receipt of 0 s in" in result.stderr
-    assert records(user_box)[-1][-1]["status"] == 7
-
-
 def test_names_as_long_as_they_can_be_leave_the_log_readable(user_box):
     # proves REPORT-02, R11
     script = "import os\nfor i in range(200): open(f'.{i:03}' + '\u00e9' * 120, 'w').close()"

@@ -22,7 +22,7 @@ from claudebox.undo import repositories, restore
 from claudebox.undo.compare import Comparison, find_changes
 from claudebox.undo.look import Scan
 from claudebox.undo.repositories import RefComparison
-from claudebox.undo.sidecar import find_skipped
+from claudebox.undo.session import find_skipped
 from claudebox.undo.store import UNDO, SnapshotStore
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class _Undo:
                 yield f"{clean(path)}: {clean(row.text)}"
         yield from (f"{clean(path)}: {clean(why)}" for path, why in sorted(comparison.left.items()))
         yield from (f"{clean(path)}: something in it stays" for path in comparison.full)
-        for path in self._start.late:
+        for path in {*self._start.late}.intersection(comparison.unreached):
             yield f"{clean(path)}: changed before the snapshot reached it; something in it may be missing"
 
     def _list_others(self, changes: list[PathChange]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """After a session: everything that changed in the project, by kind, in bounded time (D11-D13, D17-D22, C17).
 
 Each change is accounted for: created, changed, deleted, moved, made executable, turned into a link; and so is what
-could not be looked at. What is known from before comes from `listing`, what is there now from `sweep`.
+could not be looked at. What changed is found by `undo.session`; here it gets its kind.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import os
 import time
 
 from claudebox.files import real_path
-from claudebox.report import sweep, tree
-from claudebox.report.listing import known, since
+from claudebox.report import tree
 from claudebox.report.output import Outputs
+from claudebox.undo.session import coded, look_at_end
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 
     from claudebox.facts.model import Guarded
     from claudebox.report.kinds import Kind
-    from claudebox.report.listing import Beginning
-    from claudebox.report.sweep import Listing, Sweep
+    from claudebox.undo.session import Beginning, SessionChanges
 
-BUDGET = sweep.BUDGET
+BUDGET = 3.0  # seconds
 _SORTING = 1.0  # seconds more, to tell kinds apart
 _EVERY = 1024  # changes between two looks at the clock
-# Told even where it may have been there before: in the first session of a project.
-_TOLD_ANYWAY = frozenset(("protected", "repository", "git", "privilege", "unasked", "asked"))
+# Told of directories that may have been there before, where nobody looked at the start.
+_TOLD_ANYWAY = frozenset(("protected", "repository", "git", "unasked"))
 _SYSTEM = ("/usr/", "/bin/", "/lib", "/opt/", "/nix/store/")
 _BECAME = {"x": "now executable", "l": "now a link", "d": "now a directory"}
 
@@ -50,16 +49,12 @@ class Report(Value):
 
     changes: tuple[ChangedPath, ...] = ()
     unseen: tuple[tuple[str, str], ...] = ()  # path and why it was not looked at
-    unlisted: tuple[str, ...] = ()  # directories of which nobody knows what they held before
-    unsure: tuple[str, ...] = ()  # what stands in those, and may have been there
     files: tuple[str, ...] = ()  # every file that is new or changed, by its whole path
-    clock_set_back: float = 0.0
-    listing: Listing = {}  # noqa: RUF012 - never changed
 
     @property
     def is_empty(self) -> bool:
         """Return whether nothing changed and everything was looked at."""
-        return not (self.changes or self.unseen or self.unlisted or self.clock_set_back)
+        return not (self.changes or self.unseen)
 
 
 def join(report: Report, root: str, other: Report) -> Report:
@@ -73,8 +68,6 @@ def join(report: Report, root: str, other: Report) -> Report:
     return report.replace(
         changes=(*report.changes, *map(whole, other.changes)),
         unseen=(*report.unseen, *((f"{root}/{path}".rstrip("/"), why) for path, why in other.unseen)),
-        unlisted=(*report.unlisted, *(f"{root}/{path}".rstrip("/") for path in other.unlisted)),
-        unsure=(*report.unsure, *(f"{root}/{path}" for path in other.unsure)),
         files=(*report.files, *other.files),
     )
 
@@ -94,30 +87,25 @@ class Places(Value):
 def look(places: Places, beginning: Beginning, *, budget: float = BUDGET) -> Report:
     """Look at everything, until the time is up."""
     deadline = time.monotonic() + budget
-    moment, back = since(beginning)
     workdir = places.workdir.rstrip("/")
-    before = known(beginning)
+    found = look_at_end(beginning, (places.git_dir, *places.standing), deadline, places.reopened)
+    before = found.before
     for row in places.guarded:  # known by identity since the start
         for path, identity in (*row.parents, (row.path, row.identity)):
             if identity is not None and path.startswith(f"{workdir}/"):
                 before.setdefault(path[len(workdir) + 1 :], (identity[1], None))
-    own = places.git_dir[len(workdir) + 1 :] if places.git_dir.startswith(f"{workdir}/") else None
-    found = sweep.Sweep(workdir or "/", moment, before, deadline, own, places.reopened).run()
-    account = _Account(places, found, before)
+    account = _Account(places, found)
     changes = list(account.changes(deadline + _SORTING))
     files = [f"{workdir}/{path}" for path, mode, _ in found.changed if mode & tree.KIND == tree.IS_FILE]
     unseen = [*account.unseen, *found.unseen]
-    return Report(
-        tuple(changes), tuple(unseen), account.unlisted, tuple(account.unsure), tuple(files),
-        back, account.listing(),
-    )  # fmt: skip
+    return Report(tuple(changes), tuple(unseen), tuple(files))
 
 
 class _Account:
     """Tells what became of each entry."""
 
-    def __init__(self, places: Places, found: Sweep, before: Listing) -> None:
-        self._places, self._found, self._before = places, found, before
+    def __init__(self, places: Places, found: SessionChanges) -> None:
+        self._places, self._found, self._before = places, found, found.before
         self._workdir = places.workdir.rstrip("/")
         guarded = (row for row in places.guarded if row.kind not in ("whole", "held"))
         self._find_protected = tree.nearest_in({self._relative(row.path): row for row in guarded})
@@ -127,11 +115,7 @@ class _Account:
         self._repositories: dict[str, tuple[str, bool] | None] = {}
         self._new = self._new_directories()
         self._outputs = Outputs(self._workdir, found.listing, self._new, {row[0] for row in found.changed})
-        self._is_known = any(names is not None for path, (_, names) in before.items() if path)  # an earlier list
-        self.unsure: list[str] = []
         self.unseen: list[tuple[str, str]] = []
-        unlisted = (path for path in found.unlisted if path not in self._standing)
-        self.unlisted = tuple(filter(self._may_have_lost, unlisted))
 
     def _relative(self, path: str) -> str:
         return path[len(self._workdir) + 1 :] if path.startswith(f"{self._workdir}/") else path
@@ -141,16 +125,11 @@ class _Account:
         new: set[str] = set()
         rows = (path for path, mode, _ in self._found.changed if mode & tree.KIND == tree.IS_DIRECTORY)
         for path in sorted(rows, key=lambda path: path.count("/")):
-            old, now = self._before.get(path), self._found.listing.get(path)
-            replaced = old is not None and now is not None and old[0] != now[0]
+            known = path in self._before and path in self._found.listing
+            replaced = known and self._before.get(path)[0] != self._found.listing.get(path)[0]
             if path.rpartition("/")[0] in new or self._was(path) not in ("d", None) or replaced:
                 new.add(path)
         return new
-
-    def _may_have_lost(self, path: str) -> bool:
-        """Return whether a directory may have lost something that nobody can name: not if there was none before."""
-        is_new = path in self._new and (self._was(path) != "d" or path.rpartition("/")[0] in self._new)
-        return not is_new
 
     def _was(self, path: str) -> str | None:
         """Return what a path was before: a letter, `f` for a plain file, empty for nothing, None if nobody knows."""
@@ -162,37 +141,23 @@ class _Account:
         table = self._names[parent]
         return None if table is None else table.get(name, "")
 
-    def was_missing(self, path: str) -> bool:
-        """Return whether nothing stood at a path before, as far as anybody knows who has looked at this project."""
-        was = self._was(path)
-        return not was and (was is not None or self._is_known or path.rpartition("/")[0] in self._new)
-
-    def may_have_been(self, path: str) -> bool:
-        """Return whether something may have stood at a path before."""
-        return self._was(path) != "" and path.rpartition("/")[0] not in self._new
-
     def changes(self, deadline: float) -> Iterator[ChangedPath]:
         """Yield everything that changed in the project."""
         rows = self._found.changed
         for number, (path, mode, own) in enumerate(rows):
             if not number % _EVERY and time.monotonic() > deadline:
                 self.unseen.append(("", f"{len(rows) - number} changes are too many to be told apart"))
-                self.unsure += (row[0] for row in rows[number:])
                 break
             parent = path.rpartition("/")[0]
             if path in self._standing:
                 continue
             moved = parent in self._new
             is_directory = mode & tree.KIND == tree.IS_DIRECTORY
-            if is_directory and path not in self._new and (path in self._before or self._was(path) is not None):
-                continue  # it was there, and what changed in it is told
-            sure = path in self._new if is_directory else own or moved
             how = self._how(path, mode, own=own, moved=moved)
             kind = self._kind(path, mode, how)
-            if not sure and kind.name not in _TOLD_ANYWAY:
-                self.unsure.append(path)
-            else:
-                yield ChangedPath(kind, path + "/" * is_directory, how, beside=not moved)
+            if is_directory and path not in self._new and (self._found.is_exact or kind.name not in _TOLD_ANYWAY):
+                continue  # it was there, and what changed in it is told
+            yield ChangedPath(kind, path + "/" * is_directory, how, beside=not moved)
         for path, before in self._found.opened:
             yield ChangedPath(_kind("closed", f"had mode {before:04o}"), path or ".", "changed in mode")
         for path, letter in self._found.gone:
@@ -202,11 +167,11 @@ class _Account:
                 yield ChangedPath(kind, path + ("/" if letter == "d" else ""), "deleted")
 
     def _how(self, path: str, mode: int, *, own: bool, moved: bool) -> str:
-        was, now = self._was(path), sweep.coded("", mode)[1:] or "f"
+        was, now = self._was(path), coded("", mode)[1:] or "f"
         if moved:
             return "new" if own else "moved"
         if was is None:
-            return "" if own else "in a directory that was changed or moved"
+            return ""
         if not was:
             return "new"
         return "changed" if was == now else _BECAME.get(now, "changed in kind")
@@ -264,16 +229,6 @@ class _Account:
         from claudebox.report.outward_links import find_target
 
         return find_target(self._workdir, path)
-
-    def listing(self) -> Listing:
-        """Return what is there now, without the stubs of sessions that are still alive."""
-        kept = dict(self._found.listing)
-        for path in self._standing:
-            parent, _, name = path.rpartition("/")
-            inode, names = kept.get(parent, (0, None))
-            if names is not None:
-                kept[parent] = (inode, tuple(row for row in names if row.partition("/")[0] != name))
-        return kept
 
 
 def _kind(name: str, why: str = "", group: str = "") -> Kind:

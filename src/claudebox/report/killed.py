@@ -10,9 +10,10 @@ import time
 from claudebox import console, stub_journal
 from claudebox.facts.git_model import Nested
 from claudebox.files import read_small
-from claudebox.report import leftovers, listing
+from claudebox.report import leftovers
 from claudebox.report.session_log import SUFFIX, SessionLog
 from claudebox.state import Instance
+from claudebox.undo.session import Beginning
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -102,7 +103,7 @@ def _read(path: str, held: int, directory: str) -> Note | None:
     instance = Instance(root, directory, name)
     if number != leftovers.FORMAT or not os.path.isdir(instance.directory):
         return None
-    roots = ((top, own, listing.recall(top, instance.directory, *rest)) for top, own, _, _, *rest in rows)
+    roots = ((top, own, Beginning(top, *rest)) for top, own, _, _, *rest in rows)
     own = tuple(Nested(*row) for row in nested)
     scope = leftovers.Scope(workdir, home, mounts, known, tuple(roots), opened, own)
     identities = tuple((device, inode) for _, _, device, inode, *_ in rows)
@@ -128,7 +129,9 @@ def _find(note: Note, tops: tuple[str, ...]) -> Scope | None:
         workdir=places[scope.workdir],
         mounts=tuple((dest, kind, moved(source)) for dest, kind, source in scope.mounts),
         known=tuple(map(moved, scope.known)),
-        roots=tuple((places[root], moved(own), at) for root, own, at in scope.roots if root in places),
+        roots=tuple(
+            (places[root], moved(own), at.replace(root=places[root])) for root, own, at in scope.roots if root in places
+        ),
         nested=tuple(row.replace(path=moved(row.path)) for row in scope.nested),
     )
 
@@ -182,5 +185,3 @@ def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | Non
         log_rows.write(record if record is not None and own is instance else SessionLog(own.state, own.name), report)
     for line in lines:
         console.warn(line)
-    if os.path.isdir(own.directory):
-        left.keep()

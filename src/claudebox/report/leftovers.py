@@ -13,11 +13,12 @@ import time
 
 from claudebox import console, state, stub_journal
 from claudebox.errors import ClaudeboxError
-from claudebox.files import OPEN_DIRECTORY, Closing, list_names, read_small, write_all
+from claudebox.files import Closing, list_names, read_small, write_all
 from claudebox.git import places
-from claudebox.report import changes, listing
+from claudebox.report import changes
 from claudebox.report.session_log import SUFFIX
 from claudebox.tables.project_paths import GIT
+from claudebox.undo import session as undoing
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -31,14 +32,13 @@ if TYPE_CHECKING:
     from claudebox.git.disarm import Disarmed
     from claudebox.plan.model import Plan
     from claudebox.report.changes import Report
-    from claudebox.report.listing import Beginning
     from claudebox.report.session_log import SessionLog
-    from claudebox.report.sweep import Listing
     from claudebox.state import Instance
+    from claudebox.undo.session import Beginning
 
 NOTES = "unlooked"  # in ~/.claudebox, of sessions of all projects: nobody has looked at what one left
 UNSEEN = "unseen-"  # begins a name in the state of a project: somebody has, and nobody has seen the report
-FORMAT = 3
+FORMAT = 4
 
 
 class Scope(Value):
@@ -68,7 +68,10 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
         host.home,
         tuple(_find_writable(plan)),
         tuple(row.common_dir for row in ours if row.common_dir),
-        tuple((root, own, listing.begin(root, host.instance.directory)) for root, own in roots.items()),
+        tuple(
+            (root, own, undoing.begin(root, (own,), listing=root != host.workdir.real or plan.undo is None))
+            for root, own in roots.items()
+        ),
         any(request.name == GIT for request in policy.allow),
         places.find_nested(tuple(roots), host.instance.directory),
     )
@@ -101,25 +104,26 @@ class Leftovers:
         self._session = session.removesuffix(SUFFIX)
         self._scope, self._instance, self._guarded, self._stubs = scope, instance, guarded, stubs
         self._standing = standing
-        self._listings: dict[str, Listing] = {}
         self._reopened: tuple[tuple[int, int], ...] = ()
 
     @property
     def since(self) -> float:
         """Return from when on a change of the project counts."""
-        return listing.since(self._scope.roots[0][2])[0]
+        return undoing.since(self._scope.roots[0][2])
 
     def look(self) -> Report:
         """Look at everything that changed."""
         report: Report | None = None
         standing = self._standing | {path for _, path in stub_journal.recorded_stubs(self._instance)}
         limit = time.monotonic() + changes.BUDGET
-        for root, git_dir, beginning in self._scope.roots:
+        for root, git_dir, start in self._scope.roots:
+            beginning = start
+            if self._session and root == self._scope.workdir:
+                beginning = start.replace(directory=self._instance.directory, session=self._session)
             where = changes.Places(
                 root, git_dir, self._guarded, self._stubs, standing, self._scope.home, self._reopened
             )
             found = changes.look(where, beginning, budget=limit - time.monotonic())
-            self._listings[root] = found.listing
             report = found if report is None else changes.join(report, root, found)
         return report if report is not None else changes.Report()
 
@@ -128,22 +132,12 @@ class Leftovers:
         from claudebox.git import disarm
 
         scope = self._scope
-        roots = tuple((root, listing.since(beginning)[0]) for root, _, beginning in scope.roots)
+        roots = tuple((root, undoing.since(beginning)) for root, _, beginning in scope.roots)
         area = disarm.Area(roots, scope.mounts, scope.known, scope.nested, scope.home, scope.opened)
         done = disarm.disarm(area)
         self._reopened = done.reopened
         places.keep(self._instance.directory, done.kept)
         return done
-
-    def keep(self) -> None:
-        """Keep what was seen, for the next session, and how this one ended, for its undo."""
-        from claudebox.undo.sidecar import keep_end
-
-        if self._session:
-            keep_end(self._instance.directory, self._session)
-        with Closing(os.open(self._instance.directory, OPEN_DIRECTORY)) as directory:
-            for root, names in self._listings.items():
-                listing.keep(root, directory, names)
 
 
 class Unlooked:
@@ -155,7 +149,7 @@ class Unlooked:
         self._directory = self._descriptor = -1
         try:
             places = ((root, own, at, os.lstat(root)) for root, own, at in scope.roots)
-            roots = tuple((root, own, is_at.st_dev, is_at.st_ino, at.since, at.clock, at.uptime, at.top)
+            roots = tuple((root, own, is_at.st_dev, is_at.st_ino, at.since, at.clock, at.uptime, at.plain)
                           for root, own, at, is_at in places)  # fmt: skip
             nested = tuple((row.path, row.identity, row.hooks, row.config) for row in scope.nested)
             rest = (scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened, nested)

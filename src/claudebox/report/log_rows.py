@@ -47,12 +47,6 @@ def _rows(report: Report) -> Iterator[tuple[str, str, list[str]]]:
                 name = change.path[len(directory) + 1 if directory else 0 :]
                 grouped.setdefault(directory, []).append(f"{name} ({change.how})" if change.how else name)
         yield from ((kind, directory, grouped[directory]) for directory in sorted(grouped, key=_depth))
-    yield from (("deletions not known", path, ["."]) for path in report.unlisted)
-    unsure: dict[str, list[str]] = {}
-    for path in report.unsure:
-        directory, _, name = path.rpartition("/")
-        unsure.setdefault(directory, []).append(name)
-    yield from (("perhaps moved", directory, names) for directory, names in sorted(unsure.items()))
 
 
 def _depth(path: str) -> tuple[int, str]:

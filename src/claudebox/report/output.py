@@ -15,8 +15,10 @@ from claudebox.tables.reported_paths import OUTPUT, UNASKED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from claudebox.report.globs import Glob
-    from claudebox.report.sweep import Listing
+    from claudebox.undo.session import Listing, Names
 
     Rule = tuple[tuple[Glob | None, ...], bool, bool]  # what it matches, whether it ignores, directories alone
 
@@ -29,7 +31,9 @@ _LONGEST = 1 << 16  # bytes of a .gitignore
 class Outputs:
     """Tells where output is."""
 
-    def __init__(self, root: str, listing: Listing, new: set[str], changed: set[str]) -> None:
+    def __init__(
+        self, root: str, listing: Listing | Mapping[str, tuple[int, Names]], new: set[str], changed: set[str]
+    ) -> None:
         """Take what stands in each directory, the directories that are new, and all that changed, below the root."""
         self._root, self._listing, self._new, self._changed = root, listing, new, changed
         self._known: dict[str, str] = {"": ""}  # directory -> the topmost one of output that it is or lies in

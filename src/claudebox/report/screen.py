@@ -122,8 +122,6 @@ def _unseen(report: Report) -> Iterator[str]:
         path, why = min(report.unseen, key=lambda row: (row[0].count("/"), row[0]))
         more = f" and {len(report.unseen) - 1} more" if len(report.unseen) > 1 else ""
         yield f"{_HEAD}not everything could be looked at: {fit(path or '.')} ({clean(why)}){more}"
-    if report.clock_set_back:
-        yield f"{_HEAD}the clock was set back by {report.clock_set_back:.1f} s: older changes may be among these"
 
 
 def look_at(rows: Iterable[ChangedPath], width: int = WIDTH) -> Iterator[str]:

@@ -85,7 +85,6 @@ class SessionReport:
             self.part("printing the receipt", lambda: self._print_receipt(name, end))
         if found is not None:
             self.part("printing what was found", lambda: self._print_found(found))
-        self.part("keeping the list of files", self._leftovers.keep)
         self._unlooked.remove()
         if self._plan.broker is not None:
             self.part("reading what the broker wrote down", lambda: self._say_doubts(name))

@@ -44,7 +44,7 @@ class Closed:
     """
 
     def __init__(self, since: float, reopened: Iterable[tuple[int, int]] = ()) -> None:
-        self.since, self._reopened = since, frozenset(reopened)  # those changed because we looked before
+        self.since, self.reopened = since, frozenset(reopened)  # those changed because we looked before
         self._again: list[tuple[int, int]] = []  # descriptor and mode
         self.opened: list[tuple[str, int]] = []  # path and mode of those that stay open
 
@@ -57,7 +57,7 @@ class Closed:
         kept = False
         try:
             status = os.fstat(found)
-            changed = status.st_ctime >= self.since and (status.st_dev, status.st_ino) not in self._reopened
+            changed = status.st_ctime >= self.since and (status.st_dev, status.st_ino) not in self.reopened
             if identity not in ((status.st_dev, status.st_ino), (None, status.st_ino)):
                 return False
             if not changed and len(self._again) >= _MOST_OPENED:

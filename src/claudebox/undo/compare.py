@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 
+from claudebox.report import tree
 from claudebox.undo.manifest import TICK, expand_folder
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Literal
 
     from claudebox.undo.manifest import KeptEntry, Snapshot
@@ -48,12 +49,12 @@ def find_changes(before: Snapshot, after: Snapshot) -> list[PathChange]:
     Of what changed before the first look reached it, nobody knows what it was: it counts as changed.
     """
     old, new = narrow(before, after)
-    unseen = {path for path, row in after.left_out.items() if row.kind in _UNSEEN and path not in new}
-    unseen |= {path for path, row in after.left_out.items() if row.kind == "time"}
-    unknown = {path for path, row in before.left_out.items() if row.kind in _UNSEEN and path not in old}
+    is_unseen = _find_within(path for path, row in after.left_out.items()
+                             if row.kind == "time" or (row.kind in _UNSEEN and path not in new))  # fmt: skip
+    is_unknown = _find_within(path for path, row in before.left_out.items() if row.kind in _UNSEEN and path not in old)
     late = set(before.late)
-    moves = _match_moves(old, new)
-    origins = {path: _apply(path, moves) for path in new if path not in old} if moves else {}
+    origins = {source: target for target, source in _match(old, new)}
+    moved = set(origins.values())
     found = []
     for path in sorted({*old, *new}):
         was, now = old.get(path), new.get(path)
@@ -61,18 +62,15 @@ def find_changes(before: Snapshot, after: Snapshot) -> list[PathChange]:
             if not now.is_like(was):
                 found.append(PathChange(path, "changed", None if was.kind == "?" else was, now))
         elif now is None:
-            if was is not None and was.kind != "?" and not _is_within(path, unseen):
+            if was is not None and was.kind != "?" and path not in moved and not is_unseen(path):
                 found.append(PathChange(path, "deleted", was, None))
-        elif not _is_within(path, unknown):
-            origin = origins.get(path, path)
-            if origin != path and (there := old.get(origin)) is not None and there.inode == now.inode:
-                found.append(PathChange(path, "moved", there, now, origin))
-            elif (os.path.dirname(path) or ".") not in late:
-                found.append(PathChange(path, "new", None, now))
-            elif now.ctime >= before.began - TICK:
-                found.append(PathChange(path, "changed", None, now))
-    gone = {row.origin for row in found if row.what == "moved"}
-    return [row for row in found if row.what != "deleted" or row.path not in gone]
+        elif path in origins:
+            found.append(PathChange(path, "moved", old[origins[path]], now, origins[path]))
+        elif (os.path.dirname(path) or ".") not in late and not is_unknown(path):
+            found.append(PathChange(path, "new", None, now))
+        elif now.ctime >= before.began - TICK:
+            found.append(PathChange(path, "changed", None, now))
+    return found
 
 
 def narrow(*snapshots: Snapshot) -> tuple[Entries, ...]:
@@ -107,7 +105,7 @@ class Comparison:
         self._start, self._both = start, both
         self._unfinished = unfinished.entries() if unfinished is not None else None
         self.before, ended, self.now = narrow(start, end or now, now)
-        self.moves = [row for row in _match_moves(self.before, ended) if self._is_there(*row, ended)]
+        self.moves = _match_moves(self.before, ended, self.now)
         self.ended, self.now = _remap(ended, self.moves), _remap(self.now, self.moves)
         self.links = _groups(self.before, self.before)
         self.removed: list[str] = []
@@ -118,9 +116,11 @@ class Comparison:
         self.left: dict[str, str] = {}  # what the session changed, and is not put back, with the reason
         self.full: list[str] = []  # directories that the session made, and in which something stays
         self.unkept: dict[str, int] = {}  # how much the session changed in what is not kept
-        self.unreached = sorted({*start.late, *(path for path, row in start.left_out.items() if row.kind == "late")})
         looks = (start, end, now) if end is not None else (start, now)
-        self._closed = {path for look in looks for path, row in look.left_out.items() if row.kind in _UNKEPT}
+        closed = (path for look in looks for path, row in look.left_out.items() if row.kind in _UNKEPT)
+        self._find_closed = _find_within(closed)
+        unreached = {*start.late, *(path for path, row in start.left_out.items() if row.kind == "late")}
+        self.unreached = sorted(path for path in unreached if not self._find_closed(path))
         rows = self.before.values()
         self._inodes = {entry.inode for entry in rows}
         self._unkept_inodes = {entry.inode for entry in rows if entry.kind in "f?" and not entry.content}
@@ -131,23 +131,18 @@ class Comparison:
         """Return whether nothing has to be put back."""
         return not (self.moves or self.removed or self.made)
 
-    def _is_there(self, source: str, target: str, ended: Entries) -> bool:
-        """Return whether what the session moved can move back: nobody has moved it since, or taken its place."""
-        now = self.now.get(source)
-        return now is not None and now.inode == ended[source].inode and target not in self.now
-
     def _compare(self) -> None:
         session = _differing(self.before, self.ended)
         since = [path for path in _differing(self.ended, self.now) if not self._is_half_done(path)]
-        self.since = [path for path in since if path not in session and not _is_within(path, self._closed)]
+        self.since = [path for path in since if path not in session and not self._find_closed(path)]
         # A mere `git status` renews an index.
         busy = {where for path in since if (where := _repository(path)) and path != f"{where}/index"}
-        targets = {target for _, target in self.moves}
+        is_moved = _find_within(target for _, target in self.moves)
         for path in session:
             was, now = self.before.get(path), self.now.get(path)
-            if was and now and not was.is_kept and now.is_moved(was) and _is_within(path, targets):
+            if was and now and not was.is_kept and now.is_moved(was) and is_moved(path):
                 continue  # it goes back by its name
-            top = _top_within(path, self._closed)
+            top = self._find_closed(path)
             if top:
                 self.unkept[top] = self.unkept.get(top, 0) + 1
             elif why := self._stays(path):
@@ -249,20 +244,41 @@ def _groups(entries: Entries, among: Entries) -> dict[str, tuple[str, ...]]:
     return {path: group for group in groups for path in group}
 
 
-def _match_moves(old: Entries, new: Entries) -> Moves:
-    """Return what has another name: the new one first, in the order in which they can be renamed back."""
+def _match(old: Entries, new: Entries) -> list[tuple[str, str]]:
+    """Return what has another name, the former one first; what is in a directory that was moved, too."""
     gone, came = _index(old, new), _index(new, old)
     children = _children(old, gone.values()), _children(new, came.values())
-    moves: Moves = []
-    for target, inode in sorted(((path, inode) for inode, path in gone.items()), key=lambda row: row[0].count("/")):
-        source = came.get(inode, "")
-        if not source:
+    found = []
+    for inode, target in gone.items():
+        source = came.get(inode)
+        if source is None:
             continue
         was, now = old[target], new[source]
-        shared = was.kind == now.kind == "d" and children[0].get(target, set()) & children[1].get(source, set())
-        source = _apply(source, moves)
-        if source != target and (shared or now.is_moved(was)):
-            moves.append((source, target))
+        shared = was.kind == now.kind == "d" and children[0][target] & children[1][source]
+        if shared or now.is_moved(was):
+            found.append((target, source))
+    return found
+
+
+def _match_moves(old: Entries, new: Entries, now: Entries) -> Moves:
+    """Return what has to be renamed so that everything has its former name: in this order, the present name first.
+
+    What somebody has moved since, or has taken the place of, stays.
+    """
+    matched = [(target, source) for target, source in _match(old, new)
+               if target not in now and source in now and now[source].inode == new[source].inode]  # fmt: skip
+    former = {source: target for target, source in matched}
+    moves: Moves = []
+    folders: Moves = []  # which alone change the names of others
+    for target, source in sorted(matched, key=lambda row: row[0].count("/")):
+        above, _, name = source.rpartition("/")
+        if former.get(above, "/") == target.rpartition("/")[0] and target.rpartition("/")[2] == name:
+            continue  # it goes with its directory
+        place = _apply(source, folders)
+        if place != target:
+            moves.append((place, target))
+            if new[source].kind == "d":
+                folders.append((place, target))
     return moves
 
 
@@ -295,7 +311,9 @@ def _apply(path: str, moves: Iterable[tuple[str, str]]) -> str:
 
 
 def _remap(entries: Entries, moves: Moves) -> Entries:
-    return {_apply(path, moves): entry for path, entry in entries.items()} if moves else entries
+    if not moves:
+        return entries
+    return {_apply(path, moves): entry for path, entry in entries.items()}
 
 
 def _repository(path: str) -> str:
@@ -304,13 +322,8 @@ def _repository(path: str) -> str:
     return "/".join(parts[: parts.index(_GIT) + 1]) if _GIT in parts else ""
 
 
-def _top_within(path: str, closed: Container[str]) -> str:
-    while path:
-        if path in closed:
-            return path
-        path = os.path.dirname(path)
-    return ""
-
-
-def _is_within(path: str, closed: Container[str]) -> bool:
-    return bool(_top_within(path, closed))
+def _find_within(paths: Iterable[str]) -> Callable[[str], str]:
+    """Return what gives for a path the one of these that it is or lies in, however deep; nothing if it does not."""
+    table = {path: path for path in paths}
+    find, rest = tree.nearest_in(table), "." if "." in table else ""
+    return lambda path: find(path) or rest

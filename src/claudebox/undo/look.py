@@ -84,7 +84,7 @@ class Look:
         patterns = [name for name in self._names if _SEVERAL & set(name)]
         self._patterns = _compile(patterns) if patterns else None
         self._skipped: dict[str, set[str]] = {}
-        for path in skipped:
+        for path in filter(None, skipped):
             above, _, name = os.path.relpath(path, root).rpartition("/")
             self._skipped.setdefault(above, set()).add(name)
         self._seeds = tuple(seeds)
@@ -183,7 +183,7 @@ class Look:
         self._forget()
         self._later, self.size = [], 0
         if self.closed is not None:
-            self.closed = tree.Closed(self.closed.since)
+            self.closed = tree.Closed(self.closed.since, self.closed.reopened)
         self._walk(share, 1)
         seeds = {id(seed): number for number, seed in enumerate(self._seeds)}
         drafts = {path: (row.own, "\0".join(row.names), pack_rows(row.flat), bytes(row.digests), row.targets,
@@ -381,7 +381,7 @@ class Scan(Look):
         self._new = 0
 
     def look(self, released: Callable[[], int] | None = None) -> bool:
-        """Look at what is kept, and read what only the project has; return whether something is left to `complete`.
+        """Look at everything, and read what only the project has; return whether something is left to `complete`.
 
         `released` returns since when the agent has been running, 0 if it has not begun.
         """
@@ -390,10 +390,11 @@ class Scan(Look):
             self._unread += [(folder, number) for folder, number, _, _ in self._seeded]
             self._seeded = []
         self._read_all(self._unread, released)
+        self.look_at_rest()
         since = released() if released is not None else 0
         if since:
             self._drop_late(since - TICK)
-        return bool(self._seeded or self._later)
+        return bool(self._seeded)
 
     def complete(self, released: Callable[[], int], fetch: Fetch) -> None:
         """Read what git has as well; `fetch` yields from git what the agent has changed meanwhile."""
@@ -406,11 +407,6 @@ class Scan(Look):
                 if content is not None and self._store is not None:
                     folder.set(number, folder.row(number), self._store.keep_bytes(content), ())
                     self._left_out.pop(join(folder.path, folder.names[number]), None)
-        before = {*self._open, *self._folders}
-        self.look_at_rest()
-        since = released()
-        if since:
-            self._drop_late(since - TICK, before)
 
     def run(self, repositories: Iterable[KeptRefs] = (), *, patience: float = float("inf")) -> Snapshot:
         """Read everything at once; what is not read after so many seconds is known by `lstat` alone."""
@@ -470,18 +466,17 @@ class Scan(Look):
             os.close(descriptor)
         folder.set(number, before, digest, attributes)
 
-    def _drop_late(self, since: int, known: Iterable[str] = ()) -> None:
-        """Do not believe what has changed since the agent runs, but in directories that were looked at before."""
-        drafts = {path: folder for path, folder in self._open.items() if path not in known}
-        for path, folder in drafts.items():
+    def _drop_late(self, since: int) -> None:
+        """Do not believe what has changed since the agent runs."""
+        for path, folder in self._open.items():
             for number, name in enumerate(folder.names):
                 row = folder.row(number)
                 if row[CTIME] >= since and row != _FOLDER:
                     folder.set(number, (*NO_ROW[:-1], row[-1]), NO_DIGEST, ())
                     self._leave_out(join(path, name), "late", LATE)
-        owns = {path: folder.own for path, folder in drafts.items()}
-        owns |= {path: folder.own for path, folder in self._folders.items() if path not in known}
-        self._late += [path or "." for path, own in owns.items() if own[CTIME] >= since]
+        owns = {path: folder.own for path, folder in self._open.items()}
+        owns |= {path: folder.own for path, folder in self._folders.items()}
+        self._late = [path or "." for path, own in owns.items() if own[CTIME] >= since]
 
 
 _DONE: Place = ("", 0, 0, False)

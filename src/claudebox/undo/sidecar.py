@@ -11,7 +11,6 @@ import select
 import time
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import list_names
 from claudebox.launch import process
 
 TYPE_CHECKING = False
@@ -21,12 +20,10 @@ if TYPE_CHECKING:
     from claudebox.config.model import UndoRequest
     from claudebox.plan.model import Plan
     from claudebox.undo.git_index import Seed
-    from claudebox.undo.manifest import Snapshot
 
 # Seconds for which the payload waits: a client takes longer than that until it acts, a command does not.
 _CLIENT, _COMMAND = 0.1, 2.0
 _SMALL = 5000  # names: so few are written down before the payload runs
-_LOOKING, _READING = 10.0, 1.0  # seconds at the end
 _END, _CUT = 3.0, 2.0  # for which the end of the session waits, and then until what was read is written down
 
 
@@ -209,34 +206,3 @@ class Taking:
     def prune(self) -> None:
         """Forget the oldest snapshots."""
         self._store.prune(self._wanted.keep)
-
-
-def keep_end(directory: str, session: str, *, patience: float = _READING) -> None:
-    """Write down how a session left its project, if there is a snapshot of its start; `directory`: its state.
-
-    Contents are read for so many seconds; beyond that files are known by what `lstat` says of them.
-    """
-    if not any(name.endswith(f".{session}.start") for name in list_names(f"{directory}/undo")):
-        return
-    from claudebox.undo import repositories
-    from claudebox.undo.look import Scan
-    from claudebox.undo.store import SnapshotStore
-
-    store = SnapshotStore(f"{directory}/undo")
-    try:
-        start = store.read_snapshot(session)
-        scan = Scan(start.root, store.contents, start, most=start.most, names=start.excluded,
-                    skipped=find_skipped(start, directory))  # fmt: skip
-        scan.deadline = time.monotonic() + _LOOKING
-        refs = repositories.read_present(start, store.contents.keep_bytes)
-        store.write_end(session, scan.run(refs, patience=patience))
-    finally:
-        store.close()
-
-
-def find_skipped(start: Snapshot, directory: str) -> list[str]:
-    """Return what is not looked at after a start either: git directories of the host, and stubs; `directory`: state."""
-    from claudebox.undo.repositories import standing_stubs
-
-    outside = [path for path, row in start.left_out.items() if row.kind == "outside"]
-    return [*(row.real for row in start.repositories), *outside, *standing_stubs(directory, start.root)]
