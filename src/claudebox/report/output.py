@@ -38,6 +38,7 @@ class Outputs:
         self._root, self._listing, self._new, self._changed = root, listing, new, changed
         self._known: dict[str, str] = {"": ""}  # directory -> the topmost one of output that it is or lies in
         self._rules: dict[str, list[Rule]] = {}
+        self._around: dict[str, tuple[tuple[int, list[Rule]], ...]] = {}
 
     def find(self, path: str, *, is_directory: bool = False) -> tuple[str, bool]:
         """Return the topmost directory of output that a path lies in, and whether it is new; empty if in none."""
@@ -68,11 +69,27 @@ class Outputs:
     def _is_ignored(self, path: str, *, is_directory: bool) -> bool:
         """Return what the nearest rule says; whatever lies in an ignored directory was found with that."""
         parts = path.split("/")
-        for count in range(len(parts) - 1, -1, -1):
-            for globs, ignores, for_directories in reversed(self._rules_of("/".join(parts[:count]))):
+        for count, rules in self._rules_around(path.rpartition("/")[0]):
+            for globs, ignores, for_directories in reversed(rules):
                 if (is_directory or not for_directories) and fits_path(parts[count:], globs):
                     return ignores
         return False
+
+    def _rules_around(self, directory: str) -> tuple[tuple[int, list[Rule]], ...]:
+        """Return the rules that count in a directory, the nearest first, each with how deep they stand."""
+        waiting = []
+        while directory not in self._around:
+            waiting.append(directory)
+            if not directory:
+                break
+            directory = directory.rpartition("/")[0]
+        found = self._around.get(directory, ())
+        for path in reversed(waiting):
+            rules = self._rules_of(path)
+            if rules:
+                found = ((path.count("/") + 1 if path else 0, rules), *found)
+            self._around[path] = found
+        return found
 
     def _rules_of(self, directory: str) -> list[Rule]:
         if directory not in self._rules:
