@@ -287,9 +287,11 @@ def launch(  # noqa: PLR0913
         if begun is not None:
             begun()
         from claudebox.launch import supervise
+        from claudebox.launch.host_guard import HostGuard
 
+        guard = HostGuard(prepared.plan, sandbox.init, stubs, instance.directory)
         names = _follow_names(planned, sandbox.init) if plan.network == "full" else None
-        chores = (freshness, begun, names, *sandbox.sidecars)
+        chores = (guard, freshness, begun, names, *sandbox.sidecars)
         status = supervise.wait(sandbox, terminal, chores, complaints.append)
     finally:
         stubs.end()
@@ -298,6 +300,7 @@ def launch(  # noqa: PLR0913
     for loss in terminal.restore():
         console.warn(loss)
         status = status or FAILED
+    notes += guard.finish()
     if ended is not None:
         ended()
     for sidecar in sandbox.sidecars:

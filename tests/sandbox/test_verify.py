@@ -17,7 +17,7 @@ PROMISES = [
     "environment", "arguments", "memory", "descriptors", "redirected", "keyrings", "hidden", "secrets", "login",
     "credential", "guesses", "held_secrets", "sockets", "masked", "abstract", "listeners", "domains", "processes",
     "shared_memory", "terminal", "user_namespaces", "kernel_surface", "privileges", "limits", "names",
-    "read_only", "settings", "project", "protected", "survivors",
+    "read_only", "settings", "project", "protected", "replaced", "survivors",
 ]  # fmt: skip
 DRIVER = """
 import json, os, sys
@@ -148,7 +148,11 @@ BREAKS = {
     ),
     "the project is read-only": Break("alter=lambda p: changed(p, p.workdir, kind='ro-bind')", "project"),
     "nothing is protected": Break(
-        "alter=lambda p: rows(p, lambda row: row.role != 'protected')", "protected read_only"
+        "alter=lambda p: rows(p, lambda row: row.role != 'protected')", "protected read_only replaced"
+    ),
+    "what the host replaces is not followed": Break(
+        "alter=lambda p: p.replace(mounts=tuple(r.replace(role='asked') if r.role == 'protected' else r "
+        "for r in p.mounts))", "replaced"
     ),
     "what is missing is not protected": Break(
         "alter=lambda p: rows(p, lambda row: not row.dest.endswith('.mcp.json'))", "protected read_only"
@@ -178,6 +182,7 @@ def test_every_promise_is_held_by_a_real_launch_and_nothing_is_left(box, tier):
     flags: tuple[str, ...] = ("--profile", "secretive") if tier == "secretive" else ("--network", tier)
     flags += ("--project-secrets", "mask") if tier in ("none", "secretive") else ()
     result = box.claudebox("--verify", "--json", *flags)
+    assert result.stdout, result.stderr
     report = json.loads(result.stdout)
     rows = {row["promise"]: row for row in report["promises"]}
 

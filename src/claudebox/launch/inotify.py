@@ -45,6 +45,10 @@ class Watcher:
             self._watched[path] = number
         return number >= 0
 
+    def watch_names(self, path: str) -> bool:
+        """Watch which names come and go in a directory, and not who writes; return whether that is possible."""
+        return self.descriptor >= 0 and self._add(path, _MASK & ~_CLOSE_WRITE)
+
     def watch_below(self, path: str, most: int) -> bool:
         """Watch a directory and those in it, up to so many; return whether all are."""
         waiting, count = [path], 0

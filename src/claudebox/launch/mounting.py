@@ -38,6 +38,14 @@ def mount_all(payload: int, plan: Plan, standing: Mapping[str, Identity], progra
     _run(payload, _make_table(rows, standing), program, stage)
 
 
+def mount_again(process: int, row: Placed, how: str, found: Identity, program: int) -> None:
+    """Mount one row in a running sandbox, on what was found there just now; `how` is as gate.c reads it."""
+    root = row.root.dest if row.root else "/"
+    target = row.mount.dest[len(root.rstrip("/")) + 1 :]
+    fields = ("R", root.strip("/"), "", "", "", how, target, "", _name(found), _name(found))
+    _run(process, os.fsencode("".join(f"{field}\0" for field in fields)), program, ())
+
+
 def _make_table(rows: Iterable[Placed], standing: Mapping[str, Identity]) -> bytes:
     """Return the table as gate.c reads it."""
     fields: list[str] = []

@@ -125,7 +125,7 @@ def _let_go(
 
     payload = _await_ready(ours, messages, monitor, prepared.plan.bwrap)
     init = inspect.confinement(payload, prepared.plan)
-    with Closing(_make_program(place)) as program:
+    with Closing(make_program(place)) as program:
         mounting.mount_all(payload, prepared.plan, standing, program)  # in mounts of its own, as was seen just now
     inspect.mounts(payload, prepared.plan)
     limits.set_limits(payload, prepared.open_files, prepared.plan.limits)
@@ -184,7 +184,7 @@ def _start_bwrap(
     """Start the program that takes every measure which comes before bwrap, and becomes it; return its process."""
     program = -1
     try:
-        program = _make_program(place)
+        program = make_program(place)
         keep_descriptors()  # what the shell left open stays here (A04)
         for descriptor in prepared.descriptors:
             fcntl.fcntl(descriptor, fcntl.F_SETFD, 0)  # `os.set_inheritable` tries something else first
@@ -215,7 +215,7 @@ def _make_words(prepared: Prepared, blocked: Iterable[int], terminal: Terminal) 
             prepared.plan.bwrap, *prepared.argv)  # fmt: skip
 
 
-def _make_program(place: str) -> int:
+def make_program(place: str) -> int:
     """Return a descriptor on the program: in memory, or in a nameless file where the kernel runs none from memory."""
     content = GATES[os.uname().machine]
     try:

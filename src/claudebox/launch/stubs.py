@@ -16,6 +16,7 @@ import stat
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Closing, close_again, open_beneath, open_up, read_at, replace_file
 from claudebox.launch.live_sessions import Presence
+from claudebox.plan.model import Stub
 from claudebox.stub_journal import MARK, STUBS, STUBS_LIMIT, StubEntry, parse_stubs
 
 TYPE_CHECKING = False
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.facts.model import Identity
-    from claudebox.plan.model import Plan, Stub
+    from claudebox.plan.model import Plan
     from claudebox.state import Instance
 
 _LOCK, _MASKED, _ELSEWHERE = "sessions", "masked", "sockets-elsewhere"
 _CONTENT = {"dot": b".\n", "file": b""}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # of which nothing has to be read
-_UMASK = 0o022
+_UMASK, _MODE = 0o022, 0o755
 _COVERS = ("cover", "cover-worktrees")  # the second has a place for worktrees of the client
 
 
@@ -75,6 +76,29 @@ class Session:
         standing = {path: covers.get(os.path.basename(mounted.get(path, ""))) for path in made}
         standing |= {path: identity for path, identity in made.items() if mounted.get(path) == path}
         return {path: identity for path, identity in standing.items() if identity is not None}
+
+    def add(self, path: str, plan: Plan) -> None:
+        """Make a stub where the host has removed something while the session runs; nobody enters it until `open`."""
+        entry = _entry(Stub(path, "directory"), plan)
+        if entry not in self._entries:
+            self._record([entry])
+            self._entries.append(entry)
+        before = os.umask(0o777)
+        try:
+            if _make(entry, self._root(entry))[1]:
+                _mark(entry, self._root(entry))
+        finally:
+            os.umask(before)
+
+    def open(self, path: str) -> None:
+        """Let others enter a stub that `add` has made, when it is covered."""
+        for entry in self._entries:
+            if entry.path == path:
+                with Closing(open_beneath(self._root(entry), entry.relative)) as stub:
+                    os.chmod(f"/proc/self/fd/{stub}", _MODE)
+
+    def __contains__(self, path: str) -> bool:
+        return any(entry.path == path for entry in self._entries)
 
     def end(self) -> None:
         """Leave, and clear away if nobody is left."""
@@ -186,6 +210,8 @@ def _entry(stub: Stub, plan: Plan) -> StubEntry:
     binds = (mount for mount in plan.mounts if mount.kind == "bind" and mount.pinned)
     roots = [mount for mount in binds if mount.role in ("project", "asked")]
     around = [mount for mount in roots if stub.path.startswith(mount.dest.rstrip("/") + "/")]
+    if not around:
+        raise ClaudeboxError(f"`{stub.path}` lies in nothing that can be written")
     root = max(around, key=lambda mount: len(mount.dest))
     device, inode = root.pinned  # type: ignore[misc]  # looked at above
     return StubEntry(stub.kind, root.dest, f"{device}:{inode}", stub.path[len(root.dest.rstrip("/")) + 1 :])

@@ -35,6 +35,7 @@ _NUMBERS = {  # of system calls: keyctl, io_uring_setup, unshare
     "aarch64": (219, 425, 97),
 }
 _GUESSES = 8  # times that a guess is tried before it counts as one that shows
+_REPLACED, _PROTECTED_AGAIN = 10.0, 1.0  # seconds
 _CLOCKS = 2.0  # seconds between the clock of a program and that of a file system
 _TIOCLINUX = 0x541C
 _CLONE_NEWUSER = 0x10000000
@@ -548,6 +549,28 @@ def protected(spec: Spec) -> str:
     return ""
 
 
+def replaced(spec: Spec) -> str:
+    """Have the host replace something protected, as an editor does, and try to write to what is there then."""
+    path, word = map(str, _given(spec, "replaced", "everything that is protected here exists, and is yours"))
+    before = os.stat(path).st_ino
+    try:
+        os.close(os.open(word, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except OSError:
+        raise Untestable("the project cannot be written") from None
+    limit = time.monotonic() + _REPLACED
+    while os.path.exists(word):  # until the host has done it
+        if time.monotonic() > limit:
+            os.unlink(word)
+            raise Untestable("the host did not replace it in time")
+        time.sleep(0.002)
+    limit = time.monotonic() + _PROTECTED_AGAIN
+    while os.stat(path).st_ino == before or _writable(path):
+        if time.monotonic() > limit:
+            return f"{path} was replaced on the host and can be written"
+        time.sleep(0.01)
+    return ""
+
+
 def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is left behind
     """Leave a process behind; whoever started us looks whether it outlives the sandbox."""
     if os.fork():
@@ -563,8 +586,8 @@ def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is 
 PROBES: tuple[Callable[[Spec], str], ...] = (
     descriptors, redirected, environment, arguments, memory, keyrings, hidden, secrets, login, credential,
     guesses, held_secrets, sockets, masked, abstract, listeners, domains, processes, shared_memory, terminal,
-    user_namespaces, kernel_surface, privileges, limits, names, read_only, settings, project, protected, nix_daemon,
-    survivors,
+    user_namespaces, kernel_surface, privileges, limits, names, read_only, settings, project, protected, replaced,
+    nix_daemon, survivors,
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import pkgutil
+import select
 import signal
 import sys
 import time
@@ -82,6 +83,7 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("settings", "tier, variables and mounts are those of your flags, files and profile", "PROF-01 E07"),
     ("project", "the project can be worked on", "SAND-05"),
     ("protected", "what your tools obey in the project cannot change", "SEC-04 C20 C22 D05 D06 D21"),
+    ("replaced", "what the host replaces meanwhile is protected again within a second", "MOUNT-01 SEC-04"),
     ("nix_daemon", "the Nix daemon trusts nobody inside, or is not there", "NIXSEC-01 G01 G03"),
     ("survivors", "nothing outlives the sandbox", "SAND-15 E12"),
 )
@@ -158,7 +160,8 @@ def examine(
         held = {row.source for row in plan.secrets}
         # The token for git enters, as the user wants it to; it must not be taken for one that stays outside.
         values = session.fetch(planned, environ, lambda source, _: canaries.value if source in held else "no-token")
-        output = _run_probe(planned.replace(plan=plan), prepared, values, canaries.token)
+        with _replacing(*_find_replaced(plan, canaries)):
+            output = _run_probe(planned.replace(plan=plan), prepared, values, canaries.token)
         return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
 
 
@@ -219,10 +222,51 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
         "read_only": [row.dest for row in plan.mounts if row.kind == "ro-bind"],
         "writable": [row.dest for row in plan.mounts if row.writable],
         "protected": [row.dest for row in plan.mounts if row.role == "protected"],
+        "replaced": _find_replaced(plan, canaries) if facts.writable else (),
         "workdir": plan.workdir,
         "project": plan.workdir if facts.writable else "",
         "nix": "" if plan.nix is None else "told" if plan.nix.explicit and plan.nix.kind == "daemon" else plan.nix.kind,
     }
+
+
+def _find_replaced(plan: Plan, canaries: Canaries) -> tuple[str, ...]:
+    """Return a stub that the host can replace, and the file by which the probe says when; nothing if there is none."""
+    protected = {row.dest for row in plan.mounts if row.role == "protected"}
+    stubs = [row.path for row in plan.stubs if row.kind == "directory" and row.path in protected]
+    inside = [path for path in stubs if os.path.dirname(path) == plan.workdir.rstrip("/")]
+    return (inside[-1], f"{plan.workdir}/.claudebox-{canaries.token[:16]}") if inside else ()
+
+
+@contextlib.contextmanager
+def _replacing(path: str = "", word: str = "") -> Iterator[None]:
+    """Replace a stub by another empty directory when the probe asks for it, in a process beside this one."""
+    if not path:
+        yield
+        return
+    ended, end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.dup2(ended, 0)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # bwrap waits for the end of some
+            while not os.path.exists(word) and not select.select([0], [], [], 0.02)[0]:
+                continue
+            if os.path.exists(word):
+                os.mkdir(f"{word}.new")
+                os.rename(f"{word}.new", path)
+                os.unlink(word)
+        finally:
+            os._exit(0)
+    os.close(ended)
+    try:
+        yield
+    finally:
+        os.close(end)
+        with contextlib.suppress(ChildProcessError):  # a launch reaps whatever has ended
+            os.waitpid(child, 0)
+        for left, remove in ((word, os.unlink), (f"{word}.new", os.rmdir)):
+            with contextlib.suppress(OSError):
+                remove(left)
 
 
 def _unlisted(canaries: Canaries) -> list[tuple[str, int]]:
