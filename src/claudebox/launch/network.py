@@ -201,7 +201,7 @@ class NetworkSidecar:
             return
         if _ended(self._netns_pid):
             for child in self._children:
-                if child != self._netns_pid:
+                if not _ended(child):
                     os.kill(child, signal.SIGKILL)
         elif self._uplink and _ended(self._uplink):
             self._lost = True
