@@ -171,7 +171,6 @@ class Pair:
         process = start(self, *words, stdin=subprocess.PIPE)
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        until(lambda: os.path.exists(f"{self.private}/rows"))  # it has looked at both sides for the first time
         return process
 
     def set_up(self, *, object_format: str = "sha1") -> None:
@@ -191,12 +190,15 @@ class Pair:
                     shutil.copy2(f"{self.real}/{relative}", f"{self.own}/{relative}")
                     if top == "refs":
                         base += Path(f"{self.real}/{relative}").read_bytes().strip() + b" " + relative.encode() + b"\n"
-        base += b"@ . " + Path(f"{self.real}/HEAD").read_bytes()
         extension = "\trepositoryformatversion = 1\n[extensions]\n\tobjectFormat = sha256\n"
         self.box.write(f"{self.own}/config", "[core]\n\tbare = false\n\tlogallrefupdates = true\n"
                        + (extension if object_format != "sha1" else "\trepositoryformatversion = 0\n"))  # fmt: skip
         self.box.write(f"{self.own}/objects/info/alternates", f"{self.objects}\n")
         self.box.write(f"{self.private}/base", base)
+        self.box.mkdir(f"{self.private}/synced")
+        self.box.write(f"{self.private}/synced/head", Path(f"{self.real}/HEAD").read_bytes())
+        if os.path.isfile(f"{self.real}/index"):
+            self.box.write(f"{self.private}/synced/index", Path(f"{self.real}/index").read_bytes())
         layout = {"common": self.real, "git_dir": self.real, "work_tree": self.project,
                   "stores": [f"{self.real}/objects"], "object_format": object_format}  # fmt: skip
         self.box.write(f"{self.private}/layout.json", json.dumps(layout))

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.git.conftest import PYTHON, start, until
+from tests.git.conftest import PYTHON, Pair, start, until
 
 
 @pytest.mark.slow
@@ -49,31 +49,40 @@ def test_imports_killed_at_random_moments_lose_nothing(pair):
     pair.host("git commit -q --allow-empty -m host")  # nothing stands in the user's way
 
 
-# An import that dies at one step: before or after a file of the real repository gets its name.
+# An import that dies before, while or after HEAD, branch and index of the host move.
 KILLED = """
 import os, signal
-rename = os.rename
-def die(source, target, **options):
-    hit = str(target).endswith("/.git/NAME")
-    if hit and not AFTER:
+from claudebox.launch import git_checkout, git_sandbox
+run = git_sandbox.GitSandbox.run
+def die(self, *words, data=b""):
+    hit = git_checkout._SETTLE in words
+    if hit and WHEN == "before":
         os.kill(os.getpid(), signal.SIGKILL)
-    rename(source, target, **options)
+    if hit and WHEN == "while":
+        self.begin(*words, data=data)
+        os.kill(os.getpid(), signal.SIGKILL)
+    status = run(self, *words, data=data)
     if hit:
         os.kill(os.getpid(), signal.SIGKILL)
-os.rename = die
+    return status
+git_sandbox.GitSandbox.run = die
 """
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("name", ["gc.pid", "HEAD", "index"])
-def test_the_next_import_completes_one_that_was_killed(pair, name, after):
-    # proves GIT-03
+def kill_import(pair: Pair, program_before: str, **options: object) -> None:
+    """Run an import with a program before it that makes it die."""
+    python, flags, word, program, *rest = pair.import_words("s1", **options)
+    begin, _, end = program.partition("from claudebox.errors")
+    process = start(pair, python, flags, word, f"{begin}{program_before}from claudebox.errors{end}", *rest)
+    said = process.communicate()
+    assert process.returncode == -signal.SIGKILL, said
+
+
+@pytest.mark.parametrize("when", ["before", "while", "after"])
+def test_the_next_import_completes_one_that_was_killed(pair, when):
+    # proves GIT-03, NEW-R3
     pair.agent("echo one >>a; git rm -q --cached b; git commit -qam one; git switch -qc one")
-    python, flags, word, program, *rest = pair.import_words("s1")
-    program = KILLED.replace("NAME", name).replace("AFTER", str(after)) + program
-    process = start(pair, python, flags, word, program, *rest)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    kill_import(pair, KILLED.replace("WHEN", repr(when)))
     pair.agent("echo two >>a; git add a b; git commit -qm two; git switch -qc two")
 
     result = pair.bring_back("s2")
@@ -81,27 +90,106 @@ def test_the_next_import_completes_one_that_was_killed(pair, name, after):
     assert (result.error, result.notes, result.refused) == ("", [], [])
     assert pair.host("git status --porcelain") == pair.agent("git status --porcelain") == ""
     assert pair.host("git symbolic-ref HEAD; git log --format=%s") == "refs/heads/two\ntwo\none\nfirst\n"
+    assert not [found for _, _, names in os.walk(pair.real) for found in names if "claudebox" in found]
     assert not [found for _, _, names in os.walk(pair.real) for found in names if found.endswith((".lock", "gc.pid"))]
     pair.fsck()
 
 
-def test_locks_of_a_dead_import_go_and_those_of_the_user_stay(pair):
+def test_a_lock_of_a_dead_import_goes_and_those_of_the_user_stay(pair):
     # proves GIT-03
     pair.agent("git commit -q --allow-empty -m inside")
-    pair.box.write(f"{pair.private}/intended", "> " + pair.agent("git rev-parse HEAD").strip() + " refs/heads/main\n")
-    begun = time.time()
-    ours = pair.box.write(f"{pair.real}/index.lock", "")
-    left = pair.box.write(f"{pair.real}/refs/heads/main.lock", "")
+    ours = pair.box.write(f"{pair.real}/index.lock", f"claudebox {os.path.basename(pair.private)}\n")
     users = [pair.box.write(f"{pair.real}/{name}.lock", "") for name in ("config", "refs/heads/other")]
-    rows = [f"{begun:.3f} begin s1", f"{begun:.3f} lock {os.stat(ours).st_ino} {ours}", ""]
-    pair.box.write(f"{pair.private}/journal", "\n".join(rows))
 
     assert pair.bring_back().refused == []
 
     assert not os.path.exists(ours)
-    assert not os.path.exists(left)
     assert all(os.path.exists(path) for path in users)
     assert pair.host("git log -1 --format=%s") == "inside\n"
+
+
+@pytest.mark.parametrize("name", ["index", "HEAD", "refs/heads/main"])
+def test_a_branch_that_cannot_move_with_its_index_arrives_under_another_name(pair, name):
+    """If it moved alone, the user's next commit would delete what the agent has added."""
+    # proves NEW-R3
+    pair.agent("echo new >c; git add c; git commit -qm inside; git branch more HEAD~1")
+    lock = pair.box.write(f"{pair.real}/{name}.lock", "")
+
+    assert "refs/heads/main" not in [move[0] for move in pair.bring_back("s1").moved]  # it may still come in its place
+    result = pair.bring_back("s2", final=True)
+
+    assert os.path.exists(lock)
+    assert any("main arrived as claudebox/s2/main" in note for note in result.notes), result.notes
+    assert any(f"{name}.lock" in note for note in result.notes), result.notes
+    os.unlink(lock)
+    pair.host("echo host >h; git add h; git commit -qm host")
+    assert pair.host("git ls-tree --name-only main; git ls-tree --name-only claudebox/s2/main") == "a\nb\nh\na\nb\nc\n"
+    assert "refs/heads/more" in pair.refs()
+    pair.fsck()
+
+
+WITHOUT_NAMELESS_FILES = """
+import os, errno
+opened = os.open
+def refuse(path, flags, *arguments, **options):
+    if flags & os.O_TMPFILE == os.O_TMPFILE:
+        raise OSError(errno.EOPNOTSUPP, "no such files here", path)
+    return opened(path, flags, *arguments, **options)
+os.open = refuse
+"""
+
+
+def test_a_file_system_without_nameless_files_is_no_different(pair):
+    # proves NEW-R3
+    pair.agent("echo new >c; git add c; git commit -qm inside; git switch -qc topic")
+    python, flags, word, program, *rest = pair.import_words()
+
+    said = json.loads(pair.box.host(python, flags, word, WITHOUT_NAMELESS_FILES + program, *rest).stdout)
+
+    assert (said["notes"], said["head"]) == ([], "ref: refs/heads/topic")
+    assert pair.host("git status --porcelain; git ls-files") == "a\nb\nc\n"
+
+
+def test_a_worktree_of_the_host_moves_with_its_index_or_not_at_all(pair):
+    # proves NEW-R3, GIT-04
+    pair.agent("git worktree add -qb w w")
+    pair.bring_back(final=True)
+    pair.host("echo staged >s; git add s", cwd=f"{pair.project}/w")
+    pair.agent("cd w; echo new >c; git add c; git commit -qm inside")
+
+    pair.bring_back(final=True)
+
+    assert pair.host("git status --porcelain; git log -1 --format=%s", cwd=f"{pair.project}/w") == "A  s\ninside\n"
+    lock = pair.box.write(f"{pair.real}/worktrees/w/index.lock", "")
+    pair.agent("cd w; echo more >d; git add d; git commit -qm more")
+    result = pair.bring_back("s3", final=True)
+    assert any("w arrived as claudebox/s3/w" in note for note in result.notes), result.notes
+    os.unlink(lock)
+    pair.host("git commit -qm host", cwd=f"{pair.project}/w")
+    assert pair.host("git ls-tree --name-only w; git ls-tree --name-only claudebox/s3/w") == "a\nb\nc\ns\na\nb\nc\nd\n"
+
+
+@pytest.mark.slow
+def test_whatever_both_sides_stage_and_commit_neither_takes_the_other_s_away(pair):
+    """Random work on both sides: what the host has staged stays, and its commits change what the host changed."""
+    # proves GIT-03, NEW-R3
+    seed = random.randrange(1 << 32)
+    sys.stderr.write(f"seed {seed}\n")
+    dice = random.Random(seed)
+    ours = ("h1", "h2", "both")
+    for number in range(12):
+        for side, names in ((pair.agent, ("a1", "a2", "both")), (pair.host, ours)):
+            name, verb = dice.choice(names), dice.choice(("add", "add", "rm -qf --cached --ignore-unmatch", "commit"))
+            work = f"git commit -qm {number} --allow-empty" if verb == "commit" else f"git {verb} {name}"
+            side(f"echo {number} >{name}; {work}")
+        staged = pair.host("git ls-files -s h1 h2")
+        result = pair.bring_back(f"s{number}", final=True)
+        assert (result.error, result.refused) == ("", [])
+        assert pair.host("git ls-files -s h1 h2") == staged
+        if not result.notes and not result.renamed:  # both sides are in step
+            same = "git diff --cached --name-status; git rev-parse HEAD"
+            assert pair.host(same) == pair.agent(same)
+        pair.fsck()
 
 
 def test_a_lock_of_the_user_on_the_index_stops_nothing_for_good(pair):
@@ -112,6 +200,7 @@ def test_a_lock_of_the_user_on_the_index_stops_nothing_for_good(pair):
     said = pair.bring_back()
 
     assert "index.lock` is held by another git" in said.notes[0]
+    assert pair.host("git log -1 --format=%s") == "first\n"
     assert os.path.exists(lock)
     os.unlink(lock)
     assert pair.bring_back().notes == []

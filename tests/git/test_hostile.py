@@ -148,7 +148,7 @@ def test_a_head_of_a_name_that_has_a_meaning_stays_inside(pair):
     result = pair.bring_back(final=True)
 
     assert pair.host("git symbolic-ref HEAD") == "refs/heads/main\n"
-    assert "yours stays" in result.notes[0]
+    assert "HEAD inside is `refs/heads/$(id)`" in result.notes[0]
 
 
 def test_the_report_hides_nothing_that_was_refused():
@@ -212,7 +212,10 @@ def test_trees_that_no_git_makes_are_refused_and_the_rest_comes(pair):
 
 
 def test_a_forged_index_is_not_believed(pair):
-    """An index whose extension names another tree than its rows: `git status` is clean, the next commit is not."""
+    """An index whose extension names another tree than its rows: `git status` is clean, the next commit is not.
+
+    On the host it shows what the next commit contains.
+    """
     # proves GIT-03, D17
     pair.agent(
         "echo evil >a; git add a; git write-tree >../tree; git reset -q --hard; echo x >x; git add x; git write-tree"
@@ -230,9 +233,9 @@ def test_a_forged_index_is_not_believed(pair):
 
     pair.bring_back()
 
-    assert pair.host("git diff --cached --name-only") == "x\n"
-    assert pair.host("git write-tree").strip() != evil
-    assert pair.host("git commit -qm next; git show HEAD:a") == "a\n"
+    shown = pair.host("git diff --cached")
+    assert pair.host("git commit -qm next; git diff HEAD~1 HEAD") == shown
+    assert "+evil" in shown
 
 
 @pytest.mark.parametrize(("name", "said"), [("index", "the index inside"), ("HEAD", "HEAD inside names no branch")])
@@ -240,9 +243,10 @@ def test_commits_come_back_although_an_agent_broke_what_stands_beside_them(pair,
     # proves GIT-03
     pair.agent(f"git commit -q --allow-empty -m more; echo x >.git/{name}")
 
-    result = pair.bring_back()
+    result = pair.bring_back(final=True)
 
-    assert pair.host("git log -1 --format=%s") == "more\n"
+    branch = "main" if name == "index" else "claudebox/s1/main"
+    assert pair.host(f"git log -1 --format=%s {branch}; git status --porcelain") == "more\n"
     assert any(said in note for note in result.notes), result
 
 

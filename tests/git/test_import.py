@@ -183,8 +183,13 @@ def test_staged_on_both_sides_stays_with_the_host(pair):
     result = pair.bring_back()
 
     assert "staged on both sides" in " ".join(result.notes)
-    assert pair.host("git show :a") == "host\n"
-    assert pair.host("git show :b") == "other\n"
+    assert pair.host("git show :a; git show :b") == "host\nb\n"
+    # And a commit of it does not take the user's away: it arrives under another name.
+    pair.agent("git commit -qm inside")
+    pair.bring_back("s2", final=True)
+    assert pair.host("git show :a; git log -1 --format=%s; git log -1 --format=%s claudebox/s2/main") == (
+        "host\nfirst\ninside\n"
+    )
 
 
 def test_a_rebase_under_way_inside_moves_no_head(pair):
@@ -224,7 +229,8 @@ def test_a_rebase_of_the_host_that_ended_inside_is_put_aside(pair):
     assert "has ended inside" in " ".join(result.notes)
     assert pair.host("git status --porcelain=v2 --branch | head -2").split()[-1] == "topic"
     assert pair.host("git log --format=%s") == "topic\nmain\nfirst\n"
-    assert "rebase" not in pair.host("ls .git")
+    assert not os.path.lexists(f"{pair.real}/rebase-merge")
+    assert pair.host("git status --porcelain") == ""
 
 
 def test_a_linked_worktree_comes_back_to_its_own_head_and_index(pair):
@@ -234,8 +240,7 @@ def test_a_linked_worktree_comes_back_to_its_own_head_and_index(pair):
     real, own = f"{pair.real}/worktrees/tree", f"{pair.own}/worktrees/tree"
     tree = f"{pair.box.base}/tree"
     pair.host(f"mkdir -p {own}/logs; cp -p {real}/HEAD {real}/index {real}/commondir {real}/gitdir {own}/")
-    base = Path(f"{pair.private}/base").read_text() + "@ worktrees/tree ref: refs/heads/side\n"
-    pair.box.write(f"{pair.private}/base", base)
+    pair.host(f"cp -p {real}/HEAD {pair.private}/synced/head; cp -p {real}/index {pair.private}/synced/index")
     layout = json.loads(Path(f"{pair.private}/layout.json").read_text())
     layout |= {"git_dir": real, "work_tree": tree}
     pair.box.write(f"{pair.private}/layout.json", json.dumps(layout))

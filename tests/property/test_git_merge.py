@@ -1,4 +1,4 @@
-"""What is decided about refs and rows of an index: no work of either side is lost, and each is decided alone."""
+"""What is decided about refs: no work of either side is lost, and each is decided alone."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claudebox.launch.git_merge import (
-    APART,
-    IndexRow,
-    Merged,
-    merge_refs,
-    merge_rows,
-    reconcile,
-)
+from claudebox.launch.git_merge import Merged, merge_refs
 from claudebox.launch.git_names import HEADS, TAGS, objection, objection_to_new
 
 NAMES = ["refs/heads/a", "refs/heads/b", "refs/tags/t", "refs/remotes/o/a", "refs/heads/-x"]
@@ -89,63 +82,6 @@ def test_branches_checked_out_elsewhere_are_never_moved(mine, theirs, base):
     merged = merge_refs(mine, theirs, base, contains, frozenset({"refs/heads/a"}))
 
     assert all(move.name != "refs/heads/a" for move in merged.out)
-
-
-@given(REFS, REFS, REFS, st.data())
-def test_an_import_that_was_cut_off_anywhere_is_finished_by_the_next(mine, theirs, base, data):
-    """Any part of what was intended may have been written, and nothing of it written down."""
-    # proves GIT-03
-    merged = merge_refs(mine, theirs, base, contains)
-    intended = {move.name: move.new for move in merged.out}
-    done = {move for move in merged.out if data.draw(st.booleans())}
-    partly = merged.replace(out=tuple(done), into=())
-    _, theirs_then = after(partly, mine, theirs)
-    base_then = dict(merged.agreed)
-    reconcile(base_then, theirs_then, intended)
-
-    again = merge_refs(mine, theirs_then, base_then, contains)
-
-    assert {move.name for move in again.out} == {move.name for move in merged.out} - {move.name for move in done}
-    assert again.parted == merged.parted
-
-
-ROW = st.builds(
-    IndexRow, st.sampled_from(["100644", "100755", "000000"]), st.sampled_from("123"), st.just("100644"), st.just("0")
-)
-ROWS = st.dictionaries(st.sampled_from([b"x", b"y", b"z"]), ROW)
-
-
-@given(ROWS, ROWS, ROWS)
-def test_staged_rows_follow_whoever_changed_them(mine, theirs, base):
-    # proves GIT-03
-    out, into, parted = merge_rows(mine, theirs, base)
-
-    assert not out.keys() & into.keys()
-    for path in {*mine, *theirs}:
-        inside, outside, before = (rows[path].now if path in rows else None for rows in (mine, theirs, base))
-        committed = ("100644", "0")
-        if inside == outside:
-            assert path not in out
-            assert path not in into
-        elif outside == before:
-            assert out[path] == (inside or committed)
-        elif inside == before:
-            assert into[path] == (outside or committed)
-        else:
-            assert path in parted
-
-
-@given(ROWS, ROWS)
-def test_rows_that_parted_stay_apart_until_they_are_equal(mine, theirs):
-    # proves GIT-03
-    out, into, parted = merge_rows(mine, theirs, dict.fromkeys((*mine, *theirs), APART))
-
-    assert (out, into) == ({}, {})
-    assert set(parted) == {
-        path
-        for path in {*mine, *theirs}
-        if (mine[path].now if path in mine else None) != (theirs[path].now if path in theirs else None)
-    }
 
 
 @given(st.text(min_size=1, max_size=30))

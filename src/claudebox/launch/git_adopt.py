@@ -178,9 +178,9 @@ def _write(path: str, layout: Layout) -> None:
         head = (_read_below(layout.common, "HEAD") if layout.common else b"") or b""
         replace_file(descriptor, "real", os.fsencode(layout.common))
         replace_file(descriptor, "layout.json", git_state.render_layout(layout))
-        replace_file(descriptor, "base", b"@ . " + head)
-        for name in ("seen", "intended", "rows"):
+        for name in ("base", "seen"):
             replace_file(descriptor, name, b"")
+        git_state.write_synced(path, head=head.strip(), index=b"")
     finally:
         os.close(descriptor)
 

@@ -1,14 +1,13 @@
-"""What both sides of a repository start a session with, written down where set-up has no means or no time for it."""
+"""What both sides of a repository start a session with where set-up could only copy it, since only git reads it."""
 
 from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import git_state
-from claudebox.launch.git_checkout import Checkout
 from claudebox.launch.git_names import find_hidden
 from claudebox.launch.git_sandbox import GitError, Limits
-from claudebox.launch.git_sides import own_side, own_side_writable, real_side
-from claudebox.launch.git_state import Base, Private
+from claudebox.launch.git_sides import own_side, own_side_writable
+from claudebox.launch.git_state import Private
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def read_base(path: str, tools: Tools) -> None:
-    """Write down the refs that both sides start with where set-up could only copy them: the agent has not run yet."""
+    """Write down the refs and the HEAD that both sides start with: the agent has not run yet."""
     with Private(path) as private:
-        layout, base = private.layout(), private.base()
-        if base is None or base.heads.get(layout.checkout) != git_state.REFTABLE_HEAD:
+        layout = private.layout()
+        if private.read_head() != git_state.REFTABLE_HEAD:
             return
         try:
             if layout.only:  # the user's stash and reflogs, and other agents, stay outside
@@ -34,16 +33,7 @@ def read_base(path: str, tools: Tools) -> None:
             with own_side(tools, path, layout, Limits()) as own:
                 own.begin_refs()
                 own.read_refs()
-                private.write("base", Base(own.refs, {layout.checkout: own.head()[0]}).rows())
+                private.write("base", git_state.render_refs(own.refs))
+                private.write_head(own.head()[0])
         except GitError as error:
             raise ClaudeboxError(f"`{layout.common}`: {error}") from None
-
-
-def remember(path: str, tools: Tools, session: str) -> None:
-    """Write down the index that both sides start with, which set-up has no time for."""
-    with Private(path) as private:
-        layout, limits = private.layout(), Limits()
-        with real_side(tools, path, layout, limits, session, private.lock) as real:
-            real.begin_refs()
-            real.read_refs()
-            Checkout(private, layout, real, real, lambda: real).remember()

@@ -1,7 +1,12 @@
-"""HEAD and index of one checkout: compared on both sides with what they last had in common, and brought in step.
+"""HEAD, index and checked-out branch of the host, which move together or not at all.
 
-Never the index file of the agent: a forged one lies to `git status` about what the next commit contains. Its rows that
-differ from a commit are read, checked and written into a copy of the real index, by a git that sees no work tree.
+A branch that moved without the index would let the user's next commit delete what the agent has added. So git merges
+the indexes first: what the agent's has otherwise than both had is carried into a copy of the host's by `read-tree -m`
+and refused where both changed a path. Then, under the lock of the index, HEAD and branch move and the copy takes its
+place, in one script that outlives us. Never the index file of the agent: a forged one lies to `git status` about what
+the next commit contains; its tree has passed `receive-pack`.
+
+`synced` in the private directory holds what both sides had in common: the `index`, and the text of `head`.
 """
 
 from __future__ import annotations
@@ -10,30 +15,94 @@ import os
 import time
 
 from claudebox.files import read_small
-from claudebox.launch import git_locks, git_operations
-from claudebox.launch.git_merge import APART, COMMITTED, IndexRow, merge_rows
+from claudebox.launch import git_operations
 from claudebox.launch.git_names import HEADS, objection, objection_to_new, remote_names, shorten_ref
-from claudebox.launch.git_sandbox import GitError
-from claudebox.launch.git_state import INTO, OUT
-from claudebox.launch.git_submodules import GITLINK
+from claudebox.launch.git_sides import parse_rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from claudebox.launch.git_merge import Move
     from claudebox.launch.git_sides import Side
-    from claudebox.launch.git_state import Base, Layout, Private
+    from claudebox.launch.git_state import Layout, Private
 
-    Rows = dict[bytes, IndexRow]
-
-_MODES = ("100644", "100755", "120000", "160000", "000000")
-_ATTEMPTS = 5
-_MOST_ROWS = 2000
-# The real index is compared and changed as a copy, and put in place if it is still the same by then.
-_COPY = 'rm -f /tmp/index; cp -p "$GIT_DIR/index" /tmp/index 2>/dev/null; GIT_INDEX_FILE=/tmp/index'
-_WRITE_INSIDE = (
-    'touch -r "$GIT_DIR/index" /tmp/time; git update-index -z --index-info && touch -r /tmp/time "$GIT_DIR/index"'
-)
+_ATTEMPTS, _PATIENCE, _LOOK = 5, 2.0, 0.05  # seconds for which another git may hold a lock
+_CONFLICTED = "-"  # stands for the tree of an index with conflicts
+_CONFLICT, _LOCKED, _CHANGED, _FAILED, _PARTLY = 10, 11, 12, 13, 14
+# The trees of the index that both had, and of the host's, which is copied; and how many they are.
+_TREES = """\
+cp -p "$GIT_DIR/index" /synced/host 2>/dev/null || rm -f /synced/host
+for name in index host; do
+	GIT_INDEX_FILE=/synced/$name git write-tree || echo -
+done
+git hash-object --no-filters /synced/index /synced/host | uniq | wc -l
+"""
+_AGENT_TREE = "cp /g/index /scratch/index 2>/dev/null; GIT_INDEX_FILE=/scratch/index git write-tree"
+# $1, $2: the trees between which the agent's index has changed; $3: the HEAD that is expected; $4: the new one, and
+# $5: why; $6: which index both have in common then; $7: whose lock it is. Standard input: branches for update-ref.
+_SETTLE = f"""\
+index=$GIT_DIR/index
+identify() {{ stat -c "%i %s %y" "$index" 2>/dev/null; }}
+end() {{ rm -f "$index.claudebox" "$index.lock"; exit "$1"; }}
+rm -f /synced/new /synced/new.lock
+before=$(identify)
+cp -p "$index" /synced/new 2>/dev/null
+export GIT_INDEX_FILE=/synced/new
+if [ "$1" = - ]; then git read-tree -i --reset "$2"; else git read-tree -i -m "$1" "$2"; fi || exit {_CONFLICT}
+unset GIT_INDEX_FILE
+if [ -e "$GIT_DIR/HEAD.lock" ]; then echo "$GIT_DIR/HEAD.lock" >&2; exit {_LOCKED}; fi
+[ "$(cat "$index.lock" 2>/dev/null)" != "$7" ] || rm -f "$index.lock" "$index.claudebox"
+(set -C; echo "$7" >"$index.lock") 2>/dev/null || {{ echo "$index.lock" >&2; exit {_LOCKED}; }}
+head=$(git symbolic-ref -q HEAD) && head="ref: $head" || head=$(git rev-parse -q --verify HEAD)
+[ "$before" = "$(identify)" ] && [ "$3" = "$head" ] || end {_CHANGED}
+cp -p "$index" "$index.claudebox" 2>/dev/null
+cat /synced/new >"$index.claudebox" || end {_FAILED}
+[ -z "$before" ] || touch -r "$index" "$index.claudebox"
+status=0
+case $4 in
+"") ;;
+"ref: "*) git symbolic-ref -m "$5" HEAD "${{4#ref: }}" || end {_FAILED} ;;
+*) git update-ref --no-deref -m "$5" HEAD "$4" || end {_FAILED} ;;
+esac
+if ! git update-ref -m "$5" -z --stdin; then
+	[ -n "$4" ] || end {_FAILED}
+	status={_PARTLY}
+fi
+mv -f "$index.claudebox" "$index"
+rm -f "$index.lock"
+case $6 in
+host) cp -p /synced/new /synced/index.new ;;
+agent) GIT_INDEX_FILE=/synced/index.new git read-tree "$2" ;;
+esac
+if [ -n "$6" ]; then
+	mv -f /synced/index.new /synced/index
+	printf "%s\\n" "${{4:-$3}}" >/synced/head.new
+	mv -f /synced/head.new /synced/head
+	mv -f /synced/new /synced/host
+fi
+exit "$status"
+"""
+# The same for the agent's. An entry as young as the index may have changed within its second, so its time stays.
+_BRING_IN = f"""\
+index=$GIT_DIR/index
+cp /synced/index /tmp/base 2>/dev/null; cp /synced/host /tmp/host 2>/dev/null
+base=$(GIT_INDEX_FILE=/tmp/base git write-tree --missing-ok) &&
+host=$(GIT_INDEX_FILE=/tmp/host git write-tree --missing-ok) || exit {_FAILED}
+(set -C; : >"$index.lock") || exit {_LOCKED}
+end() {{ rm -f "$index.lock"; exit "$1"; }}
+rm -f /tmp/new; cp -p "$index" /tmp/new 2>/dev/null
+GIT_INDEX_FILE=/tmp/new git read-tree -i -m "$base" "$host" || end {_CONFLICT}
+[ ! -e "$index" ] || touch -r "$index" /tmp/new
+cat /tmp/new >"$index.lock" && touch -r /tmp/new "$index.lock" || end {_FAILED}
+case $1 in
+"") ;;
+"ref: "*) git symbolic-ref -m "claudebox: host" HEAD "${{1#ref: }}" || end {_FAILED} ;;
+*) git update-ref --no-deref -m "claudebox: host" HEAD "$1" || end {_FAILED} ;;
+esac
+git update-ref --no-deref -m "claudebox: host" -z --stdin || end {_FAILED}
+mv -f "$index.lock" "$index"
+"""
 
 
 class Checkout:
@@ -55,264 +124,177 @@ class Checkout:
         self._outward = outward
         self.head = ""  # the new HEAD of the real repository, if it changed
         self.notes: list[str] = []
-        name = layout.checkout
-        self._file = "rows" if name == "." else f"rows.{os.path.basename(name)}"
-        self._reference = ""  # the commit that both indexes are compared with
-        self._saved: Rows = {}  # what they had in common, in comparison with it
-        self._intended: dict[str, Rows] = {}  # what an import that was cut off was about to write, by direction
-        self._mine: Rows | None = None
-        self._theirs: Rows | None = None
-        self._status: tuple[int, ...] | None = None  # of the real index that was read
+        self.is_settled = False
+        self._problem = ""  # of the agent's index
+        self.tree = self._base = self._host = ""  # of the agent's index, of what both had, of the host's
 
-    def compare(self, start: str) -> None:
-        """Compare the agent's index with a commit that both sides know: that of the last time, or the `start`."""
-        loaded = self._load()
-        if loaded is None:  # at once: what the base says of refs goes on before the index does
-            self._save(start, {})
-        self._reference, self._saved, self._intended = loaded or (start, {}, {})
-        self._begin_theirs()
-        self._mine = self._agent.rows(self._reference)
-        if self._mine is None:  # the host may have pruned it
-            self._real.read_rows()
-            self._reference, self._saved, self._intended = self._real.head()[1], {}, {}
-            self._begin_theirs()
-            self._mine = self._agent.rows(self._reference)
+    def read(self) -> None:
+        """Write the indexes of both sides, and what they had in common, as trees."""
+        self._agent.box.begin("sh", "-c", _AGENT_TREE)
+        status = self._real.box.script(_TREES)
+        rows = self._real.box.output().decode().split("\n")
+        self._base, self._host = ("", "") if status else (row if self._real.is_id(row) else "" for row in rows[:2])
+        if not self._host and rows[2:3] == ["1"]:  # a conflict that the agent was handed, and may have resolved
+            self._base = self._host = _CONFLICTED
+        tree = "" if self._agent.box.wait() else self._agent.box.output().decode("ascii", "replace").strip()
+        commit = self._agent.head()[1]
+        if not self._agent.is_id(tree) and commit:  # what is staged stays inside
+            self._problem = "the index inside holds a conflict, or cannot be read (`git reset` there makes it anew)"
+            tree = (self._agent.box.ask("rev-parse", "-q", "--verify", f"{commit}^{{tree}}") or b"").decode().strip()
+        self.tree = tree if self._agent.is_id(tree) else ""
 
-    def read_theirs(self) -> None:
-        """Take up the comparison of the real index, which went on meanwhile."""
-        self._theirs = self._real.read_rows()
-
-    def _begin_theirs(self) -> None:
-        self._status = _identity(f"{self._layout.git_dir}/index")
-        self._real.begin_rows(self._reference, _COPY)
-
-    def staged_modes(self) -> dict[bytes, str]:
-        """Return paths and modes of what the agent's index has otherwise than the real one, and than both had."""
-        theirs, saved = ({path: row.now for path, row in rows.items()} for rows in (self._theirs or {}, self._saved))
-        rows = (self._mine or {}).items()
-        return {path: row.mode for path, row in rows if row.now not in (theirs.get(path), saved.get(path))}
-
-    def staged_objects(self) -> set[str]:
-        """Return the objects that the agent's index or its detached HEAD need."""
-        found = {row.oid for row in (self._mine or {}).values() if row.mode != GITLINK and row.oid.strip("0")}
+    def needed_objects(self) -> set[str]:
+        """Return the objects that the agent's index or its detached HEAD need, and no branch leads to."""
         head, commit = self._agent.head()
-        if commit and head == commit and commit not in self._real.refs.values():
-            found.add(commit)
-        return found
+        found = {commit} if commit and head == commit and commit not in self._real.refs.values() else set()
+        return found | ({self.tree} - {"", self._base, self._host})
 
-    def sync(self, base: Base, refused: frozenset[bytes]) -> bool:
-        """Bring HEAD and index in step; return whether the agent's have come back entirely.
+    def read_changes(self) -> dict[bytes, str]:
+        """Return paths and modes of what the agent has staged, once its objects have come."""
+        if not self.tree or self.tree == self._base:
+            return {}
+        known = self._base if self._base.isalnum() else self._real.head()[1] or self._real.empty_tree
+        words = ("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", known, self.tree)
+        raw = self._real.box.ask(*words)
+        if raw is None:
+            self.tree = ""  # it has not come
+        return {path: row.mode for path, row in (parse_rows(raw or b"") or {}).items()}
 
-        `refused` are paths of the agent's index that the real one must not have. While there are any, both stay as
-        they are: a HEAD that has them, and an index that has not, would look as if the user had removed them.
+    def settle(self, moves: list[Move], inward: list[Move], refused: frozenset[bytes]) -> str:
+        """Bring HEAD, index and checked-out branches in step; return why the host's stay as they are.
+
+        `moves` go into the real repository, `inward` into the agent's. `refused` are paths of the agent's index that
+        the real one must not have.
         """
-        if refused:
-            return False
-        inside = git_operations.under_way(f"{self._private.path}/own/{self._layout.checkout}")
-        if inside:
-            self.notes.append(git_operations.describe(inside))
+        reason = "they hold what cannot come back" if refused else self._find_obstacle()
+        (mine, commit), (theirs, their_commit) = self._agent.head(), self._real.head()
+        ends = [move.new for move in inward] or [commit], [move.new for move in moves] or [their_commit]
+        if reason or (mine == theirs and ends[0] != ends[1]):
+            return reason  # or the branch parted: each side has an index of its own
+        head, inside, before = "", "", self._private.read_head()
+        if mine != theirs and mine == before:
+            if moves:
+                return "you have switched to a branch that moved inside"
+            inside = theirs
+        elif theirs not in (mine, before):
+            return "HEAD moved on both sides"
+        elif mine != theirs and self._outward:
+            reason = self._object_to(mine, commit)
+            head = mine
+        reason = reason or self._move_out(theirs, head, moves) or self._move_in(inside, inward)
+        if not reason and self._agent.head() == self._real.head():
+            self._private.write_head(self._real.head()[0])
+            self.notes += git_operations.put_aside(self._private, self._layout)
+            self.is_settled = not self._problem
+            self.notes += [self._problem] if self._problem else []
+        return reason
+
+    def _find_obstacle(self) -> str:
+        """Return why neither HEAD nor index can be brought in step."""
+        operation = git_operations.under_way(f"{self._private.path}/own/{self._layout.checkout}")
+        if operation:
             git_operations.remember(self._private, self._layout)
-            return False
-        try:
-            if not git_operations.put_aside(self._private, self._layout, self.notes) or not self._sync_head(base):
-                return False
-            base.heads[self._layout.checkout], commit = self._real.head()
-            return self._sync_index(commit)
-        except GitError as error:  # the branches have come back all the same
-            self.notes.append(f"HEAD and index stay as they are: {error}")
-            return False
+            return git_operations.describe(operation)
+        ongoing = git_operations.find_ongoing(self._private, self._layout)
+        if ongoing:
+            return f"a {ongoing} is under way in your repository"
+        if not self._agent.head()[0]:
+            head = self._real.head()[0]
+            return f"HEAD inside names no branch and no commit: write `{head}` into `.git/HEAD` there"
+        if not self.tree:
+            return self._problem or "the index inside did not come back"
+        return "" if self._host else "your index holds a conflict, or cannot be read"
 
-    def remember(self) -> None:
-        """Write down the index as both sides have it at the start of a session."""
-        commit = self._real.head()[1]
-        if self._private.read(self._file) is None:
-            rows = self._real.rows(commit)
-            if rows is not None:
-                self._save(commit, rows)
-
-    def _sync_head(self, base: Base) -> bool:
-        """Bring HEAD in step; return whether both sides are at the same commit, by the same way."""
-        before = base.heads.get(self._layout.checkout)
-        (mine, my_commit), (theirs, their_commit) = self._agent.head(), self._real.head()
-        if not mine:
-            self.notes.append(f"HEAD inside names no branch and no commit: write `{theirs}` into `.git/HEAD` there")
-        elif mine != theirs and theirs == before:
-            if self._outward and self._acceptable(mine, my_commit):
-                self._private.intend_head(self._layout.checkout, OUT, mine)
-                self._write_head(theirs, their_commit, mine, my_commit)
-        elif mine != theirs and mine == before:
-            self._private.intend_head(self._layout.checkout, INTO, theirs)
-            self._write_head_inside(theirs)
-        elif mine != theirs:
-            self.notes.append("HEAD moved on both sides: yours stays")
-        return self._agent.head() == self._real.head()
-
-    def _acceptable(self, head: str, commit: str) -> bool:
+    def _object_to(self, head: str, commit: str) -> str:
+        """Return why the host cannot have this HEAD."""
         if not head.startswith("ref: "):
-            return bool(commit) and not self._real.lacks([commit]) and not self._layout.only
-        name = head[5:]
-        refs = self._real.refs
+            lacking = self._layout.only or not commit or self._real.lacks([commit])
+            return "the commit of HEAD inside did not come back" if lacking else ""
+        name, refs = head[5:], self._real.refs
         if name in refs:
             reason = objection(name)
         else:  # the next commit would make it
             reason = objection_to_new(name, map(shorten_ref, refs), remote_names(self._layout.common, refs))
-        if reason or not name.startswith(HEADS) or self._layout.only not in ("", name):
-            self.notes.append(f"HEAD inside is `{name}`: yours stays")
-            return False
-        return refs.get(name, "") == commit
+        if reason or not name.startswith(HEADS) or refs.get(name, "") != commit or self._layout.only not in ("", name):
+            return f"HEAD inside is `{name}`{f': {reason}' if reason else ', which did not come back'}"
+        return ""
 
-    def _write_head(self, before: str, commit_before: str, head: str, commit: str) -> None:
-        path = f"{self._layout.git_dir}/HEAD"
-        if self._layout.ref_format != "files":
-            words = ("symbolic-ref", "-m", "claudebox", "HEAD", head[5:])
-            self._real.box.git(*(words if head.startswith("ref: ") else ("update-ref", "--no-deref", "HEAD", commit)))
-            self.head = head
-            return
-        expected = f"{before}\n".encode("utf-8", "surrogateescape")
-        content = f"{head}\n".encode("utf-8", "surrogateescape")
-        if git_locks.replace_locked(self._private, path, content, lambda: read_small(path) == expected):
-            self._private.journal(f"head {self._layout.checkout} {before} {head}")
-            self._write_reflog(before, commit_before, head, commit)
-            self.head = head
+    def _move_out(self, theirs: str, head: str, moves: list[Move]) -> str:
+        if not head and not moves and (self.tree == self._base or not self._outward):
+            return ""
+        for _ in range(_ATTEMPTS):
+            same, trees = self._host == self._base, (self._base, self.tree)
+            common = "host" if same else "agent"
+            reason, changed = self.move_together(self._layout.git_dir, trees, (theirs, head), moves, common)
+            if not reason:
+                self.head, self._base = head, self.tree
+                self._host = self.tree if same else self._host
+                return ""
+            if not changed:
+                return reason
+            self.read()
+        return "your index changes all the time"
 
-    def _write_reflog(self, before: str, commit_before: str, head: str, commit: str) -> None:
-        """Add what `git switch -` looks for."""
-        names = (text.removeprefix(f"ref: {HEADS}") for text in (before, head))
-        old, new = (value or "0" * len(commit or commit_before) for value in (commit_before, commit))
-        move = "checkout: moving from {} to {}".format(*names)
-        row = f"{old} {new} claudebox <session@claudebox> {int(time.time())} +0000\t{move}\n"
-        try:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(f"{self._layout.git_dir}/logs/HEAD", flags)
-        except OSError:
-            return
-        os.write(descriptor, row.encode("utf-8", "surrogateescape"))
-        os.close(descriptor)
+    def move_together(
+        self, git_dir: str, trees: tuple[str, str], heads: tuple[str, str], moves: list[Move], common: str = ""
+    ) -> tuple[str, bool]:
+        """Carry the difference of two trees into an index of the host, with HEAD and branches, or nothing at all.
 
-    def _write_head_inside(self, head: str) -> None:
-        if objection(head.removeprefix("ref: ")) and head.startswith("ref: "):
-            return
-        with self._writer() as side:
-            if head.startswith("ref: "):
-                side.box.ask("symbolic-ref", "-m", "claudebox: host", "HEAD", head[5:])
-            else:
-                side.box.ask("update-ref", "--no-deref", "-m", "claudebox: host", "HEAD", head)
-
-    def _sync_index(self, commit: str) -> bool:
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                self._begin_theirs()
-                self.read_theirs()
-            mine, theirs = self._mine, self._theirs
-            if mine is None or theirs is None:
-                why = "holds a conflict, or cannot be read (then remove it inside, and `git reset` makes it anew)"
-                self.notes.append(f"the index inside {why}: yours stays")
-                return False
-            self._reconcile(mine, theirs)
-            out, into, parted = merge_rows(mine, theirs, self._saved)
-            lacking = self._lacking(out) if self._outward else ()
-            strange = [path for path in out if path in lacking or not _is_sane(path, *out[path])]
-            for path in strange:
-                del out[path]
-            if out or into:
-                self._intend({path: mine.get(path) for path in out}, {path: theirs.get(path) for path in into})
-            if not out or not self._outward or self._write_index(out):
+        Return why not, and whether somebody else changed it meanwhile.
+        """
+        box, owner = self._real.box, f"claudebox {os.path.basename(self._private.path)}"
+        zero = "0" * len(trees[1])
+        rows = (f"update {move.name}\0{move.new or zero}\0{move.old or zero}\0" for move in moves)
+        data = "".join(rows).encode("utf-8", "surrogateescape")
+        names = (text.removeprefix(f"ref: {HEADS}") for text in heads)
+        why = "checkout: moving from {} to {}".format(*names) if heads[1] else "claudebox"
+        words = (*(tree or self._real.empty_tree for tree in trees), *heads, why, common, owner)
+        limit = time.monotonic() + _PATIENCE
+        while True:
+            status = box.run("env", f"GIT_DIR={git_dir}", "sh", "-c", _SETTLE, "sh", *words, data=data)
+            if status != _LOCKED or time.monotonic() > limit:
                 break
-        else:
-            self.notes.append("the index of your repository changes all the time: it stays as it is")
-            return False
-        if (into and not self._write_index_inside(into)) or (out and not self._outward):
-            return False  # the base stays as it was: that is still to be done
-        if parted:
-            self.notes.append(f"staged on both sides, yours stay: {len(parted)} paths")
-        common = {path: row for path, row in mine.items() if path not in into}
-        common |= {path: theirs[path] for path in into if path in theirs}
-        reference = self._reference
-        if len(common) > _MOST_ROWS:  # another commit is nearer by now
-            reference, common = commit, self._real.rows(commit) or {}
-        self._intended = {}
-        self._save(reference, {**common, **dict.fromkeys((*parted, *strange), APART)})
-        return not parted and not strange
+            time.sleep(_LOOK)
+        if status in (0, _PARTLY):
+            for move in moves if not status else ():
+                self._real.put(move)
+            return "", False
+        if status == _CONFLICT:
+            return "staged on both sides, yours stays", False
+        if status == _LOCKED:
+            return f"`{box.message()}` is held by another git, or is left from one: remove it then", False
+        return box.message() or f"status {status}", status == _CHANGED
 
-    def _lacking(self, rows: dict[bytes, tuple[str, str]]) -> set[bytes]:
-        """Return the paths whose content has not come back: an index that names it could not be committed."""
-        wanted = {path: oid for path, (mode, oid) in rows.items() if mode not in (GITLINK, "000000")}
-        missing = set(self._real.lacks(sorted(set(wanted.values()))))
-        return {path for path, oid in wanted.items() if oid in missing}
-
-    def _write_index(self, rows: dict[bytes, tuple[str, str]]) -> bool:
-        """Write rows into the copy of the real index and put it in place, if that is still what was read."""
-        path, status = f"{self._layout.git_dir}/index", self._status
-        box = self._real.box
-        line = "GIT_INDEX_FILE=/tmp/index git update-index -z --index-info && cat /tmp/index"
-        if box.script(line, data=_rows_to_write(rows)):
-            raise GitError(f"the index cannot be written: {box.message()}")
-        content = box.output()
-        # With the time of the old one: an entry as young as that may have changed within its second, and git looks.
-        mtime = status[2] if status is not None else 0
-        return git_locks.replace_locked(self._private, path, content, lambda: _identity(path) == status, mtime)
-
-    def _write_index_inside(self, rows: dict[bytes, tuple[str, str]]) -> bool:
-        """Write rows into the agent's index; its time stays, for the same reason."""
+    def _move_in(self, head: str, moves: list[Move]) -> str:
+        """Carry what the host has staged into the agent's index, with its HEAD and branches."""
+        if self._host == self._base and not head and not moves:
+            return ""
+        if head.startswith("ref: ") and objection(head[5:]):
+            return f"HEAD is `{head[5:]}` there"
+        zero = "0" * len(self.tree)
+        rows = (f"update {move.name}\0{move.new or zero}\0{move.old or zero}\0" for move in moves)
         with self._writer() as side:
-            return side.box.script(_WRITE_INSIDE, data=_rows_to_write(rows)) == 0
-
-    def _intend(self, out: dict[bytes, IndexRow | None], into: dict[bytes, IndexRow | None]) -> None:
-        """Write down the rows that both indexes will have in common, before they are written."""
-        rows = {OUT: out, INTO: into}
-        self._intended = {way: {path: row or COMMITTED for path, row in rows[way].items()} for way in rows}
-        self._save(self._reference, self._saved)
-
-    def _reconcile(self, mine: Rows, theirs: Rows) -> None:
-        """Take up into what both have in common the rows that were written by an import before it was cut off."""
-        for way, seen in ((OUT, theirs), (INTO, mine)):
-            for path, row in self._intended.pop(way, {}).items():
-                found = seen.get(path, COMMITTED)
-                if found.now == row.now:
-                    self._saved.pop(path, None)
-                    self._saved |= {path: found} if found != COMMITTED else {}
-
-    def _load(self) -> tuple[str, Rows, dict[str, Rows]] | None:
-        words = (self._private.read(self._file) or b"").split(b"\0")
-        if len(words) < 2:
-            return None
-        found: dict[str, Rows] = {"": {}, OUT: {}, INTO: {}}
-        for word in words[1:-1]:
-            head, _, path = word.partition(b"\t")
-            *way, mode, oid, mode_before, oid_before = head.decode().split(" ")
-            found["".join(way)][path] = IndexRow(mode, oid, mode_before, oid_before)
-        return words[0].decode(), found.pop(""), found
-
-    def _save(self, reference: str, rows: Rows) -> None:
-        """Write down what both indexes have in common now, as a difference to a commit, and what is intended."""
-        content = b"".join(
-            f"{way}{row.mode} {row.oid} {row.mode_before} {row.oid_before}".encode() + b"\t" + path + b"\0"
-            for way, some in (("", rows), *((f"{way} ", some) for way, some in self._intended.items()))
-            for path, row in some.items()
-        )
-        self._private.write(self._file, reference.encode() + b"\0" + content)
+            status = side.box.script(_BRING_IN, head, data="".join(rows).encode("utf-8", "surrogateescape"))
+            if status:
+                return "staged on both sides, yours stays" if status == _CONFLICT else side.box.message()
+        for move in moves:
+            self._agent.put(move)
+        os.rename(f"{self._private.path}/synced/host", f"{self._private.path}/synced/index")
+        return ""
 
 
-def _is_sane(path: bytes, mode: str, oid: str) -> bool:
-    """Return whether a row can stand in the user's index; `update-index` checks paths too, but stops at a bad one."""
-    parts = path.split(b"/")
-    folded = {part.lower().rstrip(b" .") for part in parts}
-    return mode in _MODES and oid.isalnum() and not folded & {b"", b".git", b"git~1"}  # `.` and `..` fold to b""
-
-
-def _rows_to_write(rows: dict[bytes, tuple[str, str]]) -> bytes:
-    removed = [path for path, (mode, _) in rows.items() if mode == "000000"]  # first: a file may make room
-    kept = {path: row for path, row in rows.items() if row[0] != "000000"}
-    zero = "0" * len(next(iter(rows.values()))[1])
-    return b"".join(
-        [f"0 {zero}".encode() + b"\t" + path + b"\0" for path in removed]
-        + [f"{mode} {oid} 0".encode() + b"\t" + path + b"\0" for path, (mode, oid) in kept.items()]
-    )
-
-
-def _identity(path: str) -> tuple[int, ...] | None:
+def other_heads(layout: Layout, reached: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Return the branches that are checked out in other worktrees of the real repository, but for some of these."""
+    directories = [] if _is_bare(layout.common) else [layout.common]
     try:
-        status = os.lstat(path)
+        directories += [entry.path for entry in os.scandir(f"{layout.common}/worktrees")]
     except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
+        pass
+    heads = (read_small(f"{place}/HEAD") or b"" for place in directories if place not in (layout.git_dir, *reached))
+    return frozenset(os.fsdecode(head[5:].strip()) for head in heads if head.startswith(b"ref: "))
+
+
+def _is_bare(common: str) -> bool:
+    """Return whether the directory of the repository is no checkout itself."""
+    config = (read_small(f"{common}/config", limit=1 << 20) or b"").lower()
+    return any(row.replace(b" ", b"").replace(b"\t", b"") == b"bare=true" for row in config.split(b"\n"))

@@ -204,11 +204,8 @@ class _Following:
         """Follow until the end is asked for, or the launcher has gone; `host` is what was there at the start."""
         import select
 
-        from claudebox.launch import git_beginning
-
         self._complete = self._watch()
         for path in self._repositories:
-            self._attempt(path, lambda path: git_beginning.remember(path, self._tools, self._session))
             if not git_state.settled(path) or git_state.stamp_host(path) != host[path]:
                 self._import(path)  # it happened before anything was watched
         first = last = 0.0  # of events that nothing has been done about

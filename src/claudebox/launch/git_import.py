@@ -16,6 +16,7 @@ from claudebox.files import real_path
 from claudebox.git.disarm import disarm_paths
 from claudebox.launch import (
     git_adopt,
+    git_checkout,
     git_cleanup,
     git_kept,
     git_locks,
@@ -24,7 +25,6 @@ from claudebox.launch import (
     git_state,
     git_submodules,
     git_transfer,
-    git_worktrees,
 )
 from claudebox.launch.git_checkout import Checkout
 from claudebox.launch.git_merge import Move
@@ -32,7 +32,8 @@ from claudebox.launch.git_names import HEADS, TAGS, find_hidden, remote_names, s
 from claudebox.launch.git_result import ImportResult, join
 from claudebox.launch.git_sandbox import GitError, Limits
 from claudebox.launch.git_sides import own_side, own_side_writable, real_side
-from claudebox.launch.git_state import INTO, OUT, Base, Private, read_layout, stamp
+from claudebox.launch.git_state import Private, read_layout, stamp
+from claudebox.launch.git_worktrees import Worktrees
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,8 +119,6 @@ class _Import:
         private, layout = self._private, self._layout
         removed = tuple(git_cleanup.remove_special(f"{private.path}/own"))
         seen, looked = stamp(f"{private.path}/own", layout.checkout), time.monotonic()
-        git_locks.recover(private, layout)
-        private.journal(f"begin {self._session} {os.getpid()}")
         try:
             with (
                 own_side(self._tools, private.path, layout, self._limits) as agent,
@@ -136,7 +135,6 @@ class _Import:
         except GitError as error:
             raise ClaudeboxError(f"`{layout.common}`: {error}") from None
         private.write("seen", seen.encode() if settled else b"")
-        private.journal("end")
         refused = tuple(self._refused.items())
         notes = (*self._notes, *checkout.notes)
         return ImportResult(
@@ -156,61 +154,86 @@ class _Import:
 
     def _sync(self, agent: Side, real: Side, checkout: Checkout) -> bool:
         """Compare both sides and move what moved; return whether nothing of the agent's is left behind."""
-        base = self._base(agent, real)
-        elsewhere = git_locks.other_heads(self._layout)
-        remotes = lambda: remote_names(self._layout.common, real.refs)  # noqa: E731 - only asked for if a ref is new
-        only = self._layout.only
-        hidden = find_hidden(self._layout.work_tree, self._layout.git_dir) if only else ().__contains__
+        layout, private = self._layout, self._private
+        worktrees = Worktrees(private.path, layout, agent, real)
+        elsewhere = git_checkout.other_heads(layout, frozenset(worktrees.reached))
+        remotes = lambda: remote_names(layout.common, real.refs)  # noqa: E731 - only asked for if a ref is new
+        hidden = find_hidden(layout.work_tree, layout.git_dir) if layout.only else ().__contains__
         theirs = {name: value for name, value in real.refs.items() if not hidden(name)}
-        merged = git_merge.merge_refs(agent.refs, theirs, base.refs, agent.contains, elsewhere, remotes, only)
+        merged = git_merge.merge_refs(
+            agent.refs, theirs, private.refs(), agent.contains, elsewhere, remotes, layout.only
+        )
         if not self._outward:
             merged = merged.replace(out=(), parted=(), refused=())
+        base = merged.agreed
         self._refused.update(merged.refused)
-        checkout.compare(base.commit(self._layout.checkout))
-        base = base.replace(refs=merged.agreed)
+        checkout.read()
         out, parted = self._admit(agent, real, merged.out), self._admit(agent, real, merged.parted)
         guarded = [move for move in out if move.name in self._obeyed]
         out, parted = [move for move in out if move.name not in self._obeyed], [*parted, *guarded]
         renamed = self._under_other_names(parted, real.refs, out)
-        checkout.read_theirs()
-        self._private.write("base", base.rows())
-        self._private.intend({move.name: move.new for move in out}, {move.name: move.new for move in merged.into})
-        moves = [*out, *renamed]
-        carried = checkout.staged_objects() if self._outward else set()
-        answers = git_transfer.send(agent, real, moves, carried, self._no_collection)
-        self._note_answers(moves, answers)
-        for move in moves:
+        private.write("base", git_state.render_refs(base))
+        # A branch that is checked out moves with its index, or not at all.
+        here = [move for move in out if f"ref: {move.name}" == real.head()[0]]
+        there = [move for move in out if move not in here and f"ref: {move.name}" in worktrees.reached.values()]
+        free = [move for move in out if move not in (*here, *there)]
+        carried = {move.new for move in (*here, *there) if move.new}
+        carried |= checkout.needed_objects() if self._outward else set()
+        answers = git_transfer.send(agent, real, [*free, *renamed], carried, self._no_collection)
+        self._refused.update((name, reason) for name, reason in answers.items() if reason and name.startswith("refs/"))
+        for move in (*free, *renamed):
             if not answers[move.name]:
-                _put(real.refs, move)
-        for move in out:
-            if not answers[move.name]:
-                _put(base.refs, move)
-                self._moved.append(move)
-        if moves and os.path.lexists(f"{self._private.path}/own/lfs/objects"):
+                real.put(move)
+        self._moved += [move for move in free if not answers[move.name]]
+        if out and os.path.lexists(f"{private.path}/own/lfs/objects"):
             self._bring_large_files()
-        if merged.into:
-            self._follow(agent, merged.into, base)
-        staged = checkout.staged_modes()
+        inward = [move for move in merged.into if f"ref: {move.name}" == agent.head()[0]]
+        if len(inward) < len(merged.into):
+            self._follow(agent, [move for move in merged.into if move not in inward])
+        reason = self._settle(agent, real, checkout, here, inward)
+        self._refused.update((move.name, answers[move.new]) for move in (*here, *there) if answers.get(move.new))
+        kept = {move: reason for move in here if real.refs.get(move.name, "") != move.new}
+        if self._outward and not layout.only:
+            self._notes += worktrees.bring_back(checkout, elsewhere, there, final=self._final)
+            kept |= {move: worktrees.problem for move in there if real.refs.get(move.name, "") != move.new}
+        self._moved += [move for move in (*here, *there) if move not in kept]
+        kept = {move: reason for move, reason in kept.items() if move.name not in self._refused}
+        if kept and self._final:
+            self._divert(agent, real, kept)
+        for move in (*self._moved, *self._followed):
+            _put(base, move)
+        private.write("base", git_state.render_refs(base))
+        stays = self._what_stays(agent, real, base) if self._outward else []
+        if self._final:
+            self._notes += stays
+        real.drop_carriers()
+        settled = checkout.is_settled or bool(parted) or (bool(kept) and self._final)
+        return settled and not self._refused and (self._final or not (stays or kept))  # the end has to say it
+
+    def _settle(self, agent: Side, real: Side, checkout: Checkout, moves: list[Move], inward: list[Move]) -> str:
+        """Bring HEAD and index in step, with the branches that are checked out; return why the host's stay."""
+        staged = checkout.read_changes()
         links = frozenset(path for path, mode in staged.items() if mode == git_submodules.GITLINK)
         closed = self._disarm(links) if self._final else links
         obeyed = git_obeyed.find_checked_out(agent, real, self._layout, staged)
         self._notes += git_obeyed.describe_checkout(obeyed)
-        settled = checkout.sync(base, closed | obeyed)
-        if self._outward and not only:
-            moved = frozenset(move.name for move in out)
-            path = self._private.path
-            self._notes += git_worktrees.adopt(path, self._layout, real, elsewhere, moved, final=self._final)
-        self._private.write("base", base.rows())
-        stays = self._what_stays(agent, real, base) if self._outward else []
-        if self._final:
-            self._notes += stays
-        if os.path.lexists(f"{self._layout.common}/{real.carrier}"):
-            real.box.ask("update-ref", "-d", real.carrier)
-        return (settled or bool(parted)) and not self._refused and (self._final or not stays)  # the end has to say it
+        reason = checkout.settle(moves, inward, closed | obeyed)
+        self._followed += [move for move in inward if agent.refs.get(move.name, "") == move.new]
+        if reason and not closed | obeyed:
+            self._notes.append(f"HEAD and index stay as they are: {reason}")
+        return reason
 
-    def _what_stays(self, agent: Side, real: Side, base: Base) -> list[str]:
+    def _divert(self, agent: Side, real: Side, kept: dict[Move, str]) -> None:
+        """Let branches arrive under other names whose checkout could not move with them."""
+        self._refused.update((move.name, reason) for move, reason in kept.items() if not move.new)
+        moves = [move for move in kept if move.new]
+        renamed = self._under_other_names(moves, real.refs, [], {move.name: kept[move] for move in moves})
+        answers = git_transfer.send(agent, real, renamed, set(), self._no_collection)
+        self._refused.update((name, reason) for name, reason in answers.items() if reason)
+
+    def _what_stays(self, agent: Side, real: Side, base: dict[str, str]) -> list[str]:
         """Return what the user should know of at the end: it stays inside."""
-        found = git_kept.describe(f"{self._private.path}/own", base.rows())
+        found = git_kept.describe(f"{self._private.path}/own", git_state.render_refs(base))
         if self._layout.ref_format != "files":  # they cannot be carried over by hand: what has them stays as it is
             rows = (side.box.git("for-each-ref", "--format=%(objectname) %(refname)", *git_kept.NAMES)
                     for side in (agent, real))  # fmt: skip
@@ -227,33 +250,13 @@ class _Import:
 
         own, limits = f"{self._private.path}/own", self._limits
         try:
-            came = git_lfs.bring_back(own, self._layout.common, size=limits.size, seconds=limits.seconds)
+            git_lfs.bring_back(own, self._layout.common, size=limits.size, seconds=limits.seconds)
         except GitError as error:
             self._notes.append(str(error))
-        else:
-            self._private.journal(f"large {came}")
 
     def _no_collection(self) -> git_locks.NoGarbageCollection:
         patience = _GC_PATIENCE if self._final else _PAUSE
         return git_locks.NoGarbageCollection(self._layout.common, patience=patience)
-
-    def _note_answers(self, moves: list[Move], answers: dict[str, str]) -> None:
-        rows = (f"ref {move.name} {move.old or '-'} {move.new or '-'} {answers[move.name]}" for move in moves)
-        self._private.journal(*rows)
-        self._refused.update((name, reason) for name, reason in answers.items() if reason)
-
-    def _base(self, agent: Side, real: Side) -> Base:
-        """Return what both sides had in common, with what an import wrote that was cut off."""
-        base = self._private.base() or Base({}, {})
-        out, into = self._private.intended()
-        git_merge.reconcile(base.refs, real.refs, out)
-        git_merge.reconcile(base.refs, agent.refs, into)
-        checkout = self._layout.checkout
-        for direction, side in ((OUT, real), (INTO, agent)):
-            head = self._private.intended_head(checkout, direction)
-            if head and head == side.head()[0]:
-                base.heads[checkout] = head
-        return base
 
     def _admit(self, agent: Side, real: Side, moves: Iterable[Move]) -> list[Move]:
         """Return the moves that may come back now, as far as their gitlinks go."""
@@ -282,7 +285,9 @@ class _Import:
         self._notes += notes
         return closed
 
-    def _under_other_names(self, parted: list[Move], theirs: dict[str, str], out: list[Move]) -> list[Move]:
+    def _under_other_names(
+        self, parted: list[Move], theirs: dict[str, str], out: list[Move], why: dict[str, str] | None = None
+    ) -> list[Move]:
         """Return how branches arrive that parted from the real ones; nothing to do for those that are there already."""
         moves = []
         session = self._session  # sessions in two worktrees may begin in the same second
@@ -298,6 +303,11 @@ class _Import:
             elif move.name in self._obeyed:
                 short = shorten(move.name.removeprefix(HEADS), 80)
                 self._notes.append(git_obeyed.describe(short, self._obeyed[move.name], name))
+            elif why:
+                arrived = shorten(name.removeprefix(HEADS), 80)
+                self._notes.append(
+                    f"{shorten(move.name.removeprefix(HEADS), 80)} arrived as {arrived}: {why[move.name]}"
+                )
             else:
                 self._renamed.append((move.name, name))
             if move.name not in self._refused and not known:
@@ -307,7 +317,7 @@ class _Import:
     def _writer(self) -> Side:
         return own_side_writable(self._tools, self._private.path, self._layout, self._limits)
 
-    def _follow(self, agent: Side, moves: Iterable[Move], base: Base) -> None:
+    def _follow(self, agent: Side, moves: Iterable[Move]) -> None:
         """Write inside what the host did, ref by ref: the agent may have moved one since."""
         with self._writer() as side:
             for move in moves:
@@ -315,8 +325,7 @@ class _Import:
                 row = "".join(f"{part}\0" for part in (f"{verb} {move.name}", move.new, move.old) if part)
                 words = ("update-ref", "--no-deref", "-m", "claudebox: host", "--stdin", "-z")
                 if side.box.ask(*words, data=row.encode("utf-8", "surrogateescape")) is not None:
-                    _put(base.refs, move)
-                    _put(agent.refs, move)
+                    agent.put(move)
                     self._followed.append(move)
 
 

@@ -13,10 +13,10 @@ _HEX = frozenset(b"0123456789abcdef")
 
 def find_kept(own: str, base: bytes) -> dict[str, bytes]:
     """Return those of a git directory of the sandbox's own that differ from what both sides had in common."""
-    before = git_state.parse_base(base).refs
+    before = git_state.parse_refs(base)
     copier = git_copy.Copier(own, own, None)
     try:
-        packed = git_state.parse_base(copier.content("packed-refs", git_copy.LIMIT) or b"").refs
+        packed = git_state.parse_refs(copier.content("packed-refs", git_copy.LIMIT) or b"")
         found = {name: os.fsencode(value) for name, value in packed.items()}
         found |= dict(copier.contents(_NOTES))
         found |= {_STASH: value} if (value := (copier.content(_STASH) or b"").strip()) else {}

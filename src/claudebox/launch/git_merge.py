@@ -1,4 +1,4 @@
-"""Decide, from three states of refs or of an index, what goes into the real repository and what into the agent's.
+"""Decide, from three states of refs, what goes into the real repository and what into the agent's.
 
 Pure: values in, values out. The third state is the base, what both sides last had in common.
 """
@@ -92,16 +92,6 @@ def _objections(new: list[str], theirs: dict[str, str], remotes: Callable[[], fr
     return found
 
 
-def reconcile(base: dict[str, str], seen: dict[str, str], intended: dict[str, str]) -> None:
-    """Take up into the base what an import wrote that was cut off before it could say so."""
-    for name, value in intended.items():
-        if seen.get(name, "") == value:
-            if value:
-                base[name] = value
-            else:
-                base.pop(name, None)
-
-
 class IndexRow(Value):
     """A path of an index that differs from a commit: what it is now, and what it is there; mode 0 is none."""
 
@@ -109,35 +99,3 @@ class IndexRow(Value):
     oid: str
     mode_before: str
     oid_before: str
-
-    @property
-    def now(self) -> tuple[str, str]:
-        """Return what stands in the index."""
-        return self.mode, self.oid
-
-
-APART = IndexRow("apart", "", "", "")  # in a base: the sides differ, and neither has the last word
-COMMITTED = IndexRow("committed", "", "", "")  # in what is intended: as in the commit, so no row at all
-
-
-def merge_rows(
-    mine: dict[bytes, IndexRow], theirs: dict[bytes, IndexRow], base: dict[bytes, IndexRow]
-) -> tuple[dict[bytes, tuple[str, str]], dict[bytes, tuple[str, str]], tuple[bytes, ...]]:
-    """Compare two indexes: what goes into the real one, what into the agent's, and the paths that parted."""
-    out: dict[bytes, tuple[str, str]] = {}
-    into: dict[bytes, tuple[str, str]] = {}
-    parted: list[bytes] = []
-    for path in {*mine, *theirs}:
-        rows = mine.get(path), theirs.get(path), base.get(path)
-        inside, outside, before = (row.now if row is not None else None for row in rows)
-        if inside == outside:
-            continue
-        known = next(row for row in rows if row is not None and row != APART)
-        committed = (known.mode_before, known.oid_before)
-        if outside == before:
-            out[path] = inside or committed
-        elif inside == before:
-            into[path] = outside or committed
-        else:
-            parted.append(path)
-    return out, into, tuple(sorted(parted))

@@ -75,7 +75,7 @@ def _write(path: str, layout: Layout, value: str) -> bool:
     rows[found[0]] = "\tworktree = " + quote(value)
     after = os.fsencode("\n".join(rows))
     try:
-        with Private(path) as private:
-            return git_locks.replace_locked(private, config, after, lambda: read_small(config, limit=_LIMIT) == before)
+        with Private(path):
+            return git_locks.replace_locked(config, after, lambda: read_small(config, limit=_LIMIT) == before)
     except (GitError, OSError):
         return False

@@ -27,8 +27,8 @@ def describe(operation: str) -> str:
     """Return what the user should know of an operation that is under way inside."""
     words = "bisect reset" if operation == "bisect" else f"{operation} --abort"
     return (
-        f"a {operation} is under way inside: your HEAD and index stay as they are; the next session can go on with it, "
-        f"and `claudebox --exec -- git {words}` ends it"
+        f"a {operation} is under way inside; the next session can go on with it, and "
+        f" `claudebox --exec -- git {words}` ends it"
     )
 
 
@@ -46,28 +46,30 @@ def remember(private: Private, layout: Layout) -> None:
         private.write("states", "".join(rows).encode())
 
 
-def put_aside(private: Private, layout: Layout, notes: list[str]) -> bool:
-    """Take away what the agent has finished; return whether nothing of the host's is under way any more.
+def find_ongoing(private: Private, layout: Layout) -> str:
+    """Return which operation of the host is under way that the agent did not go on with, nothing if none is."""
+    remembered = (private.read("states") or b"").decode().split("\n")
+    for name in _states(layout.git_dir):
+        status = os.lstat(f"{layout.git_dir}/{name}")
+        if f"{name} {status.st_ino} {status.st_mtime_ns}" not in remembered:
+            return _NAMES[name]
+    return ""
+
+
+def put_aside(private: Private, layout: Layout) -> list[str]:
+    """Take away what was under way on the host and the agent has finished; return what the user should know.
 
     If it stayed, `git rebase --abort` on the host would throw the result away.
     """
-    found = _states(layout.git_dir)
-    if not found:
-        return True
-    remembered = (private.read("states") or b"").decode().split("\n")
-    for name in found:
-        status = os.lstat(f"{layout.git_dir}/{name}")
-        if f"{name} {status.st_ino} {status.st_mtime_ns}" not in remembered:
-            notes.append(f"a {_NAMES[name]} is under way in your repository: HEAD and index stay")
-            return False
-    for name in found:
-        aside = f"{private.path}/{name}.{time.time_ns()}"
+    notes = []
+    for name in _states(layout.git_dir):
+        aside = f"{layout.git_dir}/claudebox.{name}.{time.time_ns()}"
         try:
             os.rename(f"{layout.git_dir}/{name}", aside)
         except OSError as error:
             notes.append(f"`{name}` cannot be put aside: {error.strerror}")
-            return False
-        private.journal(f"aside {name} {aside}")
-        notes.append(f"the {_NAMES[name]} that was under way has ended inside; its state is in `{aside}`")
-    private.write("states", b"")
-    return True
+        else:
+            notes.append(f"the {_NAMES[name]} that was under way has ended inside; its state is in `{aside}`")
+    if notes:
+        private.write("states", b"")
+    return notes

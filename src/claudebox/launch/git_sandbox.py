@@ -103,7 +103,7 @@ class GitSandbox:
         files: dict[str, bytes] | None = None,
         held: int = -1,
     ) -> None:
-        """Start it; a lock that is `held` stays so until everything in it has ended, even if we are killed."""
+        """Start it; if we are killed, a command that runs is completed under the lock that is `held`."""
         _ending[:] = [pid for pid in _ending if not _has_ended(pid)]
         self._answered = self._idle = False
         self._line = ""
@@ -250,7 +250,8 @@ class GitSandbox:
         """Return the end of what the last command complained of."""
         text = _content(self._files[2])[-4096:].decode("utf-8", "replace")
         lines = [line for line in text.split("\n") if line.strip()]
-        return "; ".join(lines[-2:])[-300:]
+        errors = [line for line in lines if line.startswith(("fatal: ", "error: "))]  # advice may follow
+        return "; ".join(errors[-2:] or lines[-2:])[-300:]
 
 
 def _spawn(words: list[str], handed: dict[int, int], environ: dict[str, str], size: int) -> int:
@@ -264,6 +265,9 @@ def _spawn(words: list[str], handed: dict[int, int], environ: dict[str, str], si
         # From here on it is bwrap that asks for its end with ours, when its inner half would notice. Killed before that
         # it would leave one that waits for ever; not killed, the shell inside reads the end of its commands.
         process.outlive_parent()
+        if _HELD in handed and (child := os.fork()):  # it dies with this process, and this one not with us
+            os.closerange(0, 1 << 10)
+            os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
         os.execve(words[0], words, environ)
 
     return process.fork(body, handed.values())

@@ -85,14 +85,14 @@ def _refresh(own: OwnGit, *, settled: bool) -> None:
         os.mkdir(new, 0o700)
         hooks = git_copy.signature(f"{own.real}/hooks")
         taken = _find_taken(own, same_hooks=hooks == read_at(directory, "hooks"))
-        base = _make(own, new, taken)
+        base, head, index = _make(own, new, taken)
         _take_along(own, new, taken)
         _write_if_new(directory, "config", own.config)
         old = f"{own.private}/old"
         git_cleanup.remove(old)
         _put_in_place(new, own.own, old)
         _write_if_new(directory, "hooks", hooks)
-        git_state.renew(own.private, base)
+        git_state.renew(own.private, base, head, index)
         _write_if_new(directory, "source", source)
     finally:
         os.close(directory)
@@ -150,8 +150,8 @@ def _write_if_new(directory: int, name: str, content: bytes) -> None:
         replace_file(directory, name, content)
 
 
-def _make(own: OwnGit, new: str, taken: tuple[str, ...]) -> bytes:
-    """Fill a new directory from the real one, but for what is `taken`; return what both have in common now."""
+def _make(own: OwnGit, new: str, taken: tuple[str, ...]) -> tuple[bytes, bytes, bytes]:
+    """Fill a new directory from the real one, but for what is `taken`; return refs, HEAD and index that both have."""
     copier = Copier(own.real, new, own.identity)
     try:
         for path in ("objects/info", "objects/pack", "hooks", "info", "refs"):
@@ -182,7 +182,8 @@ def _make(own: OwnGit, new: str, taken: tuple[str, ...]) -> bytes:
             os.makedirs(f"{new}/{submodule}", exist_ok=True)
         head = read_small(f"{new}/{checkout}/HEAD") or b""
         packed = read_small(f"{new}/packed-refs", limit=git_copy.LIMIT) or b""
-        return b"".join((packed, *loose, b"@ ", os.fsencode(checkout), b" ", head.strip(), b"\n"))
+        index = read_small(f"{new}/{checkout}/index", limit=git_copy.LIMIT) or b""
+        return b"".join((packed, *loose)), head.strip(), index
     finally:
         copier.close()
 

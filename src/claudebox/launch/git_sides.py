@@ -10,6 +10,7 @@ import os
 import stat
 
 from claudebox.files import read_small
+from claudebox.launch import git_cleanup
 from claudebox.launch.git_merge import IndexRow
 from claudebox.launch.git_sandbox import GitError, GitSandbox
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Self
 
+    from claudebox.launch.git_merge import Move
     from claudebox.launch.git_sandbox import Limits, Tools
     from claudebox.launch.git_state import Layout
 
@@ -34,6 +36,7 @@ _FORGIVEN = (
 _READ_ONLY = ("hooks", "info", "lfs", "modules")  # of the real one, while it takes objects in
 _REFS = (
     "git", "for-each-ref", "--format=%(objectname) %(refname) %(symref)", "refs/heads", "refs/tags", "refs/remotes",
+    "refs/claudebox",
 )  # fmt: skip
 _LINKED = ("refs", "packed-refs", "shallow", "reftable")
 _SHARED_INDEX = "sharedindex."
@@ -50,6 +53,8 @@ class Side:
         self._head = head  # as its git calls the HEAD of the checkout
         self.repository = layout.common
         self.refs: dict[str, str] = {}
+        self.carriers: list[str] = []  # refs that lead to what no branch does, while it is taken in
+        self.empty_tree = _EMPTY_TREES[layout.object_format]
 
     def __enter__(self) -> Self:
         """Stay open."""
@@ -61,8 +66,25 @@ class Side:
 
     @property
     def carrier(self) -> str:
-        """Return the ref that leads to what no branch does while it is taken in; each checkout has its own."""
-        return f"refs/claudebox/{'carrier' if self._layout.checkout == '.' else self._layout.checkout}"
+        """Return where refs lie that lead to what no branch does while it is taken in; each checkout has its own."""
+        return f"refs/claudebox/{'carrier' if self._layout.checkout == '.' else self._layout.checkout}/"
+
+    def put(self, move: Move) -> None:
+        """Take up that a ref has moved."""
+        if move.new:
+            self.refs[move.name] = move.new
+        else:
+            self.refs.pop(move.name, None)
+
+    def drop_carriers(self) -> None:
+        """Remove the refs that lead to what no branch does; each is in its place by now, or is not wanted."""
+        if self.carriers:
+            self.box.ask("update-ref", "--stdin", data="".join(f"delete {name}\n" for name in self.carriers).encode())
+        try:
+            os.rmdir(f"{self.repository}/{os.path.dirname(self.carrier)}")
+            os.rmdir(f"{self.repository}/refs/claudebox")
+        except OSError:
+            return
 
     def begin_refs(self) -> None:
         """Start to read the refs; `read_refs` goes on."""
@@ -72,11 +94,13 @@ class Side:
         """Take up branches, tags and remote-tracking branches; none that is only another name of one."""
         if self.box.wait():
             raise GitError(self.box.message() or "git for-each-ref failed")
-        self.refs = {}
+        self.refs, self.carriers = {}, []
         for row in self.box.output().decode("utf-8", "surrogateescape").split("\n"):
             value, _, rest = row.partition(" ")
             name, _, symbolic = rest.partition(" ")
-            if name and not symbolic and self.is_id(value):
+            if name.startswith(self.carrier):
+                self.carriers.append(name)
+            elif name and not symbolic and self.is_id(value) and not name.startswith("refs/claudebox/"):
                 self.refs[name] = value
 
     def is_id(self, text: str) -> bool:
@@ -95,21 +119,6 @@ class Side:
             text = f"ref: {text[5:].strip()}"
             return text, self.refs.get(text[5:], "")
         return (text, text) if self.is_id(text) else ("", "")
-
-    def rows(self, commit: str) -> dict[bytes, IndexRow] | None:
-        """Return the paths of the index that differ from a commit; None if there is no telling."""
-        self.begin_rows(commit)
-        return self.read_rows()
-
-    def begin_rows(self, commit: str, before: str = "") -> None:
-        """Start to compare the index with a commit, after a script; `read_rows` goes on."""
-        tree = commit or _EMPTY_TREES[self._layout.object_format]
-        line = f'{before} git diff-index --cached --raw -z --no-renames --no-abbrev "$1"'
-        self.box.begin("sh", "-c", line, "sh", tree)
-
-    def read_rows(self) -> dict[bytes, IndexRow] | None:
-        """Take up the comparison."""
-        return None if self.box.wait() else parse_rows(self.box.output())
 
     def lacks(self, ids: Iterable[str]) -> list[str]:
         """Return those of some objects that are not there."""
@@ -139,21 +148,24 @@ def own_side(tools: Tools, path: str, layout: Layout, limits: Limits) -> Side:
     own = f"{path}/own"
     git_dir = os.path.normpath(f"{own}/{layout.checkout}")
     names = _examine(own, git_dir)
-    stores = tuple(f"/objects/{number}" for number in range(len(layout.stores)))
+    stores = _places(layout)
     links = [(f"/own/{name}", f"/g/{name}") for name in (*_LINKED, *names)]
     links.append((os.path.normpath(f"/own/{layout.checkout}/index"), "/g/index"))
     head = os.path.normpath(f"{layout.checkout}/HEAD")
     if layout.ref_format != "files" and layout.checkout != ".":  # a linked worktree has refs in tables of its own
         links.append((f"/own/{layout.checkout}/reftable", f"/g/{layout.checkout}/reftable"))
         links.append((f"/own/{layout.checkout}/refs", f"/g/{layout.checkout}/refs"))
+    git_cleanup.remove(f"{path}/scratch")
+    os.makedirs(f"{path}/scratch/objects")
     mounts = (
-        "--ro-bind", own, "/own", *_read_only(layout.stores, stores), "--dir", "/g",
+        "--ro-bind", own, "/own", *_read_only(layout.stores, stores), "--bind", f"{path}/scratch", "/scratch",
+        "--dir", "/g",
         *(word for row in links for word in ("--symlink", *row)),
     )  # fmt: skip
     environ = {
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(stores),
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(("/own/objects", *stores)),
         "GIT_DIR": "/g",
-        "GIT_OBJECT_DIRECTORY": "/own/objects",
+        "GIT_OBJECT_DIRECTORY": "/scratch/objects",
     }
     config = _format(layout) + "[core]\n\tcommitGraph = false\n\tmultiPackIndex = false\n[pack]\n\tthreads = 2\n"
     files = {"/g/config": config.encode(), "/g/HEAD": b"ref: refs/heads/none\n"}  # HEAD is read by hand
@@ -184,8 +196,9 @@ def own_side_writable(tools: Tools, path: str, layout: Layout, limits: Limits) -
     own = f"{path}/own"
     if not _is_directory(own):
         raise GitError(f"`{own}` is not a directory")
-    stores = tuple(f"/objects/{number}" for number in range(len(layout.stores)))
-    mounts = ("--bind", own, "/own", *_read_only(layout.stores, stores))
+    stores = _places(layout)
+    synced = ("--ro-bind", f"{path}/synced", "/synced")
+    mounts = ("--bind", own, "/own", *synced, *_read_only(layout.stores, stores))
     environ = {
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(stores),
         "GIT_CONFIG_COUNT": "3",
@@ -205,6 +218,8 @@ def own_side_writable(tools: Tools, path: str, layout: Layout, limits: Limits) -
 def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: str, held: int = -1) -> Side:
     """Open the real repository, which runs nothing of its own here, under the lock that is `held`."""
     mounts = real_mounts(layout)
+    if held >= 0:
+        mounts += ("--bind", f"{path}/synced", "/synced")
     environ = {
         "GIT_COMMITTER_EMAIL": "session@claudebox",
         "GIT_COMMITTER_NAME": f"claudebox {session}",
@@ -251,6 +266,11 @@ def _format(layout: Layout) -> str:
         extensions += f"\trefStorage = {layout.ref_format}\n"
     version = f"[core]\n\trepositoryFormatVersion = {int(bool(extensions))}\n\tbare = false\n"
     return version + (f"[extensions]\n{extensions}" if extensions else "")
+
+
+def _places(layout: Layout) -> tuple[str, ...]:
+    """Return where the stores of objects are in sandboxes: names that need no quoting."""
+    return tuple(f"/objects/{number}" for number in range(len(layout.stores)))
 
 
 def _read_only(sources: tuple[str, ...], places: tuple[str, ...]) -> tuple[str, ...]:

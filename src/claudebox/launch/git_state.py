@@ -1,14 +1,8 @@
-"""The private directory of one repository: `base`, `intended`, `lock`, `journal`, beside `own`, `real`, `layout.json`.
+"""The private directory of one repository: `base`, `synced`, `lock`, beside `own`, `real`, `layout.json`.
 
-`base` is what both sides last had in common. It is text, in rows:
-
-    OID refs/heads/main           a ref; rows of packed-refs, then those of loose refs: the last one counts
-    @ . ref: refs/heads/main      the text of HEAD; `.` is the checkout of the common directory, else `worktrees/ID`
-
-Rows that begin with `#` or `^` do not count, so set-up writes the packed-refs that it has copied, then the loose refs,
-then HEAD. `intended` has the same rows, for what an import was about to write: `> OID REF` into the real repository,
-`< OID REF` into the agent's, `@> . HEAD` and `@< . HEAD` the same of HEAD; `rows` has such rows of the index. An
-import that was cut off is recognised by it, so that the next one does not take our own work for that of somebody else.
+`base` is the refs that both sides last had in common, in rows of packed-refs and loose refs: the last one counts. Rows
+that begin with `#` or `^` do not count, so set-up writes the packed-refs that it has copied, then the loose refs.
+`synced` holds the index and the HEAD that both had.
 """
 
 from __future__ import annotations
@@ -27,9 +21,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 REFTABLE_HEAD = "ref: refs/heads/.invalid"  # what the file says where refs are kept in tables
-OUT, INTO = ">", "<"  # into the real repository, into the agent's
 _LIMIT = 256 << 20
-_JOURNAL_LIMIT = 1 << 18
 _WAIT, _LOOK = 20.0, 0.02
 _MOST_DIRECTORIES = 1000
 _READ = ("config", "info", "logs", "objects")  # by git, besides
@@ -56,50 +48,31 @@ class Layout(Value):
         return "." if self.git_dir == self.common else os.path.relpath(self.git_dir, self.common)
 
 
-class Base(Value):
-    """What both sides had in common when they were last compared."""
-
-    refs: dict[str, str]
-    heads: dict[str, str]
-
-    def rows(self) -> bytes:
-        """Return it as text."""
-        rows = [f"{value} {name}\n" for name, value in self.refs.items()]
-        rows += [f"@ {checkout} {head}\n" for checkout, head in self.heads.items()]
-        return "".join(rows).encode("utf-8", "surrogateescape")
-
-    def commit(self, checkout: str) -> str:
-        """Return the commit that was checked out."""
-        head = self.heads.get(checkout, "")
-        return self.refs.get(head[5:], "") if head.startswith("ref: ") else head
+def render_refs(refs: dict[str, str]) -> bytes:
+    """Return the text of `base`."""
+    return "".join(f"{value} {name}\n" for name, value in refs.items()).encode("utf-8", "surrogateescape")
 
 
-def renew(path: str, base: bytes) -> None:
-    """Begin anew: set-up has just made the agent's repository, and this is what both sides have in common."""
-    for name in os.listdir(path):
-        if name in ("intended", "states") or name.startswith("rows"):
-            os.unlink(f"{path}/{name}")
+def parse_refs(content: bytes) -> dict[str, str]:
+    """Return the refs that `base` or a file `packed-refs` has."""
+    refs: dict[str, str] = {}
+    for row in content.decode("utf-8", "surrogateescape").split("\n"):
+        value, _, name = row.partition(" ")
+        if name and value[0] not in "#^@":
+            refs[name] = value
+    return refs
+
+
+def renew(path: str, base: bytes, head: bytes, index: bytes) -> None:
+    """Reset what both sides have in common: set-up has just made the agent's repository."""
     seen = stamp(f"{path}/own", read_layout(path).checkout)  # nothing in it has to come back
+    write_synced(path, head=head, index=index)
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        replace_file(directory, "base", base)
-        replace_file(directory, "seen", seen.encode())
+        for name, content in (("base", base), ("states", b""), ("seen", seen.encode())):
+            replace_file(directory, name, content)
     finally:
         os.close(directory)
-
-
-def parse_base(content: bytes) -> Base:
-    """Return what `base` says."""
-    refs: dict[str, str] = {}
-    heads: dict[str, str] = {}
-    for row in content.decode("utf-8", "surrogateescape").split("\n"):
-        if row.startswith("@ "):
-            _, checkout, head = (*row.split(" ", 2), "", "")[:3]
-            heads[checkout] = head
-        elif row and row[0] not in "#^":
-            value, _, name = row.partition(" ")
-            refs[name] = value
-    return Base(refs, heads)
 
 
 class Private:
@@ -114,6 +87,7 @@ class Private:
         self._directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         flags = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self.lock = os.open("lock", flags, 0o600, dir_fd=self._directory)
+        os.makedirs(f"{self.path}/synced", exist_ok=True)
         limit = time.monotonic() + _WAIT
         while True:
             try:
@@ -142,60 +116,28 @@ class Private:
         """Replace a file of ours."""
         replace_file(self._directory, name, content)
 
-    def base(self) -> Base | None:
-        """Return what both sides had in common, None if that is not known."""
-        content = self.read("base")
-        return None if content is None else parse_base(content)
+    def refs(self) -> dict[str, str]:
+        """Return the refs that both sides had in common."""
+        return parse_refs(self.read("base") or b"")
 
-    def intended(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Return what the last import was about to write: into the real repository, into the agent's."""
-        out: dict[str, str] = {}
-        into: dict[str, str] = {}
-        for row in (self.read("intended") or b"").decode("utf-8", "surrogateescape").split("\n"):
-            direction, _, rest = row.partition(" ")
-            value, _, name = rest.partition(" ")
-            if name and direction in (OUT, INTO):
-                (out if direction == OUT else into)[name] = value
-        return out, into
+    def read_head(self) -> str:
+        """Return the text of HEAD that both sides had in common."""
+        return os.fsdecode(read_small(f"{self.path}/synced/head") or b"").rstrip("\n")
 
-    def intend(self, out: dict[str, str], into: dict[str, str]) -> None:
-        """Write down what comes next, before it is done."""
-        rows = [f"{OUT} {value} {name}\n" for name, value in out.items()]
-        rows += [f"{INTO} {value} {name}\n" for name, value in into.items()]
-        self.write("intended", "".join(rows).encode("utf-8", "surrogateescape"))
+    def write_head(self, head: str) -> None:
+        """Write down the HEAD that both sides have."""
+        write_synced(self.path, head=os.fsencode(head))
 
-    def intended_head(self, checkout: str, direction: str) -> str:
-        """Return the HEAD that the last import was about to write."""
-        rows = (self.read("intended") or b"").decode("utf-8", "surrogateescape").split("\n")
-        begin = f"@{direction} {checkout} "
-        return next((row.removeprefix(begin) for row in rows if row.startswith(begin)), "")
 
-    def intend_head(self, checkout: str, direction: str, head: str) -> None:
-        """Add to what comes next that HEAD changes."""
-        row = f"@{direction} {checkout} {head}\n".encode("utf-8", "surrogateescape")
-        self.write("intended", (self.read("intended") or b"") + row)
-
-    def journal(self, *rows: str) -> None:
-        """Add rows to the journal."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open("journal", flags, 0o600, dir_fd=self._directory)
-        if rows and rows[0].startswith("begin ") and os.fstat(descriptor).st_size > _JOURNAL_LIMIT:
-            os.close(descriptor)  # never in the midst of an import: its rows stay together
-            os.rename("journal", "journal.old", src_dir_fd=self._directory, dst_dir_fd=self._directory)
-            descriptor = os.open("journal", flags, 0o600, dir_fd=self._directory)
-        try:
-            stamp = f"{time.time():.3f}"
-            os.write(descriptor, "".join(f"{stamp} {row}\n" for row in rows).encode("utf-8", "surrogateescape"))
-        finally:
-            os.close(descriptor)
-
-    def unfinished(self) -> list[str]:
-        """Return the rows of an import that began and did not end."""
-        rows = (self.read("journal") or b"").decode("utf-8", "surrogateescape").split("\n")
-        begun = next((at for at in range(len(rows) - 1, -1, -1) if " begin " in rows[at]), None)
-        if begun is None or any(row.partition(" ")[2] == "end" for row in rows[begun:]):
-            return []
-        return [row for row in rows[begun:] if row]
+def write_synced(path: str, **parts: bytes) -> None:
+    """Write down `head` and `index` of the checkout as both sides have them."""
+    os.makedirs(f"{path}/synced", exist_ok=True)
+    directory = os.open(f"{path}/synced", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for name, content in parts.items():
+            replace_file(directory, name, content)
+    finally:
+        os.close(directory)
 
 
 def stamp(own: str, checkout: str) -> str:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 MOVED_MEANWHILE = "it moved meanwhile"
 _CAPABILITIES = "report-status delete-refs ofs-delta object-format="
 _PACK = ("git", "pack-objects", "--revs", "--stdout", "-q", "--delta-base-offset")
-_FEW = 500  # objects that are rather sent than asked for
 _MOST_ALONE = 50  # refs that are tried one by one after a pack was refused as a whole
 _LOST_RACES = ("failed to update ref", "fetch first", "failed to lock", "reference already")
 
@@ -31,37 +30,37 @@ _LOST_RACES = ("failed to update ref", "fetch first", "failed to lock", "referen
 def send(
     agent: Side, real: Side, moves: list[Move], carried: set[str], guard: Guard, *, alone: bool = False
 ) -> dict[str, str]:
-    """Send refs, and objects that none of them leads to; return for each ref why it was refused, or nothing.
+    """Send refs, and objects that none of them leads to; return for each ref or object why it was refused, or nothing.
 
-    Under the `guard` nobody deletes objects that no ref leads to yet.
+    A ref of ours leads to each such object until `drop_carriers`. Under the `guard` nobody deletes objects that no ref
+    leads to yet.
     """
-    tips = [move.new for move in moves if move.new]
-    lacking = sorted(carried) if tips and len(carried) < _FEW else real.lacks(sorted(carried))
-    request = list(moves)
-    if lacking and not tips:  # a pack is taken in with all that it holds, if at least one ref is
-        old = (real.box.ask("rev-parse", "-q", "--verify", real.carrier) or b"").decode().strip()
-        request.append(Move(real.carrier, old, lacking[0]))
+    lacking = real.lacks(sorted(carried))
+    first = len(real.carriers)
+    carriers = [Move(f"{real.carrier}{first + number}", "", value) for number, value in enumerate(lacking)]
+    request = [*moves, *carriers]
     if not request:
         return {}
-    wanted = [*tips, *lacking]
-    words = "".join(
-        f"{value}\n" for value in (*wanted, *(f"^{value}" for value in sorted(set(real.refs.values()))))
-    ).encode()
+    wanted = [move.new for move in request if move.new]
+    known = sorted(set(real.refs.values()))
+    words = "".join(f"{value}\n" for value in (*wanted, *(f"^{value}" for value in known))).encode()
     answers: dict[str, str] = {}
     if agent.box.run(*_PACK, data=words):
         failure = agent.box.message() or "its objects cannot be packed"
     else:
         with guard():
             failure, answers = _receive(agent, real, request)
+    real.carriers += [move.name for move in carriers if not failure and not answers.get(move.name)]
     if failure and not alone and len(request) > 1:
         # One bad object would keep everything else inside.
         answers = {}
         for move in moves[:_MOST_ALONE]:
             answers |= send(agent, real, [move], set(), guard, alone=True)
-        if lacking:
-            send(agent, real, [], set(lacking), guard, alone=True)
-        return {move.name: answers.get(move.name, failure) for move in moves}
-    return {move.name: failure or answers.get(move.name, "git did not say why") for move in moves}
+        for value in lacking:
+            answers |= send(agent, real, [], {value}, guard, alone=True)
+        return {name: answers.get(name, failure) for name in (*(move.name for move in moves), *lacking)}
+    said = {move.name: failure or answers.get(move.name, "git did not say why") for move in request}
+    return {move.name: said[move.name] for move in moves} | {move.new: said[move.name] for move in carriers}
 
 
 def _receive(agent: Side, real: Side, request: list[Move]) -> tuple[str, dict[str, str]]:

@@ -20,6 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from claudebox.launch.git_checkout import Checkout
+    from claudebox.launch.git_merge import Move
     from claudebox.launch.git_sides import Side
     from claudebox.launch.git_state import Layout
 
@@ -29,43 +31,64 @@ _BUILD = "claudebox"  # in the git directory, as deep as `worktrees`
 _BRANCH = "ref: refs/heads/"
 
 
-def adopt(
-    path: str, layout: Layout, real: Side, taken: frozenset[str], moved: frozenset[str], *, final: bool
-) -> Iterator[str]:
-    """Take over the worktrees that the agent has in the project; yield what the user should know.
+class Worktrees:
+    """The worktrees that the agent has in the project."""
 
-    `taken` are branches that other checkouts of the host have, `moved` those that have just come back. One that has
-    gitlinks waits until no agent runs any more (`final`): git of the host enters them.
-    """
-    clear_unfinished(layout.common, os.path.basename(path))
-    for name in _names(f"{path}/own/worktrees"):
-        entry, target = f"{path}/own/worktrees/{name}", f"{layout.common}/worktrees/{name}"
-        known = os.path.lexists(target)
-        where = os.path.dirname(_line(f"{entry}/gitdir"))
-        head = _line(f"{entry}/HEAD")
-        if target == layout.git_dir or (known and (os.path.lexists(f"{entry}/locked") or not _is_same(target, where))):
-            continue  # the checkout of the session itself, or one that is out of its reach
-        problem = _why_not(name, where, target, layout) or _why_not_head(head, real, taken)
-        if problem and not known:
-            yield f"the worktree {shorten(where or name, 200)} {problem}"
-        if problem or (known and head == _line(f"{target}/HEAD") and head.removeprefix("ref: ") not in moved):
-            continue
-        raw = real.box.ask("ls-tree", "-r", "-z", real.refs.get(head.removeprefix("ref: "), head))
-        links = git_submodules.links_of_tree(raw or b"")
-        if links and not final:
-            continue
-        notes, closed = disarm_paths(where, links, (real_path(layout.common),))
-        yield from notes
-        if raw is None or closed:
-            yield f"the worktree {shorten(where, 200)} has a submodule that cannot be examined, and does not come back"
-            continue
-        try:
-            _register(layout.common, os.path.basename(path), name, where, head, real)
-        except (GitError, OSError) as error:
-            yield f"the worktree {shorten(where, 200)} does not come back: {error}"
-            continue
-        if not known:
-            yield f"the worktree {shorten(where, 200)} came back"
+    def __init__(self, path: str, layout: Layout, agent: Side, real: Side) -> None:
+        self._path, self._layout, self._agent, self._real = path, layout, agent, real
+        self.problem = ""  # why the last one could not move
+        self.reached: dict[str, str] = {}  # git directories of the host that the agent can work in, and their HEADs
+        for name in _names(f"{path}/own/worktrees"):
+            entry, target = f"{path}/own/worktrees/{name}", f"{layout.common}/worktrees/{name}"
+            same = _is_same(target, os.path.dirname(_line(f"{entry}/gitdir")))
+            if same and target != layout.git_dir and not os.path.lexists(f"{entry}/locked"):
+                self.reached[target] = _line(f"{target}/HEAD")
+
+    def bring_back(self, checkout: Checkout, taken: frozenset[str], moves: list[Move], *, final: bool) -> Iterator[str]:
+        """Take over new worktrees, and HEAD and branch of those that the host has; yield what the user should know.
+
+        `taken` are branches that other checkouts of the host have. One with gitlinks waits until no agent runs any more
+        (`final`): git of the host enters them.
+        """
+        layout, real = self._layout, self._real
+        clear_unfinished(layout.common, os.path.basename(self._path))
+        for name in _names(f"{self._path}/own/worktrees"):
+            entry, target = f"{self._path}/own/worktrees/{name}", f"{layout.common}/worktrees/{name}"
+            where, head = os.path.dirname(_line(f"{entry}/gitdir")), _line(f"{entry}/HEAD")
+            if os.path.lexists(target) and target not in self.reached:
+                continue  # the checkout of the session itself, or one that is out of its reach
+            before = self.reached.get(target, "")
+            mine = [move for move in moves if f"ref: {move.name}" == before]
+            if before == head and not mine:
+                continue
+            refs = real.refs | {move.name: move.new for move in mine}
+            problem = _why_not(name, where, target, layout) or _why_not_head(head, real, refs, taken)
+            commit = refs.get(head.removeprefix("ref: "), head)
+            raw = b"" if problem else real.box.ask("ls-tree", "-r", "-z", commit)
+            links = git_submodules.links_of_tree(raw or b"")
+            if links and not final:
+                self.problem = "it has a submodule, which comes back at the end of the session"
+                continue
+            notes, closed = disarm_paths(where, links, (real_path(layout.common),))
+            yield from notes
+            if raw is None or closed:
+                problem = "has a submodule that cannot be examined, and does not come back"
+            if not problem and before:
+                old = real.refs.get(before.removeprefix("ref: "), before)
+                problem, _ = checkout.move_together(
+                    target, (old, commit), (before, head if head != before else ""), mine
+                )
+                problem = problem and f"stays as it is: {problem}"
+            elif not problem:
+                try:
+                    _register(layout.common, os.path.basename(self._path), name, where, head, real)
+                except (GitError, OSError) as error:
+                    problem = f"does not come back: {error}"
+            if problem:
+                self.problem = f"the worktree {shorten(where or name, 200)} {problem}"
+                yield self.problem
+            elif not before:
+                yield f"the worktree {shorten(where, 200)} came back"
 
 
 def _is_same(target: str, where: str) -> bool:
@@ -100,20 +123,17 @@ def _why_not(name: str, where: str, target: str, layout: Layout) -> str:
     return ""
 
 
-def _why_not_head(head: str, real: Side, taken: frozenset[str]) -> str:
+def _why_not_head(head: str, real: Side, refs: dict[str, str], taken: frozenset[str]) -> str:
     if head.startswith(_BRANCH):
         name = head.removeprefix("ref: ")
         if name in taken:
             return f"has {shorten(name, 80)} checked out, and so has another checkout"
-        return "" if name in real.refs else f"has {shorten(name, 80)}, which did not come back"
+        return "" if refs.get(name) else f"has {shorten(name, 80)}, which did not come back"
     return "" if real.is_id(head) and not real.lacks((head,)) else "has a commit that is on no branch"
 
 
 def _register(common: str, owner: str, name: str, where: str, head: str, real: Side) -> None:
-    """Make or replace the registration of a worktree, with an index as if just checked out.
-
-    What was changed in the files shows as changed.
-    """
+    """Register a worktree with an index as if just checked out: what was changed in the files shows as changed."""
     built, target = f"{common}/{_BUILD}/{owner}-{name}", f"{common}/worktrees/{name}"
     git_cleanup.remove(built)
     os.makedirs(built)
@@ -123,12 +143,8 @@ def _register(common: str, owner: str, name: str, where: str, head: str, real: S
             replace_file(directory, part, os.fsencode(f"{text}\n"))
             os.chmod(part, 0o644, dir_fd=directory)
         real.box.git("--git-dir", built, "read-tree", "HEAD")
-        if os.path.isdir(target):  # of the session before: its log and what is under way stay
-            for part in ("index", "HEAD"):
-                os.rename(f"{built}/{part}", f"{target}/{part}")
-        else:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            os.rename(built, target)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.rename(built, target)
     finally:
         os.close(directory)
         clear_unfinished(common, owner)

@@ -214,9 +214,8 @@ def _put_back(
                 continue
             mtime = before.index_mtime if move.name == "index" else 0
             path, name = f"{layout.git_dir}/{move.name}", move.name
-            if not git_locks.replace_locked(private, path, content, lambda: is_unmoved(name), mtime):  # noqa: B023 - at once
+            if not git_locks.replace_locked(path, content, lambda: is_unmoved(name), mtime):  # noqa: B023 - at once
                 problems[name] = "it has changed in this moment"
         except (GitError, OSError) as error:
             problems[move.name] = str(error)
-    private.journal(*(f"undo {move.name} {move.now or '-'} {move.before or '-'}" for move in moves))
     return problems

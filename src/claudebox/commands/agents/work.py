@@ -106,7 +106,7 @@ def _find_kept(path: str, tools: Tools) -> Iterator[str]:
     layout = git_state.read_layout(path)
     if not layout.common or not git_state.is_known(path):
         return
-    before = git_state.parse_base(git_state.read_private(path, "base")).refs
+    before = git_state.parse_refs(git_state.read_private(path, "base"))
     where = f" in the submodule {clean(layout.module)}" if layout.depth else ""
     if not os.path.isdir(layout.common):  # the user has removed it
         if not git_state.settled(path):

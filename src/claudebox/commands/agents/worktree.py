@@ -15,7 +15,7 @@ from claudebox.commands.agents import large_files
 from claudebox.console import clean, shorten
 from claudebox.errors import ClaudeboxError
 from claudebox.files import list_names, read_small, real_path
-from claudebox.launch import git_copy, git_locks, git_transfer
+from claudebox.launch import git_checkout, git_copy, git_locks, git_transfer
 from claudebox.launch.git_merge import Move
 from claudebox.launch.git_names import HEADS, TAGS
 from claudebox.launch.git_sandbox import GitError, GitSandbox, Limits
@@ -148,7 +148,7 @@ def delete_branch(own: OwnGit, tools: Tools, copy: Copy, tip: str) -> bool:
     """Delete the branch, if it is where it was when the user was asked; return whether that was done."""
     layout = describe_layout(own)
     with real_side(tools, copy.scratch, layout, LIMITS, f"agent {copy.name}") as real:
-        if copy.ref in (*git_locks.other_heads(layout), real.head()[0].removeprefix("ref: ")):
+        if copy.ref in (*git_checkout.other_heads(layout), real.head()[0].removeprefix("ref: ")):
             return False  # the user has checked it out
         return real.box.ask("update-ref", "-d", copy.ref, tip) is not None
 
