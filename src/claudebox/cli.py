@@ -8,7 +8,7 @@ import sys
 
 from claudebox import console
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError, describe_failure
-from claudebox.files import keep_owner_rights
+from claudebox.files import keep_owner_rights, list_names
 
 _ANYWHERE = ("instances", "profiles", "trust", "init", "schema", "demo")  # what is asked of no project
 TYPE_CHECKING = False
@@ -69,6 +69,7 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
 
         console.write([f"claudebox {__version__}"], descriptor=1)
         return 0
+    _look_at_killed(flags, environ)
     flags = _enter_project(flags, environ)
     if flags.on("check"):
         from claudebox.commands import check
@@ -110,6 +111,23 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
             network=flags.one("network").value if flags.all("network") else "",
         )
     return _run_session(flags, environ, argv)
+
+
+def _look_at_killed(flags: Settings, environ: dict[str, str]) -> None:
+    """Examine what killed sessions have left, whatever was asked for: until then git of the host obeys it."""
+    home = environ.get("HOME", "")
+    if any(flags.on(key) for key in ("dry_run", "explain", "changes")):  # `--changes` does so itself
+        return
+    if not home.startswith("/") or not list_names(f"{home}/.claudebox/unlooked"):
+        return
+    from claudebox import state
+    from claudebox.facts import host
+    from claudebox.report import leftovers
+
+    workdir = host.current_directory()
+    waits = any(flags.on(key) for key in _ANYWHERE) or flags.on("import") or flags.on("undo")
+    instance = state.locate(host.current_home(environ), workdir)
+    leftovers.catch_up(instance, (workdir,), patience=float("inf") if waits else leftovers.PATIENCE)
 
 
 def _read_flags(flags: Settings, environ: dict[str, str]) -> Settings:

@@ -119,7 +119,12 @@ def report(error: ClaudeboxError) -> None:
 
 def warn(message: str) -> None:
     """Print a warning."""
-    write([f"{paint('warning:', 'yellow')} {_lines(message)}"])
+    write([warning(message)])
+
+
+def warning(message: str) -> str:
+    """Return a warning as it is printed."""
+    return f"{paint('warning:', 'yellow')} {_lines(message)}"
 
 
 def note(message: str) -> None:

@@ -14,20 +14,28 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from claudebox.config.files import SettingsReader
     from claudebox.config.model import Policy
     from claudebox.config.settings import Settings
     from claudebox.facts.host import Host
     from claudebox.facts.model import HeldSecret, Identity
+    from claudebox.launch.host_guard import HostGuard
     from claudebox.launch.name_files import NameFiles
     from claudebox.launch.prepare import Prepared
     from claudebox.launch.secret_values import Obtain
+    from claudebox.launch.start import Sandbox
+    from claudebox.launch.storage import Storage
+    from claudebox.launch.stubs import Session
     from claudebox.launch.terminal import Terminal
     from claudebox.launch.token_copy import Freshness
     from claudebox.plan.model import Plan
     from claudebox.report.session import SessionReport
+
+
+_KILLED = 137  # the status of a payload that we had to kill
+_TITLES = {"UndoSidecar": "the snapshot", "Follower": "bringing commits back", "BrokerSidecar": "the broker"}
 
 
 class Planned(Value):
@@ -178,8 +186,7 @@ def _play(
         from claudebox.launch.token_copy import Freshness
 
         freshness = Freshness(host.login, host.instance, environ)
-    terminal = open_terminal(pty=not plan.detached, filtered=plan.filtered)
-    remembered: list[SessionReport] = []
+    reports: list[SessionReport] = []
 
     def meanwhile() -> int:
         from claudebox.launch import supervise  # noqa: F401 - wanted later, and free while bwrap is at work
@@ -187,28 +194,15 @@ def _play(
         from claudebox.report.session import SessionReport
 
         approval.keep_approved(host.instance, audit.decided(plan), before=approved)
-        remembered.append(SessionReport(plan, policy, host))
-        return remembered[0].record.descriptor
+        reports.append(SessionReport(plan, policy, host, settings.one("receipt").value))
+        return reports[0].record.descriptor
 
+    terminal = open_terminal(pty=not plan.detached, filtered=plan.filtered)
     key = claude_code.key_tail(plan.variables)
     try:
-        status = launch(
-            planned, prepared, values, terminal, key=key, freshness=freshness, meanwhile=meanwhile, begun=begun,
-            ended=lambda: next(iter(remembered)).disarm(),
-        )  # fmt: skip
-    except (start.Interrupted, ClaudeboxError) as error:
-        for report in remembered:
-            report.give_up(error.status)
-        if isinstance(error, ClaudeboxError):
-            raise
+        return launch(Launch(planned, prepared, values, terminal, key, freshness, meanwhile, begun), reports)
+    except start.Interrupted as error:
         return error.status
-    (report,) = remembered
-    report.conclude(status, settings.one("receipt").value)
-    if policy.program == "client" and not policy.command and not host.login.known:
-        from claudebox.report import resume_hint
-
-        report.part("keeping a login that was made inside", lambda: resume_hint.offer(host.instance))
-    return status
 
 
 def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = None) -> Values:
@@ -241,78 +235,147 @@ def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = Non
     return Values(texts, held)
 
 
-def launch(  # noqa: PLR0913
-    planned: Planned,
-    prepared: Prepared,
-    values: Values,
-    terminal: Terminal,
-    *,
-    key: str = "",
-    freshness: Freshness | None = None,
-    meanwhile: Callable[[], int] | None = None,
-    begun: Callable[[], None] | None = None,
-    ended: Callable[[], None] | None = None,
-) -> int:
-    """Start the sandbox, wait for its end and take away what was made for it; return the status of the payload.
+class Launch(Value):
+    """Everything that a sandbox is started with."""
 
-    `key` is the end of an API key that the client inside is to accept without asking.
+    planned: Planned
+    prepared: Prepared
+    values: Values
+    terminal: Terminal
+    key: str = ""  # the end of an API key that the client inside is to accept without asking
+    freshness: Freshness | None = None
+    meanwhile: Callable[[], int] | None = None
+    begun: Callable[[], None] | None = None
+
+
+def launch(given: Launch, reports: Sequence[SessionReport] = ()) -> int:
+    """Start the sandbox and wait for its end; then leave everything that was entered, each step by itself.
+
+    Return the status of the payload; raise what kept it from running. `reports` is filled meanwhile.
     """
-    from claudebox import state
-    from claudebox.launch import git_lock, prepare, start
-    from claudebox.launch.storage import Storage
-    from claudebox.launch.stubs import Session
+    from claudebox.ending import Steps
+    from claudebox.launch import start
 
-    plan, instance = planned.plan, planned.host.instance
-    broker = prepared.plan.broker
-    if values.secrets and broker is not None:
-        from claudebox.plan import secrets
-
-        prepared = prepared.replace(plan=prepared.plan.replace(broker=secrets.with_values(broker, values.secrets)))
-    state.create(instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
-    if freshness is not None:
-        freshness.bring()
-    in_use: list[int] = []
+    plan, terminal, entered = given.planned.plan, given.terminal, _Entered()
+    ending = Steps()
+    step = ending.step
+    sandbox, status, problem = None, _KILLED, None
     complaints: list[str] = []
-    storage = Storage(plan, instance.directory)
-    stubs = Session(instance)
-
-    def set_up() -> dict[str, Identity]:
-        in_use.extend(git_lock.set_up(plan))
-        return stubs.make(plan)
-
     try:
+        sandbox = entered.start(given)
+        status = entered.stay(given, sandbox, complaints.append)
+    except BaseException as error:  # noqa: BLE001 - whatever it was, everything that was entered is left
+        problem = error
+    if sandbox is not None and problem is not None:
+        step("staying beside the sandbox", lambda: _raise(problem))
+        step("the sandbox", lambda: start.end(sandbox))
+    losses = step("the terminal", terminal.restore) or []
+    step("the stubs in the project", entered.leave_stubs)
+    notes = [*complaints, *(step("the storage of the sandbox", entered.leave_storage) or ())]
+    step("the locks of git", entered.leave_git)
+    notes += step("what the host replaced meanwhile", entered.leave_guard) or ()
+    if sandbox is None:
+        for report in reports:
+            step("the session log", lambda: report.give_up(getattr(problem, "status", FAILED)))  # noqa: B023
+        raise problem if problem is not None else AssertionError
+    for report in reports:
+        step("disarming repositories", report.disarm)
+    for sidecar in sandbox.sidecars:
+        notes += step(_TITLES.get(type(sidecar).__name__, "a process beside the sandbox"), sidecar.finish) or ()
+    notes += step("a repository that was made inside", lambda: _adopt(plan)) or ()
+    step("what the sandbox left running", start.reap_orphans)
+    for loss in losses:
+        step("a warning", lambda: console.warn(loss))  # noqa: B023
+        status = status or FAILED
+    for note in notes:
+        step("a note", lambda: console.note(note))  # noqa: B023
+    for report in reports:
+        step("the report", lambda: report.conclude(status, ending))  # noqa: B023
+        status = step("the note of this session", lambda: report.settle(status, ending)) or status  # noqa: B023
+    return status
+
+
+class _Entered:
+    """What a launch has entered, and has to leave."""
+
+    def __init__(self) -> None:
+        self._stubs: Session | None = None
+        self._storage: Storage | None = None
+        self._guard: HostGuard | None = None
+        self._in_use: list[int] = []
+
+    def start(self, given: Launch) -> Sandbox:
+        """Make what the sandbox needs and start it."""
+        from claudebox import state
+        from claudebox.launch import git_lock, prepare, start
+        from claudebox.launch.storage import Storage
+        from claudebox.launch.stubs import Session
+
+        prepared, values, instance = given.prepared, given.values, given.planned.host.instance
+        plan, broker = given.planned.plan, prepared.plan.broker
+        if values.secrets and broker is not None:
+            from claudebox.plan import secrets
+
+            prepared = prepared.replace(plan=prepared.plan.replace(broker=secrets.with_values(broker, values.secrets)))
+        state.create(instance, workdir=plan.workdir, key=given.key, mountpoints=plan.mountpoints, kept=plan.kept)
+        if given.freshness is not None:
+            given.freshness.bring()
+        self._storage = Storage(plan, instance.directory)
+        stubs = self._stubs = Session(instance)
+
+        def set_up() -> dict[str, Identity]:
+            self._in_use += git_lock.set_up(plan)
+            return stubs.make(plan)
+
         complete = prepare.complete(prepared, values.texts)
         begin, place = (lambda: stubs.begin(plan)), instance.directory
-        sandbox = start.start(complete, begin, set_up, terminal, place, meanwhile=meanwhile)
-        if begun is not None:
-            begun()
+        return start.start(complete, begin, set_up, given.terminal, place, meanwhile=given.meanwhile)
+
+    def stay(self, given: Launch, sandbox: Sandbox, complain: Callable[[str], None]) -> int:
+        """Stay beside the sandbox until it ends, and return the status of the payload."""
+        if given.begun is not None:
+            given.begun()
         from claudebox.launch import supervise
         from claudebox.launch.host_guard import HostGuard
 
-        guard = HostGuard(prepared.plan, sandbox.init, stubs, instance.directory)
-        names = _follow_names(planned, sandbox.init) if plan.network == "full" else None
-        chores = (guard, freshness, begun, names, *sandbox.sidecars)
-        status = supervise.wait(sandbox, terminal, chores, complaints.append)
-    finally:
-        stubs.end()
-        notes = (*complaints, *storage.end())
-        git_lock.release(in_use)
-    for loss in terminal.restore():
-        console.warn(loss)
-        status = status or FAILED
-    notes += guard.finish()
-    if ended is not None:
-        ended()
-    for sidecar in sandbox.sidecars:
-        notes += sidecar.finish()
-    if any(not own.real and os.path.lexists(f"{own.own}/HEAD") for own in plan.git):
-        from claudebox.launch import git_session
+        plan, place = given.prepared.plan, given.planned.host.instance.directory
+        if self._stubs is not None:
+            self._guard = HostGuard(plan, sandbox.init, self._stubs, place)
+        names = _follow_names(given.planned, sandbox.init) if plan.network == "full" else None
+        chores = (self._guard, given.freshness, given.begun, names, *sandbox.sidecars)
+        return supervise.wait(sandbox, given.terminal, chores, complain)
 
-        notes += git_session.adopt(plan)
-    start.reap_orphans()
-    for note in notes:
-        console.note(note)
-    return status
+    def leave_guard(self) -> tuple[str, ...]:
+        """Say what could not be protected again."""
+        return self._guard.finish() if self._guard is not None else ()
+
+    def leave_stubs(self) -> None:
+        """Take the stubs away."""
+        if self._stubs is not None:
+            self._stubs.end()
+
+    def leave_storage(self) -> list[str]:
+        """Let go of caches and scratch."""
+        return self._storage.end() if self._storage is not None else []
+
+    def leave_git(self) -> None:
+        """Let others use the git directories."""
+        from claudebox.launch import git_lock
+
+        git_lock.release(self._in_use)
+
+
+def _adopt(plan: Plan) -> tuple[str, ...]:
+    """Take over a repository that was made inside, where there was none."""
+    if not any(not own.real and os.path.lexists(f"{own.own}/HEAD") for own in plan.git):
+        return ()
+    from claudebox.launch import git_session
+
+    return git_session.adopt(plan)
+
+
+def _raise(problem: BaseException) -> None:
+    raise problem
 
 
 def _follow_names(planned: Planned, init: int) -> NameFiles:

@@ -83,25 +83,21 @@ def leave_armed(box: Box, background: Background, project: str) -> None:
 DISARMED = "`n/.git`: put aside as *.claudebox"
 
 
-def test_a_session_above_or_below_disarms_it_and_no_other_does(box, background):
-    # proves D11, C21, REPORT-02
-    around = box.mkdir(f"{box.base}/around")
-    project = f"{around}/project"
-    for place in (around, box.mkdir(f"{project}/deep/er")):
-        leave_armed(box, background, project)
-        aside = box.sh("true", cwd=box.mkdir(f"{around}/aside"))
-        log = box.claudebox("--log")
-        assert "killed" not in aside.stderr, aside.stderr
-        assert f"a session in {project} that began at" in log.stderr, log.stderr
-        assert status(box, f"{project}/n")  # it is armed
-        os.unlink(f"{box.home}/MARK")
+@pytest.mark.parametrize("words", [("--log",), ("--sessions",), ("--instances",), ("-y", "--exec", "--", "true")])
+def test_the_next_command_of_any_kind_anywhere_disarms_it(user_box, background, words):
+    # proves NEW-E12, END-01, D11, C21, REPORT-02
+    box = user_box
+    project = f"{box.base}/around/project"
+    leave_armed(box, background, project)
+    assert status(box, f"{project}/n")  # it is armed
+    os.unlink(f"{box.home}/MARK")
 
-        result = box.sh("true", cwd=place)
+    result = box.claudebox(*words, cwd=box.mkdir(f"{box.base}/aside"))
 
-        assert DISARMED in result.stderr, result.stderr
-        assert f"a session in {project} that began at" in result.stderr
-        assert not status(box, f"{project}/n")
-        assert "killed" not in box.claudebox("--log").stderr
+    assert DISARMED in result.stderr, result.stderr
+    assert f"a session in {project} that began at" in result.stderr
+    assert not status(box, f"{project}/n")
+    assert "killed" not in box.claudebox("--log").stderr
 
 
 def test_a_project_that_was_moved_is_found_or_asked_for(box, background):

@@ -48,10 +48,10 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     wanted = session.decide_policy(settings.replace(words=()), environ).undo or UndoRequest()
     repository = git.find_repository(workdir, os.getuid(), home, environ)
     instance = state.locate(home, repository.main if repository else workdir)
-    leftovers.catch_up(instance, (workdir,))
     undoing = flags.on("undo")
     if not undoing and flags.words and killed.acknowledge(instance, flags.words[0]):
         return 0
+    leftovers.catch_up(instance, (workdir,))
     directory = f"{instance.directory}/undo"
     name, start = _choose(SnapshotStore(directory, writing=False), workdir, flags.words)
     undo = _Undo(name, start, wanted, SnapshotStore(directory, writing=undoing), instance)

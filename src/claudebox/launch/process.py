@@ -29,14 +29,24 @@ _ATTEMPTS, _PAUSE = 5, 0.2
 _ended: dict[int, int | None] = {}  # children of ours → how they ended, as `waitpid` says; None: they run
 
 
+EVERYTHING: tuple[int, ...] = (-1,)  # stands for all descriptors that are open
+
+
+class Pending(Exception):  # noqa: N818 - not an error
+    """Limited work goes on in the background."""
+
+
 class Unfinished(Exception):  # noqa: N818 - not an error
     """Limited work was interrupted, or failed; the text says why."""
 
 
-def run_limited(body: Callable[[], Any], keep: Iterable[int] = (), memory: int = MEMORY) -> Any:
+def run_limited(
+    body: Callable[[], Any], keep: Iterable[int] = (), memory: int = MEMORY, patience: float = float("inf")
+) -> Any:
     """Run a function in a process with limited memory that a signal ends, and return its result; or raise Unfinished.
 
-    For work on what an agent wrote: however much that is, the launcher itself only waits.
+    For work on what an agent wrote: however much that is, the launcher itself only waits. It keeps these descriptors.
+    After so many seconds of `patience` it raises Pending, and the process goes on for as long as we live.
     """
     import marshal
     import select
@@ -44,30 +54,40 @@ def run_limited(body: Callable[[], Any], keep: Iterable[int] = (), memory: int =
     outlet, inlet = os.pipe()
     with Closing(outlet):
         try:
-            child = _fork_patiently(lambda: _answer(body, inlet, memory), (inlet, *keep))
+            kept = map(int, os.listdir("/proc/self/fd")) if keep is EVERYTHING else keep
+            child = _fork_patiently(lambda: _answer(body, inlet, memory), (inlet, *kept))
         finally:
             os.close(inlet)
-        answer, begun = b"", time.monotonic()
+        answer, begun, ended = b"", time.monotonic(), True
         try:
             while True:
                 if not select.select([outlet], [], [], _LISTEN)[0]:
-                    if _is_asked_to_end(belated=time.monotonic() - begun < _BELATED):
+                    passed = time.monotonic() - begun
+                    if _is_asked_to_end(belated=passed < _BELATED):
                         raise Unfinished("it was interrupted")
+                    if passed > patience:
+                        ended = False
+                        raise Pending
                     continue
                 piece = os.read(outlet, 1 << 16)
                 if not piece:
                     break
                 answer += piece
         finally:
-            try:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-            except (ProcessLookupError, ChildProcessError):  # somebody has reaped it already
-                pass
+            if ended:
+                _end_for_certain(child)
     done, result = marshal.loads(answer) if answer else (False, "its process was killed")  # noqa: S302 - of our own
     if not done:
         raise Unfinished(result)
     return result
+
+
+def _end_for_certain(child: int) -> None:
+    try:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    except (ProcessLookupError, ChildProcessError):  # somebody has reaped it already
+        pass
 
 
 def _fork_patiently(body: Callable[[], object], keep: tuple[int, ...]) -> int:

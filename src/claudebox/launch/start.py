@@ -167,6 +167,19 @@ def reap_orphans() -> None:
     _adopt_orphans(yes=False)
 
 
+def end(sandbox: Sandbox) -> None:
+    """End a sandbox that nobody stays beside any more, and wait until nothing in it runs."""
+    _kill(sandbox.monitor)
+    limit = time.monotonic() + _END_TIMEOUT
+    try:
+        signal.pidfd_send_signal(sandbox.init_descriptor, signal.SIGKILL)
+        while os.waitpid(-1, os.WNOHANG)[0] != sandbox.monitor and time.monotonic() < limit:
+            time.sleep(0.001)
+    except (ProcessLookupError, ChildProcessError):  # it had ended
+        pass
+    _end_orphans(sandbox.monitor)
+
+
 def release_signals() -> None:
     """Take signals again as before a launch, for those who go on when its sandbox has ended."""
     taken = [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, *JOB_CONTROL]

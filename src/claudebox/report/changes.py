@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from claudebox.report.kinds import Kind
     from claudebox.undo.session import Beginning, SessionChanges
 
-BUDGET = 3.0  # seconds
+TOO_MANY = "are too many to be told apart"
+BUDGET = 60.0  # seconds; Ctrl+C ends it sooner
 _SORTING = 1.0  # seconds more, to tell kinds apart
 _EVERY = 1024  # changes between two looks at the clock
 # Told of directories that may have been there before, where nobody looked at the start.
@@ -146,7 +147,7 @@ class _Account:
         rows = self._found.changed
         for number, (path, mode, own) in enumerate(rows):
             if not number % _EVERY and time.monotonic() > deadline:
-                self.unseen.append(("", f"{len(rows) - number} changes are too many to be told apart"))
+                self.unseen.append(("", f"{len(rows) - number} changes {TOO_MANY}"))
                 break
             parent = path.rpartition("/")[0]
             if path in self._standing:

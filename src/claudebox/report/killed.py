@@ -10,6 +10,7 @@ import time
 from claudebox import console, stub_journal
 from claudebox.facts.git_model import Nested
 from claudebox.files import read_small
+from claudebox.launch.process import EVERYTHING, Pending, Unfinished, run_limited
 from claudebox.report import leftovers
 from claudebox.report.session_log import SUFFIX, SessionLog
 from claudebox.state import Instance
@@ -18,13 +19,14 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from claudebox.facts.model import Identity
-    from claudebox.git.disarm import Disarmed
     from claudebox.report.leftovers import Scope
 
 _LIMIT = 16 << 20
+_MEMORY = 2 << 30  # bytes that a look may take
+_LONG = float("inf")
 _UNLOOKED = "and nobody has looked at what it left"
 
 
@@ -44,26 +46,36 @@ class Note(Value):
         return f"a session in {console.shorten(self.scope.workdir, 200)} that began at {moment} was killed"
 
 
-def examine(path: str, held: int, instance: Instance, tops: tuple[str, ...], record: SessionLog | None) -> None:
-    """Look at what a killed session has left, if that is in or around `tops`, or of the same project.
+def examine(
+    path: str, held: int, instance: Instance, tops: tuple[str, ...], record: SessionLog | None, patience: float = _LONG
+) -> bool:
+    """Look at what a killed session has left, wherever that is now; its note goes only if nothing is left to do.
 
     Where its directory is gone the user has to say that nobody needs to look; removing the state of its project does.
+    After so many seconds of `patience` the look goes on in the background. Return whether it is done.
     """
+    note = _read(path, held, instance.state)
+    if note is None:
+        os.unlink(path)
+        return True
+    found = _find(note, tops)
+    if found is None:
+        console.warn(f"{note.title}, {_UNLOOKED}: the directory is not there any more")
+        console.note(f"start claudebox where it is now, or say `claudebox --changes {note.name}`")
+        return True
+    on = f"`claudebox --changes {note.name}` goes on with it"
     try:
-        note = _read(path, held, instance.state)
-        if note is not None:
-            found = _find(note, tops)
-            if found is None:
-                console.warn(f"{note.title}, {_UNLOOKED}: the directory is not there any more")
-                console.note(f"start claudebox where it is now, or say `claudebox --changes {note.name}`")
-                return
-            if note.instance.name != instance.name and not _overlap((root for root, *_ in found.roots), tops):
-                return
-            _look(note, found, instance, record)
-    except Exception as error:  # noqa: BLE001 - whatever it left must not keep the next one from starting
-        why = error.strerror if isinstance(error, OSError) else type(error).__name__
-        console.warn(f"what a killed session has left could not be looked at: {why}")
-    os.unlink(path)
+        body = lambda: _look(note, found, instance, record, path)  # noqa: E731
+        done, lines = run_limited(body, EVERYTHING, _MEMORY, patience)
+        console.write(lines)
+        if done:
+            return True
+        console.warn(f"{note.title}; not everything that it left was examined: {on}")
+    except Pending:
+        console.warn(f"{note.title}; what it left is still being examined in the background: {on}")
+    except Unfinished as error:
+        console.warn(f"{note.title}; what it left could not be examined ({error}): {on}")
+    return False
 
 
 def acknowledge(instance: Instance, name: str) -> bool:
@@ -158,30 +170,25 @@ def _is_at(path: str, identity: Identity, *, same: bool) -> bool:
     return (device, status.st_ino) == identity and stat.S_ISDIR(status.st_mode)
 
 
-def _overlap(roots: Iterable[str], tops: tuple[str, ...]) -> bool:
-    pairs = ((f"{root.rstrip('/')}/", f"{top.rstrip('/')}/") for root in roots for top in tops)
-    return any(root.startswith(top) or top.startswith(root) for root, top in pairs)
-
-
-def describe_disarmed(done: Disarmed, root: str) -> list[str]:
-    """Return what to say of a disarm pass."""
+def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | None, path: str) -> tuple[bool, list[str]]:
+    """Disarm and look; return whether nothing is left to do, in which case the note is gone, and what to say."""
     from claudebox.git import disarm
-
-    return disarm.describe(done, root)
-
-
-def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | None) -> None:
     from claudebox.report import log_rows, screen
 
     own = instance if scope.workdir != note.scope.workdir else note.instance  # that of the project where it is now
     standing = frozenset(path for other in (note.instance, instance) for _, path in stub_journal.recorded_stubs(other))
     left = leftovers.Leftovers(scope, own, standing=standing, session=note.name)
-    lines = describe_disarmed(left.disarm(), scope.workdir)
-    report = left.look()
+    done = left.disarm()
+    lines = [*map(console.warning, disarm.describe(done, scope.workdir))]
+    try:
+        report = left.look()
+    except Exception as error:  # noqa: BLE001 - what was disarmed is told all the same
+        return False, [*lines, console.warning(f"looking for changes failed: {type(error).__name__}")]
     if not report.is_empty:
         where = f" (now {console.shorten(scope.workdir, 200)})" if own is not note.instance else ""
-        console.warn(f"{note.title}{where}; what changed since:")
-        console.write(screen.lines(screen.Ending(report)))
+        lines[:0] = [console.warning(f"{note.title}{where}; what changed since:"), *screen.lines(screen.Ending(report))]
         log_rows.write(record if record is not None and own is instance else SessionLog(own.state, own.name), report)
-    for line in lines:
-        console.warn(line)
+    complete = done.is_complete and not leftovers.is_cut_short(report)
+    if complete:
+        os.unlink(path)
+    return complete, lines

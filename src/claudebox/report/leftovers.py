@@ -15,7 +15,7 @@ from claudebox import console, state, stub_journal
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Closing, list_names, read_small, write_all
 from claudebox.git import places
-from claudebox.report import changes
+from claudebox.report import changes, tree
 from claudebox.report.session_log import SUFFIX
 from claudebox.tables.project_paths import GIT
 from claudebox.undo import session as undoing
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 NOTES = "unlooked"  # in ~/.claudebox, of sessions of all projects: nobody has looked at what one left
 UNSEEN = "unseen-"  # begins a name in the state of a project: somebody has, and nobody has seen the report
 FORMAT = 4
+PATIENCE = 5.0  # seconds that a launch waits for a look at what a killed session has left
+unfinished: list[str] = []  # notes of sessions of which something is left to be looked at
 
 
 class Scope(Value):
@@ -73,7 +75,8 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
             for root, own in roots.items()
         ),
         any(request.name == GIT for request in policy.allow),
-        places.find_nested(tuple(roots), host.instance.directory),
+        # Where something is left to be disarmed, nothing counts as the user's own.
+        places.find_nested(tuple(roots), host.instance.directory) if not unfinished else (),
     )
 
 
@@ -136,8 +139,14 @@ class Leftovers:
         area = disarm.Area(roots, scope.mounts, scope.known, scope.nested, scope.home, scope.opened)
         done = disarm.disarm(area)
         self._reopened = done.reopened
-        places.keep(self._instance.directory, done.kept)
+        if os.path.isdir(self._instance.directory):
+            places.keep(self._instance.directory, done.kept)
         return done
+
+
+def is_cut_short(report: Report) -> bool:
+    """Return whether a look ended before everything was seen; what cannot be seen at all is named in the report."""
+    return any(why == tree.OUT_OF_TIME or why.endswith(changes.TOO_MANY) for _, why in report.unseen)
 
 
 class Unlooked:
@@ -145,7 +154,7 @@ class Unlooked:
 
     def __init__(self, scope: Scope, instance: Instance, name: str) -> None:
         """Write it down under the name that the session has in the log."""
-        self._name = name.removesuffix(SUFFIX) or f"{os.getpid()}.{time.monotonic_ns()}"
+        self.name = name.removesuffix(SUFFIX) or f"{os.getpid()}.{time.monotonic_ns()}"
         self._directory = self._descriptor = -1
         try:
             places = ((root, own, at, os.lstat(root)) for root, own, at in scope.roots)
@@ -155,7 +164,7 @@ class Unlooked:
             rest = (scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened, nested)
             self._directory = state.open_state(instance.state, NOTES)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self._descriptor = os.open(self._name, flags, 0o600, dir_fd=self._directory)
+            self._descriptor = os.open(self.name, flags, 0o600, dir_fd=self._directory)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             write_all(self._descriptor, marshal.dumps((FORMAT, instance.root, instance.name, *rest)))
         except (OSError, ClaudeboxError) as error:
@@ -166,12 +175,17 @@ class Unlooked:
         """Take it away: somebody has looked."""
         if self._descriptor >= 0:
             try:
-                os.unlink(self._name, dir_fd=self._directory)
+                os.unlink(self.name, dir_fd=self._directory)
             except OSError:  # the state may be gone; at worst the next session looks again
                 pass
+        self.leave()
+
+    def leave(self) -> None:
+        """Leave it to whoever comes next."""
         for descriptor in (self._descriptor, self._directory):
             if descriptor >= 0:
                 os.close(descriptor)
+        self._descriptor = self._directory = -1
 
 
 def dead_notes(directory: str) -> Iterator[tuple[str, int]]:
@@ -186,10 +200,13 @@ def dead_notes(directory: str) -> Iterator[tuple[str, int]]:
             continue
 
 
-def catch_up(instance: Instance, tops: tuple[str, ...], record: SessionLog | None = None) -> None:
-    """Look at what killed sessions have left in or around some directories, say so, and write it down.
+def catch_up(
+    instance: Instance, tops: tuple[str, ...], record: SessionLog | None = None, patience: float = float("inf")
+) -> None:
+    """Look at what killed sessions have left, say so, and write it down.
 
-    Into this `record`, or into one of its own. Of reports that nobody has seen, say how to see them.
+    Into this `record`, or into one of its own. A project that was moved is found in or around `tops`. Of reports that
+    nobody has seen, say how to see them.
     """
     for name in list_names(instance.directory):
         if name.startswith(UNSEEN):
@@ -198,4 +215,5 @@ def catch_up(instance: Instance, tops: tuple[str, ...], record: SessionLog | Non
     for path, held in dead_notes(instance.state):
         from claudebox.report import killed
 
-        killed.examine(path, held, instance, tops, record)
+        if not killed.examine(path, held, instance, tops, record, patience):
+            unfinished.append(path)

@@ -10,25 +10,24 @@ import time
 
 from claudebox import console
 from claudebox.files import read_small
+from claudebox.launch.process import EVERYTHING, run_limited
 from claudebox.report import leftovers
 from claudebox.report.session_log import DIRECTORY, SessionLog
 from claudebox.tables.secret_patterns import looks_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeVar
-
     from claudebox.config.model import Policy
+    from claudebox.ending import Steps
     from claudebox.facts.host import Host
     from claudebox.plan.model import Plan
     from claudebox.report.changes import Report
     from claudebox.report.leaked_values import Result
     from claudebox.report.session_log import Plain
 
-    T = TypeVar("T")
-
 _MOST_NAMES, _LONGEST = 64, 200
+UNFINISHED = 1  # the status of a session whose end is not complete
+_MEMORY = 2 << 30  # bytes that the report may take
 _LOG = 64 << 20  # bytes of a log, at the most
 OUT_OF_TIME = 124  # the status that the limit of time gives a session
 
@@ -36,14 +35,14 @@ OUT_OF_TIME = 124  # the status that the limit of time gives a session
 class SessionReport:
     """One session, as it will be remembered."""
 
-    def __init__(self, plan: Plan, policy: Policy, host: Host) -> None:
+    def __init__(self, plan: Plan, policy: Policy, host: Host, receipt: str) -> None:
         """Write down how it begins."""
-        self._plan, self._policy, self._host = plan, policy, host
+        self._plan, self._policy, self._host, self._receipt = plan, policy, host, receipt
         self._started = time.time()
-        self._failed: list[str] = []
+        self._disarmed = self._looked = False
         self.record = SessionLog(host.instance.state, host.instance.name)
         tops = (row.source for row in plan.mounts if row.kind == "bind" and row.role in ("project", "asked"))
-        leftovers.catch_up(host.instance, (host.workdir.real, *tops), self.record)
+        leftovers.catch_up(host.instance, (host.workdir.real, *tops), self.record, leftovers.PATIENCE)
         scope = leftovers.describe(plan, policy, host)
         stubs = frozenset(stub.path for stub in plan.stubs)
         self._leftovers = leftovers.Leftovers(scope, host.instance, host.guarded, stubs, session=self.record.name)
@@ -65,56 +64,67 @@ class SessionReport:
         }
         self.record.write("start", self._start)
 
-    @property
-    def started(self) -> float:
-        """Return when it began."""
-        return self._started
-
-    def conclude(self, status: int, receipt: str) -> None:
-        """Look at what was left behind, write down how it ended, and say so; the status stays what it is.
-
-        Each part stands for itself: one that fails is named, and the others go on.
-        """
-        report = self.part("looking for changes", self._leftovers.look)
-        found = self.part("searching for withheld secrets", lambda: self._search(report))
-        end = self._end(status, report, found)
-        name = self.part("writing the session log", lambda: self._write(end, report)) or ""
-        if report is not None:
-            self.part("printing what changed", lambda: self._print_changes(report, name))
-        if receipt == "always" or (receipt == "auto" and self._is_notable(name, end)):
-            self.part("printing the receipt", lambda: self._print_receipt(name, end))
-        if found is not None:
-            self.part("printing what was found", lambda: self._print_found(found))
-        self._unlooked.remove()
-        if self._plan.broker is not None:
-            self.part("reading what the broker wrote down", lambda: self._say_doubts(name))
-
     def disarm(self) -> None:
         """Disarm the repositories that were made or changed inside, before anything comes back from there."""
-        self.part("disarming repositories", self._disarm)
-
-    def _disarm(self) -> None:
         from claudebox.git import disarm
 
-        for line in disarm.describe(self._leftovers.disarm(), self._host.workdir.real):
+        done = self._leftovers.disarm()
+        self._disarmed = done.is_complete
+        for line in disarm.describe(done, self._host.workdir.real):
             console.warn(line)
 
     def give_up(self, status: int) -> None:
         """Write down that the payload did not run."""
-        self.record.write("end", {"status": status})
         self._unlooked.remove()
+        self.record.write("end", {"status": status})
 
-    def part(self, name: str, action: Callable[[], T]) -> T | None:
-        """Do one part of the end; what fails is named, and the rest goes on."""
-        try:
-            return action()
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it was, the rest of the end goes on
-            self._failed.append(name)
-            problem = error.strerror if isinstance(error, OSError) else ""
-            console.warn(f"the end of this session is not complete: {name} failed: {problem or type(error).__name__}")
-            return None
+    def conclude(self, status: int, ending: Steps) -> None:
+        """Look at what was left behind, write down how it ended, and say so.
 
-    def _end(self, status: int, report: Report | None, found: Result | None) -> dict[str, Plain]:
+        In a process with limited memory: however much an agent has left, the launcher goes on.
+        """
+        self._looked, failed = run_limited(lambda: self._tell(status, ending), EVERYTHING, _MEMORY)
+        ending.failed = failed
+
+    def settle(self, status: int, ending: Steps) -> int:
+        """Take the note away if everything was looked at and disarmed, or say how to go on; return the status."""
+        if "the report" in ending.failed:
+            end: dict[str, Plain] = {"status": status, "failed": tuple(ending.failed)}
+            ending.step("the session log", lambda: self.record.write("end", end))
+        ending.step("the session log", self.record.close)
+        is_client = self._policy.program == "client" and not self._policy.command
+        if is_client and not self._host.login.known:
+            from claudebox.report import resume_hint
+
+            ending.step("a login that was made inside", lambda: resume_hint.offer(self._host.instance))
+        if self._disarmed and self._looked:
+            ending.step("the note of this session", self._unlooked.remove)
+            return status
+        ending.step("the note of this session", self._unlooked.leave)
+        console.warn(
+            "not everything that this session left was examined: do not use git or other tools there before "
+            f"`claudebox --changes {self._unlooked.name}` has gone on with it"
+        )
+        return status or UNFINISHED
+
+    def _tell(self, status: int, ending: Steps) -> tuple[bool, list[str]]:
+        """Do all of the report; return whether everything was looked at, and which steps have failed."""
+        step = ending.step
+        report = step("looking for changes", self._leftovers.look)
+        found = step("searching for withheld secrets", lambda: self._search(report))
+        end = self._end(status, report, found, ending.failed)
+        name = step("writing the session log", lambda: self._write(end, report)) or ""
+        if report is not None:
+            step("printing what changed", lambda: self._print_changes(report, name))
+        if self._receipt == "always" or (self._receipt == "auto" and self._is_notable(name, end)):
+            step("printing the receipt", lambda: self._print_receipt(name, end))
+        if found is not None:
+            step("printing what was found", lambda: self._print_found(found))
+        if self._plan.broker is not None:
+            step("reading what the broker wrote down", lambda: self._say_doubts(name))
+        return report is not None and not leftovers.is_cut_short(report), ending.failed
+
+    def _end(self, status: int, report: Report | None, found: Result | None, failed: list[str]) -> dict[str, Plain]:
         counts: dict[str, int] = {}
         for change in report.changes if report is not None else ():
             counts[change.kind.name] = counts.get(change.kind.name, 0) + 1
@@ -130,7 +140,7 @@ class SessionReport:
             "searched": found is not None,
             "unsearched": len(found.unsearched) if found is not None else 0,
             "found": tuple({"name": hit.name, "path": hit.path[-_LONGEST:], "line": hit.line} for hit in hits[:64]),
-            "failed": tuple(self._failed),
+            "failed": tuple(failed),
         }
 
     def _write(self, end: dict[str, Plain], report: Report | None) -> str:
