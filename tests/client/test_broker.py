@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -287,11 +288,14 @@ def test_the_tui_asks_nothing_and_works_with_a_placeholder(user_box, model, real
         assert question not in shown
 
 
-def test_a_broker_that_dies_is_told_and_the_sandbox_goes_on(user_box, model):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_broker_that_dies_or_is_silent_is_told_and_the_sandbox_goes_on(user_box, model, number):
+    # proves NEW-N2
     served = model(key=KEY)
     env = {"ANTHROPIC_BASE_URL": served.url, "ANTHROPIC_API_KEY": KEY}
+    ask = "curl -s --unix-socket /run/claudebox/api.sock http://x/nothing >/dev/null"
     process = subprocess.Popen(
-        [user_box.program, "-y", "--exec", "--", "sh", "-c", "echo started; read line; echo went on"],
+        [user_box.program, "-y", "--exec", "--", "sh", "-c", f"{ask}; echo started; read line; echo went on"],
         cwd=user_box.project, env=user_box.variables(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, encoding="utf-8", **user_box.account.demotion,
     )  # fmt: skip
@@ -304,12 +308,14 @@ def test_a_broker_that_dies_is_told_and_the_sandbox_goes_on(user_box, model):
 
     wait_until(brokers, "the broker runs")
     (broker,) = brokers()
-    os.kill(int(broker), 9)
+    os.kill(int(broker), number)
     time.sleep(0.2)
     output, errors = process.communicate("\n", timeout=30)
 
-    assert (process.returncode, output) == (0, "went on\n")
-    assert "the broker ended during the session" in errors
+    assert (process.returncode, output) == (0, "went on\n"), errors
+    assert ("the broker ended during the session" in errors) == (number == signal.SIGKILL)
+    assert "the broker gave no account" in errors.splitlines()[-1]
+    assert "gave no account" in user_box.claudebox("--log").stdout
 
 
 def test_without_a_credential_there_is_no_broker(user_box):

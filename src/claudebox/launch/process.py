@@ -211,7 +211,7 @@ def register(child: int) -> int:
 
 def note_end(child: int, status: int) -> None:
     """Take the status of a child that was reaped. The launcher adopts orphans, and reaps those with all others."""
-    if child in _ended:
+    if child in _ended and not os.WIFSTOPPED(status):
         _ended[child] = status
 
 

@@ -12,6 +12,7 @@ import fcntl
 import os
 import resource
 import select
+import time
 
 from claudebox.syscalls import signal, socket
 
@@ -28,6 +29,7 @@ _SET_PIPE_SIZE = 1031
 _TURNS = 8  # how many pieces one connection may move before others have their turn
 _DESCRIPTORS_EACH = 6
 _SPARE = 32
+_PAUSE = 0.02  # seconds
 _MOST = 1024
 EVENTS = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 _NONBLOCKING = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
@@ -272,7 +274,8 @@ class _Relay:
         listener, port = self._listeners[number]
         try:
             descriptor, _ = listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001 - the C module's
-        except OSError:  # gone again
+        except OSError as error:  # gone again, or there is no room; asked again at once, the kernel would say the same
+            time.sleep(0 if error.errno == errno.ECONNABORTED else _PAUSE)
             return
         caller = _adopt(descriptor)
         caller.setblocking(False)  # noqa: FBT003

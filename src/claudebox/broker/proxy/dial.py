@@ -8,7 +8,6 @@ others.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import socket
 import time
@@ -191,36 +190,27 @@ def interleaved(addresses: list[str]) -> list[str]:
 async def connect(addresses: list[str], port: int) -> socket.socket:
     """Return the first connection that comes about; a slow address does not hold the others up."""
     attempts: set[asyncio.Task[socket.socket]] = set()
+    made: list[socket.socket] = []
     problem: BaseException | None = None
     left = list(addresses)
     end = time.monotonic() + _PATIENCE
     try:
-        while left or attempts:
+        while (left or attempts) and not made and time.monotonic() < end:
             if left:
-                channel = _begin(left.pop(0), port)
-                if isinstance(channel, OSError):
-                    problem = channel
-                    continue
-                attempts.add(asyncio.ensure_future(_finish(channel)))
-            wait = min(HEAD_START, max(0.0, end - time.monotonic())) if left else max(0.0, end - time.monotonic())
+                attempts.add(asyncio.ensure_future(_attempt(left.pop(0), port)))
+            wait = min(HEAD_START, end - time.monotonic()) if left else end - time.monotonic()
             done, attempts = await asyncio.wait(attempts, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if task.exception() is None:
-                    return _keep(task, done)
-                problem = task.exception()
-            if time.monotonic() >= end:
-                break
+            made += [task.result() for task in done if task.exception() is None]
+            problem = next((task.exception() for task in done), problem)
     finally:
         for task in attempts:
             task.add_done_callback(_discard)
             task.cancel()
-    raise NoConnection(f"no connection to port {port}: {problem or 'no answer in time'}")
-
-
-def _keep(task: asyncio.Task[socket.socket], done: set[asyncio.Task[socket.socket]]) -> socket.socket:
-    for other in done - {task}:
-        _discard(other)
-    return task.result()
+    for other in made[1:]:
+        other.close()
+    if not made:
+        raise NoConnection(f"no connection to port {port}: {problem or 'no answer in time'}")
+    return made[0]
 
 
 def _discard(task: asyncio.Task[socket.socket]) -> None:
@@ -228,36 +218,15 @@ def _discard(task: asyncio.Task[socket.socket]) -> None:
         task.result().close()
 
 
-def _begin(address: str, port: int) -> socket.socket | OSError:
-    """Send the first packet, or return why that is impossible."""
+async def _attempt(address: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     channel = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    code = channel.connect_ex((address, port))
-    if code in (0, errno.EINPROGRESS):
-        return channel
-    channel.close()
-    return OSError(code, os.strerror(code))
-
-
-async def _finish(channel: socket.socket) -> socket.socket:
-    """Wait until the other side has answered."""
-    loop = asyncio.get_running_loop()
-    answered: asyncio.Future[None] = loop.create_future()
-
-    def hear() -> None:
-        if not answered.done():
-            answered.set_result(None)
-
     try:
-        loop.add_writer(channel.fileno(), hear)
-        try:
-            await answered
-        finally:
-            loop.remove_writer(channel.fileno())
-        if code := channel.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            raise OSError(code, os.strerror(code))
-    except BaseException:
+        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(channel, (address, port))
+    except BaseException as error:
         channel.close()
+        if isinstance(error, OSError) and error.errno:
+            raise OSError(error.errno, os.strerror(error.errno)) from None  # in plain words
         raise
     return channel
