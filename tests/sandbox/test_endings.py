@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import need, wait_until
 from tests.sandbox import repositories
-from tests.sandbox.terminals import content, dead, marked, put_down, state
+from tests.sandbox.terminals import Terminal, content, dead, marked, put_down, state
 from tests.sandbox.test_stubs import entries, journal
 
 SPY = Path(__file__).resolve().parent.parent / "probes" / "spy.py"
@@ -88,6 +88,20 @@ def test_killing_claudebox_at_any_moment_leaves_nothing(box, background, numbers
     lock = next(Path(box.home, ".claudebox/instances").glob("*/sessions"))
     assert subprocess.run(["flock", "-n", str(lock), "true"], check=False).returncode == 0
     assert not [name for name in os.listdir(lock.parent) if name.endswith(".tmp")]
+
+
+def test_killing_claudebox_at_any_moment_at_a_terminal_leaves_nothing(user_box, numbers):
+    # proves E10, E15, PTY-01
+    span = 1.3 * min(duration(lambda: user_box.run("true")) for _ in range(3))
+    with Terminal(user_box) as terminal:
+        for _ in range(25):
+            terminal.claudebox("sh", "-c", f"sleep 1000; : {user_box.project}")
+            wait_until(lambda: os.tcgetpgrp(terminal.master) != terminal.process.pid, "the job has the terminal")
+            time.sleep(numbers.uniform(0, span))
+            os.kill(os.tcgetpgrp(terminal.master), signal.SIGKILL)
+            assert terminal.prompt() == 137
+        wait_until(lambda: not marked(user_box.project), "the end of every process")
+    assert user_box.run("true").returncode == 0
 
 
 def all_command_lines():

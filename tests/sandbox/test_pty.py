@@ -223,3 +223,49 @@ def test_closing_the_window_ends_everything(user_box):
         terminal.expect("\nready\n")
         terminal.hang_up()
         wait_until(lambda: not marked(user_box.project), "everything has gone")
+
+
+PASSED = (
+    "\x1b[?1000h\x1b[?1006h\x1b[?2004h\x1b[>1u",  # mouse, pasted text, the keyboard of kitty
+    "\x1b]52;c;aGVsbG8=\x07",  # the clipboard
+    "\x1b_Gf=24,s=1,v=1,a=T;AAAA\x1b\\",  # a picture, in the protocol of kitty
+    "\x1bPq#0;2;0;0;0~~\x1b\\",  # and in sixels
+    "\x1b]8;;https://example.org\x1b\\link\x1b]8;;\x1b\\",
+    "\x1b[6n\x1b[c\x1b]11;?\x07ünïcödé \U0001f600",
+)
+
+
+def test_every_byte_passes_in_both_directions(user_box):
+    # proves PTY-01
+    program = (
+        "import os, sys, tty\ntty.setraw(0)\nos.write(1, b'ready\\r\\n')\ndata = b''\n"
+        "while not data.endswith(b'!'):\n    data += os.read(0, 4096)\nos.write(1, b'<' + data + b'>')\n"
+    )
+    typed = "".join(PASSED) + "\x1b[<0;10;20M\x1b[<0;10;20m\x1b[99;5u\x00\x01\x11\x13\x16\x7f!"
+    with Terminal(user_box) as terminal:
+        terminal.python(program)
+        terminal.press(typed)
+        assert terminal.prompt() == 0
+        assert f"<{typed}>" in terminal.raw()
+
+
+def test_a_launch_that_fails_says_why_and_leaves_the_terminal_as_it_was(user_box, altered):
+    # proves PTY-01
+    altered(user_box, edits={"plan/bwrap_args.py": ('yield ("--die-with-parent",)', 'yield ("--no-such-option",)')})
+    with Terminal(user_box) as terminal:
+        terminal.claudebox("true")
+        terminal.expect("error: .*no-such-option")
+        assert terminal.prompt() == 125
+        wait_until(lambda: not marked(user_box.project), "nothing is left")
+
+
+def test_a_window_or_connection_with_nothing_but_claudebox_in_it_has_a_terminal(user_box):
+    # proves PTY-01
+    need(shutil.which("script"), "script")  # makes a session as `ssh -t` does
+    line = command(user_box, "sh", user_box.write("program.sh", "tty && read line && echo read $line"))
+    with Terminal(user_box) as terminal:
+        terminal.type(f"script -qec '{line}' /dev/null")
+        terminal.expect("/dev/")
+        terminal.type("something")
+        terminal.expect("read something\n")
+        assert terminal.prompt() == 0

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 from claudebox.facts import programs
 from claudebox.files import parse_object, read_small
+from claudebox.launch.inotify import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_POLL = 1.0  # seconds
+_POLL, _NEVER = 1.0, 3600.0  # seconds between two looks, before there is something to watch and after
 _MOST = 64  # files of the client that are looked at
 WAITS, ENDED = "waits for you", "has ended with status {}"
 
@@ -29,8 +31,10 @@ class Notifier:
     ) -> None:
         self._name, self._environ, self._begun = name, environ, begun
         self._sessions = f"{claude}/sessions"
-        self._busy = False
+        self._busy, self._next = False, 0.0
         self._running: list[subprocess.Popen[bytes]] = []
+        self._watcher = Watcher()
+        self.descriptor = self._watcher.descriptor  # readable when the client may have said something
         program = words[0] if words else ""
         if program and not program.startswith("/"):
             program = programs.find_tool(program, programs.search_path(environ, os.getcwd())) or ""
@@ -43,14 +47,20 @@ class Notifier:
     def look(self) -> float:
         """Tell if the client has just begun to wait; return in how many seconds to look again."""
         if not self._words:
-            return 3600.0
+            return _NEVER
+        for _ in self._watcher.events():
+            continue
+        if (left := self._next - time.monotonic()) > 0:  # an agent can write there as often as it likes
+            return left
+        self._next = time.monotonic() + _POLL
+        watched = self._watcher.watch(self._sessions)
         self._running = [process for process in self._running if process.poll() is None]
         state = read_state(self._sessions)
         if self._busy and state in ("idle", "waiting"):
             self.tell(WAITS)
         if state:
             self._busy = state == "busy"
-        return _POLL
+        return _NEVER if watched else _POLL
 
     def tell(self, what: str) -> None:
         """Run the command, and do not wait for it."""
