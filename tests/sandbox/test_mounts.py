@@ -327,3 +327,25 @@ def test_a_kernel_that_lacks_a_call_starts_nothing_and_says_so_in_one_line(user_
     assert [line for line in result.stderr.splitlines() if line.startswith("error:") and f"`{call}`" in line]
     assert "Traceback" not in result.stderr
     assert sorted(os.listdir(user_box.project)) == before
+
+
+@pytest.mark.parametrize("way", [".", "/proc/self/cwd", "/proc/1/cwd", "/proc/1/root$PWD"])
+def test_nobody_stands_beneath_what_was_mounted_when_the_sandbox_was_built(box, way):
+    # proves MOUNT-01
+    # bwrap would be in the project before anything is mounted there; the control is what lies beside.
+    box.write(".vscode/settings.json", "{}")
+    result = box.sh(f"cd -P {way} 2>/dev/null || exit 3; touch .vscode/made; touch made && echo beside")
+
+    assert not os.path.exists(f"{box.project}/.vscode/made")
+    if way != "/proc/1/cwd":  # the root, where nothing can be made
+        assert "beside" in result.stdout or result.returncode == 3, result.stderr
+
+
+def test_mounts_by_descriptor_are_locked_where_user_namespaces_are_allowed(user_box):
+    # proves MOUNT-01, C24
+    user_box.write(".vscode/settings.json", "{}")
+    script = "umount .vscode; mount -o remount,bind,rw .vscode; touch .vscode/made; mount -t tmpfs t /tmp && echo may"
+    result = user_box.sh(f"unshare --user --map-root-user --mount sh -c '{script}'", flags=("--allow-userns",))
+
+    assert "may" in result.stdout, "the control: mounts of its own are permitted"
+    assert not os.path.exists(f"{user_box.project}/.vscode/made")
