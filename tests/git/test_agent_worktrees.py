@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.git.conftest import make_repository
+from tests.git.conftest import make_repository, until
 from tests.git.test_copies import copies, new
 
 
@@ -264,6 +264,63 @@ def test_what_a_killed_session_did_is_brought_before_its_worktree_is_finished(us
     finished = box.claudebox("-y", "--finish", "dead")
     assert "up" in finished.stderr, finished.stderr
     assert git("log", "-1", "--format=%s", "dead") == "one\n"
+
+
+def test_an_undo_takes_nothing_back_that_an_agent_in_another_worktree_did(user_box, user_repository):
+    # proves UNDO-02, MANY-01
+    box, git = user_box, user_repository
+    words = (box.program, "-y", "--undo-keep", "10", "--new", "agent", "--exec", "--", "sh", "-c")
+    inside = "while [ ! -e go ]; do sleep .05; done; git commit -q --allow-empty -m by-agent; git branch side"
+    options = {"cwd": box.project, "env": box.variables(), "stdin": subprocess.DEVNULL, **box.account.demotion}
+    agent = subprocess.Popen((*words, inside), stderr=subprocess.DEVNULL, **options)
+    try:
+        until(lambda: copies(box) and os.path.exists(f"{copies(box)[0]}/kept.txt"))
+        script = "echo x >x; git add x; git commit -qm in-main; while [ ! -e over ]; do sleep .05; done"
+        other = (box.program, "-y", "--undo-keep", "10", "--exec", "--", "sh", "-c", script)
+        session = subprocess.Popen(other, **options)
+        until(lambda: os.path.exists(f"{box.project}/x") and git("log", "-1", "--format=%s") == "in-main\n")
+        box.write(f"{copies(box)[0]}/go", "")
+        assert agent.wait(60) == 0
+        box.write("over", "")
+        assert session.wait(60) == 0
+    finally:
+        agent.kill()
+    assert git("log", "-1", "--format=%s", "agent") == "by-agent\n"
+
+    undone = box.claudebox("-y", "--undo")
+
+    assert undone.returncode in (0, 125), undone.stderr
+    assert not os.path.exists(f"{box.project}/x")
+    assert git("log", "-1", "--format=%s") == "first\n"
+    assert git("log", "-1", "--format=%s", "agent") == "by-agent\n"
+    # In the worktree the same: what the agent did goes, and the user's commit stays.
+    git("commit", "-q", "--allow-empty", "-m", "mine")
+    undone = box.claudebox("-y", "--undo", cwd=copies(box)[0])
+    assert undone.returncode in (0, 125), undone.stderr
+    assert git("log", "-1", "--format=%s", "agent") == "first\n"
+    assert git("log", "-1", "--format=%s") == "mine\n"
+
+
+def test_commits_in_a_submodule_that_the_agent_added_keep_the_worktree(user_box, user_repository):
+    # proves NEW-E8
+    box = user_box
+    script = (
+        "git init -q -b main seed; git -C seed commit -q --allow-empty -m seed; "
+        "git -c protocol.file.allow=always submodule --quiet add ./seed part; rm -rf seed; "
+        "git -C part commit -q --allow-empty -m inside; git add -A; git commit -qm with-part"
+    )
+    box.write(f"{box.home}/.gitconfig", "[user]\n\tname = u\n\temail = u@u\n")
+    made = new(box, "sub", script)
+    assert made.returncode == 0, made.stderr
+
+    finished = box.claudebox("-y", "--finish", "sub")
+
+    assert finished.returncode == 0, finished.stderr
+    assert "submodule part" in finished.stderr
+    (copy,) = copies(box)
+    assert user_repository("-C", f"{copy}/part", "log", "-1", "--format=%s") == "inside\n"
+    assert "part" in box.claudebox("-y", "--drop", "sub").stdout
+    assert copies(box) == []
 
 
 def test_a_clone_that_version_0_2_made_is_dropped_or_fetched_by_hand(user_box, user_repository):

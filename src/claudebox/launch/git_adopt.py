@@ -66,7 +66,7 @@ def adopt_submodules(path: str) -> list[str]:
             os.close(around)
         inner = layout.replace(
             common=place, git_dir=place, work_tree=f"{layout.work_tree}/{checkout}", stores=(f"{place}/objects",),
-            depth=layout.depth + 1, module=name,
+            depth=layout.depth + 1, module=name, only="",
         )  # fmt: skip
         _write(private, inner)
         made.append(private)

@@ -11,13 +11,13 @@ import stat
 
 from claudebox import stub_journal, syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.files import read_small
+from claudebox.files import list_names, read_small
 from claudebox.undo.manifest import KeptRefs
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from claudebox.launch.git_sandbox import Tools
     from claudebox.launch.git_state import Private
@@ -26,10 +26,14 @@ if TYPE_CHECKING:
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _INDEX_LIMIT = 1 << 30
+_OTHER = "-"  # so many stand for the value of a ref of another worktree
 
 
-def read_refs(private: str, common: str, git_dir: str) -> KeptRefs:
-    """Return branches, tags and HEAD of a git directory."""
+def read_refs(private: str, common: str, git_dir: str, work_tree: str, only: str) -> KeptRefs:
+    """Return branches, tags and HEAD of a git directory; of an agent's worktree `only` one branch is its own.
+
+    What belongs to other worktrees has dashes for a value: whatever becomes of it, this session did not do it.
+    """
     refs: dict[str, str] = {}
     for row in (
         (read_small(f"{common}/packed-refs", limit=1 << 28) or b"").decode("utf-8", "surrogateescape").split("\n")
@@ -40,9 +44,32 @@ def read_refs(private: str, common: str, git_dir: str) -> KeptRefs:
     for kind in ("heads", "tags"):
         for name in _loose(f"{common}/refs/{kind}", f"refs/{kind}"):
             refs[name] = os.fsdecode((read_small(f"{common}/{name}") or b"").strip())
-    refs = {name: value for name, value in refs.items() if value and not value.startswith("ref:")}
+    others = _list_others(common, git_dir, work_tree, only, refs)
+    refs = {
+        name: _OTHER * len(value) if name in others else value
+        for name, value in refs.items()
+        if value and not value.startswith("ref:")
+    }
     head = os.fsdecode(read_small(f"{git_dir}/HEAD") or b"").strip()
     return KeptRefs(private, common, head, refs)
+
+
+def _list_others(common: str, git_dir: str, work_tree: str, only: str, names: Iterable[str]) -> set[str]:
+    """Return the refs that are checked out in worktrees elsewhere, or came from agents there."""
+    from claudebox.launch.git_checkout import other_heads
+    from claudebox.launch.git_state import Layout
+
+    if only:
+        mine = f"-{os.path.basename(git_dir)}/"
+        return {name for name in names if name != only and mine not in name}
+    places = [f"{common}/worktrees/{name}" for name in list_names(f"{common}/worktrees")]
+    top = os.fsencode(f"{work_tree}/")
+    within = frozenset(place for place in places if (read_small(f"{place}/gitdir") or b"").startswith(top))
+    arrived = [f"-{os.path.basename(place)}/" for place in places if place != git_dir and place not in within]
+    heads = other_heads(Layout(common, git_dir, work_tree, ()), within)
+    return {
+        name for name in names if name in heads or ("/claudebox/" in name and any(mark in name for mark in arrived))
+    }
 
 
 def read_index(git_dir: str) -> tuple[bytes, int]:
@@ -106,7 +133,8 @@ def read_present(before: Snapshot, keep: Callable[[bytes], bytes] | None) -> lis
         if os.path.isfile(f"{row.private}/layout.json"):
             layout = read_layout(row.private)
             git_dir = layout.git_dir if layout.common == row.real else row.real
-            found.append(with_index(read_refs(row.private, row.real, git_dir), *read_index(git_dir), keep))
+            refs = read_refs(row.private, row.real, git_dir, layout.work_tree, layout.only)
+            found.append(with_index(refs, *read_index(git_dir), keep))
     return found
 
 
@@ -131,6 +159,7 @@ def compare_refs(before: Snapshot, now: Snapshot) -> tuple[RefMove, ...]:
             RefMove(row.real, name, row.refs.get(name, ""), other.refs.get(name, ""))
             for name in sorted({*row.refs, *other.refs})
             if row.refs.get(name) != other.refs.get(name)
+            and _OTHER not in (row.refs.get(name, "")[:1], other.refs.get(name, "")[:1])
         ]
         if row.head != other.head:
             moves.append(RefMove(row.real, "HEAD", row.head, other.head))

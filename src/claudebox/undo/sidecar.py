@@ -138,7 +138,7 @@ class Taking:
         rows = [own for own in plan.git if own.real]
         self._indexes = {own.private: repositories.read_index(own.git_dir or own.real) for own in rows}
         self._refs = [
-            repositories.read_refs(own.private, own.real, own.git_dir or own.real)
+            repositories.read_refs(own.private, own.real, own.git_dir or own.real, own.worktree, own.only)
             for own in rows
             if own.ref_format == "files"
         ]
