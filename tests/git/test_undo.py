@@ -267,6 +267,66 @@ def test_a_look_at_the_status_is_no_change_of_the_index(user_project):
     assert git_state(user_project) == before
 
 
+def test_a_checkout_of_the_user_since_stays(user_project):
+    # proves UNDO-02
+    session(user_project, "git commit -qam theirs; git switch -qc new; echo c >c; git add c")
+    sh(user_project, "git stash -q; git switch -q other; echo mine >>src/a; git add src/a")
+    index = sh(user_project, "git ls-files -s")
+
+    said = undo(user_project)
+
+    assert sh(user_project, "git symbolic-ref HEAD") == "refs/heads/other\n"
+    assert sh(user_project, "git ls-files -s") == index
+    assert "again after the session: HEAD\n" in said
+    assert "again after the session: index\n" in said
+
+
+def test_how_far_an_undo_is_is_said(tmp_path, capfd):
+    # proves UNDO-02
+    import json
+
+    from claudebox.undo import restore
+    from claudebox.undo.compare import Comparison
+    from claudebox.undo.look import Scan
+    from claudebox.undo.store import SnapshotStore
+
+    root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
+    root.mkdir()
+    for number in range(20):
+        (root / f"f{number}").write_text(f"{number}")
+    before = Scan(str(root), store.contents, None, most=1 << 20).run()
+    store.write_snapshot("s", before)
+    for number in range(20):
+        (root / f"f{number}").unlink()
+    now = Scan(str(root), store.contents, before, most=1 << 20).run()
+    restoring = restore._Restoring(store, Comparison(before, None, now), str(root))
+    restoring._said -= 2  # as if it had taken so long
+
+    assert restoring.run() == {}
+
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert len(rows) == 1
+    assert rows[0][0] < 20 <= rows[0][1]
+
+
+def test_a_large_content_that_is_known_is_not_written_again(tmp_path):
+    # proves UNDO-01
+    from claudebox.undo.contents import Contents
+
+    (tmp_path / "file").write_bytes(os.urandom(3 << 20))
+    sizes, name = [], b""
+    for _ in range(2):
+        contents = Contents(str(tmp_path / "packs"))
+        os.makedirs(tmp_path / "packs", exist_ok=True)
+        descriptor = os.open(tmp_path / "file", os.O_RDONLY)
+        name = contents.keep(descriptor, 3 << 20)
+        os.close(descriptor)
+        contents.save()
+        sizes.append(sum(path.stat().st_size for path in (tmp_path / "packs").iterdir()))
+    assert sizes[0] == sizes[1]
+    assert b"".join(Contents(str(tmp_path / "packs")).read(name)) == (tmp_path / "file").read_bytes()
+
+
 def test_the_newest_is_kept_whatever_the_clock_says(user_project):
     # proves NEW-R5
     box = user_project

@@ -39,12 +39,18 @@ def project(tmp_path, monkeypatch):
     return str(root)
 
 
+def plain(snapshot):
+    """Return everything that is known of each path."""
+    rows = snapshot.entries().items()
+    return {path: tuple(getattr(entry, name) for name in entry.__slots__) for path, entry in rows}
+
+
 def look(project, known, large, monkeypatch, seeds=()):
     monkeypatch.setattr(looking, "_ALONE", large)
     scan = Scan(project, None, known, most=2000, names=("excluded",), skipped=(f"{project}/.git",), seeds=seeds)
     left = scan.look(lambda: 0)
     found = scan.snapshot()
-    return found.entries(), found.left_out, scan.size, left, found
+    return plain(found), found.left_out, scan.size, left, found
 
 
 @pytest.mark.parametrize("failing", [False, True])
@@ -85,7 +91,7 @@ def test_several_processes_know_what_git_knows(project, monkeypatch, tmp_path):
         assert scan.look(lambda: 0)
         names = sorted((folder.path, number, seed.name_of(place)) for folder, number, seed, place in scan._seeded)
         scan.complete(lambda: 0, lambda *_: ())
-        return names, scan.snapshot().entries()
+        return names, plain(scan.snapshot())
 
     alone, together = seeded(1 << 30), seeded(0)
 

@@ -153,7 +153,7 @@ class _Undo:
         owners = any(entry.owner != (os.getuid(), os.getgid()) for entry in comparison.before.values())
         problems = restore.put_back(
             tools, self._store.directory, (self._name, present), root, filter(os.path.isdir, kept), owners=owners,
-            both=both, told=_tell,
+            both=both, told=lambda done, every: _tell("put back", done, every),
         )  # fmt: skip
         moves = (*refs.back, *(refs.touched_twice if both else ()))
         problems |= repositories.put_back(tools, self._store, start, now, moves)
@@ -197,13 +197,14 @@ class _Undo:
         names = start.excluded or wanted.excluded
         scan = Scan(start.root, contents, known, most=max(start.most, wanted.most), names=names,
                     skipped=find_skipped(start, self._instance.directory))  # fmt: skip
+        scan.told = lambda done, every: _tell("read", done, every)
         return scan.run(repositories.read_present(start, contents.keep_bytes if contents is not None else None))
 
 
-def _tell(done: int, every: int) -> None:
-    """Say how far it is; over the line before at a terminal."""
-    line = f"claudebox: undo: {done} of {every}"
-    sys.stderr.write(f"\r{line}" if sys.stderr.isatty() and done < every else f"{line}\n")
+def _tell(what: str, done: int, every: int) -> None:
+    """Say how far it is; at a terminal over the line before."""
+    end = "\r" if sys.stderr.isatty() else "\n"
+    sys.stderr.write(f"claudebox: undo: {what} {done} of {every}{end}")
     sys.stderr.flush()
 
 

@@ -10,7 +10,6 @@ import os
 
 from claudebox.report import tree
 from claudebox.undo.manifest import TICK, expand_folder
-from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from claudebox.undo.manifest import KeptEntry, Snapshot
 
+    What = Literal["new", "changed", "deleted", "moved"]
     Entries = dict[str, KeptEntry]
     Moves = list[tuple[str, str]]
 
@@ -33,14 +33,17 @@ _GIT = ".git"
 TEMPORARY = ".claudebox-undo."  # begins the names of files that are being put back
 
 
-class PathChange(Value):
-    """One thing that is not as it was."""
+class PathChange:
+    """One thing that is not as it was; plain, because there may be a million of them."""
 
-    path: str  # in the project
-    what: Literal["new", "changed", "deleted", "moved"]
-    before: KeptEntry | None  # nothing: it was not there, or under another name
-    after: KeptEntry | None
-    origin: str = ""  # of what was moved
+    __slots__ = ("after", "before", "origin", "path", "what")
+
+    def __init__(
+        self, path: str, what: What, before: KeptEntry | None, after: KeptEntry | None, origin: str = ""
+    ) -> None:
+        """Take the path in the project, and what is there before and after, if there is."""
+        self.path, self.what, self.before, self.after = path, what, before, after
+        self.origin = origin  # of what was moved; `before` stood there
 
 
 def find_changes(before: Snapshot, after: Snapshot) -> list[PathChange]:

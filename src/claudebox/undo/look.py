@@ -379,6 +379,7 @@ class Scan(Look):
         super().__init__(root, known, most=most, names=names, skipped=skipped, seeds=seeds)
         self._store = store
         self._new = 0
+        self.told: Callable[[int, int], None] | None = None  # called about once a second: how much is read, of how much
 
     def look(self, released: Callable[[], int] | None = None) -> bool:
         """Look at everything, and read what only the project has; return whether something is left to `complete`.
@@ -417,18 +418,24 @@ class Scan(Look):
         return self.snapshot(repositories)
 
     def _read_all(
-        self, files: Iterable[tuple[FolderDraft, int]], released: Callable[[], int] | None, *, strict: bool = False,
+        self, files: list[tuple[FolderDraft, int]], released: Callable[[], int] | None, *, strict: bool = False,
         limit: float = float("inf"),
     ) -> None:  # fmt: skip
         """Read files; with `strict` only those that are as they were."""
+        if not files:
+            return
+        told = time.monotonic()
         root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         directory = -1
         current: FolderDraft | None = None
         try:
-            for folder, number in files:
+            for done, (folder, number) in enumerate(files):
                 strict = strict or (released is not None and released() > 0)
                 if time.monotonic() > limit:
                     return
+                if self.told is not None and time.monotonic() > told + 1:
+                    told = time.monotonic()
+                    self.told(done, len(files))
                 try:
                     if folder is not current:
                         if directory >= 0:

@@ -36,18 +36,21 @@ Attributes = tuple[tuple[str, bytes], ...]  # extended ones
 Row = tuple[int, ...]
 
 
-class KeptEntry(Value):
-    """One thing in the project: `d` directory, `f` file, `l` link, `p` FIFO, `s` socket, `c` and `b` devices."""
+class KeptEntry:
+    """One thing in the project: `d` directory, `f` file, `l` link, `p` FIFO, `s` socket, `c` and `b` devices.
 
-    kind: str  # `?`: it changed before it was read
-    mode: int
-    mtime: int
-    size: int = 0
-    ctime: int = 0
-    inode: int = 0
-    content: str = ""  # SHA-256 of a file, nothing if it is not kept; target of a link
-    owner: tuple[int, int] = (0, 0)  # with its group
-    attributes: Attributes = ()
+    Plain, because an agent can make a million of them.
+    """
+
+    __slots__ = ("attributes", "content", "ctime", "inode", "kind", "mode", "mtime", "owner", "size")
+
+    def __init__(self, kind: str, row: Row, content: str, attributes: Attributes) -> None:
+        """Take a record; the content is the SHA-256 of a file, nothing if it is not kept, or the target of a link."""
+        self.kind = kind  # `?`: it changed before it was read
+        mode, owner, group, self.size, self.mtime, self.ctime, self.inode = row
+        self.mode = stat.S_IMODE(mode)
+        self.owner = (owner, group)
+        self.content, self.attributes = content, attributes
 
     @property
     def is_kept(self) -> bool:
@@ -195,20 +198,14 @@ class Snapshot(Value):
 
 def expand_folder(path: str, folder: KeptFolder) -> Iterator[tuple[str, KeptEntry]]:
     """Yield a directory and what is in it but for directories, by their paths."""
-    yield path or ".", _entry("d", folder.own, "", folder.attributes.get("", ()))
+    yield path or ".", KeptEntry("d", folder.own, "", folder.attributes.get("", ()))
     prefix = f"{path}/" if path else ""
     for name, (row, digest) in folder.rows_by_name().items():
         kind = _KINDS.get(stat.S_IFMT(row[0]), "?")
         if kind == "d":
             continue
         content = folder.targets.get(name, "") if kind == "l" else "" if digest == NO_DIGEST else digest.hex()
-        yield prefix + name, _entry(kind, row, content, folder.attributes.get(name, ()))
-
-
-def _entry(kind: str, row: Row, content: str, attributes: Attributes) -> KeptEntry:
-    mode, owner, group, size, mtime, ctime, inode = row
-    size = 0 if kind == "d" else size
-    return KeptEntry(kind, stat.S_IMODE(mode), mtime, size, ctime, inode, content, (owner, group), attributes)
+        yield prefix + name, KeptEntry(kind, row, content, folder.attributes.get(name, ()))
 
 
 def row_of(status: os.stat_result) -> Row:
