@@ -264,8 +264,8 @@ class BrokerSidecar:
             if word.startswith(wire.FAILED):
                 self._failure = word.removeprefix(wire.FAILED).decode("utf-8", "replace")
             elif word.startswith(wire.TOTALS):
-                pairs = (pair.partition("=") for pair in word.removeprefix(wire.TOTALS).decode("ascii").split())
-                self._totals = {name: int(amount) for name, _, amount in pairs}
+                pairs = (pair.partition(b"=") for pair in word.removeprefix(wire.TOTALS).split())
+                self._totals = {name.decode("ascii"): int(amount) for name, _, amount in pairs if amount.isdigit()}
             elif word.startswith(wire.NOTE):
                 self._notes.append(word.removeprefix(wire.NOTE).decode("utf-8", "replace"))
             if not word:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from claudebox.broker.proxy.acl import Admission, Denied
 from claudebox.broker.proxy.dial import NoConnection
-from claudebox.broker.proxy.gateway import Passage
-from claudebox.broker.proxy.tunnel import Pump
+from claudebox.broker.proxy.tunnel import Passage, Pump
 from claudebox.broker.reception import Room
 
 if TYPE_CHECKING:
@@ -44,15 +43,7 @@ class Passages:
             await passage.dial(self._dialer.dial(host, port))
         except (Denied, NoConnection):
             return
-        assert passage.far is not None  # noqa: S101 - for the type checker
-
-        def ended(up: int, down: int) -> None:
-            caller.leave()
-            passage.end(up, down)
-
-        passage.begin()
-        caller.stays = True
-        self._pump.carry(caller.channel, passage.far, ended)
+        self._pump.lead(caller, passage)
 
     def close(self) -> None:
         """End everything."""

@@ -20,13 +20,14 @@ from claudebox.broker.http.messages import MalformedHttp
 from claudebox.broker.proxy import peek, requests, tls_handshake, tls_sni
 from claudebox.broker.proxy.acl import Denied, unrecorded
 from claudebox.broker.proxy.dial import NoConnection
+from claudebox.broker.proxy.tunnel import Passage
 from claudebox.broker.reception import Room
 from claudebox.config.domains import WEB, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from claudebox.broker.proxy.acl import AccessList, Admission, Record
+    from claudebox.broker.proxy.acl import AccessList, Record
     from claudebox.broker.proxy.dial import Dialer
     from claudebox.broker.proxy.tunnel import Pump
     from claudebox.broker.reception import Reception, Visitor
@@ -39,67 +40,6 @@ _MOST, _DESCRIPTORS = 1024, 6  # connections; two ends and two pipes
 USER = "claudebox"  # the name that goes with the password of an entrance
 _SSH = b"SSH-"  # some hosts offer it on this port, and no server of TLS goes on after it
 GREETING = 20.0  # seconds in which a caller must have said what it wants
-
-
-class Passage:
-    """The way to one permitted server, as the log tells of it: a line before bytes pass, and one at the end."""
-
-    def __init__(self, record: Record, admitted: Admission) -> None:
-        self._record = record
-        self.name, self.port, self._rule = admitted.name, admitted.port, admitted.rule
-        self.far: socket.socket | None = None
-        self.up = self.down = 0  # bytes that passed before the kernel carried it
-        self.begun = self.ended = False
-
-    async def dial(self, dialling: Awaitable[socket.socket]) -> None:
-        """Wait for the connection, and write it down if none comes about."""
-        try:
-            self.far = await dialling
-        except Denied as refusal:
-            self._write("denied", refusal.rule)
-            raise
-        except (NoConnection, OSError) as error:
-            self._write("failed", self._rule)
-            raise error if isinstance(error, NoConnection) else NoConnection(str(error)) from None
-
-    async def say(self, data: bytes) -> None:
-        """Send something to the server, and count it."""
-        assert self.far is not None  # noqa: S101 - for the type checker
-        await peek.say(self.far, data)
-        self.up += len(data)
-
-    def begin(self) -> None:
-        """Write down that bytes may pass now."""
-        if not self.begun:
-            self.begun = True
-            self._write("opened", self._rule)
-
-    def end(self, up: int = 0, down: int = 0) -> None:
-        """Write down how much has passed, if there was a connection."""
-        if self.far is None or self.ended:
-            return
-        self.far.close()
-        self.begin()
-        self.ended = True
-        self._record(
-            host=self.name, port=self.port, verdict="allowed", rule=self._rule, up=self.up + up, down=self.down + down
-        )
-
-    def drop(self) -> None:
-        """End it; nothing is written down of one on which nothing passed."""
-        if self.begun:
-            self.end()
-        elif self.far is not None:
-            self.far.close()
-        self.ended = True
-
-    def refuse(self, rule: str) -> None:
-        """End it, because of what was said on it."""
-        self.drop()
-        self._write("denied", rule)
-
-    def _write(self, verdict: str, rule: str) -> None:
-        self._record(host=self.name, port=self.port, verdict=verdict, rule=rule)
 
 
 class Gateway:
@@ -184,7 +124,7 @@ class Gateway:
             passage.end()
             raise
         # Whatever follows its body is not for this server: a proxy would take it for another request.
-        self._carry(caller, passage, messages.request_framing(head.request)[1])
+        self._pump.lead(caller, passage, messages.request_framing(head.request)[1])
 
     async def _redirected(self, caller: Visitor) -> None:
         """Serve somebody who connected to an address that we had given out for a name."""
@@ -215,7 +155,7 @@ class Gateway:
             if far is None:
                 return await self._open_http(caller, passage)
             if not self._door.looks and self._handler(passage) is None:
-                return self._carry(caller, passage)
+                return self._pump.lead(caller, passage)
             caller.expect()
             speaker = await peek.first_to_speak(caller.channel, far)
             if speaker is far and passage.port in WEB and not peek.has_ended(far):
@@ -232,7 +172,7 @@ class Gateway:
         except BaseException:
             passage.end()
             raise
-        return self._carry(caller, passage)
+        return self._pump.lead(caller, passage)
 
     def _handler(self, passage: Passage) -> Interceptor | None:
         return self._intercept(passage.name, passage.port) if self._intercept is not None else None
@@ -247,7 +187,7 @@ class Gateway:
         if handler is None:
             passage.begin()
             if await tls_handshake.pass_hello(caller.channel, far, passage):
-                return self._carry(caller, passage)
+                return self._pump.lead(caller, passage)
             return await self._refuse_tls(caller, passage)
 
         async def handed() -> socket.socket:
@@ -277,19 +217,6 @@ class Gateway:
         except (Denied, NoConnection, MalformedHttp) as error:
             passage.drop()
             await self._refuse_http(caller, error)
-
-    def _carry(self, caller: Visitor, passage: Passage, limit: int | None = None) -> None:
-        """Hand both sides to the kernel, and write down how much passed when it is over."""
-        assert passage.far is not None  # noqa: S101 - for the type checker
-
-        def ended(up: int, down: int) -> None:
-            caller.leave()
-            passage.end(up, down)
-
-        passage.begin()
-        caller.heard()
-        caller.stays = True
-        self._pump.carry(caller.channel, passage.far, ended, limit)
 
     async def _refuse_http(self, caller: Visitor, error: Exception) -> None:
         if isinstance(error, Denied):

@@ -17,7 +17,7 @@ from claudebox.config.domains import canonical
 if TYPE_CHECKING:
     import socket
 
-    from claudebox.broker.proxy.gateway import Passage
+    from claudebox.broker.proxy.tunnel import Passage
 
 _PATIENCE = 60.0  # seconds for a server to answer, and for a client to speak again
 _EARLY = 1 << 20  # bytes that a client has sent before it hears that it must greet again

@@ -15,10 +15,16 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from claudebox.broker.proxy import peek
+from claudebox.broker.proxy.acl import Denied
+from claudebox.broker.proxy.dial import NoConnection
 from claudebox.network.splice import SpliceLoop, Tunnel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+
+    from claudebox.broker.proxy.acl import Admission, Record
+    from claudebox.broker.reception import Visitor
 
     Done = Callable[[int, int], None]  # bytes up, bytes down
 
@@ -33,6 +39,67 @@ class _Connection(Tunnel):
         self.done = done
         for end in self.ends:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+class Passage:
+    """The way to one permitted server, as the log tells of it: a line before bytes pass, and one at the end."""
+
+    def __init__(self, record: Record, admitted: Admission) -> None:
+        self._record = record
+        self.name, self.port, self._rule = admitted.name, admitted.port, admitted.rule
+        self.far: socket.socket | None = None
+        self.up = self.down = 0  # bytes that passed before the kernel carried it
+        self.begun = self.ended = False
+
+    async def dial(self, dialling: Awaitable[socket.socket]) -> None:
+        """Wait for the connection, and write it down if none comes about."""
+        try:
+            self.far = await dialling
+        except Denied as refusal:
+            self._write("denied", refusal.rule)
+            raise
+        except (NoConnection, OSError) as error:
+            self._write("failed", self._rule)
+            raise error if isinstance(error, NoConnection) else NoConnection(str(error)) from None
+
+    async def say(self, data: bytes) -> None:
+        """Send something to the server, and count it."""
+        assert self.far is not None  # noqa: S101 - for the type checker
+        await peek.say(self.far, data)
+        self.up += len(data)
+
+    def begin(self) -> None:
+        """Write down that bytes may pass now."""
+        if not self.begun:
+            self.begun = True
+            self._write("opened", self._rule)
+
+    def end(self, up: int = 0, down: int = 0) -> None:
+        """Write down how much has passed, if there was a connection."""
+        if self.far is None or self.ended:
+            return
+        self.far.close()
+        self.begin()
+        self.ended = True
+        self._record(
+            host=self.name, port=self.port, verdict="allowed", rule=self._rule, up=self.up + up, down=self.down + down
+        )
+
+    def drop(self) -> None:
+        """End it; nothing is written down of one on which nothing passed."""
+        if self.begun:
+            self.end()
+        elif self.far is not None:
+            self.far.close()
+        self.ended = True
+
+    def refuse(self, rule: str) -> None:
+        """End it, because of what was said on it."""
+        self.drop()
+        self._write("denied", rule)
+
+    def _write(self, verdict: str, rule: str) -> None:
+        self._record(host=self.name, port=self.port, verdict=verdict, rule=rule)
 
 
 class Pump:
@@ -68,6 +135,19 @@ class Pump:
         self._near.adopt(tunnel)
         self._near.unfinished.append(tunnel)  # what is there already need not wait
         self._step()
+
+    def lead(self, caller: Visitor, passage: Passage, limit: int | None = None) -> None:
+        """Carry a caller to where its passage leads; at the end it leaves, and what passed is written down."""
+        assert passage.far is not None  # noqa: S101 - for the type checker
+
+        def ended(up: int, down: int) -> None:
+            caller.leave()
+            passage.end(up, down)
+
+        passage.begin()
+        caller.heard()
+        caller.stays = True
+        self.carry(caller.channel, passage.far, ended, limit)
 
     def stop(self) -> None:
         """End everything that is still open."""
