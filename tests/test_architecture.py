@@ -30,8 +30,8 @@ BORDERS = {
         "undo.sidecar",
     ),
     "report": (
-        *ROOT, "tables", "report", "plan.model", "plan.network_model", "facts.model", "facts.git_model", "git",
-        "launch.process",
+        *ROOT, "tables", "report", "plan.model", "plan.network_model", "facts.model", "facts.git_model",
+        "facts.nested_git", "git", "launch.process",
         "undo",  # the one answer to what changed
     ),
     "undo": (*ROOT, "tables", "undo", "launch", "plan.model", "config.model", "facts.model", "report.tree"),

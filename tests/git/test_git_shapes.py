@@ -63,7 +63,9 @@ def test_what_the_users_own_checkouts_lead_to_is_disarmed(user_box):
 
     hook = f"printf '#!/bin/sh\\n{evil}\\n' >docs/cache/hooks/pre-receive; chmod +x docs/cache/hooks/pre-receive"
     arm = "; ".join(f"git --git-dir={d} config core.fsmonitor '{evil};:'" for d in ("repo.git", "real/w4git"))
-    result = box.sh(f"{arm}; {hook}; git -C lib config remote.origin.url ../docs/cache")
+    script = f"{arm}; {hook}; git -C lib config remote.origin.url ../docs/cache"
+    assert "put aside" not in box.sh(script).stderr  # they are read-only
+    result = box.sh(script, flags=("--allow", "git-config"))
 
     assert not [d for d in BOTH if f"`{d}`: put aside as *.claudebox" not in result.stderr], result.stderr
     push = "cd lib; git commit -q --allow-empty -m x; git push ../docs/cache HEAD:x"
@@ -116,7 +118,9 @@ def test_what_a_nested_repository_of_the_user_names_is_put_aside(box):
     put = [line for line in changed.stderr.split("\n") if ": put aside" in line]
     assert [line for line in put if "`late`" in line and "hk/pre-commit" in line], changed.stderr
     assert [line for line in put if "`lib`" in line and ".githooks/pre-commit" in line], changed.stderr
-    assert "`lib/.git` has another configuration now: origin leads to https://h.invalid" in changed.stderr
+    assert "h.invalid" not in sh(box, "git -C lib config remote.origin.url")
+    box.sh("git -C lib config remote.origin.url https://h.invalid", flags=("--allow", "git-config"))
+    assert "h.invalid" not in sh(box, "git -C lib config remote.origin.url")  # what it was before stays
 
 
 def test_hooks_of_checkouts_that_the_agent_made_are_put_aside(user_box):
@@ -235,7 +239,8 @@ def test_no_link_leads_to_a_repository_that_nobody_looks_at(user_box):
     box.sh(f"cp -a real/w4git ~/.cache/evil; git --git-dir=$HOME/.cache/evil config core.fsmonitor '{evil};:'")
     place = sh(box, "find ~/.claudebox -name evil").strip()
 
-    result = box.sh(f"mv real/w4git real/was; ln -s {place} real/w4git; ln -s ../a real/fine")
+    led = f"mv real/w4git real/was; ln -s {place} real/w4git; ln -s ../a real/fine"
+    result = box.sh(led, flags=("--allow", "git-config"))
 
     assert "`real/w4git` led to a directory of claudebox's own: renamed to" in result.stderr, result.stderr
     assert sh(box, "readlink real/fine") == "../a\n"

@@ -243,6 +243,9 @@ def test_a_repository_that_names_no_program_stays_as_it_is(user_box):
     assert sh(box, "cd clone; git status --porcelain; git worktree list | wc -l; cd sub; git log -1 --format=%s") == (
         "?? w/\n2\nmore\n"
     )
-    box.sh("printf 'exit 1' >mine/.git/hooks/pre-push; git -C mine config user.name other")
+    change = "printf 'exit 1' >mine/.git/hooks/pre-push; git -C mine config user.name other"
+    box.sh(change)
+    assert sh(box, "cd mine; cmp .git/config ../../before/config; cat .git/hooks/pre-push") == "exit 0"
+    box.sh(change, flags=("--allow", "git-config"))
     kept = sh(box, "cd mine; git config user.name; git config core.sshCommand; cd .git; ls hooks/*.claudebox")
     assert kept == "other\nmine\nhooks/pre-push.claudebox\n"

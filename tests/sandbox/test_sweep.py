@@ -24,8 +24,6 @@ WORK = (
 CHANGES = {  # script, path, who runs it
     "a nested repository": ("git init -q src/nested", "src/nested/.git", ""),
     "a repository in a heavy directory": ("git init -q node_modules/x", "node_modules/x/.git", ""),
-    "a hook of a repository that was there": ("cp evil.sh kept/.git/hooks/pre-commit", "kept/.git", ""),
-    "configuration of one that was there": ("git -C kept config core.fsmonitor x", "kept/.git", ""),
     "a .git file": ("mkdir w; echo gitdir: x >w/.git", "w/.git", ""),
     "a .git link": ("mkdir w; ln -s ../kept/.git w/.git", "w/.git", ""),
     "a bare repository": ("git init -q --bare docs/api", "docs/api", "shape of a git"),

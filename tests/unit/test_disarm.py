@@ -10,7 +10,8 @@ import time
 import pytest
 from tests.conftest import REPOSITORY
 
-from claudebox.git import disarm, places
+from claudebox.facts import nested_git
+from claudebox.git import disarm
 from claudebox.git.plain_config import clean_config, read_addresses
 from claudebox.launch import process
 from claudebox.report import outward_links
@@ -271,7 +272,7 @@ def test_what_a_repository_of_the_user_said_before_stays(project, tmp_path):
     git(project, "init", "-q", "lib")
     git(lib, "config", "alias.x", "!true")
     (lib / ".git/hooks/pre-push").write_text("mine")
-    nested = places.find_nested((str(project),), str(tmp_path))
+    nested = nested_git.find_nested((str(project),), str(tmp_path))
     assert [row.path for row in nested] == [f"{lib}/.git"]
     time.sleep(0.05)
     since = time.time()
@@ -299,7 +300,7 @@ def test_a_repository_that_took_the_place_of_the_users_is_disarmed(project, tmp_
     os.rename(project / "old/.git", project / "old/later")  # made by an earlier session, and no repository then
     (project / "old/later/HEAD").rename(project / "old/later/H")
     git(project, "init", "-q", "lib")
-    nested = places.find_nested((str(project),), str(tmp_path))
+    nested = nested_git.find_nested((str(project),), str(tmp_path))
     time.sleep(0.05)
     since = time.time()
     time.sleep(0.05)

@@ -17,6 +17,7 @@ from claudebox.facts import (
     git,
     git_identity,
     mount_table,
+    nested_git,
     on_demand,
     paths,
     programs,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.facts.cgroup import ControlGroup
     from claudebox.facts.company import CompanyNetwork
-    from claudebox.facts.git_model import EmptySubmodule, Repository
+    from claudebox.facts.git_model import EmptySubmodule, Nested, Repository
     from claudebox.facts.nix_model import Nix
     from claudebox.facts.toolchains import Found
     from claudebox.facts.uplink import Candidate
@@ -101,6 +102,7 @@ class Host(Value):
     only_read: bool = False  # the project, in this launch, whoever the user is
     barrier: paths.Barrier = paths.Barrier()  # in the way of root
     guarded: tuple[Guarded, ...] = ()
+    nested: tuple[Nested, ...] = ()  # repositories of the user's below the project
     leaks: tuple[Leak, ...] = ()  # files of the project that hold secrets
     leaks_note: str = ""  # how far was searched, if not everywhere
     held: tuple[Held, ...] = ()
@@ -147,6 +149,8 @@ def read_host(
     instance = instances.locate(home, repository.main if repository else workdir.real, state)
     above = examiner.fact(repository.root) if repository and repository.root != workdir.real else None
     empty_submodules = tuple(protected.find_empty_submodules(workdir.real, repository, instance))
+    opened = (request.source for request in policy.mounts if request.writable and request.dest == request.source)
+    nested = nested_git.find_nested((workdir.real, *opened), instance.directory) if searching else ()
     sources = {request.source: examiner.fact(request.source) for request in policy.mounts}
     mounted = on_demand.find_in_mounts(policy, sources, workdir.real, repository, home, environ, instance)
     own_files, held = on_demand.find_own_files(f"{home}/.claudebox", workdir.real)
@@ -229,7 +233,8 @@ def read_host(
         writable=os.access(workdir.real, os.W_OK),
         owned=os.stat(workdir.real).st_uid == uid,
         barrier=paths.find_barrier(workdir.real) if uid == 0 else paths.Barrier(),
-        guarded=(*protected.look(workdir.real, repository, instance), *own_files, *mounted.guarded),
+        guarded=(*protected.look(workdir.real, repository, instance, nested), *own_files, *mounted.guarded),
+        nested=nested,
         held=(
             *held,
             *paths.above(_masks(policy, leaks, bound.paths), workdir.real),

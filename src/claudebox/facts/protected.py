@@ -13,17 +13,31 @@ from claudebox.tables import project_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from claudebox.config.model import MountRequest
-    from claudebox.facts.git_model import Executed, Repository
+    from claudebox.facts.git_model import Executed, Nested, Repository
     from claudebox.facts.model import StubKind
     from claudebox.state import Instance
 
+_MOST_NESTED = 32  # repositories below the project: each takes three mounts
 
-def look(workdir: str, repository: Repository | None, instance: Instance) -> tuple[Guarded, ...]:
+
+def look(
+    workdir: str, repository: Repository | None, instance: Instance, nested: tuple[Nested, ...] = ()
+) -> tuple[Guarded, ...]:
     """Return what is there and what is missing; a stub of another session counts as missing."""
-    return _settle(lambda: _rows(workdir, repository), instance)
+    own = {row.common_dir for row in repository.nested} if repository is not None else set()
+    inner = [row.path for row in nested if row.path not in own and row.path.startswith(f"{workdir.rstrip('/')}/")]
+    return _settle(lambda: (*_rows(workdir, repository), *_rows_in_nested(workdir, inner[:_MOST_NESTED])), instance)
+
+
+def _rows_in_nested(workdir: str, places: list[str]) -> Iterator[Guarded]:
+    """Yield what git obeys in the git directories of nested repositories, which stay where they are."""
+    for place in places:
+        relative = os.path.relpath(place, workdir)
+        for name, reason in (("config", "git runs programs named here"), ("hooks", "git runs the hooks in it")):
+            yield _look(project_paths.GIT, workdir, f"{relative}/{name}", "none", reason)
 
 
 def look_in_mounts(
@@ -53,7 +67,7 @@ def _rows_in_mounts(
                 yield found.replace(parents=tuple(pair for pair in found.parents if pair[0] not in taken))
 
 
-def _settle(look_at: Callable[[], Iterator[Guarded]], instance: Instance) -> tuple[Guarded, ...]:
+def _settle(look_at: Callable[[], Iterable[Guarded]], instance: Instance) -> tuple[Guarded, ...]:
     before = stub_journal.recorded_stubs(instance)
     rows: dict[str, Guarded] = {}
     for row in look_at():

@@ -13,8 +13,8 @@ import time
 
 from claudebox import console, state, stub_journal
 from claudebox.errors import ClaudeboxError
-from claudebox.files import Closing, list_names, read_small, write_all
-from claudebox.git import places
+from claudebox.facts.nested_git import KEPT, KEPT_LIMIT
+from claudebox.files import OPEN_DIRECTORY, Closing, list_names, read_at, read_small, replace_file, write_all
 from claudebox.report import changes, tree
 from claudebox.report.session_log import SUFFIX
 from claudebox.tables.project_paths import GIT
@@ -76,7 +76,7 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
         ),
         any(request.name == GIT for request in policy.allow),
         # Where something is left to be disarmed, nothing counts as the user's own.
-        places.find_nested(tuple(roots), host.instance.directory) if not unfinished else (),
+        host.nested if not unfinished else (),
     )
 
 
@@ -139,9 +139,18 @@ class Leftovers:
         area = disarm.Area(roots, scope.mounts, scope.known, scope.nested, scope.home, scope.opened)
         done = disarm.disarm(area)
         self._reopened = done.reopened
-        if os.path.isdir(self._instance.directory):
-            places.keep(self._instance.directory, done.kept)
+        self._keep(done.kept)
         return done
+
+    def _keep(self, paths: tuple[str, ...]) -> None:
+        """Keep the git directories that were seen to have settings of their own, for the next session."""
+        content = os.fsencode("\0".join(paths))
+        try:
+            with Closing(os.open(self._instance.directory, OPEN_DIRECTORY)) as directory:
+                if content != (read_at(directory, KEPT, limit=KEPT_LIMIT) or b""):
+                    replace_file(directory, KEPT, content)
+        except OSError:  # a full disk: the next session finds those near the top
+            pass
 
 
 def is_cut_short(report: Report) -> bool:

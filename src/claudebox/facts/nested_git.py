@@ -7,14 +7,14 @@ import stat
 import time
 
 from claudebox.facts.git_model import Nested
-from claudebox.files import OPEN_DIRECTORY, Closing, read_at, read_small, replace_file
+from claudebox.files import OPEN_DIRECTORY, Closing, read_at, read_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-_KEPT = "repositories"  # in the state of a project: git directories with settings of their own, from the last look
-_KEPT_LIMIT = 4 << 20
+KEPT = "repositories"  # in the state of a project: git directories with settings of their own, from the last look
+KEPT_LIMIT = 4 << 20
 _MOST_ENTRIES, _MOST_SECONDS = 5000, 0.1  # of a launch
 _MOST = 256
 _CONFIG_LIMIT = 1 << 16
@@ -23,18 +23,10 @@ _PASSED_OVER = frozenset(("node_modules", ".venv", "venv", "target", "__pycache_
 
 def find_nested(roots: tuple[str, ...], directory: str) -> tuple[Nested, ...]:
     """Return the nested repositories near the top, and those that the last look has kept in the state."""
-    kept = os.fsdecode(read_small(f"{directory}/{_KEPT}", limit=_KEPT_LIMIT) or b"").split("\0")
+    kept = os.fsdecode(read_small(f"{directory}/{KEPT}", limit=KEPT_LIMIT) or b"").split("\0")
     inside = tuple(f"{root.rstrip('/')}/" for root in roots)
     paths = dict.fromkeys((*_search(roots), *(path for path in kept if path.startswith(inside))))
     return tuple(row for row in map(_look_at, list(paths)[:_MOST]) if row is not None)
-
-
-def keep(directory: str, paths: Iterable[str]) -> None:
-    """Keep the git directories that were seen to have settings of their own, for the next session."""
-    content = os.fsencode("\0".join(paths))
-    with Closing(os.open(directory, OPEN_DIRECTORY)) as state:
-        if content != (read_at(state, _KEPT, limit=_KEPT_LIMIT) or b""):
-            replace_file(state, _KEPT, content)
 
 
 def _search(roots: tuple[str, ...]) -> Iterator[str]:
