@@ -265,6 +265,15 @@ def test_the_escape_works_with_the_keyboards_of_kitty_and_xterm_and_although_not
             assert terminal.prompt() == 128 + signal.SIGTSTP
 
 
+def test_the_escape_works_although_the_terminal_answers_and_reports_all_the_time(user_box):
+    # proves PTY-01
+    noise = "\x1b[24;80R" * 700 + "\x1b]11;rgb:0/0/0\x1b\\" * 50 + "\x1b[<35;10;10M\x1b[I"
+    with Terminal(user_box) as terminal:
+        hold(terminal, "ignored")
+        press_slowly(terminal, [noise + key + noise for key in ESCAPE])
+        assert terminal.prompt() == 128 + signal.SIGTSTP
+
+
 @pytest.mark.parametrize(
     "keys",
     [

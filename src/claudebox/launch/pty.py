@@ -34,9 +34,9 @@ _DRAIN = 0.5  # seconds for the last words
 _QUICK, _TWICE = 3.0, 2
 _SILENCE = 1.0  # seconds after some of these keys in which nothing was written: say which keys help
 _SOME, _MANY = 3, 8  # presses after which it is said if nothing happens, and in any case
-_LONGEST_KEYS = 64  # bytes; more at once is no key but a paste
-_MODIFIER_KEYS = 57441  # from here on, in the protocol of kitty
-_CTRL, _LOCKS = 4, 64 + 128
+_LONGEST_SEQUENCE = 4096
+_PASTE = b"\x1b[200~"
+_CTRL, _LOCKS = 4, 64 + 128  # modifiers in the protocol of kitty
 HELP = "the program does not answer; Ctrl+C Ctrl+Z Ctrl+C Ctrl+Z, pressed quickly, gives you the shell back"
 
 
@@ -67,6 +67,7 @@ class Pty(Terminal):
         self._is_raw = False  # whether the terminal is raw, and its keys are for the program
         self._is_gone = False
         self._is_silent = False  # nothing was written since it was set
+        self._finder = Keys()
         self._pressed: list[tuple[float, str]] = []
         self._doubt = 0.0  # when to say which keys help; 0: never
 
@@ -162,7 +163,7 @@ class Pty(Terminal):
         piece = self._read(self._keys)
         if self._keys not in self._open:
             self._is_gone = True
-        if self._notice(read_keys(piece)) or len(self._to_payload) >= _TYPED:
+        if self._notice(self._finder.find(piece)) or len(self._to_payload) >= _TYPED:
             return
         self._to_payload += piece
         self._write(self._master, self._to_payload)
@@ -277,41 +278,61 @@ class Pty(Terminal):
         return super().restore()
 
 
-def read_keys(piece: bytes) -> str | None:
-    """Return which of Ctrl+C and Ctrl+Z were pressed, as letters; None if there is anything else, such as a paste.
+class Keys:
+    """Finds Ctrl+C and Ctrl+Z in what comes from a terminal, however it is cut into pieces.
 
     Terminals spell them as a control character, or as `ESC [ code ; modifiers u` (kitty) and `ESC [ 27 ; modifiers ;
-    code ~` (xterm). Keys that are let go, and Ctrl itself, are not there.
+    code ~` (xterm). Whatever else comes as a sequence is passed over: a program can have the terminal report the mouse
+    or answer questions all the time.
     """
-    if len(piece) > _LONGEST_KEYS:
-        return None
-    letters = ""
-    while piece:
-        if piece[0] in (0x03, 0x1A):
-            letters += chr(piece[0] + 0x60)
-            piece = piece[1:]
-            continue
-        if not piece.startswith(b"\x1b["):
-            return None
-        size = next((at for at in range(2, len(piece)) if 0x40 <= piece[at] < 0x7F), 0)
-        key = _read_sequence(piece[2:size].decode("latin-1"), chr(piece[size])) if size else None
-        if key is None:
-            return None
-        letters += key
-        piece = piece[size + 1 :]
-    return letters
+
+    def __init__(self) -> None:
+        self._cut = b""  # the beginning of a sequence
+
+    def find(self, piece: bytes) -> str | None:
+        """Return which of the two were pressed, as letters; None if there is a text, such as a paste."""
+        data, self._cut = self._cut + piece, b""
+        letters, at = "", 0
+        while at < len(data):
+            if data[at] in (0x03, 0x1A):
+                letters += chr(data[at] + 0x60)
+                at += 1
+                continue
+            if data[at] != 0x1B:
+                return None
+            end = _end_of_sequence(data, at)
+            if not end:
+                self._cut = data[at:] if len(data) - at < _LONGEST_SEQUENCE else b""
+                break
+            if data[at:end] == _PASTE:
+                return None
+            letters += _read_sequence(data[at + 2 : end - 1].decode("latin-1"), chr(data[end - 1]))
+            at = end
+        return letters if len(letters) <= _MANY else None
 
 
-def _read_sequence(body: str, final: str) -> str | None:
+def _end_of_sequence(data: bytes, at: int) -> int:
+    """Return where a sequence ends, 0 if that has not come yet."""
+    kind = data[at + 1 : at + 2]
+    if kind == b"[":
+        end = next((end + 1 for end in range(at + 2, len(data)) if 0x40 <= data[end] < 0x7F), 0)
+        if end == at + 3 and data[end - 1 : end] == b"M":  # a report of the mouse in three bytes
+            end += 3
+    elif kind and kind in b"]P_^X":
+        ends = [data.find(mark, at + 2) + len(mark) for mark in (b"\x07", b"\x1b\\") if mark in data[at + 2 :]]
+        end = min(ends, default=0)
+    else:
+        end = at + (3 if kind in (b"O", b"N") else 2)
+    return end if end <= len(data) else 0
+
+
+def _read_sequence(body: str, final: str) -> str:
+    """Return the letter if a sequence is one of the two keys with Ctrl, pressed and not let go."""
     fields = [field.split(":") for field in body.split(";")]
     if final == "~" and len(fields) == 3 and fields[0] == ["27"]:
         fields = [fields[2], fields[1]]
-    elif final != "u":
-        return None
-    numbers = [[int(part) if part.isdigit() else 0 for part in field] for field in fields]
-    code, modifiers = numbers[0][0], [*numbers[1], 1][:2] if len(numbers) > 1 else [1, 1]
-    if modifiers[1] == 3 or code >= _MODIFIER_KEYS:  # it was let go, or is a modifier itself
+    elif final != "u" or len(fields) < 2:
         return ""
-    if chr(min(code, 0x7F)) not in "cz" or (modifiers[0] - 1) & ~_LOCKS != _CTRL:
-        return None
-    return chr(code)
+    (code, *_), (modifiers, *event) = ([int(part) if part.isdigit() else 0 for part in field] for field in fields[:2])
+    pressed = event[:1] != [3] and (modifiers - 1) & ~_LOCKS == _CTRL
+    return chr(code) if pressed and code in (ord("c"), ord("z")) else ""

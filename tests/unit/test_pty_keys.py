@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from claudebox.launch.pty import Keys
+
+
+@pytest.mark.parametrize(
+    ("pieces", "found"),
+    [
+        (["\x03", "\x1a", "\x03\x1a"], ["c", "z", "cz"]),
+        (["\x1b[99;5u", "\x1b[122;5u", "\x1b[99;133u"], ["c", "z", "c"]),
+        (["\x1b[99:67;5:1u", "\x1b[122;5:3u", "\x1b[57442;5u"], ["c", "", ""]),
+        (["\x1b[27;5;99~", "\x1b[27;6;99~", "\x1b[27;5;100~"], ["c", "", ""]),
+        (["\x1b[99;1u", "\x1b[99;6u", "\x1b[99u", "\x1b[u", "\x1b[;u"], ["", "", "", "", ""]),
+        (["\x1b[12;4", "0R\x03"], ["", "c"]),
+        (["\x1b]11;rgb:0", "/0/0\x1b\\\x1a", "\x1b]52;c;x\x07\x03"], ["", "z", "c"]),
+        (["\x1b[M ab\x03"], ["c"]),
+        (["\x1b[A\x1bOP\x1bx\x03"], ["c"]),
+        (["x", "x\x03", "\x03x"], [None, None, None]),
+        (["\x1b[200~\x03\x1a\x1b[201~"], [None]),
+        (["\x03\x1a" * 20], [None]),
+        (["\x1b", "\x03"], ["", ""]),  # Alt+Ctrl+C
+    ],
+)
+def test_the_two_keys_are_found_in_every_spelling_and_nothing_else_is_taken_for_them(pieces, found):
+    # proves PTY-01
+    keys = Keys()
+
+    assert [keys.find(piece.encode()) for piece in pieces] == found
+
+
+def test_a_sequence_that_never_ends_is_not_kept():
+    keys = Keys()
+    for _ in range(100):
+        assert keys.find(b"\x1b]" + b"x" * 1000) == ""
+
+    assert len(keys._cut) < 4096
