@@ -1,6 +1,6 @@
 """The journal of stubs in a project: each is written down before it is made, and found there by whoever comes later.
 
-A stub that is a directory also has a time that no other directory has, by which it is known if the journal is lost.
+A stub also has a time that nothing else has, by which it is known if the journal is lost.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def recorded_stubs(instance: Instance) -> frozenset[tuple[str, str]]:
 
 
 def is_marked(path: str) -> bool:
-    """Return whether a path is a stub of ours, by its time: an empty directory, or one with nothing but stubs in it."""
+    """Return whether a path is a stub of ours by its time: empty, or a directory with nothing but stubs in it."""
     try:
         status = os.lstat(path)
         if status.st_mtime_ns != MARK or not stat.S_ISDIR(status.st_mode):
-            return False
+            return status.st_mtime_ns == MARK and stat.S_ISREG(status.st_mode) and not status.st_size
         return all(is_marked(f"{path}/{name}") for name in os.listdir(path))
     except OSError:
         return False

@@ -114,6 +114,20 @@ def test_what_the_host_removes_cannot_be_made_by_the_agent(box, agent, present):
     assert journal(box) == []
 
 
+def test_git_of_the_host_works_where_an_included_file_is_removed(box, agent):
+    # proves MOUNT-01
+    checkout = repositories.make(box)
+    box.write("included", "[user]\n\tname = other\n")
+    checkout.sh("git config include.path ../included")
+    process, tried = agent("included")
+    os.unlink(f"{box.project}/included")
+    wait_until(lambda: tried() == ["kept included"], "a stub stands there", patience=5)
+    checkout.sh("git status")  # it fails where a directory is included
+    end(box, process)
+
+    assert not os.path.lexists(f"{box.project}/included")
+
+
 def test_a_masked_file_that_the_host_replaces_is_masked_again(box, background):
     # proves MOUNT-01, A20
     box.write(".env", f"ANTHROPIC_API_KEY={SECRET}\n")

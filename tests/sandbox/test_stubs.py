@@ -184,6 +184,7 @@ def test_a_stub_that_cannot_be_removed_is_removed_by_the_next_session(user_box, 
 def test_stubs_go_though_their_journal_is_lost(box, running, loss, killed):
     # proves NEW-R7
     checkout = repositories.make(box)
+    box.host("git", "config", "include.path", "../absent").check_returncode()  # its stub is a file
     box.mkdir(".idea")  # of the user, and empty
     before = entries(box.project)
     session = running(box)

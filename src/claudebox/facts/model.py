@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    StubKind = Literal["directory", "dot", "file", "none"]
+    StubKind = Literal["directory", "file", "none"]
 
 Identity = tuple[int, int]  # device and inode: what a path is, however it is spelled
 

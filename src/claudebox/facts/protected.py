@@ -75,7 +75,7 @@ def _settle(look_at: Callable[[], Iterable[Guarded]], instance: Instance) -> tup
     made = before | stub_journal.recorded_stubs(instance)  # another session may have come or gone meanwhile
     return tuple(
         row.replace(kind="missing", identity=None)
-        if (row.stub, row.path) in made or (row.stub == "directory" and stub_journal.is_marked(row.path))
+        if (row.stub, row.path) in made or (row.stub != "none" and stub_journal.is_marked(row.path))
         else row
         for row in rows.values()
     )

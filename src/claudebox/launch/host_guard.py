@@ -16,6 +16,7 @@ from claudebox.files import Closing, open_beneath, read_small
 from claudebox.launch import mounting
 from claudebox.launch.inotify import Watcher
 from claudebox.plan import bwrap_args
+from claudebox.plan.model import Stub
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,12 +99,12 @@ class HostGuard:
     def _replace_missing(self, row: Placed, root: int) -> bool:
         """Make a stub where something protected is gone, when nobody has put anything in its place meanwhile."""
         dest = row.mount.dest
-        if row.mount.role == "masked":
+        if row.mount.role == "masked" or row.mount.stub == "none":
             return False
         if time.monotonic() < self._missing.setdefault(dest, time.monotonic()) + _SETTLED:
             return True
         try:
-            self._stubs.add(dest, self._plan)
+            self._stubs.add(Stub(dest, row.mount.stub), self._plan)
         except (ClaudeboxError, OSError):
             return self._count(dest)
         return self._count(dest) and self._tend(row, root)

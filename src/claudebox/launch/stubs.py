@@ -16,7 +16,6 @@ import stat
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Closing, close_again, open_beneath, open_up, read_at, replace_file
 from claudebox.launch.live_sessions import Presence
-from claudebox.plan.model import Stub
 from claudebox.stub_journal import MARK, STUBS, STUBS_LIMIT, StubEntry, parse_stubs
 
 TYPE_CHECKING = False
@@ -24,11 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from claudebox.facts.model import Identity
-    from claudebox.plan.model import Plan
+    from claudebox.plan.model import Plan, Stub
     from claudebox.state import Instance
 
 _LOCK, _MASKED, _ELSEWHERE = "sessions", "masked", "sockets-elsewhere"
-_CONTENT = {"dot": b".\n", "file": b""}
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # of which nothing has to be read
 _UMASK, _MODE = 0o022, 0o755
@@ -77,13 +75,13 @@ class Session:
         standing |= {path: identity for path, identity in made.items() if mounted.get(path) == path}
         return {path: identity for path, identity in standing.items() if identity is not None}
 
-    def add(self, path: str, plan: Plan) -> None:
+    def add(self, stub: Stub, plan: Plan) -> None:
         """Make a stub where the host has removed something while the session runs; nobody enters it until `open`."""
-        entry = _entry(Stub(path, "directory"), plan)
+        entry = _entry(stub, plan)
         if entry not in self._entries:
             self._record([entry])
             self._entries.append(entry)
-        before = os.umask(0o777)
+        before = os.umask(0o777 if stub.kind == "directory" else _UMASK)
         try:
             if _make(entry, self._root(entry))[1]:
                 _mark(entry, self._root(entry))
@@ -230,9 +228,7 @@ def _make(entry: StubEntry, root: int) -> tuple[Identity, bool]:
             os.mkdir(name, 0o755, dir_fd=directory)
         else:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(name, flags, 0o644, dir_fd=directory)
-            os.write(descriptor, _CONTENT[entry.kind])
-            os.close(descriptor)
+            os.close(os.open(name, flags, 0o644, dir_fd=directory))
     except FileExistsError:
         made = False
     except OSError as error:
@@ -251,11 +247,10 @@ def _make(entry: StubEntry, root: int) -> tuple[Identity, bool]:
 
 
 def _mark(entry: StubEntry, root: int) -> None:
-    """Give a directory the time by which it is known as a stub."""
+    """Give a stub the time by which it is known."""
     parent, name = os.path.split(entry.relative)
-    if entry.kind == "directory":
-        with Closing(open_beneath(root, parent)) as directory:
-            os.utime(name, ns=(MARK, MARK), dir_fd=directory, follow_symlinks=False)
+    with Closing(open_beneath(root, parent)) as directory:
+        os.utime(name, ns=(MARK, MARK), dir_fd=directory, follow_symlinks=False)
 
 
 def _remove(entry: StubEntry, root: int) -> None:
@@ -278,16 +273,10 @@ def _remove(entry: StubEntry, root: int) -> None:
         modes.append((directory, open_up(directory)))
         if entry.kind == "directory":
             os.rmdir(name, dir_fd=directory)
-        elif _is_ours(entry.kind, directory, name):
+        elif read_at(directory, name) == b"":
             os.unlink(name, dir_fd=directory)
     finally:
         for place, mode in reversed(modes):
             close_again(place, mode)
         for descriptor in passed:
             os.close(descriptor)
-
-
-def _is_ours(kind: str, directory: int, name: str) -> bool:
-    """Return whether a file has what we write into it, or the beginning: who was killed in between wrote nothing."""
-    content = read_at(directory, name)
-    return content is not None and _CONTENT[kind].startswith(content)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _MAKING = {
     "directory": "mkdir {}",
-    "dot": "echo . >{}",
     "file": ": >{}",
 }
 _WIDTH = 100

@@ -53,6 +53,7 @@ class Mount(Value):
     mode: int = 0o755
     size: int = 0
     fetched: Fetched | None = None  # the content comes later
+    stub: StubKind = "directory"  # what takes the place of something protected that the host removes meanwhile
 
     @property
     def writable(self) -> bool:

@@ -50,7 +50,8 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
         if covered:
             around = host.worktrees is not None and host.worktrees.path.startswith(f"{guarded.path}/")
             source = f"{host.instance.cover}-worktrees" if around else host.instance.cover
-        yield Mount(guarded.path, "ro-bind", reason, source, pinned=guarded.identity, role="protected")
+        pinned, stub = guarded.identity, guarded.stub
+        yield Mount(guarded.path, "ro-bind", reason, source, pinned=pinned, role="protected", stub=stub)
     yield from _ignored(closed, host)
     # A directory that is a mount cannot be renamed, and take its protected files with it (C22).
     held = (row for row in host.guarded if row.kind == "held" and row.name not in _opened(policy))
