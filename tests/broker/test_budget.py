@@ -8,12 +8,14 @@ import json
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import hosts
 from tests.broker.conftest import Caller, running
+from tests.broker.test_streams import newest_broker
 from tests.conftest import wait_until
 
 from claudebox.broker.model_api.metering import Meter, TokenUsage, UsageFilter, add_reminder, most_of
@@ -283,6 +285,20 @@ def test_tools_of_the_api_have_their_price_and_go_alone(upstream, tmp_path):
         assert model.peak == 1
         wait_until(lambda: spent() == model.bill, "every answer is counted")
         assert 600_000 < model.bill < 700_000
+
+
+def test_what_a_request_can_cost_is_read_in_bounded_memory(upstream, tmp_path):
+    # proves NEW-N4, BROKER-01
+    swelling = b'{"max_tokens": 5, "x": [' + b'{"":{}},' * 130_000 + b"0]}"
+    model = Model()
+    with metered(model, upstream, tmp_path, 20_000_000) as (connect, spent):
+        callers = [connect() for _ in range(16)]
+        for caller in callers:
+            caller.ask(body=swelling)
+        assert {caller.head()[0] for caller in callers} <= {200, 402}
+        text = Path(f"/proc/{newest_broker()}/status").read_text(encoding="ascii")
+        assert int(text.split("VmHWM:")[1].split()[0]) < 160 << 10
+        wait_until(lambda: spent() == model.bill, "every answer is counted")
 
 
 def test_an_answer_that_the_upstream_breaks_off_costs_what_it_could_have(upstream, tmp_path):

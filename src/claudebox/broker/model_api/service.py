@@ -6,6 +6,7 @@ gets is the credential: not by asking for it, not for another one, and not in wh
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ _FIELDS = frozenset((
 _FIELD_PREFIXES = (b"anthropic-", b"x-anthropic-", b"x-claude-", b"x-stainless-")
 _QUERY = frozenset((b"after_id", b"before_id", b"beta", b"limit"))
 _METERED = b"/v1/messages"
-_READ = 2 << 20  # bytes of a request that are looked into for what it can cost
+_READ = 1 << 20  # bytes of a request that are looked into for what it can cost
 _LONGEST = 32 << 20  # bytes of a request that counts towards a budget; the API takes no more
 _SECRET = 8  # characters from which on the value of a header is one that must not come back
 _MOST, _DESCRIPTORS = 256, 2  # connections at a time; two ends each
@@ -70,6 +71,7 @@ class Upstream:
         self._prefix = (b"http://" + self._authority if egress.absolute else b"") + config.endpoint.prefix.encode()
         self._custom = tuple((name.encode(), value.encode()) for name, value in config.headers)
         self._recognizers: dict[tuple[bytes, ...], Recognizer] = {}
+        self._reading = asyncio.Lock()
 
     @property
     def recognizer(self) -> Recognizer:
@@ -79,6 +81,11 @@ class Upstream:
         if secrets not in self._recognizers:
             self._recognizers = {secrets: Recognizer((secret, b"") for secret in secrets)}
         return self._recognizers[secrets]
+
+    async def most(self, content: bytes) -> TokenUsage | None:
+        """Return the most that a request can cost; read beside the loop, and one at a time, since it may take long."""
+        async with self._reading:
+            return await asyncio.get_running_loop().run_in_executor(None, most_of, content)
 
     def address(self, request: Request, held: list[tuple[bytes, bytes]]) -> Request:
         """Return a request as the upstream gets it."""
@@ -142,7 +149,7 @@ class ApiRules(Rules):
             return _denied(411, "this session has a budget: send the request with a `content-length`")
         if body.length > _LONGEST:
             return _denied(413, f"this session has a budget: a request has at most {_LONGEST >> 20} MiB")
-        ticket = await self._meter.begin(most_of(body.content) if body.content is not None else None)
+        ticket = await self._meter.begin(await self._upstream.most(body.content) if body.content is not None else None)
         if isinstance(ticket, str):
             return _denied(402, f"{ticket}. Only the user can raise it: `claudebox --budget` or `--tokens`")
         self._ticket = ticket
