@@ -271,3 +271,29 @@ def test_who_does_not_read_takes_no_more_memory_than_is_stated(upstream, tmp_pat
         stay.set()
 
     assert most < 256  # MiB: the figure of docs/broker.md
+
+
+@pytest.mark.parametrize("drip", [b"x", b"\r\n"])
+def test_a_head_that_comes_drop_by_drop_has_an_end(monkeypatch, drip):
+    # proves BROKER-01
+    from claudebox.broker.http.stream import Stream
+
+    monkeypatch.setattr(messages, "_HEAD_TIME", 0.3)
+
+    async def read() -> None:
+        stream = Stream()
+
+        async def feed() -> None:
+            for _ in range(100):
+                stream.unread(drip)
+                if stream._reader is not None and not stream._reader.done():
+                    stream._reader.set_result(None)
+                await asyncio.sleep(0.05)
+
+        feeding = asyncio.ensure_future(feed())
+        with pytest.raises(TimeoutError):
+            await messages.read_head(stream, limited=True)
+        assert not feeding.done()
+        feeding.cancel()
+
+    asyncio.run(read())

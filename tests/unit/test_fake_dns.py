@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import struct
 
 import pytest
 
-from claudebox.broker.proxy.fake_dns import Names
+from claudebox.broker.proxy.fake_dns import Names, answer_datagrams
 from claudebox.config.domains import Permission, parse_domain
 
 
@@ -108,3 +110,19 @@ def test_the_name_that_was_not_used_for_longest_makes_room():
                                      "198.18.0.2\0", "198.18.2"])  # fmt: skip
 def test_other_addresses_mean_nothing(address):
     assert names("a.example").meaning(address) == ""
+
+
+def test_a_flood_of_questions_is_answered_a_few_at_a_time():
+    # proves BROKER-01
+    with socket.socket(type=socket.SOCK_DGRAM) as server, socket.socket(type=socket.SOCK_DGRAM) as caller:
+        server.bind(("127.0.0.1", 0))
+        server.setblocking(False)  # noqa: FBT003
+        for _ in range(100):
+            caller.sendto(question("a.example"), server.getsockname())
+        answer_datagrams(names("a.example"), server)
+        left = 0
+        with contextlib.suppress(BlockingIOError):
+            while server.recv(512):
+                left += 1
+        assert 50 < left < 100
+        assert caller.recv(512)

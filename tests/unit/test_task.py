@@ -8,7 +8,8 @@ import pytest
 
 from claudebox.commands.task import batch
 from claudebox.commands.task.model import SCHEMA, Task, read_task
-from claudebox.commands.task.result import read_result
+from claudebox.commands.task.result import TaskResult, read_result
+from claudebox.commands.task.usage import add_usage
 from claudebox.errors import ClaudeboxError
 
 GOOD = {"id": "t1", "repo": "https://example.org/x.git", "prompt": "Do it."}
@@ -134,3 +135,22 @@ def test_the_table_counts_what_failed_and_what_is_worth_another_try():
         "1 of 3 done, 1 failed, 1 worth another try, $0.75",
     ]
     assert list(batch._table([]))[-1] == "0 of 0 done, $0.00"
+
+
+@pytest.mark.parametrize(("line", "known"), [
+    ({"kind": "broker", "price": 7}, True), ({"kind": "full"}, True), ({"kind": "broker", "silent": 1}, False),
+    ({"kind": "broker", "lost": 2}, False),
+])  # fmt: skip
+def test_a_result_says_when_its_log_does_not_tell_everything(tmp_path, line, known):
+    # proves NEW-N3
+    (tmp_path / "log").mkdir()
+    usage = {"kind": "usage", "model": "claude-opus-4", "input": 30, "price": 2_000_000, "count": 3}
+    rows = [{"kind": "start", "program": "client"}, usage, line, {"kind": "end"}]
+    (tmp_path / "log/1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = TaskResult("one")
+
+    spent = add_usage(result, str(tmp_path))
+
+    assert (result.cost_usd, result.tokens["input_tokens"]) == (2.0, 30)
+    assert (spent == 2.0) == known
+    assert bool(result.missing) == (line != {"kind": "broker", "price": 7})

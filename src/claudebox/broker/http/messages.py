@@ -179,7 +179,7 @@ def _framing(headers: Headers, version: bytes, otherwise: Framing) -> tuple[Fram
 
 async def read_head(stream: Stream, *, limited: bool = False) -> bytes:
     """Return the next head; nothing if the stream ends before it."""
-    buffer = b""
+    buffer, begun = b"", False
     if stream.caller is not None:
         stream.caller.expect()
     async with asyncio.timeout(_IDLE_TIME if limited else None) as limit:
@@ -189,7 +189,8 @@ async def read_head(stream: Stream, *, limited: bool = False) -> bytes:
                 if buffer.strip(b"\r\n"):
                     raise MalformedHttp("the head breaks off")
                 return b""
-            if limited and not buffer:
+            if limited and not begun:
+                begun = True
                 limit.reschedule(asyncio.get_running_loop().time() + _HEAD_TIME)
             buffer = (buffer + piece).lstrip(b"\r\n") if buffer[:1] in b"\r\n" else buffer + piece
             end = cut(buffer)
