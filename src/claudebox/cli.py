@@ -154,7 +154,11 @@ def _enter_project(flags: Settings, environ: dict[str, str]) -> Settings:
     if chosen.all("profile") or os.path.lexists(f"{home}/.claudebox/config.toml"):
         from claudebox.config import files
 
-        chosen = table.merge(flags, environ, files.layers(flags, environ, files.SettingsReader(home)))
+        try:
+            chosen = table.merge(flags, environ, files.layers(flags, environ, files.SettingsReader(home)))
+        except ClaudeboxError:
+            if not (flags.on("changes") or flags.on("undo")):  # which go on without
+                raise
     if chosen.one("project").value == "directory" or (root := git.find_root(start)) in ("", start):
         return flags
     os.chdir(root)

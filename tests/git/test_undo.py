@@ -385,6 +385,18 @@ def test_a_damaged_index_prevents_no_snapshot(user_project, damage):
     assert Path(user_project.project, "key").exists()
 
 
+def test_a_broken_configuration_prevents_no_undo(user_project):
+    # proves NEW-R9
+    session(user_project, "rm key")
+    user_project.write(f"{user_project.home}/.claudebox/config.toml", "broken = [")
+    assert "key" in user_project.claudebox("--changes").stdout
+
+    said = undo(user_project)
+
+    assert "config.toml" in said
+    assert Path(user_project.project, "key").exists()
+
+
 def test_sessions_beside_each_other_are_told_apart_as_far_as_that_can_be(user_project):
     # proves UNDO-02
     box = user_project

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from claudebox import console, session, state
 from claudebox.commands.git_import import find_tools
 from claudebox.config.model import UndoRequest
+from claudebox.config.settings import merge
 from claudebox.console import clean, paint
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.facts import git, programs
@@ -44,7 +45,11 @@ _BOTH = "Take these back, too, and with them what was done since? [y/N] "
 def run(flags: Settings, environ: dict[str, str]) -> int:
     """Show what a session changed, and take it back if that is wanted."""
     home, workdir = current_home(environ), current_directory()
-    settings, _ = session.read_settings(flags, environ)
+    try:
+        settings, _ = session.read_settings(flags, environ)
+    except ClaudeboxError as error:  # what a session did can be seen and taken back all the same
+        console.warn(f"{error.message}: going on without")
+        settings = merge(flags, environ)
     wanted = session.decide_policy(settings.replace(words=()), environ).undo or UndoRequest()
     repository = git.find_repository(workdir, os.getuid(), home, environ)
     instance = state.locate(home, repository.main if repository else workdir)
