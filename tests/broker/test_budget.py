@@ -289,7 +289,7 @@ def test_tools_of_the_api_have_their_price_and_go_alone(upstream, tmp_path):
 
 def test_what_a_request_can_cost_is_read_in_bounded_memory(upstream, tmp_path):
     # proves NEW-N4, BROKER-01
-    swelling = b'{"max_tokens": 5, "x": [' + b'{"":{}},' * 130_000 + b"0]}"
+    swelling = b'{"max_tokens": 6, "x": [' + b'{"":{}},' * 130_000 + b"0]}"
     model = Model()
     with metered(model, upstream, tmp_path, 20_000_000) as (connect, spent):
         callers = [connect() for _ in range(16)]
