@@ -81,6 +81,16 @@ def locate(home: str, root: str, state: str = "") -> Instance:
     return Instance(root, state or f"{home}/.claudebox", syscalls.sha256(os.fsencode(root))[:_DIGITS])
 
 
+def name_git_directory(path: str, checkout: str) -> str:
+    """Return the name of what is kept for the git directory of a checkout.
+
+    By inodes only: device numbers change with a reboot, and paths with a rename.
+    """
+    numbers = [f"{os.stat(place).st_ino}" for place in dict.fromkeys((path, f"{path}/objects", checkout))]
+    name = os.path.basename(checkout) if checkout != path else ""
+    return syscalls.sha256(os.fsencode(":".join((*numbers, name))))[:_DIGITS]
+
+
 def open_state(state: str, name: str) -> int:
     """Open a directory of ours in ~/.claudebox, made if it is missing."""
     with Closing(os.open(os.path.dirname(state), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as home:

@@ -131,3 +131,22 @@ def test_a_signal_ends_what_takes_long_at_the_end(pair, follower):
         assert "bringing back was interrupted" in process.communicate(timeout=30)[0]
         assert time.monotonic() < begun + 10
     assert pair.bring_back(final=True).moved
+
+
+def test_where_not_everything_can_be_watched_an_idle_session_imports_nothing(pair):
+    """Every two seconds both sides are compared by what `stat` says, and no git is started."""
+    # proves GIT-03, NEW-R1
+    pair.host("for n in $(seq 500); do mkdir .git/refs/heads/d$n; done")
+    follower = pair.follow()
+    copied = f"{pair.private}/synced/host"  # by each import
+    try:
+        pair.agent("git commit -q --allow-empty -m inside")
+        until(lambda: pair.host("git log -1 --format=%s") == "inside\n")
+        time.sleep(5)  # two more looks
+        before = os.stat(copied).st_ctime_ns
+        time.sleep(5)
+        assert os.stat(copied).st_ctime_ns == before
+        pair.agent("git commit -q --allow-empty -m more")
+        until(lambda: pair.host("git log -1 --format=%s") == "more\n")
+    finally:
+        follower.communicate("\n")

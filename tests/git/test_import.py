@@ -8,6 +8,7 @@ import os
 import time
 from pathlib import Path
 
+import pytest
 from tests.git.conftest import PYTHON
 
 
@@ -433,3 +434,32 @@ def test_a_worktree_is_there_as_a_whole_or_not_at_all(pair):
 
     assert pair.host("git worktree list | wc -l; git -C w1 status --porcelain; git -C w2 status --porcelain") == "3\n"
     assert not os.path.exists(f"{pair.real}/claudebox")
+
+
+def test_deep_directories_among_refs_keep_nothing_inside(pair):
+    # proves NEW-E13
+    deep = "for n in $(seq 100); do mkdir 0123456789; cd 0123456789; done"
+    pair.agent(f"cd .git/refs/heads; {deep}; for k in 1 2 3 4; do {deep}; done; true", check=False)
+    pair.agent("git commit -q --allow-empty -m inside")
+
+    result = pair.bring_back(final=True)
+
+    assert (result.error, len(result.removed)) == ("", 1)
+    assert pair.host("git log -1 --format=%s") == "inside\n"
+    pair.agent("git commit -q --allow-empty -m more")
+    assert pair.bring_back(final=True).error == ""
+    assert pair.host("git log -1 --format=%s") == "more\n"
+
+
+@pytest.mark.slow
+def test_twenty_thousand_tags_come_back_at_once(pair):
+    # proves NEW-R10
+    pair.agent(
+        "for n in $(seq 20000); do echo create refs/tags/t$n HEAD; done | git update-ref --stdin; "
+        "git commit -q --allow-empty -m inside; git tag -am note noted"
+    )
+
+    result = pair.bring_back()
+
+    assert (result.error, result.refused) == ("", [])
+    assert pair.host("git tag | wc -l; git log -1 --format=%s noted").split() == ["20001", "inside"]

@@ -286,3 +286,92 @@ def test_stashes_and_notes_made_inside_stay_and_are_mentioned(user_repository):
     assert second.stdout.splitlines() == ["host", *listed, "a", "inside"]
     assert "stashes made inside" not in second.stderr
     assert sh(box, "git stash list; git notes list; cat a") == "stash@{0}: On main: host\na\ninside\n"
+
+
+MADE = "git init -q; echo a >a; git add a; git commit -qm inside"
+
+
+def test_what_an_agent_broke_in_its_git_directory_does_not_last(user_repository):
+    # proves NEW-G4
+    box = user_repository
+    broken = "echo nowhere >.git/commondir; echo x >.git/index; mkdir .git/index.lock"
+
+    for mode, more in (("auto", "true"), ("manual", "echo x >.git/HEAD")):
+        box.sh(f"git commit -q --allow-empty -m {mode}; {broken}; {more}", flags=("--git-import", mode))
+        found = box.sh("git log -1 --format=%s; git status --porcelain; git add a", flags=("--git-import", mode))
+        assert (found.stdout, found.returncode) == (f"{mode}\n", 0), found.stderr
+    box.claudebox("--import")
+    assert sh(box, "git log --format=%s; git status --porcelain") == "manual\nauto\nfirst\n"
+
+
+@pytest.mark.parametrize("change", ["reboot", "rename"])
+def test_commits_of_a_killed_session_are_found_after_a_reboot_and_a_rename(user_repository, change):
+    # proves NEW-R8
+    box = user_repository
+    box.sh(COMMIT, flags=("--git-import", "manual"))  # as if it had been killed: nothing has come back
+    (private,) = [path.parent for path in Path(box.home, ".claudebox/instances").glob("*/git/*/layout.json")]
+    if change == "reboot":  # its name was made of a number that has changed
+        private.rename(private.with_name("0" * 16))
+    else:
+        os.rename(box.project, f"{box.base}/renamed")
+        box.project = f"{box.base}/renamed"
+
+    result = box.sh("true")
+
+    assert "moved main" in result.stderr, result.stderr
+    assert sh(box, "git log --format=%s; git status --porcelain") == "inside\nfirst\n"
+
+
+def test_a_repository_made_inside_waits_where_it_cannot_be_put(user_box):
+    # proves NEW-E5
+    box = user_box
+    box.write(f"{box.home}/.gitconfig", GITCONFIG)
+
+    result = box.sh(f"{MADE}; chmod 555 .; exit 7")
+
+    assert result.returncode == 7
+    assert f"`{box.project}/.git` cannot be made: Permission denied" in result.stderr
+    os.chmod(box.project, 0o755)
+    assert sorted(os.listdir(box.project)) == ["a"]
+    assert "created main" in box.claudebox("--import").stderr
+    assert sh(box, "git log --format=%s; git status --porcelain") == "inside\n"
+
+
+KILL = """
+import os, signal, sys
+source, path, when = sys.argv[1:]
+sys.path.insert(0, source)
+from claudebox.launch import git_adopt, git_import
+from claudebox.launch.git_sandbox import Tools
+class Killing:
+    def __getattr__(self, name):
+        return getattr(os, name)
+    def rename(self, *names, **options):
+        if when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.rename(*names, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+    def makedirs(self, *names, **options):
+        os.makedirs(*names, **options)
+        if when == "early":
+            os.kill(os.getpid(), signal.SIGKILL)
+git_adopt.os = Killing()
+git_import.adopt(path, Tools("/usr/bin/bwrap"), "s1")
+"""
+
+
+@pytest.mark.parametrize("when", ["early", "before", "after"])
+def test_a_repository_is_adopted_as_a_whole_whenever_it_is_killed(user_box, checkout, when):
+    # proves NEW-R6
+    box = user_box
+    box.write(f"{box.home}/.gitconfig", GITCONFIG)
+    box.sh(MADE, flags=("--git-import", "manual"))
+    (private,) = [path.parent for path in Path(box.home, ".claudebox/instances").glob("*/git/*/layout.json")]
+    killed = box.host("/usr/bin/python3", "-IS", "-c", KILL, f"{checkout}/src", str(private), when)
+    assert killed.returncode == -9, killed.stderr
+    assert not os.path.exists(f"{box.project}/.git") or sh(box, "git status --porcelain") == "?? a\n"
+
+    said = box.claudebox("--import").stderr
+
+    assert "created main" in said, said
+    assert sh(box, "git log --format=%s; git status --porcelain; ls -A") == "inside\n.git\na\n"

@@ -42,10 +42,12 @@ def import_all(instance: state.Instance, tools: Tools) -> tuple[dict[str, git_re
             continue
         name = time.strftime("%Y%m%d-%H%M%S")
         try:
-            if not git_state.read_layout(path).common:
-                done |= git_import.adopt(path, tools, name)
-            elif not git_state.settled(path):
-                done |= git_import.finish(path, tools, name, limits=_LIMITS, final=git_state.unused(path))
+            with git_state.Alone(path) as final:
+                common = git_state.read_layout(path).common
+                if not os.path.lexists(common):
+                    done |= git_import.adopt(path, tools, name)
+                elif not git_state.settled(path):
+                    done |= git_import.finish(path, tools, name, limits=_LIMITS, final=final)
         except ClaudeboxError as error:
             console.report(error)
             failed = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
-from claudebox import syscalls
+from claudebox import state, syscalls
 from claudebox.facts import git_config
 from claudebox.facts.git_model import Executed, GitDirectory, Repository, Store
 from claudebox.files import read_small, real_path
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
 _DIGITS = 16
 _MOST_STORES = 32
-
-
-def name_of(identity: Identity | None, path: str = "") -> str:
-    """Return the name of what claudebox keeps for a git directory, or for a place without one."""
-    text = f"{identity[0]}:{identity[1]}" if identity else path
-    return syscalls.sha256(os.fsencode(text))[:_DIGITS]
 
 
 def find_repository(
@@ -118,7 +112,7 @@ def with_changes(repository: Repository, state: str) -> Repository:
 def empty_name(workdir: str) -> str:
     """Return the name of what is kept for a project that is no repository; nothing where none can be made."""
     path = f"{workdir.rstrip('/')}/.git"
-    return name_of(None, path) if os.access(workdir, os.W_OK) or os.path.isdir(path) else ""
+    return syscalls.sha256(os.fsencode(path))[:_DIGITS] if os.access(workdir, os.W_OK) or os.path.isdir(path) else ""
 
 
 def begins(root: str) -> bool:
@@ -207,10 +201,7 @@ def describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "
     if not stat.S_ISDIR(status.st_mode):
         raise ValueError(f"`{path}` is not a directory")
     identity = (status.st_dev, status.st_ino)
-    name = name_of(identity)
-    if git_dir and git_dir != path:  # each linked worktree has a private git directory of its own
-        own = os.lstat(git_dir)
-        name = name_of(None, f"{own.st_dev}:{own.st_ino}:{os.path.basename(git_dir)}")
+    name = state.name_git_directory(path, git_dir or path)
     config = git_config.read_config((f"{path}/config",), git_config.IncludeContext("/nonexistent"))
     stores = tuple(_stores(f"{path}/objects", lent=lent))
     if not stores:

@@ -6,11 +6,14 @@ nothing that the agent wrote is executed on the host. Only after a session, when
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import time
 
-from claudebox import syscalls
-from claudebox.files import open_beneath, read_at, replace_file
+from claudebox import state, syscalls
+from claudebox.errors import ClaudeboxError
+from claudebox.files import mode_of, open_beneath, read_at, replace_file
 from claudebox.launch import git_cleanup, git_state
 from claudebox.launch.git_names import objection, objection_to_new
 
@@ -24,18 +27,42 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PARTS = ("objects/info", "objects/pack", "refs/heads", "refs/tags", "logs", "info")
 _CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n"
 _DIGITS = 16
-_MOST_MODULES, _DEEPEST = 64, 6
+_MOST_MODULES = 64
 
 
 def adopt_repository(path: str) -> bool:
-    """Make a git directory for a project that had none, if the agent has made one inside; return whether it did."""
+    """Make a git directory for a project that had none, if the agent has made one inside; return whether it is there.
+
+    It is built beside and renamed into place; where that was cut off, the next attempt goes on.
+    """
     layout = git_state.read_layout(path)
     place = f"{layout.work_tree}/.git"
-    if layout.common or not _holds_work(path, "own") or not _is_free(place):
+    built = f"{place}.claudebox"
+    if layout.common not in ("", place) or not _holds_work(path, "own"):
         return False
-    _make(place, f"{path}/own", _CONFIG)
-    _write(path, layout.replace(common=place, git_dir=place, stores=(f"{place}/objects",)))
+    if layout.common and os.path.lexists(f"{place}/HEAD"):
+        return True
+    try:
+        git_cleanup.remove(built)
+        if not _is_free(place):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), place)
+        _make(built, f"{path}/own", _CONFIG)
+        _write(path, layout.replace(common=place, git_dir=place, stores=(f"{place}/objects",)), built)
+        os.rename(built, place)
+    except OSError as error:
+        _remove_quietly(built)
+        raise ClaudeboxError(
+            f"a repository was made inside, and `{place}` cannot be made: {error.strerror}; "
+            "`claudebox --import` tries it again"
+        ) from None
     return True
+
+
+def _remove_quietly(path: str) -> None:
+    try:
+        git_cleanup.remove(path)
+    except OSError:
+        return  # the next attempt does it
 
 
 def forget_repository(path: str) -> None:
@@ -52,25 +79,41 @@ def adopt_submodules(path: str) -> list[str]:
     inside = os.path.normpath(f"{path}/own/{layout.checkout}/modules")
     for name, checkout in _new_modules(path, layout):
         place = f"{layout.git_dir}/modules/{name}"
-        relative = os.path.relpath(f"{layout.work_tree}/{checkout}", place)
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        _make(place, f"{inside}/{name}", f"{_CONFIG}\tworktree = {quote(relative)}\n")
-        status = os.lstat(place)
-        private = syscalls.sha256(f"{status.st_dev}:{status.st_ino}".encode())[:_DIGITS]
-        private = f"{os.path.dirname(path)}/{private}"
-        os.mkdir(private, 0o700)
+        if not os.path.lexists(place):
+            built = f"{layout.git_dir}/claudebox.module"
+            relative = os.path.relpath(f"{layout.work_tree}/{checkout}", place)
+            git_cleanup.remove(built)
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            _make(built, f"{inside}/{name}", f"{_CONFIG}\tworktree = {quote(relative)}\n")
+            inner = layout.replace(
+                common=place, git_dir=place, work_tree=f"{layout.work_tree}/{checkout}", stores=(f"{place}/objects",),
+                depth=layout.depth + 1, module=name, only="",
+            )  # fmt: skip
+            private = f"{os.path.dirname(path)}/{state.name_git_directory(built, built)}"
+            if os.path.lexists(f"{private}/own"):  # of a git directory that is gone, whose number this one has
+                os.rename(private, f"{private}.{time.time_ns()}")
+            os.makedirs(private, mode=0o700, exist_ok=True)
+            _write(private, inner, built)
+            os.rename(built, place)
+        private = f"{os.path.dirname(path)}/{state.name_git_directory(place, place)}"
         around = open_below(inside, os.path.dirname(name))  # no link of the agent may lead it away
         try:
             os.rename(os.path.basename(name), f"{private}/own", src_dir_fd=around)
         finally:
             os.close(around)
-        inner = layout.replace(
-            common=place, git_dir=place, work_tree=f"{layout.work_tree}/{checkout}", stores=(f"{place}/objects",),
-            depth=layout.depth + 1, module=name, only="",
-        )  # fmt: skip
-        _write(private, inner)
         made.append(private)
     return made
+
+
+def _is_new(path: str, place: str) -> bool:
+    """Return whether a submodule has no git directory yet, or one that an import has made and not filled."""
+    if not os.path.lexists(place):
+        return True
+    try:
+        private = f"{os.path.dirname(path)}/{state.name_git_directory(place, place)}"
+    except OSError:
+        return False
+    return os.path.isfile(f"{private}/layout.json") and not os.path.lexists(f"{private}/own")
 
 
 def _new_modules(path: str, layout: Layout) -> Iterator[tuple[str, str]]:
@@ -86,7 +129,7 @@ def _new_modules(path: str, layout: Layout) -> Iterator[tuple[str, str]]:
         if not content.startswith("gitdir: ") or name == target or objection(f"refs/heads/{name}"):
             continue
         own = os.path.normpath(f"{layout.checkout}/modules/{name}")
-        if not os.path.lexists(f"{layout.git_dir}/modules/{name}") and _holds_work(f"{path}/own", own):
+        if _is_new(path, f"{layout.git_dir}/modules/{name}") and _holds_work(f"{path}/own", own):
             yield name, checkout
 
 
@@ -145,13 +188,12 @@ def _holds_work(base: str, path: str) -> bool:
 
 
 def _is_free(place: str) -> bool:
-    """Return whether nothing is there but an empty directory, which the sandbox needed."""
-    try:
-        os.rmdir(place)
-    except FileNotFoundError:
-        return True
-    except OSError:
+    """Return whether nothing is there but empty directories, of the sandbox or of an attempt that failed."""
+    if not stat.S_ISDIR(mode_of(place)):
+        return not os.path.lexists(place)
+    if any(names for _, _, names in os.walk(place)):
         return False
+    git_cleanup.remove(place)
     return True
 
 
@@ -171,11 +213,11 @@ def _make(place: str, own: str, config: str) -> None:
         os.close(descriptor)
 
 
-def _write(path: str, layout: Layout) -> None:
-    """Write what set-up would have written: the real one is empty, so there is nothing in common but HEAD."""
+def _write(path: str, layout: Layout, built: str = "") -> None:
+    """Write what set-up would have written: what is built is empty, so there is nothing in common but HEAD."""
     descriptor = os.open(path, _DIRECTORY)
     try:
-        head = (_read_below(layout.common, "HEAD") if layout.common else b"") or b""
+        head = (_read_below(built, "HEAD") if built else b"") or b""
         replace_file(descriptor, "real", os.fsencode(layout.common))
         replace_file(descriptor, "layout.json", git_state.render_layout(layout))
         for name in ("base", "seen"):

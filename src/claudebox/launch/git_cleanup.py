@@ -6,8 +6,8 @@ import os
 import stat
 import time
 
-from claudebox.files import Closing, mode_of, open_beneath, open_up, read_at, reopen, replace_file
-from claudebox.launch.git_copy import DIRECTORY, MOST_FILES, walk
+from claudebox.files import Closing, open_beneath, open_up, read_at, reopen, replace_file
+from claudebox.launch.git_copy import DIRECTORY
 
 _READ_BY_GIT = ("objects", "refs", "reftable", "logs", "info", "worktrees")
 _DAEMON = "fsmonitor--daemon.ipc"  # a socket of git's own, which it does not read
@@ -36,17 +36,6 @@ def renew_alternates(objects: str, stores: list[str]) -> None:
         os.close(directory)
 
 
-def renew_config(own: str, content: bytes) -> None:
-    """Write the configuration again where an agent has put something else in its place, or closed it."""
-    mode = mode_of(f"{own}/config")
-    if stat.S_ISREG(mode) and mode & stat.S_IRUSR:
-        return
-    if mode:
-        os.rename(f"{own}/config", f"{own}/config.replaced.{time.time_ns()}")
-    with Closing(os.open(own, DIRECTORY)) as directory:
-        replace_file(directory, "config", content)
-
-
 def _is_directory(directory: int, name: str) -> bool:
     try:
         return stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode)
@@ -54,47 +43,8 @@ def _is_directory(directory: int, name: str) -> bool:
         return False
 
 
-def make_directory(base: str, path: str) -> None:
-    """Make a directory beneath one that an agent has had; whatever else stands in the way goes."""
-    current = os.open(base, DIRECTORY)
-    for part in path.split("/"):
-        try:
-            if not _is_directory(current, part):
-                if part in os.listdir(current):
-                    os.unlink(part, dir_fd=current)
-                os.mkdir(part, 0o755, dir_fd=current)
-            following = os.open(part, DIRECTORY, dir_fd=current)
-        finally:
-            os.close(current)
-        current = following
-    os.close(current)
-
-
-def remove_locks(own: str) -> None:
-    """Remove the locks that killed processes have left in a git directory that nobody uses."""
-    top = os.open(own, DIRECTORY)
-    try:
-        for name in os.listdir(top):
-            _remove_lock(top, name)
-        for name in ("refs", "worktrees", "logs"):
-            if _is_directory(top, name):
-                descriptor = open_beneath(top, name, listed=True)
-                try:
-                    for path in walk(descriptor, MOST_FILES):
-                        _remove_lock(descriptor, path)
-                finally:
-                    os.close(descriptor)
-    finally:
-        os.close(top)
-
-
-def _remove_lock(directory: int, path: str) -> None:
-    if path.endswith(".lock") and not _is_directory(directory, path):
-        os.unlink(path, dir_fd=directory)
-
-
 def remove_special(own: str) -> list[str]:
-    """Remove pipes, sockets and devices from where git reads, and links among objects; return their paths.
+    """Remove pipes, sockets and devices from where git reads, links among objects, deep refs; return their paths.
 
     Git would wait for ever to open a pipe. What denies us reading is ours all the same, and is opened up; objects are
     too many to look at each.
@@ -115,6 +65,10 @@ def remove_special(own: str) -> list[str]:
                     for entry in entries:
                         name = f"{path}/{entry.name}" if path else entry.name
                         if entry.is_dir(follow_symlinks=False):
+                            if path.startswith("refs/") and name.count("/") >= _DEEPEST:  # no ref that comes back
+                                os.rename(entry.name, f"deep.{time.time_ns()}", src_dir_fd=directory, dst_dir_fd=top)
+                                removed.append(name)
+                                continue
                             follow = name.count("/") < _DEEPEST if path else name in _READ_BY_GIT
                             pending += [name] if follow else []
                         elif _is_special(entry, name):

@@ -193,6 +193,7 @@ class _Following:
         self._repositories = repositories
         self._watcher = Watcher()
         self._complete = False
+        self._stamps: dict[str, str] = {}  # of both sides, where not everything can be watched
         self._done: dict[str, ImportResult] = {}
 
     def serve(self) -> None:
@@ -226,9 +227,12 @@ class _Following:
                     last = time.monotonic()
                     first = first or last
                 continue
-            first = 0.0
+            polled, first = not first, 0.0
             for path in self._repositories:
-                self._import(path)
+                seen = git_state.stamp_host(path) + git_state.stamp_own(path)
+                if not polled or not seen or seen != self._stamps.get(path):
+                    self._import(path)
+                    self._stamps[path] = git_state.stamp_host(path) + git_state.stamp_own(path)
             imported = time.monotonic()
 
     def _watch(self) -> bool:
@@ -271,7 +275,8 @@ class _Following:
     def _end(self, path: str) -> None:
         from claudebox.launch import git_import, git_result
 
-        done = git_import.finish(path, self._tools, self._session, final=git_state.unused(path))
+        with git_state.Alone(path) as final:
+            done = git_import.finish(path, self._tools, self._session, final=final)
         for module, result in done.items():
             self._done[module] = git_result.join(self._done[module], result) if module in self._done else result
 
@@ -281,7 +286,7 @@ class _Following:
         try:
             action(path)
         except (ClaudeboxError, OSError) as error:
-            said = error.message if isinstance(error, ClaudeboxError) else f"{error.strerror}: {error.filename or path}"
+            said = error.message if isinstance(error, ClaudeboxError) else git_state.describe_error(error, path)
             before = self._done.get(path, git_result.ImportResult())
             self._done[path] = before.replace(refused=(), notes=(said,))
 

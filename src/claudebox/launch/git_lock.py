@@ -14,12 +14,12 @@ def hold(private: str, *, alone: bool = False) -> tuple[int, bool]:
     """Return a descriptor that holds the lock, shared with other sessions, and whether it is held `alone` as wanted."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(f"{private}/sessions", flags, 0o600)
-    try:
-        if alone:
+    for _ in range(2 if alone else 0):
+        try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return descriptor, True
-    except BlockingIOError:
-        pass
+        except BlockingIOError:
+            share(descriptor)  # an import at the end of another session may have it: wait for that, and try again
     share(descriptor)
     return descriptor, False
 

@@ -7,6 +7,7 @@ import time
 
 from claudebox import console
 from claudebox.errors import ClaudeboxError
+from claudebox.files import list_names
 from claudebox.launch import git_setup, git_state
 
 TYPE_CHECKING = False
@@ -35,9 +36,14 @@ def _movable(plan: Plan) -> Iterator[str]:
 
 def set_up(plan: Plan) -> list[int]:
     """Make the git directories; they are in use while the descriptors that are returned are open."""
-    for private in _repositories(plan):
-        if git_state.is_known(private) and not git_state.settled(private) and git_state.unused(private):
-            _recover(plan, private)
+    for own in plan.git:
+        if own.real:
+            git_setup.find_moved(own)
+    for private in dict.fromkeys((*_repositories(plan), *_left(plan))):
+        if git_state.is_known(private) and not git_state.settled(private):
+            with git_state.Alone(private) as final:
+                if final:
+                    _recover(plan, private)
     held = [git_setup.set_up(own, git_state.settled) for own in plan.git if own.real]
     for own in plan.git:
         if own.real and own.ref_format != "files":
@@ -58,19 +64,32 @@ def _read_base(plan: Plan, private: str) -> None:
 def adopt(plan: Plan) -> tuple[str, ...]:
     """Take over a repository that the agent has made where there was none; return what the user should know."""
     for own in plan.git:
-        if own.real or not os.path.lexists(f"{own.own}/HEAD") or not git_state.unused(own.private):
+        if own.real or not os.path.lexists(f"{own.own}/HEAD"):
             continue
-        git_setup.write_layout(own)
-        if plan.git_import != "auto":
-            return ("git: a repository was made inside; `claudebox --import` brings it here",)
         from claudebox.launch import git_import, git_report
 
-        try:
-            done = git_import.adopt(own.private, _tools(plan), _name())
-        except ClaudeboxError as error:
-            return (f"git: {error.message}",)
-        return tuple(git_report.lines(done))
+        with git_state.Alone(own.private) as final:
+            if not final:
+                continue
+            git_setup.write_layout(own)
+            if plan.git_import != "auto":
+                return ("git: a repository was made inside; `claudebox --import` brings it here",)
+            try:
+                return tuple(git_report.lines(git_import.adopt(own.private, _tools(plan), _name())))
+            except ClaudeboxError as error:
+                return (f"git: {error.message}",)
+            except OSError as error:
+                return (f"git: {git_state.describe_error(error, own.private)}; `claudebox --import` goes on",)
     return ()
+
+
+def _left(plan: Plan) -> Iterator[str]:
+    """Yield what is kept for repositories under earlier names, and for one that was being adopted."""
+    for directory in dict.fromkeys(os.path.dirname(own.private) for own in plan.git):
+        for name in list_names(directory):
+            private = f"{directory}/{name}"
+            if os.path.isfile(f"{private}/layout.json") and os.path.lexists(git_state.read_layout(private).common):
+                yield private
 
 
 def _recover(plan: Plan, private: str) -> None:
@@ -85,6 +104,8 @@ def _recover(plan: Plan, private: str) -> None:
             done = {private: git_import.bring_back(private, _tools(plan), _name(), outward=False, final=True)}
     except ClaudeboxError as error:
         console.warn(f"git: {error.message}")
+    except OSError as error:
+        console.warn(f"git: {git_state.describe_error(error, private)}")
     else:
         for line in git_report.lines(done):
             console.note(line)

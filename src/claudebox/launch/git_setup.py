@@ -11,7 +11,7 @@ import stat
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.files import mode_of, read_at, read_small, reopen, replace_file
+from claudebox.files import list_names, mode_of, read_at, read_small, reopen, replace_file
 from claudebox.launch import git_cleanup, git_copy, git_lock, git_state
 from claudebox.launch.git_copy import Copier
 from claudebox.launch.git_names import find_hidden
@@ -42,7 +42,7 @@ _ENTRY = ("HEAD", "gitdir", "commondir", "locked")  # of a worktree that is not 
 def set_up(own: OwnGit, settled: Callable[[str], bool]) -> int:
     """Make the git directory, and return a descriptor that says for as long as it is open that it is in use.
 
-    It stays as it is while another session uses it, or while it holds something that has not come back.
+    It stays as it is while another session uses it.
     """
     lock, alone = git_lock.hold(own.private, alone=True)
     if not alone:
@@ -64,38 +64,45 @@ def set_up(own: OwnGit, settled: Callable[[str], bool]) -> int:
 
 
 def _refresh(own: OwnGit, *, settled: bool) -> None:
+    """Build the git directory anew, from the real one or from what has not come back: nothing that was broken lasts."""
     directory = os.open(own.private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        source = _source(own)
-        made = os.path.isfile(f"{own.own}/HEAD")
-        kept = made and not settled
-        same = made and bool(source) and source == read_at(directory, "source")
+        kept = not settled and stat.S_ISDIR(mode_of(own.own)) and os.path.lexists(f"{own.own}/HEAD")
         _write_if_new(directory, "real", os.fsencode(own.real))
         _write_if_new(directory, "layout.json", _layout(own))
-        if kept or same:
-            git_cleanup.remove_locks(own.own)
-            git_cleanup.renew_config(own.own, own.config)
-            for place in ("objects", *own.mountpoints):
-                git_cleanup.make_directory(own.own, place)
-            git_cleanup.renew_alternates(f"{own.own}/objects", [inside for _, inside in own.stores])
-            return
         new = f"{own.private}/new"
         _give_back(own, new)
         git_cleanup.remove(new)
         os.mkdir(new, 0o700)
         hooks = git_copy.signature(f"{own.real}/hooks")
-        taken = _find_taken(own, same_hooks=hooks == read_at(directory, "hooks"))
-        base, head, index = _make(own, new, taken)
+        taken = _find_taken(own, same_hooks=kept or hooks == read_at(directory, "hooks"))
+        if kept:
+            git_cleanup.remove_special(own.own)
+        base, head, index = _make(own, new, taken, kept=kept)
         _take_along(own, new, taken)
         _write_if_new(directory, "config", own.config)
         old = f"{own.private}/old"
         git_cleanup.remove(old)
         _put_in_place(new, own.own, old)
         _write_if_new(directory, "hooks", hooks)
-        git_state.renew(own.private, base, head, index)
-        _write_if_new(directory, "source", source)
+        if not kept:
+            git_state.renew(own.private, base, head, index)
     finally:
         os.close(directory)
+
+
+def _mend(own: OwnGit, new: str, checkout: str) -> None:
+    """Take HEAD and index of the host where the agent's are none."""
+    copier = Copier(own.real, new, own.identity)
+    try:
+        head = (read_small(f"{new}/HEAD") or b"").strip()
+        if not head.startswith(b"ref: refs/") and len(head) not in (40, 64):
+            copier.files(("HEAD",))
+        place = os.path.normpath(f"{checkout}/index")
+        if not (read_small(f"{new}/{place}", limit=git_copy.LIMIT) or b"DIRC").startswith(b"DIRC"):
+            copier.files((place,))
+    finally:
+        copier.close()
 
 
 def _put_in_place(new: str, place: str, old: str) -> None:
@@ -112,47 +119,17 @@ def _put_in_place(new: str, place: str, old: str) -> None:
     os.rename(new, place)
 
 
-def _source(own: OwnGit) -> bytes:
-    """Return what changes whenever something does that a git directory is made from; nothing if that cannot be said.
-
-    Git renames what it writes into place, so that a directory's time changes with each file in it; the few files that
-    are edited where they stand are looked at themselves. Taken before anything is copied: what changes meanwhile counts
-    as a change.
-    """
-    seen = git_state.stamp(own.real, os.path.relpath(own.git_dir, own.real))
-    if not seen:
-        return b""
-    rows = [seen, repr((own.config, own.worktree_config, own.mountpoints, own.stores, own.visible, own.ref_format))]
-    names = ("", "hooks", "info", "logs", "rr-cache", "worktrees", *_COMMON_FILES, *_CHECKOUT_TREES)
-    places = [f"{own.real}/{name}" for name in names]
-    for base in {own.git_dir, *(f"{own.real}/worktrees/{name}" for name in _list(f"{own.real}/worktrees"))}:
-        places += [base, *(f"{base}/{name}" for name in _CHECKOUT_FILES)]
-    for place in (*places, *(f"{own.real}/hooks/{name}" for name in _list(f"{own.real}/hooks"))):
-        try:
-            status = os.lstat(place)
-        except OSError:
-            continue
-        rows.append(
-            f"{place} {status.st_ino} {status.st_size} {status.st_mode} {status.st_mtime_ns} {status.st_ctime_ns}"
-        )
-    return syscalls.sha256("\n".join(rows).encode("utf-8", "surrogateescape")).encode()
-
-
-def _list(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)[:_MOST_LOGS]
-    except OSError:
-        return []
-
-
 def _write_if_new(directory: int, name: str, content: bytes) -> None:
     if read_at(directory, name) != content:
         replace_file(directory, name, content)
 
 
-def _make(own: OwnGit, new: str, taken: tuple[str, ...]) -> tuple[bytes, bytes, bytes]:
-    """Fill a new directory from the real one, but for what is `taken`; return refs, HEAD and index that both have."""
-    copier = Copier(own.real, new, own.identity)
+def _make(own: OwnGit, new: str, taken: tuple[str, ...], *, kept: bool) -> tuple[bytes, bytes, bytes]:
+    """Fill a new directory from the real one, but for what is `taken`; return refs, HEAD and index that both have.
+
+    What is `kept` has not come back: it is taken from the agent's own, as far as git can read it.
+    """
+    copier = Copier(own.own, new, None) if kept else Copier(own.real, new, own.identity)
     try:
         for path in ("objects/info", "objects/pack", "hooks", "info", "refs"):
             if path.partition("/")[0] not in taken:  # a directory takes longer to make than most files
@@ -165,6 +142,9 @@ def _make(own: OwnGit, new: str, taken: tuple[str, ...]) -> tuple[bytes, bytes, 
         for tree in _COMMON_TREES if linked else (*_CHECKOUT_TREES, *_COMMON_TREES):
             copier.tree(tree)
         copier.files(name for name in copier.names("") if name.startswith("sharedindex."))
+        checkout = "." if not linked else os.path.relpath(own.git_dir, own.real)
+        if kept:
+            _mend(own, new, checkout)
         head = read_small(f"{new}/HEAD") or b""
         loose = _refs(copier, new, head, own.ref_format, hidden)
         if own.only:  # reflogs of the user's other branches stay outside
@@ -175,7 +155,6 @@ def _make(own: OwnGit, new: str, taken: tuple[str, ...]) -> tuple[bytes, bytes, 
             copier.hooks()
         _worktrees(own, copier, new)
         git_copy.write(f"{new}/config", own.config)
-        checkout = "." if not linked else os.path.relpath(own.git_dir, own.real)
         if own.worktree_config:
             git_copy.write(f"{new}/{checkout}/config.worktree", own.worktree_config)
         for submodule in own.mountpoints:
@@ -274,6 +253,23 @@ def _take_along(own: OwnGit, new: str, taken: tuple[str, ...]) -> None:
 
         git_kept.take_along(own.own, git_state.read_private(own.private, "base"), new)
     git_cleanup.renew_alternates(f"{new}/objects", [inside for _, inside in own.stores])
+
+
+def find_moved(own: OwnGit) -> None:
+    """Take over what was kept for a git directory whose project has been renamed since."""
+    name, instance = os.path.basename(own.private), os.path.dirname(os.path.dirname(own.private))
+    if os.path.lexists(f"{own.private}/layout.json"):
+        return
+    for other in list_names(os.path.dirname(instance)):
+        place = f"{os.path.dirname(instance)}/{other}/git/{name}"
+        if not os.path.isfile(f"{place}/layout.json") or os.path.lexists(git_state.read_layout(place).common):
+            continue
+        with git_state.Alone(place) as unused:
+            if unused and not os.path.lexists(f"{own.private}/sessions"):
+                git_cleanup.remove(own.private)  # made for this launch
+                os.rename(place, own.private)
+                write_layout(own)
+                return
 
 
 def write_layout(own: OwnGit) -> None:

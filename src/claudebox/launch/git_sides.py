@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
+from claudebox.console import shorten
 from claudebox.files import read_small
 from claudebox.launch import git_cleanup
 from claudebox.launch.git_merge import IndexRow
@@ -181,13 +182,17 @@ def _examine(own: str, git_dir: str) -> list[str]:
             raise GitError(f"`{name}` is not a regular file: remove it")
     waiting, count = [f"{own}/refs"], 0
     while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                count += 1
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif not entry.is_file(follow_symlinks=False) or count > _MOST_REFS:
-                    raise GitError(f"`{entry.path}` is not a regular file, or there are too many refs")
+        try:
+            with os.scandir(waiting.pop()) as found:
+                entries = list(found)
+        except OSError:  # it has gone meanwhile, or is too deep for a ref
+            continue
+        for entry in entries:
+            count += 1
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
+            elif not entry.is_file(follow_symlinks=False) or count > _MOST_REFS:
+                raise GitError(f"`{shorten(entry.path, 200)}` is not a regular file, or there are too many refs")
     return [name for name in os.listdir(own) if name.startswith(_SHARED_INDEX)]
 
 

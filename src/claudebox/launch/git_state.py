@@ -7,11 +7,13 @@ that begin with `#` or `^` do not count, so set-up writes the packed-refs that i
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
 
 from claudebox import syscalls
+from claudebox.console import shorten
 from claudebox.errors import ClaudeboxError
 from claudebox.files import mode_of, read_at, read_small, reopen, replace_file
 from claudebox.values import Value
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 REFTABLE_HEAD = "ref: refs/heads/.invalid"  # what the file says where refs are kept in tables
 _LIMIT = 256 << 20
 _WAIT, _LOOK = 20.0, 0.02
-_MOST_DIRECTORIES = 1000
+_MOST_DIRECTORIES = 1 << 16
 _READ = ("config", "info", "logs", "objects")  # by git, besides
 
 
@@ -168,6 +170,19 @@ def stamp(own: str, checkout: str) -> str:
     return syscalls.sha256(text.encode("utf-8", "surrogateescape"))
 
 
+def stamp_own(path: str) -> str:
+    """Return the stamp of the agent's repository, given the private directory."""
+    return stamp(f"{path}/own", read_layout(path).checkout)
+
+
+def describe_error(error: OSError, path: str) -> str:
+    """Return what failed and where; a full disk is that of the project, or that of our state."""
+    place = error.filename or read_layout(path).common
+    if error.errno == errno.ENOSPC and not error.filename and not os.statvfs(path).f_bavail:
+        place = path
+    return f"{error.strerror}: {shorten(os.fsdecode(place), 200)}"
+
+
 def stamp_host(path: str) -> str:
     """Return the same of the real repository, given the private directory."""
     layout = read_layout(path)
@@ -186,19 +201,26 @@ def settled(path: str) -> bool:
     return bool(seen) and seen == stamp(f"{path}/own", read_layout(path).checkout)
 
 
-def unused(path: str) -> bool:
-    """Return whether no session uses the repository; each holds a lock on `sessions`."""
-    try:
-        descriptor = os.open(f"{path}/sessions", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+class Alone:
+    """Keeps sessions away from a repository, if none uses it now; each holds a lock on `sessions`."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._descriptor = path, -1
+
+    def __enter__(self) -> bool:
+        """Return whether none uses it."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            self._descriptor = os.open(f"{self._path}/sessions", flags, 0o600)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
         return True
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
+
+    def __exit__(self, *_: object) -> None:
+        """Let sessions begin."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
 
 def read_private(path: str, name: str) -> bytes:

@@ -7,8 +7,6 @@ before the branch moves. What cannot be examined is not taken in.
 
 from __future__ import annotations
 
-import os
-
 from claudebox.launch.git_sides import parse_rows
 
 TYPE_CHECKING = False
@@ -24,26 +22,48 @@ GITLINK = "160000"
 
 
 def changed_paths(agent: Side, moves: Iterable[Move], base: str) -> dict[str, Changed]:
-    """Return the paths that each branch changes and their new modes, compared with its old value or with a commit.
+    """Return the paths that each ref changes and their new modes, compared with its old value or with a commit.
 
-    None where that cannot be said: such a branch does not come back.
+    None where that cannot be said: such a ref does not come back.
     """
-    found: dict[str, Changed] = {}
-    for move in moves:
-        old = move.old or base
-        if not move.new:
-            continue
-        words = ("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", old, move.new)
-        # Only commits are compared, and an index that an agent has broken would end git all the same.
-        raw = agent.box.ask(*(words if old else ("ls-tree", "-r", "-z", move.new)), index=False)
-        if raw is None:
-            found[move.name] = None
-        elif not old:
-            rows = (row.partition(b"\t") for row in raw.split(b"\0") if row)
-            found[move.name] = {path: os.fsdecode(head[:6]) for head, _, path in rows}
+    wanted = {move.name: (move.old or base or agent.empty_tree, move.new) for move in moves if move.new}
+    values = sorted({value for pair in wanted.values() for value in pair})
+    trees = _find_trees(agent, values)
+    pairs = {tuple(trees.get(value, "") for value in pair) for pair in wanted.values()}
+    known = _compare(agent, sorted(pair for pair in pairs if all(pair)))
+    return {name: known.get(tuple(trees.get(value, "") for value in pair)) for name, pair in wanted.items()}
+
+
+def _find_trees(agent: Side, values: list[str]) -> dict[str, str]:
+    """Return the trees of commits and tags."""
+    data = "".join(f"{value}^{{tree}}\n" for value in values).encode()
+    rows = (
+        (agent.box.ask("cat-file", "--batch-check=%(objectname)", data=data, index=False) or b"").decode().split("\n")
+    )
+    return {value: row for value, row in zip(values, rows, strict=False) if agent.is_id(row)}
+
+
+def _compare(agent: Side, pairs: list[tuple[str, ...]]) -> dict[tuple[str, ...], Changed]:
+    """Return what differs between trees, two and two; the index is not read, which an agent may have broken."""
+    if not pairs:
+        return {}
+    words = ("diff-tree", "--stdin", "-r", "--raw", "-z", "--no-renames", "--no-abbrev")
+    raw = agent.box.ask(*words, data="".join(f"{old} {new}\n" for old, new in pairs).encode(), index=False)
+    if raw is None and len(pairs) > 1:  # one is broken, and the others are not
+        return {pair: rows for one in pairs for pair, rows in _compare(agent, [one]).items()}
+    found: dict[tuple[str, ...], Changed] = dict.fromkeys(pairs)  # what git does not name is not known
+    parts, pair = iter((raw or b"").split(b"\0")), pairs[0]
+    for part in parts:
+        head, row = b"", part
+        while row and not row.startswith(b":"):
+            head, _, row = row.partition(b"\n")
+            pair = tuple(head.decode("ascii", "replace").split(" "))
+            found[pair] = {}
+        changed, rows = parse_rows(row + b"\0" + next(parts, b"")) if row else {}, found[pair]
+        if changed is None or rows is None:
+            found[pair] = None
         else:
-            differences = parse_rows(raw)
-            found[move.name] = None if differences is None else {path: row.mode for path, row in differences.items()}
+            rows.update((path, changed[path].mode) for path in changed)
     return found
 
 
