@@ -191,6 +191,64 @@ def test_a_worktree_can_be_made_from_a_linked_one(user_box, user_repository):
     box.project = f"{box.base}/project"
 
 
+def lay_out(box, git, layout: str) -> None:
+    """Make the project a checkout of another layout."""
+    os.chmod(box.base, 0o777)
+    if layout == "separate":
+        git("init", "-q", "--separate-git-dir", f"{box.base}/directory")
+        git("config", "core.worktree", box.project)
+    elif layout == "bare":
+        git("clone", "-q", "--bare", ".", f"{box.base}/repository/.bare")
+        git("-C", f"{box.base}/repository/.bare", "worktree", "add", "-q", f"{box.base}/repository/main", "main")
+        box.project = f"{box.base}/repository/main"
+    elif layout == "sparse":
+        box.write("directory/file", "x")
+        git("add", "directory")
+        git("commit", "-qm", "directory")
+        git("sparse-checkout", "set", "--cone", "directory")
+    elif layout == "shallow":
+        git("clone", "-q", "--depth=1", f"file://{box.project}", f"{box.base}/shallow")
+        box.project = f"{box.base}/shallow"
+    elif layout == "borrowing":
+        git("clone", "-q", "--shared", ".", f"{box.base}/borrowing")
+        box.project = f"{box.base}/borrowing"
+    elif layout == "unborn":
+        git("checkout", "-q", "--orphan", "none")
+    elif layout == "detached":
+        git("checkout", "-q", "--detach")
+
+
+@pytest.mark.parametrize(
+    "layout", ["separate", "bare", "sparse", "shallow", "detached", "dirty", "borrowing", "unborn"]
+)
+def test_every_layout_works_or_is_refused_with_one_line(user_box, user_repository, layout):
+    # proves MANY-01
+    box, git = user_box, user_repository
+    box.write(f"{box.home}/.gitconfig", "[user]\n\tname = u\n\temail = u@u\n")
+    lay_out(box, git, layout)
+    if layout == "dirty":
+        box.write("kept.txt", "changed\n")
+        box.write("staged", "staged\n")
+        git("add", "staged")
+    script = "test $(cat kept.txt) = kept && git status --short && echo w >w && git add w && git commit -qm inside"
+    made = new(box, "one", script)
+    if layout in ("borrowing", "unborn"):
+        assert (made.returncode, made.stderr.count("error:"), copies(box)) == (125, 1, []), made.stderr
+        assert layout == "unborn" or f"{user_box.base}/project/.git/objects" in made.stderr
+        return
+    assert (made.returncode, made.stdout) == (0, ""), made.stderr
+    finished = box.claudebox("-y", "--finish", "one", "merge")
+    if layout == "dirty":
+        assert finished.returncode == 125
+        assert git("status", "--short") == " M kept.txt\nA  staged\n?? dirty.txt\n"
+        assert box.claudebox("-y", "--finish", "one").returncode == 0
+    else:
+        assert finished.returncode == 0, finished.stderr
+        assert git("log", "-1", "--format=%s") == "inside\n"
+    assert git("log", "-1", "--format=%s", "one") == "inside\n"
+    assert copies(box) == []
+
+
 def test_nothing_of_the_host_runs_when_a_worktree_is_made_finished_or_dropped(user_box, user_repository):
     # proves MANY-01, D01
     box, git = user_box, user_repository

@@ -106,6 +106,12 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
     if repository is not None and repository.problem:
         raise ClaudeboxError(f"this repository cannot be worked in: {repository.problem}")
     own = find_own(planned)
+    for store in repository.directory.stores if own and repository and repository.directory else ():
+        if own and store.path not in dict(own.stores):
+            raise ClaudeboxError(
+                f"this repository borrows objects from `{store.path}`",
+                hint=f"let them in with `--mount-ro {store.path}`",
+            )
     start = parsers.parse_branch(flags.one("from")) if flags.all("from") else ""
     if own is None and start:
         raise ClaudeboxError("`--from` needs a repository, and there is none here")
@@ -115,6 +121,7 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
     try:
         if own is not None:
             tools = find_tools(programs.search_path(environ, copy.source))
+            copies.save(replace(copy, base="-"))  # from here on no other agent sees the branch
             base, whole = worktree.make_worktree(own, tools, copy, start, most)
             copy = replace(copy, base=base, linked=True)
             copies.save(copy)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import time
 from typing import TYPE_CHECKING
 
 from claudebox.commands.agents import large_files
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 LIMITS = Limits(seconds=3600.0, size=64 << 30)  # the user waits for it, and can end it
 _PATIENCE = 60.0  # seconds to wait for a `git gc`
+_ATTEMPTS, _PAUSE = 10, 0.1
 _WRITERS = "4"  # at once: to make a file is to wait for the disk
 _ENTRY = ("description", "packed-refs", "shallow", "info/exclude", "info/attributes")
 _CONFIG = (
@@ -93,12 +95,16 @@ def _add(box: GitSandbox, own: OwnGit, copy: Copy, start: str) -> str:
     if not commit:
         what = f"there is no branch `{start}`" if start else "there is no commit yet"
         raise ClaudeboxError(f"{what} in `{own.worktree or own.real}`")
-    try:
-        box.git("worktree", "add", "--no-checkout", "-b", copy.name, copy.path, commit)
-    except GitError:
-        forget(own, copy)
-        box.ask("update-ref", "-d", copy.ref, commit)
-        raise
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            box.git("worktree", "add", "--no-checkout", "-b", copy.name, copy.path, commit)
+            break
+        except GitError as error:
+            forget(own, copy)
+            box.ask("update-ref", "-d", copy.ref, commit)
+            if not left or "failed to read" not in str(error):
+                raise
+            time.sleep(_PAUSE)  # git cannot read a worktree that another git is just making
     return commit
 
 
