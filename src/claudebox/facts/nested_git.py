@@ -50,7 +50,7 @@ def _search(roots: tuple[str, ...]) -> Iterator[str]:
                         below.append(f"{directory}/{entry.name}")
         except OSError:
             continue
-        if names >= {"HEAD", "objects", "refs"}:
+        if names >= {"HEAD", "objects", "refs"} and directory not in roots:
             yield directory
         else:
             waiting += below

@@ -27,8 +27,10 @@ def look(
     workdir: str, repository: Repository | None, instance: Instance, nested: tuple[Nested, ...] = ()
 ) -> tuple[Guarded, ...]:
     """Return what is there and what is missing; a stub of another session counts as missing."""
-    own = {row.common_dir for row in repository.nested} if repository is not None else set()
-    inner = [row.path for row in nested if row.path not in own and row.path.startswith(f"{workdir.rstrip('/')}/")]
+    top = f"{workdir.rstrip('/')}/"
+    ours = (repository, *repository.nested) if repository is not None else ()
+    own = tuple(f"{path}/" for row in ours for path in (row.common_dir, row.git_dir) if path)
+    inner = [row.path for row in nested if row.path.startswith(top) and not f"{row.path}/".startswith(own)]
     return _settle(lambda: (*_rows(workdir, repository), *_rows_in_nested(workdir, inner[:_MOST_NESTED])), instance)
 
 
