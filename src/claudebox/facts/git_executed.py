@@ -18,16 +18,13 @@ from claudebox.values import Value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Literal
 
     from claudebox.facts.git_config import Row
     from claudebox.facts.git_model import Repository
 
-    Kept = Literal["all", "hooks", "none"]  # which rows of its own configuration a checkout has
 
 _MOST_PATHS = 512
 _MOST_HOOKS = 256  # entries of a directory of hooks
-_MOST_ROWS = 8  # of which the last one counts
 _MOST_LINKS = 40  # the kernel follows no more
 _MOST_WORDS = 256  # of one value
 _MOST_NAMES = 1024
@@ -82,30 +79,6 @@ def find_executed(
                 table.update((f"{name}{PASSED}" if passed else name, None) for name in within)
     first = sorted(rows.values(), key=lambda row: (row.passed, not places.is_certain(row)))
     return tuple(first)[:_MOST_PATHS], tuple({**committed, **absent})[:_MOST_PATHS]
-
-
-def name_executed(
-    root: str, common: str, git_dir: str, home: str, user: tuple[Row, ...], *, kept: Kept
-) -> Iterator[tuple[str, str]]:
-    """Yield what git obeys in another checkout, wherever it lies, and why: by the user's rows, and those of its own."""
-    files = (f"{common}/config", f"{git_dir}/config.worktree") if kept != "none" else ()
-    found = git_config.read_config(files, git_config.IncludeContext(home, everything=True))
-    rows = found.rows if kept == "all" else _hook_rows(found.rows)
-    places = _Places()
-    named = _named(_Checkout(root, user + rows, found.files, common), home, places)
-    for row in filter(places.is_certain, named):
-        yield from ((path, row.reason) for path, passed in places.on_way(row.path) if not (passed or row.passed))
-
-
-def read_user_rows(home: str, environ: dict[str, str]) -> tuple[Row, ...]:
-    """Return what the user's own configuration says in every repository; of aliases, a bare word names no file."""
-    context = git_config.IncludeContext(home, everything=True)
-    rows = git_config.read_config(git_config.user_files(home, environ), context).rows
-    return tuple((*row[:3], row[3].lstrip("!") if row[0] == "alias" else row[3]) for row in rows)
-
-
-def _hook_rows(rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    return tuple(row for row in rows if (row[0], row[2]) == ("core", "hookspath"))[-_MOST_ROWS:]
 
 
 def _checkouts(
