@@ -54,6 +54,7 @@ def test_the_tui_comes_up_without_a_question_and_does_everything_a_person_wants(
     screen.expect("and do you still remember")
     screen.type("/exit")
     farewell = screen.expect("resume: claudebox --resume")
+    assert "Resume this session with" not in farewell  # the client's own words, which start it without a sandbox
     assert screen.status() == 0
     assert screen.modes()["alternate_on"] == "0"
 

@@ -16,6 +16,7 @@ import time
 from claudebox.launch import terminal
 from claudebox.launch.terminal import FOREVER, Terminal
 from claudebox.syscalls import signal
+from claudebox.tables import agent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _BACKLOG = 262144  # bytes that wait for a slow screen before the writer has to
 _TYPED = 4 << 20  # bytes that wait for a program that reads slowly; what is typed beyond that is dropped
 _PUSH_TITLE, _POP_TITLE = b"\x1b[22;0t", b"\x1b[23;0t"
 _DRAIN = 0.5  # seconds for the last words
+_LAST = 1024  # bytes of them that are kept
 
 # The escape: nothing but Ctrl+C and Ctrl+Z, each at least twice, within so many seconds.
 _QUICK, _TWICE = 3.0, 2
@@ -64,6 +66,7 @@ class Pty(Terminal):
             self._filter = TerminalFilter()
         self._to_screen, self._to_payload = bytearray(), bytearray()
         self._open = {self._master, self._keys, self._screen}
+        self._last = b""  # what was written last
         self._is_raw = False  # whether the terminal is raw, and its keys are for the program
         self._is_gone = False
         self._is_silent = False  # nothing was written since it was set
@@ -154,6 +157,7 @@ class Pty(Terminal):
         if not piece:
             return False
         self._is_silent = False
+        self._last = (self._last + piece)[-_LAST:]
         self._to_screen += self._filter.feed(piece) if self._filter else piece
         self._write(self._screen, self._to_screen)
         return True
@@ -273,9 +277,21 @@ class Pty(Terminal):
         if self._is_raw and terminal.is_foreground(0):
             self._flush()
             if reset := terminal.reset_sequence():
+                self._to_screen += _take_back(self._last, os.get_terminal_size(self._screen).columns)
                 self._to_screen += (self._filter.undo() if self._filter else reset) + _POP_TITLE
             self._put_back()
         return super().restore()
+
+
+def _take_back(last: bytes, columns: int) -> bytes:
+    """Return what erases how the client says to resume, where that was the last thing on the screen: we say it, too."""
+    farewell = last[last.rfind(agent.FAREWELL) :] if agent.FAREWELL in last else b""
+    first, *parts = farewell.split(b"\x1b[")
+    text = first + b"".join(part.partition(b"m")[2] for part in parts)
+    rows = text.split(b"\r\n")
+    if len(rows) != 3 or rows[2] or b" --resume " not in rows[1]:
+        return b""
+    return b"\x1b[%dA\x1b[J" % (1 + -(-len(rows[1]) // max(columns, 1)))
 
 
 class Keys:
