@@ -64,8 +64,9 @@ def test_the_end_says_what_came_back(pair, follower):
     said, _ = follower.communicate("\n")
 
     after = pair.host("git rev-parse --short=7 main").strip()
-    assert said.split("\n")[:2] == [
-        f"git: moved main {before}..{after}; created feature",
+    assert said.split("\n")[:3] == [
+        f"+ main +1 commit ({before}..{after})",
+        "+ feature new",
         "git: -x stays inside: its name could be taken for something else",
     ]
     assert pair.host("git status --porcelain; git symbolic-ref --short HEAD") == "feature\n"

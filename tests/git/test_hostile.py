@@ -158,11 +158,10 @@ def test_the_report_hides_nothing_that_was_refused():
 
     said = git_report.of_one("git", ImportResult(moved, refused=(*refused, (f"{HEADS}main", "because"))))
 
-    assert all(f"a{number}" in said[0] for number in range(20))
-    assert all(f"b{number};" in said[1] for number in range(100))
+    assert all(f"b{number};" in said[0] for number in range(100))
     assert "\x1b" not in "".join(said)
-    assert said[2] == "git: main stays inside: because"
-    assert said[1].count("its name has characters") == 1
+    assert said[1] == "git: main stays inside: because"
+    assert said[0].count("its name has characters") == 1
 
 
 def test_other_refs_and_moved_tags_stay_inside(pair):

@@ -50,9 +50,8 @@ def test_a_commit_is_there_after_the_session(repository):
     result = repository.sh(f"{COMMIT}; git switch -qc feature")
 
     assert result.returncode == 0, result.stderr
-    last = next(line for line in result.stderr.split("\n") if line.startswith("claudebox: git"))
-    assert last.startswith("claudebox: git: moved main ")
-    assert last.endswith("; created feature")
+    assert "main +1 commit (" in result.stderr
+    assert " · feature new · " in result.stderr
     assert sh(repository, "git log --format=%s; git branch --show-current; git status --porcelain") == (
         "inside\nfirst\nfeature\n"
     )

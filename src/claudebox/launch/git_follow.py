@@ -31,6 +31,7 @@ _FIRST, _NEVER = 0.7, 3600.0  # after which it is started; after which the launc
 _POLL = 2.0  # between two looks where nothing can be watched
 _MOST_WATCHES = 400
 _PATIENCE = 300.0  # seconds that the end may take
+_MOVED = "+ "  # begins lines of the child that say what became of a branch
 _LISTEN, _BELATED = 0.1, 0.5  # between two looks for signals; for so long Ctrl+C was meant for the agent
 _UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
 # What changes in a git directory when nothing happens that concerns the other side.
@@ -52,6 +53,7 @@ class Follower:
         self._repositories, self._tools, self._session, self._mode = repositories, tools, session, mode
         self._movable = movable  # submodules that the agent could rename
         self._child = 0
+        self.moved: tuple[str, ...] = ()  # what became of branches, once it has finished
         self._line = -1
         self._due = 0.0  # when the process is started
         self._seen: dict[str, bytes] = {}  # the stamps at the start
@@ -150,7 +152,9 @@ class Follower:
                 agreed = False
             if not agreed:
                 return ("git: nothing was brought back; `claudebox --import` does it",)
-        return self._ask(b"end\n")
+        lines = self._ask(b"end\n")
+        self.moved = tuple(line.removeprefix(_MOVED) for line in lines if line.startswith(_MOVED))
+        return tuple(line for line in lines if not line.startswith(_MOVED))
 
     def _ask(self, word: bytes) -> tuple[str, ...]:
         """Send a word and return the lines of the answer."""
@@ -299,7 +303,8 @@ class _Following:
             for path in self._repositories:
                 if not git_state.settled(path):
                     self._attempt(path, self._end)
-            lines = git_report.lines(self._done)
+            moved, rest = git_report.divide(self._done)
+            lines = [*(f"{_MOVED}{row}" for row in moved), *rest]
         elif word.startswith(b"show"):
             lines = [line for path in self._repositories for line in git_report.preview(path, self._tools)]
         elif word.startswith(b"left"):

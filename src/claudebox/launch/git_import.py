@@ -132,13 +132,14 @@ class _Import:
                 real.read_refs()
                 checkout = Checkout(private, layout, agent, real, self._writer, outward=self._outward)
                 settled = self._sync(agent, real, checkout)
+                moved = tuple(move.replace(commits=_count(agent, move)) for move in self._moved)
         except GitError as error:
             raise ClaudeboxError(f"`{layout.common}`: {error}") from None
         private.write("seen", seen.encode() if settled else b"")
         refused = tuple(self._refused.items())
         notes = (*self._notes, *checkout.notes)
         return ImportResult(
-            tuple(self._moved), tuple(self._renamed), refused, tuple(self._followed), checkout.head, notes, removed,
+            moved, tuple(self._renamed), refused, tuple(self._followed), checkout.head, notes, removed,
             tuple(self._told(agent)), tuple(self._named),
         )  # fmt: skip
 
@@ -334,3 +335,11 @@ def _put(refs: dict[str, str], move: Move) -> None:
         refs[move.name] = move.new
     else:
         refs.pop(move.name, None)
+
+
+def _count(agent: Side, move: Move) -> int:
+    """Return how many commits a branch has gained."""
+    if not move.old or not move.new or not move.name.startswith(HEADS):
+        return 0
+    found = agent.box.ask("rev-list", "--count", f"{move.old}..{move.new}", "--", index=False) or b"0"
+    return int(found)

@@ -19,6 +19,7 @@ class Move(Value):
     name: str
     old: str
     new: str
+    commits: int = 0  # that are in the new one only, where somebody has counted them
 
 
 class Merged(Value):

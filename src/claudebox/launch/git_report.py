@@ -20,29 +20,32 @@ if TYPE_CHECKING:
     from claudebox.launch.git_sandbox import Tools
 
 _SHORT = 7  # digits of a commit
-_MOST = 50  # refs of a kind that are named, branches first
+_MOST = 50  # names in a line
+_MOST_MOVED = 8  # refs that are named, branches that grew first
 _MOST_REFUSED = 500  # nobody can make them so many that one is overlooked: they come in lines of their own
 _MOST_COMMITS, _MOST_FILES = 20, 20
 
 
 def lines(done: Mapping[str, ImportResult], *, again: bool = False) -> list[str]:
     """Return what came back from each repository, by its private directory; `again`: with what was said before."""
-    found = []
+    moved, rest = divide(done, again=again)
+    return [*([f"git: {', '.join(moved)}"] if moved else []), *rest]
+
+
+def divide(done: Mapping[str, ImportResult], *, again: bool = False) -> tuple[list[str], list[str]]:
+    """Return what became of branches, a few words each, and the lines that say the rest."""
+    moved, rest = [], []
     for path, result in done.items():
         layout = git_state.read_layout(path)
-        found += of_one(
-            f"git ({layout.module})" if layout.depth else "git",
-            result.replace(told=()) if again else result,
-            only=layout.only,
-        )
-    return found
+        where = f"git ({layout.module})" if layout.depth else "git"
+        moved += [f"{layout.module}: {row}" if layout.depth else row for row in _moves(result.moved)]
+        rest += of_one(where, result.replace(told=()) if again else result, layout.only)
+    return moved, rest
 
 
-def of_one(where: str, result: ImportResult, *, only: str = "") -> list[str]:
-    """Return what came back from one repository; `only` one ref of it moves."""
+def of_one(where: str, result: ImportResult, only: str = "") -> list[str]:
+    """Return what there is to say about one repository, besides what became of its branches."""
     found = []
-    if moved := _moves(result.moved):
-        found.append(f"{where}: {moved}")
     if result.renamed:
         why = "" if only else ": yours has moved too"
         rows = [f"{name_of(name)} arrived as {name_of(other)}{why}" for name, other in result.renamed]
@@ -60,22 +63,33 @@ def of_one(where: str, result: ImportResult, *, only: str = "") -> list[str]:
     return found
 
 
-def _moves(moves: Iterable[Move]) -> str:
-    """Return what became of refs, from the first of several moves to the last."""
+def _moves(moves: Iterable[Move]) -> list[str]:
+    """Return what became of refs, from the first of several moves to the last; the branches that grew come first."""
     first: dict[str, str] = {}
     last: dict[str, str] = {}
+    commits: dict[str, int] = {}
     for move in moves:
         first.setdefault(move.name, move.old)
         last[move.name] = move.new
-    created = [name_of(name) for name in sorted(last) if last[name] and not first[name]]
-    moved = [
-        f"{name_of(name)} {first[name][:_SHORT]}..{new[:_SHORT]}"
-        for name, new in last.items()
-        if new and first[name] and new != first[name]
-    ]
-    deleted = [f"{name_of(name)} (was {first[name][:_SHORT]})" for name, new in last.items() if not new and first[name]]
-    kinds = (("moved", moved), ("created", created), ("deleted", deleted))
-    return "; ".join(f"{word} {_few(rows)}" for word, rows in kinds if rows)
+        commits[move.name] = commits.get(move.name, 0) + move.commits
+    grown = [name for name in last if commits[name] and last[name] != first[name]]
+    rows = [f"{name_of(name)} +{_commits(commits[name])} ({_span(first[name], last[name])})" for name in grown]
+    rows += [f"{name_of(name)} new" for name in sorted(last) if last[name] and not first[name]]
+    for name, new in last.items():
+        if first[name] and not new:
+            rows.append(f"{name_of(name)} deleted (was {first[name][:_SHORT]})")
+        elif first[name] and new != first[name] and name not in grown:
+            rows.append(f"{name_of(name)} moved ({_span(first[name], new)})")
+    more = [f"{len(rows) - _MOST_MOVED} more branches and tags"] if len(rows) > _MOST_MOVED else []
+    return rows[:_MOST_MOVED] + more
+
+
+def _commits(count: int) -> str:
+    return f"{count} commit{'s' * (count != 1)}"
+
+
+def _span(old: str, new: str) -> str:
+    return f"{old[:_SHORT]}..{new[:_SHORT]}"
 
 
 def name_of(ref: str) -> str:
