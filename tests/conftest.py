@@ -48,6 +48,11 @@ settings.register_profile(
 settings.load_profile("claudebox")
 
 
+def is_disarmed(said: str, path: str) -> bool:
+    """Return whether the end of a session says that something of a repository was put aside."""
+    return any(line.split()[:2] == [path, "disarmed"] and "put aside" in line for line in said.splitlines())
+
+
 def need(condition: object, what: str) -> None:
     """Fail in CI, skip elsewhere, where this machine lacks something that a test needs."""
     if not condition:

@@ -282,14 +282,18 @@ def launch(given: Launch, reports: Sequence[SessionReport] = ()) -> int:
         step("disarming repositories", report.disarm)
     for sidecar in sandbox.sidecars:
         notes += step(_TITLES.get(type(sidecar).__name__, "a process beside the sandbox"), sidecar.finish) or ()
-    notes += step("a repository that was made inside", lambda: _adopt(plan)) or ()
+    adopted, more = step("a repository that was made inside", lambda: _adopt(plan)) or ([], [])
+    notes += more
+    moved = (*(row for sidecar in sandbox.sidecars for row in getattr(sidecar, "moved", ())), *adopted)
     step("what the sandbox left running", start.reap_orphans)
     for loss in losses:
         step("a warning", lambda: console.warn(loss))  # noqa: B023
         status = status or FAILED
+    notes += [f"git: {', '.join(moved)}"] if moved and not reports else []
     for note in notes:
         step("a note", lambda: console.note(note))  # noqa: B023
     for report in reports:
+        report.moved = moved
         step("the report", lambda: report.conclude(status, ending))  # noqa: B023
         status = step("the note of this session", lambda: report.settle(status, ending)) or status  # noqa: B023
     return status
@@ -365,10 +369,10 @@ class _Entered:
         git_lock.release(self._in_use)
 
 
-def _adopt(plan: Plan) -> tuple[str, ...]:
+def _adopt(plan: Plan) -> tuple[list[str], list[str]]:
     """Take over a repository that was made inside, where there was none."""
     if not any(not own.real and os.path.lexists(f"{own.own}/HEAD") for own in plan.git):
-        return ()
+        return [], []
     from claudebox.launch import git_session
 
     return git_session.adopt(plan)

@@ -74,7 +74,8 @@ while follower.look() < 1:
     time.sleep(0.05)
 print("ready", flush=True)
 sys.stdin.readline()
-for line in follower.finish():
+lines = follower.finish()
+for line in (*follower.moved, *lines):
     print(line, flush=True)
 """
 

@@ -65,8 +65,8 @@ def test_the_end_says_what_came_back(pair, follower):
 
     after = pair.host("git rev-parse --short=7 main").strip()
     assert said.split("\n")[:3] == [
-        f"+ main +1 commit ({before}..{after})",
-        "+ feature new",
+        f"main +1 commit ({before}..{after})",
+        "feature new",
         "git: -x stays inside: its name could be taken for something else",
     ]
     assert pair.host("git status --porcelain; git symbolic-ref --short HEAD") == "feature\n"

@@ -62,7 +62,7 @@ def test_refs_in_tables_come_back(user_box):
     sh(box, "git commit -q --allow-empty -m host")
     second = box.sh("git log --format=%s; git stash list | wc -l")
 
-    assert "created feature, tag v1; deleted side" in first.stderr
+    assert "feature new · tag v1 new · side deleted (was " in first.stderr
     assert "refs/stash stays inside" in first.stderr
     assert sh(box, "git for-each-ref --format='%(refname:short)'; git status -sb") == "feature\nmain\nv1\n## feature\n"
     assert second.stdout == "host\ninside\nfirst\n1\n"

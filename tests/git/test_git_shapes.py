@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.conftest import is_disarmed
 from tests.git.test_gitlinks import has_mark
 from tests.git.test_hostile import MARK
 from tests.git.test_session import make_repository, sh
@@ -36,7 +37,7 @@ def test_no_directory_becomes_a_repository_that_runs_something(user_box):
     result = box.sh(f"set +e; {plant}; true")
 
     places = [*(place for place in SHAPES if place != "split"), "r"]
-    assert not [d for d in places if f"`{d}`: put aside as *.claudebox" not in result.stderr], result.stderr
+    assert not [d for d in places if not is_disarmed(result.stderr, d)], result.stderr
     for place in SHAPES:
         assert not has_mark(box, USE.format(place=place)), place
     for place in places:  # the positive control
@@ -67,7 +68,7 @@ def test_what_the_users_own_checkouts_lead_to_is_disarmed(user_box):
     assert "put aside" not in box.sh(script).stderr  # they are read-only
     result = box.sh(script, flags=("--allow", "git-config"))
 
-    assert not [d for d in BOTH if f"`{d}`: put aside as *.claudebox" not in result.stderr], result.stderr
+    assert not [d for d in BOTH if not is_disarmed(result.stderr, d)], result.stderr
     push = "cd lib; git commit -q --allow-empty -m x; git push ../docs/cache HEAD:x"
     uses = ("cd main; git status", "cd w4; git status", push)
     for use in uses:
@@ -101,7 +102,7 @@ def test_what_a_nested_repository_of_the_user_names_is_put_aside(box):
     )
 
     names = ["cfg", "lib/.githooks/post-index-change", "lib/clean.sh"]
-    (said,) = [line for line in result.stderr.split("\n") if line.startswith("warning: `lib`: put aside")]
+    (said,) = [line for line in result.stderr.split("\n") if line.startswith("  lib ") and "put aside" in line]
     assert not [name for name in names if name.removeprefix("lib/") not in said], said
     assert sh(box, "ls lib/.githooks") == "post-index-change.claudebox\nx\n"
     assert not has_mark(box, "cd lib; git status; git add a")
@@ -115,9 +116,9 @@ def test_what_a_nested_repository_of_the_user_names_is_put_aside(box):
         "git config remote.origin.url https://h.invalid"
     )
     changed = box.sh(script)
-    put = [line for line in changed.stderr.split("\n") if ": put aside" in line]
-    assert [line for line in put if "`late`" in line and "hk/pre-commit" in line], changed.stderr
-    assert [line for line in put if "`lib`" in line and ".githooks/pre-commit" in line], changed.stderr
+    put = [line for line in changed.stderr.split("\n") if "put aside" in line]
+    assert [line for line in put if " late " in line and "hk/pre-commit" in line], changed.stderr
+    assert [line for line in put if " lib " in line and ".githooks/pre-commit" in line], changed.stderr
     assert "h.invalid" not in sh(box, "git -C lib config remote.origin.url")
     box.sh("git -C lib config remote.origin.url https://h.invalid", flags=("--allow", "git-config"))
     assert "h.invalid" not in sh(box, "git -C lib config remote.origin.url")  # what it was before stays
@@ -194,9 +195,9 @@ def test_older_files_that_become_hooks_are_put_aside(user_box):
 
     result = box.sh("cd lib; mv tools t2; ln -s ../old tools; cd ../x; git init -q; touch a")
 
-    put = [line for line in result.stderr.split("\n") if ": put aside" in line]
-    assert [line for line in put if "`lib`" in line and line.endswith(": tools")], result.stderr
-    assert [line for line in put if "`x`" in line and line.endswith(": hk/post-index-change")], result.stderr
+    put = [line for line in result.stderr.split("\n") if "put aside" in line]
+    assert [line for line in put if " lib " in line and line.endswith(": tools")], result.stderr
+    assert [line for line in put if " x " in line and line.endswith(": hk/post-index-change")], result.stderr
     uses = ("cd lib; touch b; git add b", "cd x; git add a")
     for use in uses:
         assert not has_mark(box, use), use
@@ -216,8 +217,8 @@ def test_commits_that_change_what_a_nested_repository_obeys_are_told(user_box):
     result = box.sh("for d in lib plain; do cd $d; git commit -q --allow-empty -m in; cd ..; done")
 
     assert told not in quiet.stderr
-    assert f"`lib` {told}" in result.stderr, result.stderr
-    assert f"`plain` {told}" not in result.stderr
+    assert told in result.stderr, result.stderr
+    assert result.stderr.count(told) == 1
 
 
 def test_armed_repositories_are_named_before_decoys(user_box):
@@ -242,7 +243,7 @@ def test_no_link_leads_to_a_repository_that_nobody_looks_at(user_box):
     led = f"mv real/w4git real/was; ln -s {place} real/w4git; ln -s ../a real/fine"
     result = box.sh(led, flags=("--allow", "git-config"))
 
-    assert "`real/w4git` led to a directory of claudebox's own: renamed to" in result.stderr, result.stderr
+    assert "led to a directory of claudebox's own" in result.stderr, result.stderr
     assert sh(box, "readlink real/fine") == "../a\n"
     assert not has_mark(box, "cd w4; git status")
     sh(box, "mv real/w4git.claudebox real/w4git")

@@ -263,7 +263,7 @@ def test_a_gitlink_waits_for_the_end_and_what_lies_there_is_disarmed(pair):
     assert not marked(pair, "git status; git diff; git add -A")
     pair.host("git reset -q")
     late = pair.bring_back(final=True)
-    assert "`nested/.git`: put aside as *.claudebox" in late.notes[0]
+    assert "`nested/.git` disarmed: put aside as *.claudebox" in late.notes[0]
     assert pair.host("git log -1 --format=%s") == "gitlink\n"
     assert not marked(pair, "git status; git diff; git reset -q; git status; git stash")
     pair.host("mv nested/.git/config.claudebox nested/.git/config")

@@ -129,7 +129,7 @@ def test_manual_waits_for_the_command(user_repository):
     # The next session goes on from there.
     assert box.sh("git log -1 --format=%s", flags=("--git-import", "manual")).stdout == "inside\n"
     imported = box.claudebox("--import")
-    assert (imported.returncode, imported.stderr.split(" ")[:3]) == (0, ["claudebox:", "git:", "moved"])
+    assert (imported.returncode, imported.stderr.split(" ")[:3]) == (0, ["claudebox:", "git:", "main"])
     assert sh(box, "git log -1 --format=%s; git status --porcelain") == "inside\n"
     assert "nothing has to be brought back" in box.claudebox("--import").stderr
 
@@ -198,7 +198,7 @@ def test_a_repository_made_inside_is_there_afterwards(box):
         "echo s >s; git add s"
     )
 
-    assert "created main, more" in result.stderr, result.stderr
+    assert "claudebox: main new · more new · 2 files: a, s" in result.stderr, result.stderr
     assert sh(box, "git log --format=%s; git status --porcelain; git branch --format='%(refname)'") == (
         "inside\nA  s\n?? evil.sh\nrefs/heads/main\nrefs/heads/more\n"
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.conftest import is_disarmed
 from tests.git.test_hostile import MARK
 from tests.git.test_session import make_repository, sh
 
@@ -89,7 +90,7 @@ def test_what_the_agent_puts_in_the_place_of_a_submodule_runs_nothing_afterwards
         sh(box, f"cd {at}; git status; git add -n . || true", check=False)
     assert not os.path.exists(f"{box.home}/{MARK}")
     for at in ("deep/three/.git", "real/x"):
-        assert f"`{at}`: put aside as *.claudebox" in result.stderr, result.stderr
+        assert is_disarmed(result.stderr, at), result.stderr
     config = Path(box.project, ".git/modules/two/config").read_text()
     assert "worktree = ../../../two\n" in config
     planted = f"git init -q deep/three; git -C deep/three config core.fsmonitor {box.base}/run"

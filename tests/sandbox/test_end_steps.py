@@ -9,6 +9,7 @@ import termios
 from pathlib import Path
 
 import pytest
+from tests.conftest import is_disarmed
 from tests.sandbox import repositories
 
 PYTHON = "/usr/bin/python3"
@@ -160,4 +161,4 @@ def test_a_project_that_was_closed_skips_nothing_at_the_end(user_box):
 
     assert result.returncode == 7, result.stderr
     assert ".envrc" in result.stderr
-    assert "`n/.git`: put aside as *.claudebox" in result.stderr
+    assert is_disarmed(result.stderr, "n/.git")

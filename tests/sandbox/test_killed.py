@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.conftest import wait_until
+from tests.conftest import is_disarmed, wait_until
 from tests.sandbox import repositories
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def test_the_next_session_disarms_what_a_killed_one_left(box, background):
     box.host("sh", "-ec", ARM.format("n", run))
 
     assert "that began at" in first.stderr, first.stderr
-    assert "`n/.git`: put aside as *.claudebox" in first.stderr
-    assert f"`{beside}/m/.git`: put aside as *.claudebox" in first.stderr
+    assert is_disarmed(first.stderr, "n/.git")
+    assert is_disarmed(first.stderr, f"{beside}/m/.git")
     assert not after
     assert "put aside" not in second.stderr
     assert "killed" not in second.stderr
@@ -68,7 +68,7 @@ def test_whatever_comes_first_disarms_it(user_box, background, flag):
 
     result = user_box.claudebox(flag)
 
-    assert "`n/.git`: put aside as *.claudebox" in result.stderr, result.stderr
+    assert is_disarmed(result.stderr, "n/.git"), result.stderr
     assert not status(user_box, "n")
     assert "put aside" not in user_box.sh("true").stderr
 
@@ -78,9 +78,6 @@ def leave_armed(box: Box, background: Background, project: str) -> None:
     box.project = box.mkdir(project)
     kill_session(background, box, f"rm -rf n; {ARM.format('n', f'{box.home}/run')}")
     os.unlink(f"{project}/up")
-
-
-DISARMED = "`n/.git`: put aside as *.claudebox"
 
 
 @pytest.mark.parametrize("words", [("--log",), ("--sessions",), ("--instances",), ("-y", "--exec", "--", "true")])
@@ -94,7 +91,7 @@ def test_the_next_command_of_any_kind_anywhere_disarms_it(user_box, background, 
 
     result = box.claudebox(*words, cwd=box.mkdir(f"{box.base}/aside"))
 
-    assert DISARMED in result.stderr, result.stderr
+    assert is_disarmed(result.stderr, "n/.git"), result.stderr
     assert f"a session in {project} that began at" in result.stderr
     assert not status(box, f"{project}/n")
     assert "killed" not in box.claudebox("--log").stderr
@@ -112,14 +109,14 @@ def test_a_project_that_was_moved_is_found_or_asked_for(box, background):
 
     assert "nobody has looked at what it left: the directory is not there any more" in lost.stderr, lost.stderr
     assert f"(now {moved})" in found.stderr, found.stderr
-    assert DISARMED in found.stderr
+    assert is_disarmed(found.stderr, "n/.git")
     assert not status(box, f"{moved}/n")
 
     leave_armed(box, background, f"{project}/deep")
     os.rename(around, f"{box.base}/away")
     box.project = aside
     found = box.sh("true", cwd=f"{box.base}/away")
-    assert DISARMED in found.stderr, found.stderr
+    assert is_disarmed(found.stderr, "n/.git"), found.stderr
     assert not status(box, f"{box.base}/away/project/deep/n")
 
     leave_armed(box, background, project)

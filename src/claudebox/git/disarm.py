@@ -128,24 +128,30 @@ def disarm_paths(work_tree: str, paths: Iterable[bytes], known: tuple[str, ...])
     return describe(Disarmed(tuple(findings)), work_tree), frozenset(closed)
 
 
-def describe(done: Disarmed, root: str) -> list[str]:
-    """Return what the user should know; paths below the `root` are shown relative to it."""
-    told = "since git of the host would run or obey it"
+def tabulate(done: Disarmed, root: str) -> list[tuple[str, str, str]]:
+    """Return for each place its path, relative to the `root` if it lies there, what was done, and what to know."""
+    put = f"put aside as *{ASIDE}: "
     texts = {
-        CLOSED: "{0} cannot be examined ({1}): look at it before git of the host does",
-        OTHERWISE: "{0} has another configuration now: {1}",
-        LED_AWAY: "{0} led to a directory of claudebox's own: renamed to `{1}`",
-        DISARMED: f"{{0}}: put aside as *{ASIDE}, {told}: {{1}}",
-        RENAMED: f"{{0}}: put aside as *{ASIDE}, {told}: {{1}}",
-        TOLD: "{0} {1}",
+        CLOSED: ("not examined", "look at it before git of the host does: "),
+        OTHERWISE: ("configured", "has another configuration now: "),
+        LED_AWAY: ("renamed", "led to a directory of claudebox's own; now "),
+        DISARMED: ("disarmed", put),
+        RENAMED: ("disarmed", put),
+        TOLD: ("changed", ""),
     }
-    lines = [texts[how].format(show(path, root), shorten(", ".join(parts), 300)) for path, how, parts in done.findings]
+    return [(relative(path, root), texts[how][0], texts[how][1] + shorten(", ".join(parts), 300))
+            for path, how, parts in done.findings]  # fmt: skip
+
+
+def describe(done: Disarmed, root: str) -> list[str]:
+    """Return the same as sentences."""
+    lines = [f"`{shorten(path, 200)}` {how}: {why}" for path, how, why in tabulate(done, root)]
     return [*lines, *([f"and {done.more} other places"] if done.more else [])]
 
 
-def show(place: str, root: str) -> str:
+def relative(place: str, root: str) -> str:
     """Return a path as it is shown, relative to the project where it lies in it."""
-    return f"`{shorten('.' if place == root else place.removeprefix(f'{root}/'), 200)}`"
+    return "." if place == root else place.removeprefix(f"{root}/")
 
 
 def has_shape(names: Iterable[str] | None) -> bool:

@@ -61,8 +61,8 @@ def _read_base(plan: Plan, private: str) -> None:
         console.warn(f"git: {error.message}")
 
 
-def adopt(plan: Plan) -> tuple[str, ...]:
-    """Take over a repository that the agent has made where there was none; return what the user should know."""
+def adopt(plan: Plan) -> tuple[list[str], list[str]]:
+    """Take over a repository that the agent has made where there was none; return its branches, and what to know."""
     for own in plan.git:
         if own.real or not os.path.lexists(f"{own.own}/HEAD"):
             continue
@@ -73,14 +73,14 @@ def adopt(plan: Plan) -> tuple[str, ...]:
                 continue
             git_setup.write_layout(own)
             if plan.git_import != "auto":
-                return ("git: a repository was made inside; `claudebox --import` brings it here",)
+                return [], ["git: a repository was made inside; `claudebox --import` brings it here"]
             try:
-                return tuple(git_report.lines(git_import.adopt(own.private, _tools(plan), _name())))
+                return git_report.divide(git_import.adopt(own.private, _tools(plan), _name()))
             except ClaudeboxError as error:
-                return (f"git: {error.message}",)
+                return [], [f"git: {error.message}"]
             except OSError as error:
-                return (f"git: {git_state.describe_error(error, own.private)}; `claudebox --import` goes on",)
-    return ()
+                return [], [f"git: {git_state.describe_error(error, own.private)}; `claudebox --import` goes on"]
+    return [], []
 
 
 def _left(plan: Plan) -> Iterator[str]:

@@ -285,8 +285,8 @@ class Pty(Terminal):
 
 def _take_back(last: bytes, columns: int) -> bytes:
     """Return what erases how the client says to resume, where that was the last thing on the screen: we say it, too."""
-    farewell = last[last.rfind(agent.FAREWELL) :] if agent.FAREWELL in last else b""
-    first, *parts = farewell.split(b"\x1b[")
+    hint = last[last.rfind(agent.RESUME_HINT) :] if agent.RESUME_HINT in last else b""
+    first, *parts = hint.split(b"\x1b[")
     text = first + b"".join(part.partition(b"m")[2] for part in parts)
     rows = text.split(b"\r\n")
     if len(rows) != 3 or rows[2] or b" --resume " not in rows[1]:

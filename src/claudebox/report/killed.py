@@ -179,14 +179,18 @@ def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | Non
     standing = frozenset(path for other in (note.instance, instance) for _, path in stub_journal.recorded_stubs(other))
     left = leftovers.Leftovers(scope, own, standing=standing, session=note.name)
     done = left.disarm()
-    lines = [*map(console.warning, disarm.describe(done, scope.workdir))]
+    lines: list[str] = []
     try:
         report = left.look()
     except Exception as error:  # noqa: BLE001 - what was disarmed is told all the same
+        lines += map(console.warning, disarm.describe(done, scope.workdir))
         return False, [*lines, console.warning(f"looking for changes failed: {type(error).__name__}")]
-    if not report.is_empty:
+    if not report.is_empty or done.findings:
         where = f" (now {console.shorten(scope.workdir, 200)})" if own is not note.instance else ""
-        lines[:0] = [console.warning(f"{note.title}{where}; what changed since:"), *screen.lines(screen.Ending(report))]
+        lines.append(console.warning(f"{note.title}{where}; what changed since:"))
+        table = tuple(disarm.tabulate(done, scope.workdir))
+        lines += screen.lines(screen.Ending(report, disarmed=table, disarmed_more=done.more))
+    if not report.is_empty:
         log_rows.write(record if record is not None and own is instance else SessionLog(own.state, own.name), report)
     complete = done.is_complete and not leftovers.is_cut_short(report)
     if complete:

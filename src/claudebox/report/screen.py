@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from claudebox.console import clean, shorten
 from claudebox.report.kinds import LOOK
+from claudebox.report.output import IGNORED
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
 
     from claudebox.report.changes import ChangedPath, Report
 
+    Done = tuple[str, str, str]  # a path, what was done, and why
+
 WIDTH = 100  # where there is no terminal
 _HEAD = "claudebox: "
 _INDENT = " " * len(_HEAD)
 _PLACES = 3  # lines of one kind
 _TOPS = 4  # directories of build output that are named
-_PATH, _NARROW = 60, 24  # columns for a path
-_SEE = "see: claudebox --changes · --undo · --log"
+_PATH = 60  # columns for a path
+_SEE = {True: "see: claudebox --changes · --undo · --log", False: "see: claudebox --log changes"}
 
 
 class Ending(Value):
@@ -33,6 +36,9 @@ class Ending(Value):
     price: str = ""
     git: tuple[str, ...] = ()  # what became of branches
     resume: str = ""  # the identifier of a conversation
+    undo: bool = False  # there is a snapshot of it
+    disarmed: tuple[Done, ...] = ()  # repositories
+    disarmed_more: int = 0  # that are not among these
 
 
 def lines(ending: Ending, width: int = WIDTH) -> Iterator[str]:
@@ -41,19 +47,20 @@ def lines(ending: Ending, width: int = WIDTH) -> Iterator[str]:
     rows = [row for row in report.changes if not row.path.endswith("/") or row.kind.name not in ("own", "output")]
     own = sorted((row for row in rows if row.kind.name in ("own", "asked")), key=_order_own)
     deleted = sorted((row for row in rows if row.kind.name == "deleted"), key=_order)
-    output = _count_output(rows)
+    known = {path for path, _, _ in ending.disarmed}
+    output = _count_output(row for row in rows if row.kind.group not in known)
     named: set[str] = set()
     first = [*_spent(ending), *ending.git]
     texts = [text for text in (_files(own, "file", named, width), _files(deleted, "deleted", named, width)) if text]
     if output:
         texts.append(f"build output: {output}")
     if ending.git or texts:
-        yield from _wrap([*first, *texts, _SEE], width)
+        yield from _wrap([*first, *texts, _SEE[ending.undo]], width)
     if ending.resume:
         yield f"{_INDENT if ending.git or texts else _HEAD}resume: claudebox --resume {shorten(ending.resume, _PATH)}"
     told = [row for row in rows if row.kind.name in LOOK]
     told += [row for row in own if row.kind.name == "asked" and row.path not in named]
-    yield from look_at(told, width)
+    yield from look_at(told, ending.disarmed, ending.disarmed_more)
     yield from _unseen(report)
 
 
@@ -97,13 +104,14 @@ def _count_output(rows: Iterable[ChangedPath]) -> str:
         if row.kind.name == "output":
             counts[row.kind.group] = counts.get(row.kind.group, 0) + 1
     ordered = sorted(counts, key=lambda top: (-counts[top], top))
-    named = [f"{fit(top, 40)}/ {_of(counts[top])}" for top in ordered[:_TOPS]]
+    named = [_of(counts[top], "ignored ") if top == IGNORED else f"{fit(top, 40)}/ {_of(counts[top])}"
+             for top in ordered[:_TOPS]]  # fmt: skip
     rest = sum(counts[top] for top in ordered[_TOPS:])
     return ", ".join(named) + (f" and {_of(rest)} elsewhere" if rest else "")
 
 
-def _of(count: int) -> str:
-    return f"{count} file{'s' * (count != 1)}"
+def _of(count: int, which: str = "") -> str:
+    return f"{count} {which}file{'s' * (count != 1)}"
 
 
 def _wrap(parts: list[str], width: int) -> Iterator[str]:
@@ -124,10 +132,10 @@ def _unseen(report: Report) -> Iterator[str]:
         yield f"{_HEAD}not everything could be looked at: {fit(path or '.')} ({clean(why)}){more}"
 
 
-def look_at(rows: Iterable[ChangedPath], width: int = WIDTH) -> Iterator[str]:
+def look_at(rows: Iterable[ChangedPath], disarmed: tuple[Done, ...] = (), more: int = 0) -> Iterator[str]:
     """Yield a short line for each kind and directory, the most dangerous first: a path, what happened, who runs it."""
     groups: dict[tuple[int, int, str], dict[str, list[ChangedPath]]] = {}
-    repositories: set[str] = set()
+    repositories = {path for path, _, _ in disarmed}
     for row in sorted(rows, key=lambda row: (row.kind.rank, *_order(row))):
         kind = row.kind
         if kind.name == "repository":  # one line for each, by the worst of what is in it
@@ -137,7 +145,8 @@ def look_at(rows: Iterable[ChangedPath], width: int = WIDTH) -> Iterator[str]:
         rank = LOOK.index(kind.name) if kind.name in LOOK else len(LOOK)
         key = (rank, kind.rank, kind.why if kind.name != "link" else "")
         groups.setdefault(key, {}).setdefault(kind.group, []).append(row)
-    table: list[tuple[str, str, str]] = []
+    table = [(fit(path, _PATH), how, clean(why)) for path, how, why in disarmed]
+    table += [(f"and {more} more", "disarmed", "")] if more else []
     for key in sorted(groups):
         places = [[row for row in some if not row.path.endswith("/")] or some for some in groups[key].values()]
         most = _PLACES if key[0] < len(LOOK) else 1
@@ -147,10 +156,9 @@ def look_at(rows: Iterable[ChangedPath], width: int = WIDTH) -> Iterator[str]:
     if not table:
         return
     yield "look at these before you work here:"
-    paths, hows, whys = (max(len(row[column]) for row in table) for column in range(3))
-    paths = min(paths, max(width - hows - whys - 6, _NARROW))
+    paths, hows = (max(len(row[column]) for row in table) for column in range(2))
     for path, how, why in table:
-        yield f"  {fit(path, paths):<{paths}}  {how:<{hows}}  {why}".rstrip()
+        yield f"  {path:<{paths}}  {how:<{hows}}  {why}".rstrip()
 
 
 def _order(row: ChangedPath) -> tuple[bool, int, str]:

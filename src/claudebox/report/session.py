@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from claudebox.config.model import Policy
     from claudebox.ending import Steps
     from claudebox.facts.host import Host
+    from claudebox.git.disarm import Disarmed
     from claudebox.plan.model import Plan
     from claudebox.report.changes import Report
     from claudebox.report.leaked_values import Result
@@ -40,6 +41,8 @@ class SessionReport:
         self._plan, self._policy, self._host, self._receipt = plan, policy, host, receipt
         self._started = time.time()
         self._disarmed = self._looked = False
+        self._done: Disarmed | None = None
+        self.moved: tuple[str, ...] = ()  # what became of branches
         self.record = SessionLog(host.instance.state, host.instance.name)
         tops = (row.source for row in plan.mounts if row.kind == "bind" and row.role in ("project", "asked"))
         leftovers.catch_up(host.instance, (host.workdir.real, *tops), self.record, leftovers.PATIENCE)
@@ -66,12 +69,8 @@ class SessionReport:
 
     def disarm(self) -> None:
         """Disarm the repositories that were made or changed inside, before anything comes back from there."""
-        from claudebox.git import disarm
-
-        done = self._leftovers.disarm()
-        self._disarmed = done.is_complete
-        for line in disarm.describe(done, self._host.workdir.real):
-            console.warn(line)
+        self._done = self._leftovers.disarm()
+        self._disarmed = self._done.is_complete
 
     def give_up(self, status: int) -> None:
         """Write down that the payload did not run."""
@@ -91,6 +90,7 @@ class SessionReport:
         if "the report" in ending.failed:
             end: dict[str, Plain] = {"status": status, "failed": tuple(ending.failed)}
             ending.step("the session log", lambda: self.record.write("end", end))
+            ending.step("what was disarmed", self._warn_of_disarmed)
         ending.step("the session log", self.record.close)
         is_client = self._policy.program == "client" and not self._policy.command
         if is_client and not self._host.login.known:
@@ -114,8 +114,7 @@ class SessionReport:
         found = step("searching for withheld secrets", lambda: self._search(report))
         end = self._end(status, report, found, ending.failed)
         name = step("writing the session log", lambda: self._write(end, report)) or ""
-        if report is not None:
-            step("printing what changed", lambda: self._print_changes(report, name))
+        step("printing what changed", lambda: self._print_changes(report, name))
         if self._receipt == "always" or (self._receipt == "auto" and self._is_notable(name, end)):
             step("printing the receipt", lambda: self._print_receipt(name, end))
         if found is not None:
@@ -161,22 +160,35 @@ class SessionReport:
         for text in log_reader.find_doubts(lines):
             console.warn(text)
 
-    def _print_changes(self, report: Report, name: str) -> None:
+    def _print_changes(self, found: Report | None, name: str) -> None:
         """Say what came of it; where nothing did, only how to resume."""
-        resume = price = ""
+        from claudebox.report.changes import Report
+
+        report, resume, price = found or Report(), "", ""
         is_client = self._policy.program == "client" and not self._policy.command
         if is_client and os.isatty(1) and os.isatty(2):
             from claudebox.report import resume_hint
 
             resume = resume_hint.find_conversation(self._host.instance, self._started)
-        if report.is_empty and not resume:
+        done, moved = self._done, self.moved
+        if report.is_empty and not (resume or moved or (done is not None and done.findings)):
             return
+        from claudebox.git import disarm
         from claudebox.report import screen
 
-        if not report.is_empty and is_client and self._plan.broker is not None and name:
+        if (moved or not report.is_empty) and is_client and self._plan.broker is not None and name:
             price = self._find_price(name)
         seconds = time.time() - self._started if is_client else 0.0
-        console.write(screen.lines(screen.Ending(report, seconds, price, (), resume), console.columns()))
+        table = tuple(disarm.tabulate(done, self._host.workdir.real)) if done is not None else ()
+        more = done.more if done is not None else 0
+        ending = screen.Ending(report, seconds, price, moved, resume, self._plan.undo is not None, table, more)
+        console.write(screen.lines(ending, console.columns()))
+
+    def _warn_of_disarmed(self) -> None:
+        from claudebox.git import disarm
+
+        for line in disarm.describe(self._done, self._host.workdir.real) if self._done is not None else ():
+            console.warn(line)
 
     def _find_price(self, name: str) -> str:
         from claudebox.report import log_reader

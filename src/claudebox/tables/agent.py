@@ -9,7 +9,7 @@ CLIENT_DIRECTORY = "/run/claudebox/bin"
 PROGRAM = f"{CLIENT_DIRECTORY}/claude"
 LEAST = (2, 1, 113)  # the first that does not run on Node; older ones ignore the broker's socket, and ask questions
 TRIED = (2, 1, 325)  # the newest that was tried: that of requirements/client
-FAREWELL = b"Resume this session with:"  # then its own name, which starts nothing in a sandbox
+RESUME_HINT = b"Resume this session with:"  # then its own name, which starts nothing in a sandbox
 ALWAYS = ("--dangerously-skip-permissions",)  # the sandbox is the permission layer (UX-06)
 
 # Words that the client takes for something else than a prompt: what comes after one of them is the client's (D-01).
