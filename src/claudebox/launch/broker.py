@@ -245,7 +245,7 @@ class BrokerSidecar:
     def _write_account(self) -> bool:
         """Write to the log what passed in all, or that the broker did not say so; tell whether that is there."""
         found: dict[str, int] = {"silent": 1} if self._totals is None else self._totals
-        amounts = "".join(f', "{name}": {amount}' for name, amount in found.items())
+        amounts = "".join(f', "{name}": {amount}' for name, amount in found.items() if amount)
         line = f'{{"time": {time.time():.3f}, "kind": "broker"{amounts}}}\n'.encode("ascii")
         log = next((descriptor for name, descriptor in self._files if name == "log"), -1)
         try:

@@ -30,6 +30,7 @@ _MOST_NAMES, _LONGEST = 64, 200
 UNFINISHED = 1  # the status of a session whose end is not complete
 _MEMORY = 2 << 30  # bytes that the report may take
 _LOG = 64 << 20  # bytes of a log, at the most
+_DOUBTFUL = (b'"silent": ', b'"lost": ', b'"kind": "full"', b'"kind": "stuck"')  # without these, the log is whole
 OUT_OF_TIME = 124  # the status that the limit of time gives a session
 
 
@@ -154,11 +155,17 @@ class SessionReport:
 
     def _say_doubts(self, name: str) -> None:
         """Say last why the log does not tell everything."""
+        if not any(mark in self._read_log(name) for mark in _DOUBTFUL):
+            return
         from claudebox.report import log_reader
 
         lines = log_reader.read_lines(f"{self._host.instance.state}/{DIRECTORY}", name, *log_reader.DOUBTFUL)
         for text in log_reader.find_doubts(lines):
             console.warn(text)
+
+    def _read_log(self, name: str) -> bytes:
+        path = f"{self._host.instance.state}/{DIRECTORY}/{name}"
+        return (read_small(path, limit=_LOG) if name else None) or b""
 
     def _print_changes(self, found: Report | None, name: str) -> None:
         """Say what came of it; where nothing did, only how to resume."""
@@ -201,8 +208,7 @@ class SessionReport:
         """Return whether a receipt is worth printing unasked: something was denied, or ended by a limit."""
         if end.get("time_limit"):
             return True
-        content = read_small(f"{self._host.instance.state}/{DIRECTORY}/{name}", limit=_LOG) if name else None
-        return content is not None and b'"verdict": "denied"' in content
+        return b'"verdict": "denied"' in self._read_log(name)
 
     def _print_found(self, found: Result) -> None:
         from claudebox.report import leaked_values

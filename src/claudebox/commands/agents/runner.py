@@ -60,8 +60,8 @@ def _left_something(state: str, agent: Agent) -> bool:
     suffix = f"-{agent.pid}{session_log.SUFFIX}"
     for name in [name for name in log.records(directory, agent.instance) if name.endswith(suffix)][-1:]:
         for end in LogReader(directory, name).lines(b'"end"'):
-            changed = end.get("changed") or {}
-            if any(kind in LOOK for kind in changed) or any(end.get(key) for key in ("unseen", "found", "failed")):
+            told = not {*LOOK, "asked"}.isdisjoint(end.get("changed") or {})
+            if told or any(end.get(key) for key in ("unseen", "found", "failed")):
                 return True
     return False
 
