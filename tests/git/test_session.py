@@ -317,7 +317,7 @@ def test_commits_of_a_killed_session_are_found_after_a_reboot_and_a_rename(user_
 
     result = box.sh("true")
 
-    assert "moved main" in result.stderr, result.stderr
+    assert "main +1 commit" in result.stderr, result.stderr
     assert sh(box, "git log --format=%s; git status --porcelain") == "inside\nfirst\n"
 
 
@@ -332,7 +332,7 @@ def test_a_repository_made_inside_waits_where_it_cannot_be_put(user_box):
     assert f"`{box.project}/.git` cannot be made: Permission denied" in result.stderr
     os.chmod(box.project, 0o755)
     assert sorted(os.listdir(box.project)) == ["a"]
-    assert "created main" in box.claudebox("--import").stderr
+    assert "main new" in box.claudebox("--import").stderr
     assert sh(box, "git log --format=%s; git status --porcelain") == "inside\n"
 
 
@@ -372,5 +372,5 @@ def test_a_repository_is_adopted_as_a_whole_whenever_it_is_killed(user_box, chec
 
     said = box.claudebox("--import").stderr
 
-    assert "created main" in said, said
+    assert "main new" in said, said
     assert sh(box, "git log --format=%s; git status --porcelain; ls -A") == "inside\n.git\na\n"

@@ -134,7 +134,12 @@ def test_services_that_are_shown_are_those_that_the_broker_gets(plan):
     if "inject" in received:
         config = received["inject"]
         assert document["broker"]["secrets"] == [
-            {"env": row.env, "hosts": [f"{host}:{port}" for host, port in row.hosts]} for row in config.secrets
+            {
+                "env": row.env,
+                "hosts": [f"{host}:{port}" for host, port in row.hosts],
+                "permit": list(row.permit),
+            }
+            for row in config.secrets
         ]
     for secret in (VALUE, "sk-real", "pass-word"):
         assert secret not in json.dumps(document)

@@ -55,7 +55,7 @@ def test_the_emulator_takes_every_number_for_the_call_that_the_table_means(emula
     assert not wrong
     guessed = {name: wanted[name] for name, told in taken.items() if told != name}
     assert {name: number for name, number in guessed.items() if number < SHARED_NUMBERS}.items() <= UNKNOWN.items()
-    assert len(taken) - len(guessed) >= 25  # the control: most of them were named
+    assert len(taken) - len(guessed) > len(taken) // 2  # the control: most of them were named
 
 
 def test_the_filter_that_is_built_there_is_the_one_for_aarch64(emulated):

@@ -98,7 +98,7 @@ def test_git_inside_logs_in_to_the_named_host_and_to_no_other(box, repository):
 
         assert result.stdout == "content of the repository\n", result.stderr
         assert any("Basic" in given for given in seen)
-        elsewhere = box.sh(f"rm -rf clone; {CLONE.format(f'localhost:{other}')}", flags=prompt)
+        elsewhere = box.sh(f"mkdir again; cd again; {CLONE.format(f'localhost:{other}')}", flags=prompt)
         assert elsewhere.returncode != 0
         assert set(seen_by_other) == {""}
         # Nor does the helper itself answer for another host, whoever asks it.

@@ -218,7 +218,7 @@ class _Supervisor:
     def _take_terminal(self) -> None:
         """Take the terminal as soon as it is ours; stop in the background, as every program does that wants it."""
         while not self._terminal.is_ours():
-            if signal.sigpending().intersection(self._endings):  # the end does not wait for the foreground
+            if self._deadline or signal.sigpending().intersection(self._endings):  # the end waits for no foreground
                 return
             if not _stop_job(signal.SIGTTOU):  # nobody is left who could bring us to the foreground
                 self._end(signal.SIGHUP, everybody=True)

@@ -61,9 +61,7 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
     ours = (*((repository, *repository.nested) if repository is not None else ()), *host.more_repositories)
     # Other directories that the user lets the agent write to.
     asked = {row.source for row in plan.mounts if row.kind == "bind" and row.role == "asked"}
-    # Where there is no repository, one that the agent makes stands in our own state, and we make that of the host.
-    none = f"{host.workdir.real}/.git" if any(not own.real for own in plan.git) else ""
-    roots = {host.workdir.real: repository.common_dir if repository is not None else none}
+    roots = {host.workdir.real: repository.common_dir if repository is not None else ""}
     for root in sorted(asked):
         if os.path.isdir(root):
             roots.setdefault(root, next((row.common_dir for row in host.more_repositories if row.root == root), ""))

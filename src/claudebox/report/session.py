@@ -112,6 +112,9 @@ class SessionReport:
         """Do all of the report; return whether everything was looked at, and which steps have failed."""
         step = ending.step
         report = step("looking for changes", self._leftovers.look)
+        if report is not None and any(not own.real for own in self._plan.git):
+            # Where there was no repository, that of the agent stands in our own state: this one we have made.
+            report = report.replace(changes=tuple(row for row in report.changes if row.kind.group != ".git"))
         found = step("searching for withheld secrets", lambda: self._search(report))
         end = self._end(status, report, found, ending.failed)
         name = step("writing the session log", lambda: self._write(end, report)) or ""
