@@ -26,6 +26,7 @@ from claudebox.broker.proxy.private_ranges import PrivateRanges
 from claudebox.broker.proxy.tunnel import Pump
 from claudebox.broker.reception import Reception
 from claudebox.config.domains import Permission, parse_domain
+from claudebox.host_proxy import HostProxy
 from claudebox.plan.own_network import closed_ranges
 
 RANGES = closed_ranges()
@@ -91,13 +92,15 @@ async def drained(channel: socket.socket) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def gateway(intercept=None, addresses=("127.0.0.1",)):
+async def gateway(intercept=None, addresses=("127.0.0.1",), *, proxied=False):
+    """Lead to a server, or to the same as the proxy of this machine."""
     with listening() as server, listening() as listener:
         server.setblocking(False)  # noqa: FBT003
         setting = Setting(server, listener)
-        permission = Permission([parse_domain(f"a.example:{setting.port}", "x")])
+        permission = Permission([parse_domain(f"a.example:{port}", "x") for port in (setting.port, 80)])
         pump = Pump()
-        dialer = Dialer(Everywhere(RANGES), lookup=lambda _: list(addresses))
+        proxy = HostProxy("127.0.0.1", setting.port) if proxied else None
+        dialer = Dialer(Everywhere(RANGES), proxy, lookup=lambda _: list(addresses))
         door = AccessList(permission, setting.record, listed=("a.example",))
         made = Gateway(door, dialer, pump, record=setting.record, intercept=intercept)
         reception = Reception()
@@ -252,6 +255,30 @@ async def test_a_request_on_another_port_is_for_the_host_that_was_asked_for(meth
                 assert (await drained(caller)).startswith(b"HTTP/1.1 403 ")
             caller.close()
             far.close()
+
+
+@pytest.mark.parametrize("target", ["*@192.168.77.50:8099/", "*", "*.b.example/", "@b.example/", ":8099/"])
+async def test_what_follows_a_host_in_a_url_cannot_make_another_host_of_it(target):
+    async with gateway(proxied=True) as setting:
+        for asked in ("/", target):
+            caller = await setting.call(b"CONNECT a.example:80 HTTP/1.1\r\n\r\n")
+            assert (await read(caller)).startswith(b"HTTP/1.1 200 ")
+            caller.send(f"GET {asked} HTTP/1.1\r\nHost: a.example\r\n\r\n".encode())
+            if asked == "/":
+                assert (await read(await setting.accept())).startswith(b"GET http://a.example/ ")
+            else:
+                assert (await drained(caller)).split()[1] in (b"400", b"403")
+        with pytest.raises(BlockingIOError):
+            setting.server.accept()
+
+
+@pytest.mark.parametrize(("target", "passes"), [("/", True), ("*", True), ("*@b.example/", False), ("**", False)])
+async def test_a_server_is_asked_for_a_path_or_for_itself(target, passes):
+    async with gateway() as setting:
+        caller = await setting.call()
+        await read(caller)
+        caller.send(f"OPTIONS {target} HTTP/1.1\r\nHost: a.example:{setting.port}\r\n\r\n".encode())
+        assert (await read(await setting.accept())).startswith(b"OPTIONS ") == passes
 
 
 async def test_a_text_that_ends_without_a_line_end_is_no_request():

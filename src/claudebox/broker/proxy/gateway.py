@@ -107,8 +107,8 @@ class Gateway:
         host = name if port == 80 else f"{name}:{port}"
         request = requests.single(head, path, host)
         if passage.far is None and self._dialer.asks_by_url(name, port):
+            request = requests.single(head, requests.url(host, path), host)
             await passage.dial(self._dialer.approach(name, port))
-            request = requests.single(head, f"http://{host}{path}", host)
         elif passage.far is None:
             await passage.dial(self._dialer.dial(name, port))
         assert passage.far is not None  # noqa: S101 - for the type checker
@@ -211,7 +211,8 @@ class Gateway:
                 head = requests.parse_head(await peek.peek(caller.channel, requests.missing))
             caller.heard()
             host, port = requests.authority(head.host, passage.port)
-            if (canonical(host), port) != (passage.name, passage.port) or not head.target.startswith(("/", "*")):
+            own = (canonical(host), port) == (passage.name, passage.port)
+            if not own or not (head.target.startswith("/") or head.target == "*"):
                 raise self._door.denial(host, port, "other-host", f"this connection is for `{passage.name}`")
             await self._ask(caller, head, passage, head.target)
         except (Denied, NoConnection, MalformedHttp) as error:

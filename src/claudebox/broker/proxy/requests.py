@@ -102,6 +102,13 @@ def split_url(target: str) -> tuple[str, str]:
     return where, path if path.startswith("/") else f"/{path}"
 
 
+def url(host: str, path: str) -> str:
+    """Return the URL of a path; anything else behind a host could make another host of it."""
+    if not path.startswith("/"):
+        raise MalformedHttp("the proxy of this machine is asked for paths only")
+    return f"http://{host}{path}"
+
+
 def single(head: ProxyRequest, target: str, host: str) -> bytes:
     """Return the head for a server that is asked this once, and for exactly this host."""
     request = head.request
