@@ -15,7 +15,6 @@ _claudebox() {
     --scratch-size) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --memory) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --cpus) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
-    --disk) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --receipt) mapfile -t COMPREPLY < <(compgen -W "auto always never" -- "$word"); return ;;
     --profile) mapfile -t COMPREPLY < <(compgen -W "$(claudebox --profiles 2>/dev/null | sed s/\ .*//)" -- "$word"); return ;;
     --env) mapfile -t COMPREPLY < <(compgen -e -- "$word"); return ;;
@@ -58,6 +57,6 @@ _claudebox() {
     --jobs) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --results) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --copy-size --finish --drop --attach --sessions --watch --stop --time-limit --pids --scratch-size --memory --cpus --disk --dry-run --explain --check --verify --log --follow --usage --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --show --inherit --claude-home --network --allow-domain --now --allow-address --allow-host-port --publish --uplink --budget --tokens --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --copy-size --finish --drop --attach --sessions --watch --stop --time-limit --pids --scratch-size --memory --cpus --dry-run --explain --check --verify --log --follow --usage --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --show --inherit --claude-home --network --allow-domain --now --allow-address --allow-host-port --publish --uplink --budget --tokens --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

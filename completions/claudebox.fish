@@ -19,7 +19,6 @@ complete -c claudebox -l pids -x -d 'how many processes and threads there can be
 complete -c claudebox -l scratch-size -x -d 'how much /tmp, the home and /dev/shm inside can hold, each, in memory'
 complete -c claudebox -l memory -x -d 'how much memory everything inside can take; refused where this machine cannot enforce it'
 complete -c claudebox -l cpus -x -d 'how many processors everything inside can take, as 2 or 0.5; refused where it cannot be enforced'
-complete -c claudebox -l disk -x -d 'a fuse: end the session when the project, or the copy of --new, holds more than this'
 complete -c claudebox -l dry-run -d 'print the whole bwrap command, ready to be pasted into bash, and stop'
 complete -c claudebox -l explain -d 'print every mount with its reason and every variable with its origin, and stop'
 complete -c claudebox -l check -d 'examine this machine and the plan of this launch, tell what would stop it, and stop'

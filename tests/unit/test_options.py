@@ -117,7 +117,7 @@ def test_the_file_of_init_changes_nothing_and_every_line_of_it_can_be_put_in_for
     for change in trust.changes(before, settings.merge(settings.parse_arguments([]), {}, (layer,))):
         known = ("nixpkgs", "profile", "set_env", "mounts", "git_credential", "command", "domains", "secrets",
                  "undo_keep", "undo_size", "cache_size", "copy_size", "time_limit", "pids", "scratch_size",
-                 "memory", "cpus", "disk", "notify", "budget", "tokens")  # fmt: skip
+                 "memory", "cpus", "notify", "budget", "tokens")  # fmt: skip
         assert change.key in known, change
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = {
     "nixpkgs": "github:NixOS/nixpkgs/nixos-unstable", "time_limit": "8h", "scratch_size": "2G", "memory": "8G",
-    "cpus": "2", "disk": "20G", "budget": "5", "tokens": "2M",
+    "cpus": "2", "budget": "5", "tokens": "2M",
 }  # fmt: skip
 _TABLES = ("table", "record", "rows", "groups")
 

@@ -82,9 +82,4 @@ AGENT_SETTINGS: tuple[Setting, ...] = (
         "how many processors everything inside can take, as `2` or `0.5`; refused where it cannot be enforced",
         metavar="COUNT", in_files="user", effect="tightens",
     ),
-    Setting(
-        "disk", ("--disk",), "text", "Limits",
-        "a fuse: end the session when the project, or the copy of `--new`, holds more than this",
-        metavar="SIZE", in_files="user", effect="tightens",
-    ),
 )  # fmt: skip

@@ -82,5 +82,4 @@ def decide_limits(settings: Settings) -> LimitRequest:
         scratch=read("scratch_size", parse_size),
         memory=read("memory", parse_size),
         cpus=read("cpus", parse_processors),
-        disk=read("disk", parse_size),
     )

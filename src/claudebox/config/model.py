@@ -150,7 +150,6 @@ class LimitRequest(Value):
     scratch: int = 0  # bytes of each file system in memory
     memory: int = 0  # bytes
     cpus: int = 0  # hundredths of a processor
-    disk: int = 0  # bytes; a fuse
 
     def controllers(self, uid: int) -> tuple[str, ...]:
         """Return what the kernel enforces this with; of root it counts no processes otherwise."""

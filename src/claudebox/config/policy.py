@@ -124,7 +124,7 @@ def _undo(settings: Settings, program: Program) -> UndoRequest | None:
 
 
 def _limits(settings: Settings) -> LimitRequest | None:
-    if settings.given.keys().isdisjoint(("time_limit", "pids", "scratch_size", "memory", "cpus", "disk")):
+    if settings.given.keys().isdisjoint(("time_limit", "pids", "scratch_size", "memory", "cpus")):
         return None
     from claudebox.config import agent_parsers
 

@@ -62,10 +62,6 @@ def prepare(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
         from claudebox.launch.cgroup import CgroupSidecar
 
         found.append(CgroupSidecar(plan.group))
-    if plan.limits is not None and plan.limits.disk:
-        from claudebox.launch.disk_fuse import DiskFuse
-
-        found.append(DiskFuse(plan.workdir, plan.limits.disk))
     places: dict[str, str] = {}
     handed: Callable[[], list[tuple[str, int]]] = list
     if plan.link is not None:

@@ -37,6 +37,5 @@ def spell_limits(limits: LimitRequest) -> str:
         (limits.scratch, f"{limits.scratch >> 20} MiB of scratch each"),
         (limits.memory, f"{limits.memory >> 20} MiB of memory"),
         (limits.cpus, f"{limits.cpus / 100:g} processors"),
-        (limits.disk, f"{limits.disk >> 20} MiB of disk (a fuse)"),
     )
     return ", ".join(text for value, text in rows if value)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def describe_limits(path: tuple[str, ...]) -> Words:
     """Return status, detail and remedy about limits."""
-    always = "time, processes, scratch: always; disk: a fuse"
+    always = "time, processes, scratch: always"
     group = cgroup.find_group(os.getuid(), path)
     if group.problem:
         return "ok", f"{always}; `--memory` and `--cpus` are refused here: {group.problem}", ""
