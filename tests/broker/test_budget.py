@@ -51,7 +51,7 @@ def counted(body, cuts, *, events):
         passed += metered.feed(body[at:cut])
         at = max(at, cut)
     assert passed + metered.end() == body
-    return [metered.usage] if metered.usage.tokens else []
+    return metered.usage
 
 
 @given(st.lists(st.integers(0, 2000), max_size=8))
@@ -146,6 +146,8 @@ class Model:
 
     def __init__(self, *, events: bool = True, pace: float = 0.0, breaks: bool = False, searches: int = 0) -> None:
         self.events, self.pace, self.breaks, self.searches = events, pace, breaks, searches
+        self.parts: list[dict[str, object]] = []  # what it tells of other passes than the answer
+        self.beside = 0  # and what they cost
         self.bill = 0  # millionths of a dollar
         self.peak = 0  # requests at a time
         self._now = 0
@@ -155,13 +157,13 @@ class Model:
         asked = visit.body()
         said = json.loads(asked)["max_tokens"]
         with self._lock:
-            self.bill += price(len(asked), said) + 10_000 * self.searches
+            self.bill += price(len(asked), said) + 10_000 * self.searches + self.beside
             self._now += 1
             self.peak = max(self.peak, self._now)
         try:
             return self._reply(visit, message(
                 text="x", input_tokens=len(asked), output_tokens=said,
-                server_tool_use={"web_search_requests": self.searches},
+                server_tool_use={"web_search_requests": self.searches}, iterations=self.parts,
             ))  # fmt: skip
         finally:
             with self._lock:
@@ -287,6 +289,44 @@ def test_tools_of_the_api_have_their_price_and_go_alone(upstream, tmp_path):
         assert 600_000 < model.bill < 700_000
 
 
+@pytest.mark.parametrize("events", [True, False])
+@pytest.mark.parametrize(
+    ("part", "cost"),
+    [
+        ({"type": "advisor_message", "model": "claude-opus-4-8", "input_tokens": 40_000, "output_tokens": 6_000},
+         350_000),
+        ({"type": "compaction", "input_tokens": 50_000, "output_tokens": 10_000}, 300_000),
+        ({"type": "who_knows", "output_tokens": 6_000}, 450_000),
+    ],
+)  # fmt: skip
+def test_what_other_passes_took_counts_at_the_price_of_their_own_model(upstream, broker, events, part, cost):
+    # proves BROKER-01
+    model = Model(events=events)
+    model.parts, model.beside = [{"type": "message", "input_tokens": 1, "output_tokens": 1}, part], cost
+    connect = broker(upstream(model), budget=Budget(dollars=1_000_000))
+    statuses = []
+    for _ in range(6):
+        caller = connect()
+        caller.ask(body=question(10))
+        statuses.append(caller.head()[0])
+        if statuses[-1] == 200:
+            caller.content()
+    assert statuses == ([200] * 3 + [402] * 3 if cost > 333_000 else [200] * 4 + [402] * 2)
+    assert 1_000_000 <= model.bill <= 1_000_000 + cost + price(len(question(10)), 10)
+
+
+def test_parts_of_the_message_itself_count_once_and_none_is_forgotten():
+    # proves BROKER-01
+    own = {"type": "message", "input_tokens": 1000, "output_tokens": 100}
+    advice = {"type": "advisor_message", "model": "claude-opus-4-8", "input_tokens": 823, "output_tokens": 612}
+    document = message(iterations=[own, advice, own | {"cache_read_input_tokens": 400}])
+    for events in (True, False):
+        body = stream(document) if events else json.dumps(document).encode()
+        assert counted(body, [], events=events) == [
+            TokenUsage(MODEL, 2000, 200, cache_read=400), TokenUsage("claude-opus-4-8", 823, 612),
+        ]  # fmt: skip
+
+
 def test_what_a_request_can_cost_is_read_in_bounded_memory(upstream, tmp_path):
     # proves NEW-N4, BROKER-01
     swelling = b'{"max_tokens": 6, "x": [' + b'{"":{}},' * 130_000 + b"0]}"
@@ -320,7 +360,9 @@ def test_an_answer_that_the_upstream_breaks_off_costs_what_it_could_have(upstrea
     "body",
     [
         b"", b"[]", b"{}", b'{"max_tokens": 5', question(-1), question("5"), question(0),
-        question(mcp_servers=[]), question(container="x"), b'{"max_tokens": 9, "max_tokens": 5}',
+        question(mcp_servers=[]), question(container="x"), question(who_knows=1),
+        question(tools=[{"type": "advisor_20260301", "name": "advisor", "model": "claude-opus-4-8"}]),
+        question(context_management={"edits": [{"type": "compact_20260112"}]}), b'{"max_tokens": 9, "max_tokens": 5}',
         question(tools=[{"type": "code_execution_20250825", "name": "x"}]),
         question(system=[{"type": "document", "source": {"type": "base64", "data": "x"}}]),
         question(system=[{"type": "image", "source": {"type": "url", "url": "x"}}]), b"[" * 100_000,
@@ -334,7 +376,10 @@ def test_what_a_request_can_cost_is_not_guessed(body):
 def test_what_a_request_can_cost_is_the_dearest_that_its_text_allows():
     # proves NEW-N4
     image = {"type": "image", "source": {"type": "base64", "data": "x"}}
-    for body, extra in ((question(500), 0), (question(500, system=[image]), 5_000)):
+    edits = {"edits": [{"type": "clear_thinking_20251015"}]}
+    for body, extra in (
+        (question(500), 0), (question(500, system=[image]), 5_000), (question(500, context_management=edits), 0),
+    ):  # fmt: skip
         most = most_of(body)
         assert most is not None
         assert (most.model, most.output) == (MODEL, 500)

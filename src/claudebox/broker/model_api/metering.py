@@ -23,8 +23,15 @@ _MOST = 1 << 40  # tokens that a number can mean
 _BYTES = 3  # of an answer for a token, at least
 _EVENT = 90  # bytes of an event around what it says
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_SUMMED = ("input", "output", "cache_write", "cache_write_long", "cache_read")
 _ADDED = 2_000  # tokens that the API adds to a request with tools
 _IMAGE = 5_000  # tokens of an image, however small its file
+# Parts of a request that make it cost no more than its text and its answer; any other could.
+_PLAIN = frozenset((
+    "anthropic_beta", "anthropic_version", "cache_control", "context_management", "max_tokens", "messages", "metadata",
+    "model", "output_config", "output_format", "service_tier", "stop_sequences", "stream", "system", "temperature",
+    "thinking", "tool_choice", "tools", "top_k", "top_p",
+))  # fmt: skip
 
 
 class TokenUsage(Value):
@@ -66,9 +73,18 @@ class Ticket:
 
     def __init__(self, most: TokenUsage | None, budget: Budget) -> None:
         """Take the most that it can cost, if that can be told; otherwise everything is reserved."""
-        self.most = most or LARGEST
+        self._most = most
         self.dollars = most.price(unknown=True) if most else budget.dollars
         self.tokens = most.tokens if most else budget.tokens
+
+    def owed(self, told: list[TokenUsage]) -> list[TokenUsage]:
+        """Return the most that an answer can have cost which has told only this."""
+        if self._most is None:
+            return max(told, [LARGEST], key=_dearest)
+        if not told:
+            return [self._most]
+        first, *others = told
+        return [first.replace(output=max(first.output, self._most.output)), *others]
 
 
 class Meter:
@@ -152,8 +168,8 @@ class Meter:
 def most_of(body: bytes) -> TokenUsage | None:
     """Return the most that a request can cost, or None where its text does not tell.
 
-    It does not where the API fetches something by itself (tools of its own, documents, addresses, files), or where two
-    readers could understand the text differently.
+    It does not where the API fetches something or asks a model by itself (tools of its own, documents, addresses,
+    files, compaction, parts that are not known here), or where two readers could understand the text differently.
     """
     images = 0
     plain = True
@@ -164,7 +180,7 @@ def most_of(body: bytes) -> TokenUsage | None:
         kind, source = found.get("type"), found.get("source")
         if isinstance(source, dict) and kind == "image" and source.get("type") == "base64":
             images += 1
-        elif isinstance(source, dict) or (isinstance(kind, str) and kind[-9:-6] == "_20") or len(found) < len(pairs):
+        elif isinstance(source, dict) or _is_service(kind) or len(found) < len(pairs):
             plain = False
         return found
 
@@ -173,10 +189,15 @@ def most_of(body: bytes) -> TokenUsage | None:
     except (ValueError, RecursionError):
         return None
     most = _number(document.get("max_tokens")) if isinstance(document, dict) else 0
-    if not plain or not most or "mcp_servers" in document or "container" in document:
+    if not plain or not most or not document.keys() <= _PLAIN:
         return None
     asked = len(body) + _ADDED + images * _IMAGE  # no token is shorter than a byte; the dearest is kept for an hour
     return TokenUsage(_model(document), output=most, cache_write=asked, cache_write_long=asked)
+
+
+def _is_service(kind: object) -> bool:
+    """Return whether this is the name of something that the API does itself; what only leaves text out is free."""
+    return isinstance(kind, str) and kind[-9:-6] == "_20" and not kind.startswith("clear_")
 
 
 def add_reminder(body: bytes, text: str) -> bytes:
@@ -202,14 +223,16 @@ class UsageFilter:
         self._held = b""
         self._overlong = False
         self._usage = TokenUsage()
+        self._others: list[TokenUsage] = []  # what other models, or other passes, took beside
         self._heard = 0  # bytes that the model said since its usage was told
 
     @property
-    def usage(self) -> TokenUsage:
+    def usage(self) -> list[TokenUsage]:
         """Return what was told; of a stream that broke off, what was said since then is counted by its length."""
-        if not self._usage.tokens:
-            return self._usage
-        return self._usage.replace(output=self._usage.output + self._heard // _BYTES)
+        first = self._usage
+        if first.tokens:
+            first = first.replace(output=first.output + self._heard // _BYTES)
+        return [one for one in (first, *self._others) if one.tokens]
 
     def feed(self, piece: bytes) -> bytes:
         """Return the same."""
@@ -242,17 +265,43 @@ class UsageFilter:
             return
         kind, message = document.get("type"), document.get("message")
         if kind == "message_start" and isinstance(message, dict):
-            self._usage = _merged(TokenUsage(_model(message)), message.get("usage"))
+            self._take(TokenUsage(_model(message)), message.get("usage"))
         elif kind == "message_delta":
-            self._usage, self._heard = _merged(self._usage, document.get("usage")), 0
+            self._take(self._usage, document.get("usage"))
+            self._heard = 0
         elif kind == "message" and not self._events:
-            self._usage = _merged(TokenUsage(_model(document)), document.get("usage"))
+            self._take(TokenUsage(_model(document)), document.get("usage"))
+
+    def _take(self, usage: TokenUsage, said: object) -> None:
+        """Take up what is said of the whole, and of its parts.
+
+        The whole may leave out what was read again for later parts of the message itself, and leaves out the others.
+        """
+        parts = said.get("iterations") if isinstance(said, dict) else None
+        own, others = TokenUsage(), []
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict) and part.get("type") == "message":
+                own = _sum(own, _merged(TokenUsage(), part))
+            elif isinstance(part, dict):
+                name = usage.model if part.get("type") == "compaction" and "model" not in part else _model(part)
+                others.append(_merged(TokenUsage(name), part))
+        whole = _merged(usage, said)
+        self._usage = whole.replace(**{name: max(getattr(whole, name), getattr(own, name)) for name in _SUMMED})
+        self._others = max(self._others, others, key=_dearest)
 
 
 def _model(message: dict[str, object]) -> str:
     name = message.get("model")
     plain = isinstance(name, str) and len(name) <= 100 and name.isascii() and name.isprintable()
     return str(name) if plain else ""
+
+
+def _dearest(parts: list[TokenUsage]) -> int:
+    return sum(part.price(unknown=True) for part in parts)
+
+
+def _sum(one: TokenUsage, other: TokenUsage) -> TokenUsage:
+    return TokenUsage(**{name: getattr(one, name) + getattr(other, name) for name in _SUMMED})
 
 
 def _merged(usage: TokenUsage, said: object) -> TokenUsage:

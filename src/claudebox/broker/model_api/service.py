@@ -160,12 +160,12 @@ class ApiRules(Rules):
     def passed(self, outcome: Outcome) -> None:
         """Count what it cost, and let the next one ask."""
         super().passed(outcome)
-        usage = self._usage.usage if self._usage is not None else TokenUsage()
+        told = self._usage.usage if self._usage is not None else []
         ticket, self._ticket = self._ticket, None
-        if ticket is not None and outcome.owed != "nothing" and (outcome.owed == "most" or not usage.tokens):
-            most = ticket.most
-            usage = usage.replace(output=max(usage.output, most.output)) if usage.tokens else most
-        self._meter.add(usage)
+        if ticket is not None and outcome.owed != "nothing" and (outcome.owed == "most" or not told):
+            told = ticket.owed(told)
+        for usage in told:
+            self._meter.add(usage)
         if ticket is not None:
             self._meter.end(ticket)
 
