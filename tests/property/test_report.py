@@ -261,7 +261,7 @@ def test_every_kind_has_its_place():
     for name in ("requirements-dev.txt", "gulpfile.mjs", "hatch_build.py", "wdio.conf.ts", "webpack.config.babel.js",
                  "karma.conf.cjs"):  # fmt: skip
         assert kind(name) == "asked", name
-    assert kind("src/main.py") == kind("src/.strange") == kind(".env") == "own"
+    assert kind("src/main.py") == kind("src/.strange") == "own"
     assert kind(".strange") == kind("json.py") == kind("src/__pycache__/main.cpython-311.pyc") == "unasked"
     assert kind("src/main.py", 0o100755) == "asked"
     assert kind("src/main.py", 0o104755) == "privilege"

@@ -143,6 +143,24 @@ def test_what_the_host_would_run_unasked_is_shown(repository, name):
     assert disarmed or shown(result, path, why), result.stderr
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "mkdir tools; cd tools; touch CACHEDIR.TAG; echo e >.envrc",
+        "mkdir -p .cache/app; echo e >.cache/app/.envrc",
+        "mkdir -p ignored/deep; echo e >ignored/deep/.envrc",
+        "mkdir -p node_modules/app; echo e >node_modules/app/.envrc; ln -s node_modules/app app",
+    ],
+)
+def test_output_that_the_agent_made_hides_nothing_that_is_run_unasked(repository, script):
+    # proves SHOW-01, NEW-E10
+    repository.sh("echo ignored/ >.gitignore; git add -A; git commit -qm ignore; sleep 0.1")
+    repository.box.sh("true")
+    said = report(repository.box.sh(script))
+
+    assert "direnv runs it" in said or "leads into node_modules" in said, said
+
+
 @pytest.mark.parametrize("name", NAMED)
 def test_what_is_the_users_own_is_named_first(repository, name):
     # proves REPORT-01, SHOW-01

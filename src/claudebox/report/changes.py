@@ -12,6 +12,7 @@ import time
 from claudebox.files import real_path
 from claudebox.report import tree
 from claudebox.report.output import Outputs
+from claudebox.tables.reported_paths import DEPENDENCIES
 from claudebox.undo.session import coded, look_at_end
 from claudebox.values import Value
 
@@ -197,7 +198,11 @@ class _Account:
                 return kinds.Kind("repository", git_dir or ".", "has the shape of a git directory", rank)
         kind = kinds.classify(path, mode, self._leads_out)
         top, fresh = self._outputs.find(path, is_directory=mode & tree.KIND == tree.IS_DIRECTORY)
-        if not top or (kind.name == "unasked" and not f"{kind.group}/".startswith(f"{top}/")):
+        if not top and mode & tree.KIND == tree.IS_LINK and kind == kinds.OWN:
+            return self._find_hidden(path)
+        # In what lies within dependencies nobody works; in other output somebody may.
+        quiet = top.rpartition("/")[2].lower() in DEPENDENCIES and f"{kind.group}/".startswith(f"{top}/")
+        if not top or (kind.name == "unasked" and not quiet):
             return kind
         if kind.name == "link" and real_path(f"{self._workdir}/{path}").startswith(_SYSTEM):
             kind = kinds.OWN  # as in every virtual environment
@@ -206,6 +211,15 @@ class _Account:
         elif kind.name not in ("privilege", "socket", "link"):
             kind = kinds.Kind("output")
         return kind.replace(group=top) if kind.name == "output" else kind
+
+    def _find_hidden(self, path: str) -> Kind:
+        """Return what a link is that leads to where changes are only counted."""
+        from claudebox.report import kinds
+
+        place = real_path(f"{self._workdir}/{path}")
+        inside = place[len(self._workdir) + 1 :] if place.startswith(f"{self._workdir}/") else ""
+        top, _ = self._outputs.find(inside, is_directory=True) if inside else ("", False)
+        return kinds.Kind("link", path.rpartition("/")[0], f"leads into {top}") if top else kinds.OWN
 
     def _repository(self, directory: str) -> tuple[str, bool] | None:
         """Return the git directory that a directory is or lies in, and whether its name says so or only its shape."""

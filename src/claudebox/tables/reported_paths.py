@@ -9,8 +9,8 @@ from __future__ import annotations
 # Run or obeyed without being asked, by whom, most dangerous first. A row ends in the names of files, or of directories
 # with all that lies in them.
 UNASKED: tuple[tuple[str, str, str], ...] = (
-    ("direnv runs it when you enter", ".envrc .envrc.*", ".direnv .devenv"),
-    ("shell plugins load it when you enter", ".env.zsh .autoenv* .in .out", ""),
+    ("direnv runs it when you enter", ".envrc .envrc.*", ".direnv .devenv .shadowenv.d"),
+    ("shell plugins load it when you enter", ".env .env.zsh .autoenv* .in .out .rvmrc", ""),
     (
         "mise runs what it names when you enter",
         "mise.toml .mise.toml mise.*.toml .mise.*.toml .miserc.toml .rtx.toml",
@@ -99,7 +99,7 @@ UNASKED: tuple[tuple[str, str, str], ...] = (
 )
 # Dotfiles at the top are for tools; these are for people, or for what is above.
 HARMLESS_DOTFILES = frozenset((
-    ".gitignore", ".gitkeep", ".keep", ".dockerignore", ".npmignore", ".editorconfig", ".env", ".env.example",
+    ".gitignore", ".gitkeep", ".keep", ".dockerignore", ".npmignore", ".editorconfig", ".env.example",
     ".mailmap", ".git-blame-ignore-revs", ".prettierignore", ".eslintignore", ".nojekyll", ".ds_store",
 ))  # fmt: skip
 DOTFILE = "a tool may obey it"
@@ -200,13 +200,16 @@ ASKED: tuple[tuple[str, str], ...] = (
 )
 PROGRAM = "a program"
 
+# Directories of other people's code: it brings settings for editors and the like along, which nobody enters.
+DEPENDENCIES = frozenset((
+    "node_modules", ".venv", "venv", ".virtualenv", "virtualenv", ".tox", ".nox", "bower_components", ".yarn",
+    ".pnpm-store", ".eggs", ".bundle", ".pixi", ".conda", "lua_modules", "elm-stuff", "_opam",
+))  # fmt: skip
 # Directories that a tool can make again: what changes in them is counted. So are those with a CACHEDIR.TAG, and what
 # git ignores.
-OUTPUT = frozenset((
-    "node_modules", ".venv", "venv", ".virtualenv", "virtualenv", ".tox", ".nox", "bower_components", ".yarn",
-    ".pnpm-store", ".eggs", ".bundle", ".pixi", ".conda", "lua_modules", "elm-stuff", "_opam", ".gradle", ".next",
-    ".nuxt", ".svelte-kit", ".turbo", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis",
-    ".nyc_output", ".ipynb_checkpoints", ".sass-cache", ".parcel-cache", ".terraform",
+OUTPUT = DEPENDENCIES | frozenset((
+    ".gradle", ".next", ".nuxt", ".svelte-kit", ".turbo", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache",
+    ".hypothesis", ".nyc_output", ".ipynb_checkpoints", ".sass-cache", ".parcel-cache", ".terraform",
 ))  # fmt: skip
 # In one that was there before, what is run all the same: by python, and by a shell that looks for programs there.
 RUN_FROM_OUTPUT = "sitecustomize.py usercustomize.py *.pth *._pth *.egg-link *.pyc *.pyo"
