@@ -22,6 +22,7 @@ PACKAGE = os.path.dirname(os.path.abspath(claudebox.__path__[0]))  # where modul
 _OWNER = 0o700
 _given: list[int] = []  # the umask of whoever started us
 
+LOST = "the directory that the session was started on is not there any more"
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -169,6 +170,30 @@ def open_beneath(directory: int, relative: str, *, listed: bool = False) -> int:
         with Closing(current) as above:
             current = os.open(part, flags, dir_fd=above)
     return current
+
+
+def identify(path: str) -> tuple[int, int] | None:
+    """Return device and inode of the directory that a path leads to; nothing if it is a link or no directory."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else None
+
+
+def open_known(path: str, flags: int, identity: tuple[int, int] | None) -> int:
+    """Open a directory; where its identity is known and none or another is at the path, fail as `LOST`."""
+    try:
+        opened = os.open(path, flags)
+    except OSError as error:
+        if identity is None or error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
+        raise OSError(errno.ESTALE, LOST) from None
+    status = os.fstat(opened)
+    if identity not in (None, (status.st_dev, status.st_ino)):
+        os.close(opened)
+        raise OSError(errno.ESTALE, LOST)
+    return opened
 
 
 def open_up(directory: int) -> int | None:

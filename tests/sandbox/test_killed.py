@@ -11,6 +11,8 @@ from tests.conftest import is_disarmed, wait_until
 from tests.sandbox import repositories
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.conftest import Box
     from tests.sandbox.conftest import Background
 
@@ -128,6 +130,66 @@ def test_a_project_that_was_moved_is_found_or_asked_for(box, background):
     said = box.claudebox("--changes", name)
     assert (said.returncode, "nobody looks for it any more" in said.stderr) == (0, True), said.stderr
     assert "not there any more" not in box.sh("true").stderr
+
+
+def end_after(box: Box, background: Background, action: Callable[[], None], moved: str, *flags: str) -> tuple[int, str]:
+    """Run a session that arms `n`; do something on the host meanwhile, after which the project is at `moved`."""
+    box.write(f"{box.home}/run", f"#!/bin/sh\ntouch {box.home}/MARK\n", mode=0o755)
+    wait = "for i in $(seq 600); do [ -e go ] && break; sleep 0.1; done"
+    script = f"{ARM.format('n', f'{box.home}/run')}; touch up; {wait}"
+    process = background(box, box.program, "-y", *flags, "--exec", "--", "sh", "-ec", script)
+    wait_until(lambda: os.path.exists(f"{box.project}/up") or process.poll() is not None, "the script is done")
+    action()
+    box.write(f"{moved}/go", "")
+    said, _ = process.communicate(timeout=120)
+    return process.returncode, said
+
+
+@pytest.mark.parametrize("flags", [(), ("--undo-keep", "1")])
+@pytest.mark.parametrize("instead", ["nothing", "another", "link"])
+def test_a_project_that_is_moved_while_a_session_runs_is_disarmed_where_it_is_then(box, background, instead, flags):
+    # proves END-01, REPORT-02
+    around, away = box.mkdir(f"{box.base}/around"), f"{box.base}/away"
+    box.project = box.mkdir(f"{around}/project")
+    theirs = f"{box.base}/theirs/project/mine/.git"
+
+    def move() -> None:
+        os.rename(around, away)
+        box.mkdir(f"{box.base}/theirs/project")
+        box.host("sh", "-ec", ARM.format("mine", f"{box.home}/run"), cwd=f"{box.base}/theirs/project")
+        if instead == "another":
+            box.mkdir(f"{around}/project")
+        elif instead == "link":
+            os.symlink(f"{box.base}/theirs", around)
+
+    status_of_end, said = end_after(box, background, move, f"{away}/project", *flags)
+    notes = os.listdir(f"{box.home}/.claudebox/unlooked")
+    box.project = f"{away}/project"
+    armed = status(box, f"{away}/project/n")
+    later = box.sh("true")
+    Path(box.home, "MARK").unlink()
+
+    assert (status_of_end, len(notes), armed) == (1, 1, True), said
+    assert f"{around}/project" in said
+    assert is_disarmed(later.stderr, "n/.git"), later.stderr
+    assert not status(box, f"{away}/project/n")
+    assert not os.listdir(f"{box.home}/.claudebox/unlooked")
+    assert "fsmonitor" in Path(theirs, "config").read_text()  # nobody's but the user's
+
+
+def test_another_directory_that_is_moved_while_a_session_runs_is_asked_for(box, background):
+    # proves END-01, REPORT-02
+    beside, away = box.mkdir(f"{box.base}/beside"), f"{box.base}/away"
+    status_of_end, said = end_after(box, background, lambda: os.rename(beside, away), box.project, "--mount-rw", beside)
+    (note,) = os.listdir(f"{box.home}/.claudebox/unlooked")
+    later = box.sh("true")
+
+    assert (status_of_end, beside in said) == (1, True), said
+    assert is_disarmed(said, "n/.git"), said
+    assert f"{beside}: not there any more" in later.stderr, later.stderr
+    os.rename(away, beside)
+    box.sh("true")
+    assert note not in os.listdir(f"{box.home}/.claudebox/unlooked")
 
 
 def test_removing_the_state_of_a_project_that_is_gone_ends_the_search_for_it(user_box, background):

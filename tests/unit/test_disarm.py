@@ -104,7 +104,8 @@ def project(tmp_path):
 
 def area(project, since=0.0, nested=(), home=""):
     """Return what an agent could write: the project alone."""
-    return disarm.Area(((str(project), since),), ((str(project), "bind", str(project)),), nested=nested, home=home)
+    roots, mounts = ((str(project), since, None),), ((str(project), "bind", str(project)),)
+    return disarm.Area(roots, mounts, nested=nested, home=home)
 
 
 def arm(place, mark, *, bare=False):

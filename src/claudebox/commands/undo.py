@@ -54,7 +54,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     repository = git.find_repository(workdir, os.getuid(), home, environ)
     instance = state.locate(home, repository.main if repository else workdir)
     undoing = flags.on("undo")
-    if not undoing and flags.words and killed.acknowledge(instance, flags.words[0]):
+    if not undoing and flags.words and killed.acknowledge(instance, flags.words[0], workdir):
         return 0
     leftovers.catch_up(instance, (workdir,))
     directory = f"{instance.directory}/undo"

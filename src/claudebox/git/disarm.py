@@ -16,7 +16,19 @@ import stat
 
 from claudebox.console import shorten
 from claudebox.facts import git_config
-from claudebox.files import Closing, close_again, open_beneath, open_up, read_at, read_small, real_path, replace_file
+from claudebox.files import (
+    LOST,
+    Closing,
+    close_again,
+    identify,
+    open_beneath,
+    open_known,
+    open_up,
+    read_at,
+    read_small,
+    real_path,
+    replace_file,
+)
 from claudebox.git.plain_config import clean_config, read_addresses
 from claudebox.launch.process import run_limited
 from claudebox.tables.project_paths import ASIDE
@@ -28,6 +40,7 @@ if TYPE_CHECKING:
 
     from claudebox.facts.git_config import Row as ConfigRow
     from claudebox.facts.git_model import Nested
+    from claudebox.facts.model import Identity
 
     Finding = tuple[str, str, tuple[str, ...]]  # path, what became of it, parts or reasons
 
@@ -59,7 +72,8 @@ _SHELL = str.maketrans(dict.fromkeys("!'\";|&<>(){}$`=:,\\", " "))
 class Area(Value):
     """What an agent could write, and what is known of it from before."""
 
-    roots: tuple[tuple[str, float], ...]  # directory, and from when on a change counts; the project first
+    # Directory, from when on a change counts, and which directory it is, if another will not do; the project first.
+    roots: tuple[tuple[str, float, Identity | None], ...]
     mounts: tuple[tuple[str, str, str], ...]  # that can be written, and in those: destination, kind, source
     known: tuple[str, ...] = ()  # git directories of the host, which it could not write
     nested: tuple[Nested, ...] = ()
@@ -72,7 +86,7 @@ class Reach:
 
     def __init__(self, area: Area) -> None:
         self._mounts = {dest: (kind, source) for dest, kind, source in area.mounts}
-        self._roots = tuple(f"{root}/" for root, _ in area.roots)
+        self._roots = tuple(f"{root}/" for root, *_ in area.roots)
 
     def is_writable(self, path: str) -> bool:
         """Return whether the agent could change a path."""
@@ -123,7 +137,8 @@ def disarm_paths(work_tree: str, paths: Iterable[bytes], known: tuple[str, ...])
     wanted = sorted(set(paths))
     if not wanted:
         return [], frozenset()
-    area = Area(((work_tree, float("-inf")),), (("", "bind", ""), *((path, "closed", path) for path in known)), known)
+    mounts = (("", "bind", ""), *((path, "closed", path) for path in known))
+    area = Area(((work_tree, float("-inf"), None),), mounts, known)
     findings, closed = run_limited(lambda: _Pass(area).run_at(work_tree, wanted))
     return describe(Disarmed(tuple(findings)), work_tree), frozenset(closed)
 
@@ -194,6 +209,7 @@ class _Pass:
     def __init__(self, area: Area) -> None:
         self._area, self._reach, self._since = area, Reach(area), 0.0
         self._strict = False  # what belongs to others counts, too
+        self._identities = {root: identity for root, _, identity in area.roots}
         self._nested = {row.path: row for row in area.nested}
         self._frames: list[_Frame] = []
         self._budget = _BUDGET
@@ -213,10 +229,13 @@ class _Pass:
         if not self._area.opened:
             configs = tuple(f"{path}/config" for path in self._area.known)
             self._ours = _Commands((*self._user.rows, *self._read_rows(configs)))
-        for root, since in self._area.roots:
+        for root, since, _ in self._area.roots:
             self._since = since
             self._learn(root)
             self._walk(root)
+        for root, identity in self._identities.items():  # names in it were gone by
+            if identity is not None and identify(root) != identity and not self._count.get(CLOSED):
+                self._add(root, CLOSED, LOST)
         return *self._result(), tuple(self._kept), self._count.get(CLOSED, 0), tuple(self._reopened)
 
     def run_at(self, work_tree: str, paths: list[bytes]) -> tuple[object, ...]:
@@ -311,7 +330,7 @@ class _Pass:
     def _enter(self, parent: int | None, name: str, path: str | None) -> int:
         """Open a directory that may deny us everything, through no link; -1 if nobody inside could have changed it."""
         try:
-            with Closing(os.open(name, _HELD, dir_fd=parent)) as held:
+            with Closing(self._open_root(name) if parent is None else os.open(name, _HELD, dir_fd=parent)) as held:
                 status = os.fstat(held)
                 ours = status.st_uid == os.geteuid()
                 changed = status.st_ctime >= self._since
@@ -337,6 +356,9 @@ class _Pass:
             self._reopened.append(frame.identity)
         self._frames.append(frame)
         return opened
+
+    def _open_root(self, root: str) -> int:
+        return open_known(root, _HELD, self._identities[root])
 
     def _leave(self, current: int) -> int:
         """Go back to the directory above, and return its descriptor; -1 at the top."""
@@ -614,8 +636,8 @@ class _Pass:
                 path = os.path.normpath(git_config.join(value, checkout, self._area.home))
                 if f"{checkout}/".startswith(f"{path}/") or not self._reach.is_seen(path):
                     continue  # it is all of the checkout, or not in reach
-                root = next(root for root, _ in self._area.roots if f"{path}/".startswith(f"{root}/"))
-                with Closing(os.open(root, _HELD)) as top:
+                root = next(root for root in self._identities if f"{path}/".startswith(f"{root}/"))
+                with Closing(self._open_root(root)) as top:
                     found = self._put_one_aside(
                         top, path[len(root) + 1 :].split("/"), path, fresh=fresh, hooks=is_hooks
                     )

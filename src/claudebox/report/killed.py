@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import marshal
 import os
-import stat
 import time
 
 from claudebox import console, stub_journal
 from claudebox.facts.git_model import Nested
-from claudebox.files import read_small
+from claudebox.files import identify, read_small
 from claudebox.launch.process import EVERYTHING, Pending, Unfinished, run_limited
 from claudebox.report import leftovers
 from claudebox.report.session_log import SUFFIX, SessionLog
@@ -36,7 +35,6 @@ class Note(Value):
     name: str
     instance: Instance
     scope: Scope
-    identities: tuple[Identity, ...]  # of the directories that it could write
     began: float
 
     @property
@@ -47,12 +45,14 @@ class Note(Value):
 
 
 def examine(
-    path: str, held: int, instance: Instance, tops: tuple[str, ...], record: SessionLog | None, patience: float = _LONG
-) -> bool:
+    path: str, held: int, instance: Instance, tops: tuple[str, ...], record: SessionLog | None,
+    patience: float = _LONG, *, final: bool = False,
+) -> bool:  # fmt: skip
     """Look at what a killed session has left, wherever that is now; its note goes only if nothing is left to do.
 
     Where its directory is gone the user has to say that nobody needs to look; removing the state of its project does.
-    After so many seconds of `patience` the look goes on in the background. Return whether it is done.
+    After so many seconds of `patience` the look goes on in the background. Return whether it is done. `final`: the user
+    has said that nobody needs to look for what is gone.
     """
     note = _read(path, held, instance.state)
     if note is None:
@@ -63,11 +63,17 @@ def examine(
         console.warn(f"{note.title}, {_UNLOOKED}: the directory is not there any more")
         console.note(f"start claudebox where it is now, or say `claudebox --changes {note.name}`")
         return True
+    seen = {at.identity[1] for _, _, at in found.roots}
+    lost = [root for root, _, at in note.scope.roots if not final and at.identity[1] not in seen]
     on = f"`claudebox --changes {note.name}` goes on with it"
     try:
-        body = lambda: _look(note, found, instance, record, path)  # noqa: E731
+        body = lambda: _look(note, found, instance, record, "" if lost else path)  # noqa: E731
         done, lines = run_limited(body, EVERYTHING, _MEMORY, patience)
         console.write(lines)
+        if lost:
+            names = ", ".join(console.shorten(root, 200) for root in lost)
+            console.warn(f"{note.title}, {_UNLOOKED} in {names}: not there any more")
+            console.note(f"start claudebox where it is now, or say `claudebox --changes {note.name}`")
         if done:
             return True
         console.warn(f"{note.title}; not everything that it left was examined: {on}")
@@ -78,14 +84,14 @@ def examine(
     return False
 
 
-def acknowledge(instance: Instance, name: str) -> bool:
+def acknowledge(instance: Instance, name: str, workdir: str) -> bool:
     """Let the killed session that a user names be done with, if there is one: what is left of it is looked at."""
     for path, held in leftovers.dead_notes(instance.state):
         note = _read(path, held, instance.state)
         if note is not None and note.name == name.removesuffix(SUFFIX):
-            places = tuple(root for root, *_ in note.scope.roots)
+            places = (*(root for root, *_ in note.scope.roots), workdir)
             if _find(note, places) is not None:
-                examine(path, held, note.instance, places, None)
+                examine(path, held, note.instance, places, None, final=True)
             else:
                 os.unlink(path)
                 console.note(f"{note.title}: nobody looks for it any more")
@@ -115,21 +121,26 @@ def _read(path: str, held: int, directory: str) -> Note | None:
     instance = Instance(root, directory, name)
     if number != leftovers.FORMAT or not os.path.isdir(instance.directory):
         return None
-    roots = ((top, own, Beginning(top, *rest)) for top, own, _, _, *rest in rows)
+    roots = (
+        (top, own, Beginning(top, *rest).replace(identity=(device, inode))) for top, own, device, inode, *rest in rows
+    )
     own = tuple(Nested(*row) for row in nested)
     scope = leftovers.Scope(workdir, home, mounts, known, tuple(roots), opened, own)
-    identities = tuple((device, inode) for _, _, device, inode, *_ in rows)
-    return Note(os.path.basename(path), instance, scope, identities, os.fstat(held).st_mtime)
+    return Note(os.path.basename(path), instance, scope, os.fstat(held).st_mtime)
 
 
 def _find(note: Note, tops: tuple[str, ...]) -> Scope | None:
     """Return what a session could write, where it is now; nothing if its project is not found."""
     scope = note.scope
     places: dict[str, str] = {}
-    for (root, *_), identity in zip(scope.roots, note.identities, strict=True):
-        place = next((path for path in _candidates(root, tops) if _is_at(path, identity, same=path == root)), None)
-        if place is not None:
-            places[root] = place
+    identities: dict[str, Identity] = {}
+    for root, _, at in scope.roots:
+        for path in _candidates(root, tops):
+            found = identify(path)
+            # Under the same name its device may have another number by now.
+            if found == at.identity or (found is not None and path == root and found[1] == at.identity[1]):
+                places[root], identities[root] = path, found
+                break
 
     def moved(path: str) -> str:
         around = next((root for root in places if f"{path}/".startswith(f"{root}/")), "")
@@ -142,7 +153,9 @@ def _find(note: Note, tops: tuple[str, ...]) -> Scope | None:
         mounts=tuple((dest, kind, moved(source)) for dest, kind, source in scope.mounts),
         known=tuple(map(moved, scope.known)),
         roots=tuple(
-            (places[root], moved(own), at.replace(root=places[root])) for root, own, at in scope.roots if root in places
+            (places[root], moved(own), at.replace(root=places[root], identity=identities[root]))
+            for root, own, at in scope.roots
+            if root in places
         ),
         nested=tuple(row.replace(path=moved(row.path)) for row in scope.nested),
     )
@@ -160,18 +173,8 @@ def _candidates(root: str, tops: tuple[str, ...]) -> Iterator[str]:
         yield from ("/".join((top.rstrip("/"), *parts[count:])) for count in range(len(parts)))
 
 
-def _is_at(path: str, identity: Identity, *, same: bool) -> bool:
-    """Return whether a directory is at a path; under the `same` name its device may have another number by now."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return False
-    device = identity[0] if same else status.st_dev
-    return (device, status.st_ino) == identity and stat.S_ISDIR(status.st_mode)
-
-
 def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | None, path: str) -> tuple[bool, list[str]]:
-    """Disarm and look; return whether nothing is left to do, in which case the note is gone, and what to say."""
+    """Disarm and look; return whether nothing is left to do, and what to say; then the note at the `path` is gone."""
     from claudebox.git import disarm
     from claudebox.report import log_rows, screen
 
@@ -193,6 +196,6 @@ def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | Non
     if not report.is_empty:
         log_rows.write(record if record is not None and own is instance else SessionLog(own.state, own.name), report)
     complete = done.is_complete and not leftovers.is_cut_short(report)
-    if complete:
+    if complete and path:
         os.unlink(path)
     return complete, lines

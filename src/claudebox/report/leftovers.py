@@ -14,7 +14,17 @@ import time
 from claudebox import console, state, stub_journal
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.nested_git import KEPT, KEPT_LIMIT
-from claudebox.files import OPEN_DIRECTORY, Closing, list_names, read_at, read_small, replace_file, write_all
+from claudebox.files import (
+    LOST,
+    OPEN_DIRECTORY,
+    Closing,
+    identify,
+    list_names,
+    read_at,
+    read_small,
+    replace_file,
+    write_all,
+)
 from claudebox.report import changes, tree
 from claudebox.report.session_log import SUFFIX
 from claudebox.tables.project_paths import GIT
@@ -65,15 +75,17 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
     for root in sorted(asked):
         if os.path.isdir(root):
             roots.setdefault(root, next((row.common_dir for row in host.more_repositories if row.root == root), ""))
+    pins = {row.source: row.pinned for row in plan.mounts if row.kind == "bind"}  # what bwrap was made to mount
+    beginnings = (
+        undoing.begin(root, (own,), pins.get(root), listing=root != host.workdir.real or plan.undo is None)
+        for root, own in roots.items()
+    )
     return Scope(
         host.workdir.real,
         host.home,
         tuple(_find_writable(plan)),
         tuple(row.common_dir for row in ours if row.common_dir),
-        tuple(
-            (root, own, undoing.begin(root, (own,), listing=root != host.workdir.real or plan.undo is None))
-            for root, own in roots.items()
-        ),
+        tuple((root, own, at) for (root, own), at in zip(roots.items(), beginnings, strict=True)),
         any(request.name == GIT for request in policy.allow),
         # Where something is left to be disarmed, nothing counts as the user's own.
         host.nested if not unfinished else (),
@@ -130,12 +142,16 @@ class Leftovers:
             report = found if report is None else changes.join(report, root, found)
         return report if report is not None else changes.Report()
 
+    def find_lost(self) -> list[str]:
+        """Return the directories that are not where they were when the session began."""
+        return [root for root, _, at in self._scope.roots if identify(root) != at.identity]
+
     def disarm(self) -> Disarmed:
         """Disarm the repositories that were made or changed inside; raise Unfinished if that was not possible."""
         from claudebox.git import disarm
 
         scope = self._scope
-        roots = tuple((root, undoing.since(beginning)) for root, _, beginning in scope.roots)
+        roots = tuple((root, undoing.since(at), at.identity) for root, _, at in scope.roots)
         area = disarm.Area(roots, scope.mounts, scope.known, scope.nested, scope.home, scope.opened)
         done = disarm.disarm(area)
         self._reopened = done.reopened
@@ -155,7 +171,7 @@ class Leftovers:
 
 def is_cut_short(report: Report) -> bool:
     """Return whether a look ended before everything was seen; what cannot be seen at all is named in the report."""
-    return any(why == tree.OUT_OF_TIME or why.endswith(changes.TOO_MANY) for _, why in report.unseen)
+    return any(why in (tree.OUT_OF_TIME, LOST) or why.endswith(changes.TOO_MANY) for _, why in report.unseen)
 
 
 class Unlooked:
@@ -166,9 +182,8 @@ class Unlooked:
         self.name = name.removesuffix(SUFFIX) or f"{os.getpid()}.{time.monotonic_ns()}"
         self._directory = self._descriptor = -1
         try:
-            places = ((root, own, at, os.lstat(root)) for root, own, at in scope.roots)
-            roots = tuple((root, own, is_at.st_dev, is_at.st_ino, at.since, at.clock, at.uptime, at.plain)
-                          for root, own, at, is_at in places)  # fmt: skip
+            roots = tuple((root, own, *at.identity, at.since, at.clock, at.uptime, at.plain)
+                          for root, own, at in scope.roots)  # fmt: skip
             nested = tuple((row.path, row.identity, row.hooks, row.config) for row in scope.nested)
             rest = (scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened, nested)
             self._directory = state.open_state(instance.state, NOTES)

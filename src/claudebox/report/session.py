@@ -102,10 +102,12 @@ class SessionReport:
             ending.step("the note of this session", self._unlooked.remove)
             return status
         ending.step("the note of this session", self._unlooked.leave)
-        console.warn(
-            "not everything that this session left was examined: do not use git or other tools there before "
-            f"`claudebox --changes {self._unlooked.name}` has gone on with it"
-        )
+        go_on = f"`claudebox --changes {self._unlooked.name}` has gone on with it"
+        if lost := self._leftovers.find_lost():
+            places = ", ".join(console.shorten(path, 200) for path in lost)
+            go_on = f"claudebox was started where this is now, which was moved or replaced: {places}"
+        said = "not everything that this session left was examined: do not use git or other tools there before"
+        console.warn(f"{said} {go_on}")
         return status or UNFINISHED
 
     def _tell(self, status: int, ending: Steps) -> tuple[bool, list[str]]:

@@ -13,7 +13,7 @@ import os
 import stat
 import time
 
-from claudebox.files import open_beneath, read_at
+from claudebox.files import open_beneath, open_known, read_at
 from claudebox.launch import process
 from claudebox.report import tree
 from claudebox.undo.manifest import (
@@ -78,6 +78,7 @@ class Look:
         self.deadline = float("inf")
         self.largest = 0  # names, beyond which the look is given up; 0: however many there are
         self.closed: tree.Closed | None = None
+        self.identity: tuple[int, int] | None = None  # of the root, where no other will do
         self._known = known.folders if known is not None else {}
         self._settled = (known.began if known is not None else 0) - _RECENT
         self._names = frozenset(names)
@@ -105,13 +106,13 @@ class Look:
 
     def look_at_names(self) -> bool:
         """Look at all that is kept; return False if it was given up."""
-        if self.closed is not None and not os.access(self._root, os.R_OK | os.X_OK):
+        if self.closed is not None and os.path.lexists(self._root) and not os.access(self._root, os.R_OK | os.X_OK):
             known = self._known.get("")
             inode = known.own[-1] if known is not None else os.lstat(self._root).st_ino
-            self.closed.open(None, self._root, (None, inode))
+            self.closed.open(None, self._root, self.identity or (None, inode))
             self.closed.opened[:] = [("", mode) for _, mode in self.closed.opened]
         try:
-            self._top = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._top = open_known(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, self.identity)
         except OSError as error:
             self._leave_out(".", "unreadable", error.strerror)
             return True
@@ -425,7 +426,7 @@ class Scan(Look):
         if not files:
             return
         told = time.monotonic()
-        root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        root = open_known(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, self.identity)
         directory = -1
         current: FolderDraft | None = None
         try:

@@ -13,7 +13,7 @@ import time
 
 from claudebox import console
 from claudebox.errors import ClaudeboxError
-from claudebox.files import Closing, list_names
+from claudebox.files import LOST, Closing, identify, list_names
 from claudebox.report import tree
 from claudebox.undo import manifest
 from claudebox.undo.compare import find_changes
@@ -49,11 +49,15 @@ class Beginning(Value):
     plain: tuple[Any, ...] | None = None  # what it was like, as plain data
     directory: str = ""  # of the project's state, where the session has a snapshot
     session: str = ""
+    identity: tuple[int, int] = (0, 0)  # device and inode: no other directory of its name is looked at
 
 
-def begin(root: str, skipped: Iterable[str] = (), *, listing: bool = True) -> Beginning:
-    """Note how a directory looks before the payload runs; without `listing` only when that was."""
-    start = Beginning(root, _moment(root), time.time(), _uptime())
+def begin(
+    root: str, skipped: Iterable[str] = (), identity: tuple[int, int] | None = None, *, listing: bool = True
+) -> Beginning:
+    """Note how a directory looks before the payload runs, and which it is; without `listing` only when that was."""
+    known = identity or identify(root) or (0, 0)
+    start = Beginning(root, _moment(root), time.time(), _uptime(), identity=known)
     if not listing:
         return start
     look = Look(root, None, skipped=skipped)
@@ -203,7 +207,7 @@ def look_at_end(
             console.warn(f"undo: the state at the end of this session is not kept: {why}")
     before = manifest.unpack(beginning.plain) if beginning.plain is not None else None
     look = Look(beginning.root, before, skipped=skipped)
-    look.deadline, look.closed = deadline, closed
+    look.deadline, look.closed, look.identity = deadline, closed, beginning.identity
     look.look_at_names()
     look.look_at_rest()
     return SessionChanges(before, look.snapshot(), moment, closed.opened)
@@ -221,9 +225,11 @@ def _keep_end(
         start = store.read_snapshot(beginning.session)
         skipped = {*skipped, *find_skipped(start, beginning.directory)}
         scan = Scan(beginning.root, store.contents, start, most=start.most, names=start.excluded, skipped=skipped)
-        scan.deadline, scan.closed = deadline, closed
+        scan.deadline, scan.closed, scan.identity = deadline, closed, beginning.identity
         refs = repositories.read_present(start, store.contents.keep_bytes)
         end = scan.run(refs, patience=max(0.0, deadline - time.monotonic()) + READING)
+        if "." in end.left_out and end.left_out["."].text == LOST:
+            raise ClaudeboxError(LOST)
         store.write_end(beginning.session, end)
         return start, end
     finally:
