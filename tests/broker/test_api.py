@@ -256,7 +256,10 @@ def test_no_other_credential_passes_beside_the_placeholder(upstream, broker, fie
     assert served.requests[0][2]["x-app"] == "cli"
 
 
-@pytest.mark.parametrize("query", ["api_key=1", "beta=true&api_key=1", "key", "beta=true&&token=2"])
+@pytest.mark.parametrize(
+    "query",
+    ["api_key=1", "beta=true&api_key=1", "key", "beta=true&&token=2", "limit=1;x=/..", "limit=1#x", "limit=%26x"],
+)
 def test_no_other_credential_passes_in_a_query(upstream, broker, query):
     # proves K10
     served = upstream(lambda visit: visit.reply())

@@ -56,7 +56,7 @@ def test_a_placeholder_keeps_nothing_of_a_password():
 def test_a_body_is_cleaned_however_it_is_cut_and_keeps_its_size(value, before, after, sizes):
     placeholder = shaped_like(value, os.urandom)
     body = before + value.encode() + after
-    cleaner, out, at, turn = Cleaner(Recognizer([(value.encode(), placeholder.encode())])), b"", 0, 0
+    cleaner, out, at, turn = Cleaner(lambda: Recognizer([(value.encode(), placeholder.encode())])), b"", 0, 0
     while at < len(body):
         size = sizes[turn % len(sizes)]
         out += cleaner.feed(body[at : at + size])

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 
 from claudebox.broker.http.bodies import Decompressed
 from claudebox.broker.http.messages import MalformedHttp
-from claudebox.broker.http.recognition import Cleaner, encodings
+from claudebox.broker.http.recognition import Cleaner, Recognizer, encodings
 from claudebox.broker.inject import tls
 from claudebox.broker.inject.ca import issue
 from claudebox.broker.inject.substitute import Replacement, Substitution
@@ -78,7 +78,7 @@ def test_every_form_of_a_value_is_replaced_by_as_many_bytes():
 
 
 def test_what_cannot_be_the_beginning_of_a_value_passes_at_once():
-    cleaner = Cleaner(HERE.recognizer)
+    cleaner = Cleaner(lambda: HERE.recognizer)
 
     assert cleaner.feed(b"data: 1\n\n") == b"data: 1\n\n"
     assert cleaner.feed(b"data: " + VALUE[:7]) == b"data: "
@@ -87,22 +87,51 @@ def test_what_cannot_be_the_beginning_of_a_value_passes_at_once():
     assert cleaner.end() == b""
 
 
+@pytest.mark.parametrize("charset", ["utf-8", "utf-16-le", "utf-16-be", "utf-16", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("step", [1, 3, 50, 4096])
+def test_a_value_in_wide_letters_does_not_come_back(charset, step):
+    text = b"%s\n" * 3 % (VALUE, base64.b64encode(b"a:" + VALUE), VALUE[4:16])
+    sent = text.decode().encode(charset)
+    cleaner = Cleaner(lambda: HERE.recognizer)
+    out = b"".join((*(cleaner.feed(sent[at : at + step]) for at in range(0, len(sent), step)), cleaner.end()))
+    assert len(out) == len(sent)
+    first, second, third = out.decode(charset).encode().splitlines()
+    assert (first, third) == (PLACEHOLDER, b"*" * 12)
+    assert base64.b64encode(b"a:" + VALUE)[8:20] not in second
+
+
+def test_letters_between_which_nothing_stands_pass_as_they_are():
+    cleaner = Cleaner(lambda: HERE.recognizer)
+    binary = bytes(range(256)) * 9 + bytes(5000)
+    assert cleaner.feed(binary) + cleaner.feed(binary) + cleaner.end() == binary * 2
+    assert cleaner.feed(bytes(100)) == bytes(100)
+
+
+def test_the_rest_of_a_masked_part_is_masked_where_a_piece_ends_in_it():
+    value = b"ghp_q7Rk2ZpW9xLm4TnB8vCs1YdH6jFa3GeU5oNt"
+    found = Recognizer([(value, b"p" * len(value))])
+    for more in range(100, 170):
+        cleaner = Cleaner(lambda: found)
+        text = value[4:24] + b"-" * more
+        assert cleaner.feed(text) + cleaner.feed(b" end") + cleaner.end() == b"*" * 20 + text[20:] + b" end"
+
+
 def test_a_compressed_body_is_cleaned_in_bounded_pieces():
     text = b"a" * (4 << 20) + VALUE + b"end"
     for packed in (gzip.compress(text), zlib.compress(text), gzip.compress(text[:9]) + gzip.compress(text[9:])):
-        body = Decompressed(Cleaner(HERE.recognizer))
+        body = Decompressed(Cleaner(lambda: HERE.recognizer))
         parts = [*body.feed(packed), body.end()]
         assert {len(part) for part in parts[:-1]} == {1 << 16}
         assert b"".join(parts).endswith(PLACEHOLDER + b"end")
     with pytest.raises(MalformedHttp):
-        list(Decompressed(Cleaner(HERE.recognizer)).feed(b"this is not compressed"))
+        list(Decompressed(Cleaner(lambda: HERE.recognizer)).feed(b"this is not compressed"))
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
 def test_a_compressed_body_that_breaks_off_is_not_taken_for_a_whole_one(pack):
     # proves NEW-N11
     packed = pack(os.urandom(100_000))
-    whole, part, empty = (Decompressed(Cleaner(HERE.recognizer)) for _ in range(3))
+    whole, part, empty = (Decompressed(Cleaner(lambda: HERE.recognizer)) for _ in range(3))
     assert sum(map(len, (*whole.feed(packed), whole.end()))) == 100_000
     assert empty.end() == b""
     for _ in part.feed(packed[:-9]):

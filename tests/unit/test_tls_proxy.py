@@ -190,7 +190,26 @@ async def test_a_guess_shows_neither_in_chunks_nor_in_records(tmp_path, step):
             assert len(shape(answers[0])) > 1
 
 
+@pytest.mark.parametrize("field", ["Range: bytes=0-20", "If-Range: x", "Accept-Charset: utf-16", "Accept-Encoding: br"])
+async def test_a_host_is_asked_for_the_plain_and_whole_text(tmp_path, field):
+    heads = []
+
+    async def note(head, _reader, writer):
+        heads.append(head.lower())
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async with bench(tmp_path, note) as here:
+        assert (await here.ask(request("/", TOKEN, field, "X-Other: 1"))).split()[1] == b"200"
+    assert field.lower().encode() not in heads[0]
+    assert b"x-other: 1" in heads[0]
+
+
 HOSTILE = {
+    "a part": (b"Content-Range: bytes 0-9/20\r\n", True),
+    "parts": (b"Content-Type: multipart/byteranges; boundary=x\r\n", True),
+    "other letters": (b"Content-Type: text/plain; Charset=ibm037\r\n", True),
+    "letters that nobody knows": (b'Content-Type: text/plain; charset="x-own"\r\n', True),
+    "usual letters": (b"Content-Type: text/plain; charset=Windows-1252\r\n", False),
     "two codings in one field": (b"Content-Encoding: gzip, gzip\r\n", True),
     "two codings in two fields": (b"Content-Encoding: gzip\r\nContent-Encoding: gzip\r\n", True),
     "the same, one of them nothing": (b"Content-Encoding: identity, br\r\n", True),
@@ -206,7 +225,8 @@ async def test_an_odd_answer_gives_nothing_away(tmp_path, name):
 
     async def odd(_head, _reader, writer):
         body = gzip.compress(gzip.compress(VALUE)) if b"gzip" in fields else b"[" + VALUE + b"]"
-        writer.write(b"HTTP/1.1 200 %s\r\n%sContent-Length: %d\r\n\r\n%s" % (VALUE, fields, len(body), body))
+        status = 206 if b"Content-Range" in fields else 200
+        writer.write(b"HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\n\r\n%s" % (status, VALUE, fields, len(body), body))
 
     async with bench(tmp_path, odd) as here:
         answer = await here.ask(request("/", TOKEN))
@@ -430,6 +450,28 @@ async def test_a_value_that_is_not_taken_any_more_is_read_again(tmp_path):
         assert len(reads) == 1
     async with bench(tmp_path, moving) as here:  # the control: a value that comes from a variable stays what it is
         assert (await here.ask(request("/", TOKEN))).split()[1] == b"401"
+
+
+async def test_a_body_that_began_before_a_value_was_read_again_is_cleaned_of_it(tmp_path):
+    read = asyncio.Event()
+
+    async def slow(head, reader, writer):
+        if b" /slow " not in head:
+            await moving(head, reader, writer)
+            return
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n\n\r\n")
+        await writer.drain()
+        await asyncio.wait_for(read.wait(), 10)
+        writer.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(NEXT), NEXT))
+
+    async with bench(tmp_path, slow, read=NEXT.decode) as here:
+        reader, writer = await here.open()
+        writer.write(request("/slow", TOKEN))
+        await asyncio.wait_for(reader.readuntil(b"\n\r\n"), 5)
+        assert (await here.ask(request("/", TOKEN))).split()[1] == b"200"
+        read.set()
+        assert PLACEHOLDER in await asyncio.wait_for(reader.read(), 5)
+        writer.close()
 
 
 async def test_a_value_is_read_again_once_a_minute_at_most(tmp_path):

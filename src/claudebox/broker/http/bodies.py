@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LAST_CHUNK = b"0\r\n\r\n"
 _LINE = 1 << 12  # bytes between chunks
 _TRAILERS = 1 << 13
+_ASCII = "".join(map(chr, range(0x20, 0x7F)))
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 _BLOCK = 1 << 16
 _ANY_HEADER = 32 + zlib.MAX_WBITS  # gzip or zlib
@@ -213,9 +214,21 @@ def framed_request(request: Request, framing: Framing, length: int) -> Request:
 
 
 def is_readable(response: Response) -> bool:
-    """Return whether the body can be looked into: it has at most one coding, and one that is known."""
+    """Return whether the body can be looked into: whole, with at most one coding, a known one, and in usual letters."""
     codings = _codings(response)
-    return not codings or (len(codings) == 1 and codings[0] in _COMPRESSED)
+    kinds = [value.lower() for name, value in response.headers if name == b"content-type"]
+    whole = response.status != 206 and not any(b"byteranges" in kind for kind in kinds)
+    known = not codings or (len(codings) == 1 and codings[0] in _COMPRESSED)
+    return whole and known and all(map(_has_usual_letters, kinds))
+
+
+def _has_usual_letters(kind: bytes) -> bool:
+    """Return whether a text of this type has ASCII in it as it is, or with NULs between: not in EBCDIC or UTF-7."""
+    charset = kind.partition(b"charset=")[2].partition(b";")[0].strip(b" \t\"'").decode("latin-1")
+    try:
+        return charset in ("", "binary") or _ASCII.encode(charset).replace(b"\0", b"").endswith(_ASCII.encode())
+    except (LookupError, ValueError):
+        return False
 
 
 def _codings(response: Response) -> list[bytes]:

@@ -236,7 +236,7 @@ class _Exchange:
         if own is not None and not is_readable(response):
             upstream.abort()
             status = response.status if response.status >= 400 else 502
-            text = "claudebox: the upstream answered in an encoding that cannot be read."
+            text = "claudebox: the upstream answered in part, or in an encoding that cannot be read."
             return await self._refuse(LocalAnswer(status, "encoding", text), alive=alive)
         try:
             answer = AnswerBody(request, response, own)

@@ -30,6 +30,7 @@ _REGION = {15: (0,), 11: (0, 4), 9: (0, 2, 4, 6), 8: tuple(range(8))}  # its len
 _LINE, _SHORTEST_LINE = 60, 48  # characters: lines of wrapped base64 are longer, but for what stands before it
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_="
 _BREAK = rb"(?:\r?\n|(?:\\{1,3}r)?\\{1,3}n|(?:%0[dD])?%0[aA])?"
+_WIDEST = 4  # bytes of one character, in UTF-32
 _RUN = 12  # letters and digits in a row of a value that do not come back either
 _FIELD = re.compile(rb"[0-9A-Za-z]+")
 _MIXED = re.compile(rb"[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z].*[A-Z][a-z]")  # what is neither a word nor a number
@@ -91,7 +92,13 @@ class Recognizer:
         return replace_spans(text, self.spans(text))
 
     def spans(self, text: bytes) -> list[Span]:
-        """Return where values and longer parts of them stand, and what replaces them."""
+        """Return where values and longer parts of them stand, and what replaces them; UTF-16 and UTF-32 count, too."""
+        if b"\0" not in text:
+            return self._spans(text)
+        spans = self._spans(text.replace(b"\0", b""))
+        return _widened(text, spans) if spans else []
+
+    def _spans(self, text: bytes) -> list[Span]:
         if not self._suspects(text):
             return []
         found = [(match.start(), match.end(), self._replaced(match)) for match in self._pattern.finditer(text)]
@@ -102,7 +109,10 @@ class Recognizer:
             while at >= 0:
                 places.update(range(at, at + len(run)))
                 at = rest.find(run, at + 1)
-        return sorted((*found, *((at, at + 1, b"*") for at in places)))
+        firsts = sorted(at for at in places if at - 1 not in places)
+        lasts = sorted(at + 1 for at in places if at + 1 not in places)
+        hidden = ((first, last, b"*" * (last - first)) for first, last in zip(firsts, lasts, strict=True))
+        return sorted((*found, *hidden))
 
     def clean_head(self, response: Response) -> Response:
         """Return a head without any value; a field with one in its name is left out."""
@@ -113,7 +123,11 @@ class Recognizer:
         """Return how many bytes at the end could be the beginning of a value, for all that is public."""
         if not self._any:
             return 0
-        end = data[-self._most - 2 * _LINE :]
+        end = data[-_WIDEST * (self._most + 2 * _LINE) :]
+        count = self._open(end.replace(b"\0", b"")[-self._most - 2 * _LINE :])
+        return len(end) - _places(end)[-count] if count and b"\0" in end else count
+
+    def _open(self, end: bytes) -> int:
         left = end.rstrip(self._printable)
         while (line := left.removesuffix(b"\n").removesuffix(b"\r")) != left:  # base64 may go on after a line break
             before = line.rstrip(_BASE64)
@@ -136,7 +150,8 @@ class Recognizer:
 class Cleaner:
     """Cleans a body piece by piece."""
 
-    def __init__(self, recognizer: Recognizer) -> None:
+    def __init__(self, recognizer: Callable[[], Recognizer]) -> None:
+        """Take what returns the recognizer of the moment: a value may be read again while a body is on its way."""
         self._recognizer = recognizer
         self._held = b""
 
@@ -145,9 +160,9 @@ class Cleaner:
 
         What is held back stays as it came, since more of a value may follow; but for the rest of one that is cut.
         """
-        data = self._held + piece
-        end = len(data) - self._recognizer.unfinished(data)
-        spans = self._recognizer.spans(data)
+        data, recognizer = self._held + piece, self._recognizer()
+        end = len(data) - recognizer.unfinished(data)
+        spans = recognizer.spans(data)
         cleaned = replace_spans(data, spans)
         cut = max((last for first, last, _ in spans if first < end), default=end)
         self._held = cleaned[end:cut] + data[max(end, cut) :]
@@ -156,7 +171,25 @@ class Cleaner:
     def end(self) -> bytes:
         """Return what was held back."""
         data, self._held = self._held, b""
-        return self._recognizer.clean(data)
+        return self._recognizer().clean(data)
+
+
+def _places(text: bytes) -> list[int]:
+    """Return where bytes stand that are not NUL."""
+    return [at for at, byte in enumerate(text) if byte]
+
+
+def _widened(text: bytes, spans: list[Span]) -> list[Span]:
+    """Return the places in a text with NULs of what was found in it without them."""
+    places = _places(text)
+    wide: list[Span] = []
+    for start, end, stand in spans:
+        first, last = places[start], places[end - 1] + 1
+        piece = bytearray(text[first:last])
+        for at, byte in zip(places[start:end], stand, strict=True):
+            piece[at - first] = byte
+        wide.append((first, last, bytes(piece)))
+    return wide
 
 
 def replace_spans(text: bytes, spans: list[Span]) -> bytes:

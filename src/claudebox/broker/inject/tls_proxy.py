@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     Dial = Callable[[], Awaitable[socket.socket]]
 
 _ECHOING = (b"TRACE", b"TRACK")
+# What asks for another text than the plain and whole one: only that can be read, and so be cleaned.
+_CHOOSING = (b"accept-charset", b"accept-encoding", b"if-range", b"range")
 _HANDSHAKE = 20.0
 _MOST, _DESCRIPTORS = 128, 2  # connections at a time to all hosts of secrets; two ends each
 
@@ -153,8 +155,7 @@ class _Rules(Rules):
         if refusal:
             return LocalAnswer(403, "permit", f"claudebox: {refusal}.")
         self.used, self._sent = used, self._substitution.values(used)
-        kept = [pair for pair in headers if pair[0] != b"accept-encoding"]
-        # What cannot be read cannot be cleaned.
+        kept = [pair for pair in headers if pair[0] not in _CHOOSING]
         return request.with_headers((*kept, (b"accept-encoding", b"identity")))
 
     async def again(self, _request: Request, response: Response) -> Request | LocalAnswer | None:
@@ -169,4 +170,4 @@ class _Rules(Rules):
 
     def filter(self, _response: Response) -> BodyFilter:
         """Take values out of the body."""
-        return Cleaner(self._substitution.recognizer)
+        return Cleaner(lambda: self._substitution.recognizer)

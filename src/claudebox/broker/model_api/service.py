@@ -189,7 +189,7 @@ class ApiRules(Rules):
     def filter(self, response: Response) -> BodyFilter | None:
         """Take the credential out of the body of an error; what a model says passes as it comes, and is counted."""
         if response.status >= 400:
-            return Cleaner(self._upstream.recognizer)
+            return Cleaner(lambda: self._upstream.recognizer)
         if not self._metered:
             return None
         kind = (response.header(b"content-type") or b"").partition(b";")[0].strip().lower()
@@ -216,7 +216,8 @@ def _refused(request: Request) -> LocalAnswer | None:
     if not request.target.startswith(b"/"):
         return _denied(403, "the broker answers for its own upstream only; other hosts are not reached through it")
     path, _, query = request.target.partition(b"?")
-    if not {word.partition(b"=")[0] for word in query.split(b"&") if word} <= _QUERY:
+    words = [word.partition(b"=") for word in query.split(b"&") if word]
+    if not all(name in _QUERY and _NAMES.issuperset(value) for name, _, value in words):
         return _denied(403, "a part of this query is not open to the sandbox")
     collection, _, name = path.rpartition(b"/")
     if collection == b"/v1/models" and name and _NAMES.issuperset(name) and name not in (b".", b".."):
