@@ -26,6 +26,7 @@ from claudebox.demo import messages
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import compose
 from claudebox.plan.network_model import Budget
+from claudebox.report.receipt import lines
 from claudebox.tables import agent, prices
 
 MODEL = "claude-sonnet-4-5-20250929"
@@ -148,6 +149,7 @@ class Model:
         self.events, self.pace, self.breaks, self.searches = events, pace, breaks, searches
         self.parts: list[dict[str, object]] = []  # what it tells of other passes than the answer
         self.beside = 0  # and what they cost
+        self.instead = ""  # of an answer: the status of an error, or `nothing`
         self.bill = 0  # millionths of a dollar
         self.peak = 0  # requests at a time
         self._now = 0
@@ -161,6 +163,8 @@ class Model:
             self._now += 1
             self.peak = max(self.peak, self._now)
         try:
+            if self.instead:
+                return self.instead != "nothing" and visit.reply(b"{}", self.instead)
             return self._reply(visit, message(
                 text="x", input_tokens=len(asked), output_tokens=said,
                 server_tool_use={"web_search_requests": self.searches}, iterations=self.parts,
@@ -354,6 +358,55 @@ def test_an_answer_that_the_upstream_breaks_off_costs_what_it_could_have(upstrea
                 caller.content()
         assert statuses == [200] * 4 + [402] * 4
         wait_until(lambda: spent() == model.bill, "what it could have said is counted")
+
+
+@pytest.mark.parametrize("size", [0, 2 << 20])
+@pytest.mark.parametrize("instead", ["nothing", "408 x", "499 x", "502 x", "504 x", "524 x"])
+def test_what_was_asked_and_not_answered_costs_what_it_could_have(upstream, tmp_path, instead, size):
+    # proves BROKER-01
+    model = Model()
+    model.instead = instead
+    with metered(model, upstream, tmp_path, 1_000_000) as (connect, spent):
+        statuses = []
+        for number in range(6):
+            caller = connect()
+            caller.ask(body=question(20_000, 0 if number else size))
+            statuses.append(caller.head()[0])
+        passed = 1 if size else 4
+        assert statuses == [502 if instead == "nothing" else int(instead[:3])] * passed + [402] * (6 - passed)
+        assert spent() >= 1_000_000 if not size else model.bill > 1_000_000
+
+
+@pytest.mark.parametrize("instead", ["400 x", "429 x", "500 x", "529 x"])
+def test_what_the_model_refused_costs_nothing(upstream, tmp_path, instead):
+    # proves BROKER-01
+    model = Model()
+    model.instead = instead
+    with metered(model, upstream, tmp_path, 100_000) as (connect, spent):
+        for size in (0, 2 << 20) * 3:
+            caller = connect()
+            caller.ask(body=question(20_000, size))
+            assert caller.head()[0] == int(instead[:3])
+        assert spent() == 0
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_without_a_budget_the_log_says_what_was_asked_and_not_answered(upstream, tmp_path, leaves):
+    # proves BROKER-01
+    model = Model(pace=5 if leaves else 0)
+    model.instead = "" if leaves else "nothing"
+    log = tmp_path / "log"
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with running(upstream(model).port, log=descriptor) as sidecar, Caller(sidecar.sources()["model_api"]) as caller:
+        caller.ask(body=question(20_000))
+        wait_until(lambda: model.bill, "it is asked")
+        if leaves:
+            caller.channel.close()
+        wait_until(lambda: '"unanswered"' in log.read_text(), "the log says so")
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [row["verdict"] for row in rows if row.get("rule") == "unanswered"] == ["failed"]
+    receipt = "\n".join(lines(rows))
+    assert "1 requests had no answer" in receipt
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,10 @@ def lines(written: Iterable[Line], where: str = "") -> Iterator[str]:
     yield f"  {'withheld':<9} {_withheld(start)}"
     yield from _hosts("reached", [row for row in decisions if row.get("verdict") in ("opened", "allowed")], start)
     yield from _hosts("denied", [row for row in decisions if row.get("verdict") == "denied"], start)
-    if (usage := sum_usage(rows))["answers"]:
-        yield f"  {'model':<9} {_used(usage, start)}"
+    unanswered = sum(row.get("count", 1) for row in decisions if row.get("rule") == "unanswered")
+    if (usage := sum_usage(rows))["answers"] or unanswered:
+        without = f"; {unanswered} requests had no answer" if unanswered else ""
+        yield f"  {'model':<9} {_used(usage, start)}{without}"
     for doubt in find_doubts(rows):
         yield f"  {'missing':<9} {paint(doubt, 'red')}"
     yield f"  {'changed':<9} {_changed(end)}"

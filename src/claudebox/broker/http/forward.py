@@ -23,6 +23,7 @@ _ANSWER_TIME = 600.0  # seconds for the rest of an answer whose program has gone
 _LINGER = 1 << 20  # bytes of a refused body that are taken so that the answer can be read
 _KEPT = 4 << 20  # bytes of a body that are kept to be looked at, or to be sent once more
 _KEPT_IN_ALL = 8 << 20  # of all bodies together
+_UNTOLD = frozenset((408, 499, 502, 504, 524))  # somebody on the way gave up: the request may have been served
 
 
 async def forward(client: Stream, pool: Pool, rules: Rules) -> None:
@@ -75,6 +76,8 @@ class _Exchange:
         self._kept = _Kept()
         self._sent = False  # the whole body of the request has come
         self._fault: Exception | None = None  # why it never will
+        self._asked = False  # the upstream was sent everything
+        self._answered = False
         self._outcome = Outcome()
         self._method = b""
         self._body = RequestBody("none", 0)
@@ -113,6 +116,8 @@ class _Exchange:
         finally:
             self._client.outlast(None)
             self._kept.drop()
+            if self._asked and not self._answered:
+                self._outcome.owed = "most"
             self._rules.passed(self._outcome)
 
     def _outlive(self) -> None:
@@ -192,8 +197,10 @@ class _Exchange:
                 upstream.write(framed(piece, body.framing))
             if not self._sent:
                 sender = asyncio.ensure_future(self._send_body(upstream))
-            elif body.framing == "chunked":
-                upstream.write(LAST_CHUNK)
+            else:
+                self._asked = True
+                if body.framing == "chunked":
+                    upstream.write(LAST_CHUNK)
             while True:
                 head = await messages.read_head(upstream)
                 if not head:
@@ -202,6 +209,8 @@ class _Exchange:
                 if response.status == 101:
                     raise UpstreamFailure("the upstream wants another protocol")
                 if response.status >= 200:
+                    self._answered = True
+                    self._outcome.owed = "most" if response.status < 400 or response.status in _UNTOLD else "nothing"
                     return upstream, response, sender
         except BaseException as problem:
             upstream.abort()
@@ -219,19 +228,18 @@ class _Exchange:
                 self._outcome.up += len(piece)
                 self._kept.add(piece)
                 upstream.write(framed(piece, self._body.framing))
+                self._asked = self._outcome.up == self._body.length
                 await upstream.drain()
         except (MalformedHttp, EOFError) as problem:  # nobody will ever get the rest
             self._fault = problem
             upstream.abort()
             return
-        self._sent = True
+        self._sent = self._asked = True
         if self._body.framing == "chunked":
             upstream.write(LAST_CHUNK)
 
     async def _deliver(self, request: Request, response: Response, upstream: Stream, *, alive: bool) -> bool:
         """Pass the answer on."""
-        if response.status < 400:
-            self._outcome.owed = "most"
         own = self._rules.filter(response)
         if own is not None and not is_readable(response):
             upstream.abort()
@@ -255,7 +263,8 @@ class _Exchange:
                     await self._say(part)
             rest = answer.end()
             self._outcome.down += len(rest)
-            self._outcome.owed = "told"
+            if self._outcome.owed == "most":
+                self._outcome.owed = "told"
             await self._say(rest)
         except (MalformedHttp, EOFError, OSError):  # the program must see that it is incomplete
             upstream.abort()

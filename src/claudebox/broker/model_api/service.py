@@ -159,6 +159,8 @@ class ApiRules(Rules):
 
     def passed(self, outcome: Outcome) -> None:
         """Count what it cost, and let the next one ask."""
+        if self._metered and self._usage is None and outcome.owed != "nothing":
+            outcome.rule = "unanswered"
         super().passed(outcome)
         told = self._usage.usage if self._usage is not None else []
         ticket, self._ticket = self._ticket, None
