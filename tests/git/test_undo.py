@@ -256,6 +256,98 @@ def test_what_was_changed_twice_stays_and_is_named(user_project):
     assert "stays, since it was changed again after the session: refs/heads/main\n" in said
 
 
+def answer_after(box: Box, script: str, *answers: str) -> tuple[str, int]:
+    """Undo at a terminal, and do something else while the first question stands; return what was said, and status."""
+    import pty
+    import select
+
+    child, terminal = pty.openpty()
+    process = subprocess.Popen(  # type: ignore[call-overload]
+        ("setsid", "-c", box.program, "--undo"), cwd=box.project, env=box.variables(), stdin=terminal, stdout=terminal,
+        stderr=terminal, **box.account.demotion,
+    )  # fmt: skip
+    os.close(terminal)
+    said, waiting, limit = b"", list(answers), time.monotonic() + 60
+    while time.monotonic() < limit:
+        if select.select([child], [], [], 1)[0]:
+            try:
+                said += os.read(child, 4096)
+            except OSError:  # the other side is closed
+                break
+        if waiting and said.endswith(b"[y/N] "):
+            if len(waiting) == len(answers):
+                sh(box, script)
+            os.write(child, f"{waiting.pop(0)}\n".encode())
+    os.close(child)
+    return said.decode(), process.wait(60)
+
+
+@pytest.mark.parametrize("looked", [True, False])
+def test_what_is_written_while_the_question_stands_stays(user_project, looked):
+    # proves UNDO-02
+    box, root = user_project, Path(user_project.project)
+    sh(box, "echo v1 >f; echo v1 >g")
+    session(box, "echo v2 >f; echo v2 >g; echo n >new.txt; mkdir d; echo n >d/n2; echo n >d/n3; mv key moved")
+    if not looked:
+        for path in Path(snapshots(box)).glob("*.end"):
+            path.unlink()
+
+    said, status = answer_after(
+        box, "echo mine >f; echo mine >new.txt; echo mine >d/n2; rm moved; echo mine >moved; git branch mine", "y"
+    )
+
+    assert status == 125, said
+    for name in ("f", "new.txt", "d/n2", "moved"):
+        assert (root / name).read_text() == "mine\n", name
+        assert f" {name}: " in said.partition("[y/N] ")[2], name
+    assert (root / "g").read_text() == "v1\n"
+    assert not (root / "d/n3").exists()
+    assert "mine" in sh(box, "git branch")
+    # Nor does an undo of the undo touch what came meanwhile.
+    undo(box, said.rpartition("claudebox --undo ")[2].partition("`")[0])
+    assert (root / "f").read_text() == "mine\n"
+    assert (root / "g").read_text() == "v2\n"
+
+
+def test_what_changes_after_the_last_look_stays(tmp_path):
+    # proves UNDO-02
+    from claudebox.undo import restore
+    from claudebox.undo.compare import Comparison
+    from claudebox.undo.look import Scan
+    from claudebox.undo.store import SnapshotStore
+
+    root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
+    root.mkdir()
+    names = ("over", "back", "other", "moved", "deleted", "link")
+    for name in names:
+        (root / name).write_text(f"{name} of then")
+    before = Scan(str(root), store.contents, None, most=1 << 20).run()
+    store.write_snapshot("s", before)
+    for name in ("over", "back", "other"):
+        (root / name).write_text("agent")
+    (root / "new").write_text("agent")
+    (root / "gone").write_text("agent")
+    (root / "deleted").unlink()
+    (root / "link").unlink()
+    (root / "link").symlink_to("over")
+    (root / "moved").rename(root / "elsewhere")
+    now = Scan(str(root), store.contents, before, most=1 << 20).run()
+    comparison = Comparison(before, None, now)
+    mine = ("over", "new", "elsewhere", "deleted", "link")
+    (root / "link").unlink()
+    for name in mine:
+        (root / name).write_text("mine")
+    (root / "other").unlink()
+
+    problems = restore._Restoring(store, comparison, str(root)).run()
+
+    assert {name: (root / name).read_text() for name in mine} == dict.fromkeys(mine, "mine")
+    assert problems.keys() == {"over", "new", "moved", "deleted", "link", "other"}
+    assert not (root / "other").exists()
+    assert (root / "back").read_text() == "back of then"
+    assert not (root / "gone").exists()
+
+
 def test_a_look_at_the_status_is_no_change_of_the_index(user_project):
     # proves UNDO-02
     before = git_state(user_project)

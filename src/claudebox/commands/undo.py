@@ -20,14 +20,14 @@ from claudebox.files import open_beneath, read_at
 from claudebox.launch.live_sessions import Presence
 from claudebox.report import killed, leftovers
 from claudebox.undo import repositories, restore
-from claudebox.undo.compare import Comparison, find_changes
+from claudebox.undo.compare import Comparison, find_changed_meanwhile, find_changes
 from claudebox.undo.look import Scan
 from claudebox.undo.repositories import RefComparison
 from claudebox.undo.session import find_skipped
 from claudebox.undo.store import UNDO, SnapshotStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from claudebox.config.settings import Settings
     from claudebox.launch.git_sandbox import Tools
@@ -106,8 +106,8 @@ class _Undo:
             console.write(_patch_lines(self._store, changes, self._start.root), descriptor=1)
         return now
 
-    def _compare(self, now: Snapshot, *, both: bool = False) -> Comparison:
-        return Comparison(self._start, self._end, now, both=both, unfinished=self._unfinished)
+    def _compare(self, now: Snapshot, *, both: bool = False, held: Collection[str] = ()) -> Comparison:
+        return Comparison(self._start, self._end, now, both=both, unfinished=self._unfinished, held=held)
 
     def _list_unkept(self, comparison: Comparison) -> Iterator[str]:
         looks = (self._start, self._end or self._start)
@@ -150,17 +150,24 @@ class _Undo:
             return DECLINED
         if asking and (comparison.touched_twice or refs.touched_twice):
             both = console.confirm(_BOTH, default=False)
-        if both:
-            comparison = self._compare(now, both=True)
+        held: set[str] = set()
+        stays: set[tuple[str, str]] = set()  # refs
+        if asking:  # what came while the question stood was not part of it
+            shown, now = now, self._look(keep=True)
+            held = find_changed_meanwhile(shown, now)
+            stays = {(row.real, row.name) for row in repositories.compare_refs(shown, now)}
+            comparison, refs = self._compare(now, both=both, held=held), RefComparison(start, self._end, now)
         present = f"{_moment()}-{self._instance.name}-{os.getpid()}{UNDO}"
         self._store.write_snapshot(present, now)
         kept = [row.real for row in start.repositories if row.real.startswith(f"{root.rstrip('/')}/")]
         owners = any(entry.owner != (os.getuid(), os.getgid()) for entry in comparison.before.values())
         problems = restore.put_back(
             tools, self._store.directory, (self._name, present), root, filter(os.path.isdir, kept), owners=owners,
-            both=both, told=lambda done, every: _tell("put back", done, every),
+            both=both, held=held, told=lambda done, every: _tell("put back", done, every),
         )  # fmt: skip
-        moves = (*refs.back, *(refs.touched_twice if both else ()))
+        wanted = (*refs.back, *(refs.touched_twice if both else ()))
+        moves = tuple(row for row in wanted if (row.real, row.name) not in stays)
+        problems |= {row.name: "it was changed while the question stood, and stays" for row in {*wanted} - {*moves}}
         problems |= repositories.put_back(tools, self._store, start, now, moves)
         after = self._look(keep=True)
         self._store.write_end(present, after)

@@ -13,7 +13,7 @@ from claudebox.undo.manifest import TICK, expand_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from typing import Literal
 
     from claudebox.undo.manifest import KeptEntry, Snapshot
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _OLDER = "it is older than the session, and the snapshot did not reach it under its name of then"
 _LOST = "it was not kept, so it cannot be brought back"
 _ONE_WAY = "it cannot be kept, so an undo could not be undone: remove it yourself if you do not want it"
+_MEANWHILE = "it was changed while the question stood, and stays"
 _BEFORE = "it may have been there before: its directory changed before the snapshot reached it"
 # Directories of which nobody knows what is in them, or what was.
 _UNSEEN = frozenset(("late", "unreadable", "time", "place"))
@@ -88,11 +89,26 @@ def narrow(*snapshots: Snapshot) -> tuple[Entries, ...]:
     )
 
 
+def find_changed_meanwhile(shown: Snapshot, now: Snapshot) -> set[str]:
+    """Return what is not what was shown, by all that `lstat` says; a nested repository as a whole, by its `.git`."""
+    old, new = narrow(shown, now)
+    found = {path for path in {*old, *new} if not _is_untouched(old.get(path), new.get(path))}
+    # A mere `git status` renews an index.
+    repositories = {where for path in found if (where := _repository(path)) and path != f"{where}/index"}
+    return {path for path in found if not _repository(path)} | repositories
+
+
+def _is_untouched(one: KeptEntry | None, other: KeptEntry | None) -> bool:
+    if one is None or other is None or one.kind == "d":
+        return _is_same(one, other)
+    return (one.kind, one.inode, one.ctime, one.size) == (other.kind, other.inode, other.ctime, other.size)
+
+
 class Comparison:
     """What an undo does: the session's own changes go, what changed since stays.
 
     With `both`, what the session changed and somebody has changed since goes as well. Where nobody looked at the `end`
-    of the session, everything that differs now counts as the session's.
+    of the session, everything that differs now counts as the session's. What is `held` stays in any case.
     """
 
     def __init__(
@@ -103,12 +119,14 @@ class Comparison:
         *,
         both: bool = False,
         unfinished: Snapshot | None = None,
+        held: Collection[str] = (),
     ) -> None:
         """Compare; `unfinished` is the present of an undo that was killed, whose work is not the user's."""
         self._start, self._both = start, both
         self._unfinished = unfinished.entries() if unfinished is not None else None
         self.before, ended, self.now = narrow(start, end or now, now)
-        self.moves = _match_moves(self.before, ended, self.now)
+        self.moves = _match_moves(self.before, ended, {path: row for path, row in self.now.items() if path not in held})
+        self._held = {_apply(path, self.moves) for path in held}
         self.ended, self.now = _remap(ended, self.moves), _remap(self.now, self.moves)
         self.links = _groups(self.before, self.before)
         self.removed: list[str] = []
@@ -148,6 +166,8 @@ class Comparison:
             top = self._find_closed(path)
             if top:
                 self.unkept[top] = self.unkept.get(top, 0) + 1
+            elif path in self._held or _repository(path) in self._held:
+                self.left[path] = _MEANWHILE
             elif why := self._stays(path):
                 self.left[path] = why
             elif _repository(path) in busy:
@@ -164,7 +184,7 @@ class Comparison:
         self._keep_full()
         self.untimed = [
             path for path, entry in self.before.items()
-            if path in self.now and path not in session and path not in since
+            if path in self.now and path not in session and path not in since and path not in self._held
             and self.now[path].mtime == self.ended[path].mtime != entry.mtime
         ]  # fmt: skip
 

@@ -11,22 +11,25 @@ import os
 import stat
 import sys
 import time
+from contextlib import contextmanager
 
 from claudebox import console
 from claudebox.files import PACKAGE, real_path
 from claudebox.undo.compare import TEMPORARY, Comparison
-from claudebox.undo.manifest import read_attributes
+from claudebox.undo.manifest import read_attributes, row_of
 from claudebox.undo.store import SnapshotStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from claudebox.launch.git_sandbox import Tools
     from claudebox.undo.manifest import KeptEntry
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _STORE = "/snapshots"
+_CHANGED = "it has changed in this moment, and stays"
 # In its own user namespace root would be nobody to the files of others.
 _AS_ROOT = (
     "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
@@ -37,16 +40,18 @@ _PROGRAM = (
 )
 
 
-def put_back(
+def put_back(  # noqa: PLR0913 - all of it goes into the sandbox
     tools: Tools, store: str, sessions: tuple[str, str], root: str, kept: Iterable[str], *, owners: bool = False,
-    both: bool = False, told: Callable[[int, int], None] = lambda *_: None,
+    both: bool = False, held: Iterable[str] = (), told: Callable[[int, int], None] = lambda *_: None,
 ) -> dict[str, str]:  # fmt: skip
     """Take back what a session did, by its snapshots and one of the present; return what was not, and why.
 
-    `kept` are directories in it that stay read-only. With `owners` some files belong to others, which root puts back.
+    `kept` are directories in it that stay read-only, `held` is what stays in any case. With `owners` some
+    files belong to others, which root puts back.
     `told` is called about once a second with how much is done, of how much.
     """
     import subprocess
+    import tempfile
 
     from claudebox.launch.git_sandbox import system_mounts
 
@@ -64,9 +69,11 @@ def put_back(
         words += ["--ro-bind", path, path]
     words += ["--chdir", "/", "--", python, "-IS", "-c", _PROGRAM, PACKAGE, *sessions, "both" if both else ""]
     found: dict[str, str] | None = None
-    with subprocess.Popen(words, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as (
-        done
-    ):
+    with tempfile.TemporaryFile("w+") as asked:
+        json.dump(sorted(held), asked)
+        asked.seek(0)
+        done = subprocess.Popen(words, env={}, stdin=asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with done:
         for line in done.stdout or ():
             row = json.loads(line)
             if isinstance(row, list):
@@ -85,7 +92,8 @@ def main(target: str, present: str, both: str) -> None:
     store = SnapshotStore(_STORE, writing=False)
     start, end, now = store.read_snapshot(target), store.read_end(target), store.read_snapshot(present)
     unfinished = store.read_unfinished(but=present)
-    comparison = Comparison(start, end, now, both=bool(both), unfinished=unfinished)
+    held = frozenset(json.load(sys.stdin))
+    comparison = Comparison(start, end, now, both=bool(both), unfinished=unfinished, held=held)
     console.write([json.dumps(_Restoring(store, comparison, start.root).run())], descriptor=1)
 
 
@@ -94,8 +102,10 @@ class _Restoring:
 
     def __init__(self, store: SnapshotStore, comparison: Comparison, root: str) -> None:
         self._store, self._comparison = store, comparison
-        self._before = comparison.before
+        self._before, self._made = comparison.before, frozenset(comparison.made)
         self._problems: dict[str, str] = {}
+        self._gone: set[str] = set()  # by our own hand
+        self._ctimes: dict[int, int] = {}  # of files that we have given or taken a name, by their inodes
         self._opened: dict[str, int] = {}  # directories that denied their owner something, with their modes
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         rows = (*comparison.moves, *comparison.removed, *comparison.made, *comparison.untimed)
@@ -170,6 +180,35 @@ class _Restoring:
             self._opened.setdefault(os.path.dirname(path) or ".", mode)
             os.fchmod(directory, mode | 0o700)
 
+    @contextmanager
+    def _as_seen(self, directory: int, name: str, path: str) -> Iterator[None]:
+        """Let something be changed right after a look: what is not what the comparison saw raises, and stays."""
+        entry = self._comparison.now.get(path) if path not in self._gone else None
+        try:
+            held = os.open(name, _PATH, dir_fd=directory)
+        except FileNotFoundError:
+            held = -1
+        if held < 0:
+            if entry is not None:
+                raise FileNotFoundError(_CHANGED)
+            yield
+            return
+        try:
+            if entry is None or not self._is_seen(os.fstat(held), entry):
+                raise OSError(_CHANGED)
+            yield
+            status = os.fstat(held)
+            if status.st_nlink:
+                self._ctimes[row_of(status)[-1]] = status.st_ctime_ns
+        finally:
+            os.close(held)
+
+    def _is_seen(self, status: os.stat_result, entry: KeptEntry) -> bool:
+        *_, size, _, ctime, inode = row_of(status)
+        if stat.S_ISDIR(status.st_mode) or entry.kind == "d":  # never removed with anything in it
+            return stat.S_ISDIR(status.st_mode) and entry.kind == "d" and inode == entry.inode
+        return (inode, ctime, size) == (entry.inode, self._ctimes.get(inode, entry.ctime), entry.size)
+
     def _move(self, directory: int, name: str, path: str, source: str) -> None:
         """Give something its name of then, if nobody has taken that."""
         self._unlock_itself(directory, path)
@@ -177,23 +216,26 @@ class _Restoring:
         try:
             self._unlock_itself(above, source)
             old = os.path.basename(source)
-            if stat.S_ISDIR(os.lstat(old, dir_fd=above).st_mode):
-                os.rename(old, name, src_dir_fd=above, dst_dir_fd=directory)  # takes the place of nothing but nothing
-            else:
-                os.link(old, name, src_dir_fd=above, dst_dir_fd=directory, follow_symlinks=False)
-                os.unlink(old, dir_fd=above)
+            with self._as_seen(above, old, path):
+                if stat.S_ISDIR(os.lstat(old, dir_fd=above).st_mode):
+                    os.rename(old, name, src_dir_fd=above, dst_dir_fd=directory)  # takes the place of nothing
+                else:
+                    os.link(old, name, src_dir_fd=above, dst_dir_fd=directory, follow_symlinks=False)
+                    os.unlink(old, dir_fd=above)
         finally:
             os.close(above)
 
     def _remove(self, directory: int, name: str, path: str) -> None:
         self._unlock_itself(directory, path)
         try:
-            if stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
-                os.rmdir(name, dir_fd=directory)
-            else:
-                os.unlink(name, dir_fd=directory)
+            with self._as_seen(directory, name, path):
+                if stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
+                    os.rmdir(name, dir_fd=directory)
+                else:
+                    os.unlink(name, dir_fd=directory)
         except FileNotFoundError:  # it is gone already, by another undo that was killed and had not ended yet
             pass
+        self._gone.add(path)
 
     def _make_directory(self, directory: int, name: str, path: str) -> None:
         self._unlock_itself(directory, path)
@@ -215,13 +257,12 @@ class _Restoring:
                 os.mkfifo(temporary, 0o600, dir_fd=directory)
                 _give(temporary, directory, entry)
                 _change_mode(directory, temporary, entry.mode)
-            elif self._link(directory, temporary, path):
-                os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-                return
-            else:
+            elif not self._link(directory, temporary, path):
                 self._write(directory, temporary, entry)
-            os.utime(temporary, ns=(entry.mtime, entry.mtime), dir_fd=directory, follow_symlinks=False)
-            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+            if os.lstat(temporary, dir_fd=directory).st_nlink == 1:
+                os.utime(temporary, ns=(entry.mtime, entry.mtime), dir_fd=directory, follow_symlinks=False)
+            with self._as_seen(directory, name, path):
+                os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
         except OSError:
             try:
                 os.unlink(temporary, dir_fd=directory)
@@ -232,7 +273,7 @@ class _Restoring:
     def _link(self, directory: int, temporary: str, path: str) -> bool:
         """Make another name of a file that has several, all of which are made anew; return whether that was done."""
         first = self._comparison.links.get(path, (path,))[0]
-        if first == path or first in self._problems:
+        if first == path or first in self._problems or first not in self._made:
             return False
         above = self._open(os.path.dirname(first))
         try:
@@ -255,7 +296,8 @@ class _Restoring:
 
     def _set_time(self, directory: int, name: str, path: str) -> None:
         mtime = self._before[path].mtime
-        os.utime(name, ns=(mtime, mtime), dir_fd=directory, follow_symlinks=False)
+        with self._as_seen(directory, name, path):
+            os.utime(name, ns=(mtime, mtime), dir_fd=directory, follow_symlinks=False)
 
     def _finish_directory(self, directory: int, name: str, path: str) -> None:
         """Give a directory in which something was done the rights and the time that it had, or has from somebody."""
@@ -311,7 +353,7 @@ def _give(what: str | int, directory: int | None, entry: KeptEntry) -> None:
 
 def _change_mode(directory: int, name: str, mode: int) -> None:
     """Change the mode of what may not be opened, and never of what a link leads to."""
-    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    descriptor = os.open(name, _PATH, dir_fd=directory)
     try:
         os.chmod(f"/proc/self/fd/{descriptor}", mode)
     finally:
