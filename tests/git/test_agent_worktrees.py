@@ -249,6 +249,70 @@ def test_every_layout_works_or_is_refused_with_one_line(user_box, user_repositor
     assert copies(box) == []
 
 
+@pytest.mark.parametrize(
+    ("way", "inside", "outside", "kept", "arrives"),
+    [
+        # A file comes and goes on the way to what is checked out in the end.
+        (
+            "rebase",
+            "echo x >.env; git add -f .env; git commit -qm 1; git rm -qf .env; echo b >b; git add b; git commit -qm 2",
+            "echo mine >.env; git commit -q --allow-empty -m mine", ".env", "b",
+        ),
+        # The user no longer tracks what the agent edits.
+        (
+            "merge", "echo theirs >kept.txt; git commit -qam 1",
+            "git rm -q --cached kept.txt; echo kept.txt >>.gitignore; git commit -qam mine; echo mine >kept.txt",
+            "kept.txt", "",
+        ),
+        # A renamed directory takes what was added along, to where the user has an ignored file.
+        (
+            "merge", "echo theirs >old/local.env; git add -f old; git commit -qm 1",
+            "git mv old new; echo local.env >>.gitignore; git commit -qam mine; echo mine >new/local.env",
+            "new/local.env", "",
+        ),
+        ("rebase", "mkdir .env; echo x >.env/x; git add -f .env; git commit -qm 1", "echo mine >.env", ".env", ""),
+        # A directory in which the user has an ignored file becomes a link.
+        ("merge", "git rm -qr old; ln -s / old; git add old; git commit -qm 1", "echo mine >old/.env", "old/.env", ""),
+        # A submodule becomes a file: git itself would remove everything in it.
+        (
+            "merge",
+            "git update-index --add --replace --cacheinfo 100644,$(git rev-parse :kept.txt),part; git commit -qm 1",
+            "echo mine >part/.env", "part/.env", "",
+        ),
+        (
+            "merge", "echo theirs >kept.txt; git commit -qam 1",
+            "git update-index --skip-worktree kept.txt; echo mine >kept.txt", "kept.txt", "",
+        ),
+    ],
+)  # fmt: skip
+def test_finishing_keeps_every_file_that_only_the_user_has(
+    user_box, user_repository, way, inside, outside, kept, arrives
+):
+    # proves AGENT-06
+    box, git = user_box, user_repository
+    for number in range(8):
+        box.write(f"old/{number}", f"{number}\n" * 20)
+    git("add", "old")
+    git("update-index", "--add", "--cacheinfo", f"160000,{git('rev-parse', 'HEAD').strip()},part")
+    git("commit", "-qm", "old")
+    box.mkdir(f"{box.project}/part")
+    assert new(box, "one", inside).returncode == 0
+    assert box.host("sh", "-ec", outside).returncode == 0
+    before = git("rev-parse", "HEAD"), git("status", "--porcelain")
+
+    finished = box.claudebox("-y", "--finish", "one", way)
+
+    assert Path(box.project, kept).read_text() == "mine\n", finished.stderr
+    if arrives:
+        assert finished.returncode == 0, finished.stderr
+        assert Path(box.project, arrives).exists()
+    else:
+        assert (finished.returncode, finished.stderr.count("error:")) == (125, 1), finished.stderr
+        named = kept.split("/")[0] in finished.stderr
+        assert named or "conflicts" in finished.stderr, finished.stderr
+        assert (git("rev-parse", "HEAD"), git("status", "--porcelain")) == before
+
+
 def test_nothing_of_the_host_runs_when_a_worktree_is_made_finished_or_dropped(user_box, user_repository):
     # proves MANY-01, D01
     box, git = user_box, user_repository

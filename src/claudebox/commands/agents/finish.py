@@ -73,7 +73,12 @@ class _Finishing:
         if not found.tip:
             raise ClaudeboxError(f"the repository has no branch `{copy.name}` any more", hint=self._drop)
         if way:
-            done = merge.merge_branch(planned, source, tools, copy.scratch, copy.name, way)
+            merging = merge.Merging(planned, source, tools, copy.scratch, copy.name, way)
+            try:
+                with worktree.hold_back_gc(source):  # no branch leads to what is prepared
+                    done = merging.bring_in(*merging.prepare())
+            except GitError as error:
+                raise merging.refuse(str(error)) from None
             console.note(f"{'merged' if way == 'merge' else 'rebased'}: {done}")
         if reasons := [*self._list_reasons(found), *self._bring_submodules(tools)]:
             console.note(f"the worktree stays: {'; '.join(reasons)}; {self._drop}")

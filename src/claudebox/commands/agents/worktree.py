@@ -72,7 +72,7 @@ def make_worktree(own: OwnGit, tools: Tools, copy: Copy, start: str, most: int) 
     """
     try:
         with open_git(own, tools, copy, most) as box:
-            with _hold_back_gc(own):  # which could take the commit away before a branch leads to it
+            with hold_back_gc(own):  # which could take the commit away before a branch leads to it
                 commit = _add(box, own, copy, start)
             try:
                 return commit, _check_out(box, find_git_dir(own, copy), copy.path)
@@ -108,7 +108,8 @@ def _add(box: GitSandbox, own: OwnGit, copy: Copy, start: str) -> str:
     return commit
 
 
-def _hold_back_gc(own: OwnGit) -> git_locks.NoGarbageCollection:
+def hold_back_gc(own: OwnGit) -> git_locks.NoGarbageCollection:
+    """Let no `git gc` start that could take commits away before a branch leads to them."""
     return git_locks.NoGarbageCollection(own.real, patience=_PATIENCE)
 
 
@@ -315,7 +316,7 @@ def bring_submodule(copy: Copy, row: OwnGit, source: OwnGit, moves: list[Move], 
             one.begin_refs()
             one.read_refs()
         moves = [Move(move.name, real.refs.get(move.name, ""), move.new) for move in moves]
-        answers = git_transfer.send(side, real, moves, set(), lambda: _hold_back_gc(source))
+        answers = git_transfer.send(side, real, moves, set(), lambda: hold_back_gc(source))
     return next((clean(reason) for reason in answers.values() if reason), "")
 
 
