@@ -175,6 +175,48 @@ def test_a_branch_of_another_worktree_stays_and_arrives_under_another_name(pair)
     assert pair.host("git rev-parse held") == before
 
 
+# How another worktree of the host holds the branch `held`, as git of the host sees it.
+HELD = {
+    "link": "ln -sf refs/heads/held .git/worktrees/tree/HEAD",
+    "no space": "echo ref:refs/heads/held >.git/worktrees/tree/HEAD",
+    "another name": "git symbolic-ref refs/heads/alias refs/heads/held; "
+    "git -C ../tree symbolic-ref HEAD refs/heads/alias",
+    "rebase": "echo h >../tree/a; git -C ../tree commit -qam h; echo m >a; git commit -qam m; "
+    "! git -C ../tree rebase main 2>&1",
+    "rebase by patches": "echo h >../tree/a; git -C ../tree commit -qam h; echo m >a; git commit -qam m; "
+    "! git -C ../tree rebase --apply main 2>&1",
+    "bisect": "git -C ../tree bisect start; git -C ../tree checkout -q --detach",
+    "unreadable": "ln -sf /nowhere .git/worktrees/tree/HEAD",
+}
+
+
+@pytest.mark.parametrize("way", HELD)
+@pytest.mark.parametrize("within", [False, True])
+def test_a_branch_that_another_worktree_holds_in_any_way_stays(pair, way, within):
+    # proves GIT-03
+    tree = "tree" if within else "../tree"
+    pair.host(f"git branch held; git branch free; git worktree add -q {tree} held")
+    if within:
+        pair.host("echo /tree >>.git/info/exclude; ln -s project/tree ../tree")
+    pair.host(HELD[way])
+    pair.set_up()
+    if within:
+        pair.host(f"mkdir -p {pair.own}/worktrees/tree; cd .git/worktrees/tree; "
+                  f"cp -P HEAD index commondir gitdir {pair.own}/worktrees/tree/")  # fmt: skip
+    pair.agent("for name in held free main; do git update-ref refs/heads/$name $(git commit-tree -m inside -p $name "
+               "$name^{tree}); done")  # fmt: skip
+    before = pair.host("git rev-parse held")
+
+    result = pair.bring_back("s1", final=True)
+
+    assert result.error == ""
+    assert ["refs/heads/held", "refs/heads/claudebox/s1/held"] in result.renamed
+    assert pair.host("git rev-parse held") == before
+    assert pair.host("git log -1 --format=%s main; git status --porcelain") == "inside\n"
+    free = "claudebox/s1/free" if way == "unreadable" else "free"  # nobody knows which one it is
+    assert pair.host(f"git log -1 --format=%s {free}") == "inside\n"
+
+
 def test_staged_on_both_sides_stays_with_the_host(pair):
     # proves GIT-03
     pair.bring_back()
@@ -350,8 +392,8 @@ def test_the_stamp_tells_whether_anything_is_left(pair):
     ):
         pair.agent(change)
         assert pair.host(settled) == "False\n", change
-        pair.bring_back()
-        assert pair.host(settled) == "True\n", change
+        result = pair.bring_back()
+        assert pair.host(settled) == "True\n", (change, result)
 
 
 def test_large_files_come_back_if_they_are_what_their_names_say(pair):

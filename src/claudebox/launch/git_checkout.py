@@ -18,17 +18,21 @@ from claudebox.files import read_small
 from claudebox.launch import git_operations
 from claudebox.launch.git_names import HEADS, objection, objection_to_new, remote_names, shorten_ref
 from claudebox.launch.git_sides import parse_rows
+from claudebox.launch.git_state import REFTABLE_HEAD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from claudebox.launch.git_merge import Move
+    from claudebox.launch.git_sandbox import GitSandbox
     from claudebox.launch.git_sides import Side
     from claudebox.launch.git_state import Layout, Private
 
 _ATTEMPTS, _PATIENCE, _LOOK = 5, 2.0, 0.05  # seconds for which another git may hold a lock
 _CONFLICTED = "-"  # stands for the tree of an index with conflicts
+_HEX = frozenset("0123456789abcdef")
+_HEADS = 'for place; do git --git-dir="$place" symbolic-ref -q HEAD; echo "$?"; done'
 _CONFLICT, _LOCKED, _CHANGED, _FAILED, _PARTLY = 10, 11, 12, 13, 14
 # The trees of the index that both had, and of the host's, which is copied; and how many they are.
 _TREES = """\
@@ -283,15 +287,87 @@ class Checkout:
         return ""
 
 
-def other_heads(layout: Layout, reached: frozenset[str] = frozenset()) -> frozenset[str]:
-    """Return the branches that are checked out in other worktrees of the real repository, but for some of these."""
-    directories = [] if _is_bare(layout.common) else [layout.common]
+def other_heads(
+    layout: Layout, names: Iterable[str], reached: Mapping[str, str], box: GitSandbox | None = None
+) -> frozenset[str]:
+    """Return the branches that other worktrees of the real repository have checked out, or rebase or bisect.
+
+    Not those that worktrees have that are `reached`, with this HEAD: they move with it. Where git in its `box` cannot
+    tell, or a file where there is none, it may be any of `names` but for those and the one that is checked out here.
+    """
+    places, known = _list_places(layout)
+    others = [place for place in places if place != layout.git_dir]
+    texts = {place: _read_head(place) for place in others} if box is None else _ask_heads(box, others)
+    found: set[str] = set()
+    for place in others:
+        text, busy = texts.get(place), _find_busy(place)
+        known = known and text is not None and busy is not None
+        found |= busy or set()
+        if text and f"ref: {text}" != reached.get(place):
+            found.add(text)
+    here = "" if known else (_read_head(layout.git_dir) or "")
+    safe = {here, *(head.removeprefix("ref: ") for head in reached.values())}
+    return frozenset(found if known else found | (set(names) - safe))
+
+
+def _list_places(layout: Layout) -> tuple[list[str], bool]:
+    """Return the git directories of all checkouts, and whether these are all."""
+    places, known = [] if _is_bare(layout.common) else [layout.common], True
     try:
-        directories += [entry.path for entry in os.scandir(f"{layout.common}/worktrees")]
+        found = [f"{layout.common}/worktrees/{name}" for name in os.listdir(f"{layout.common}/worktrees")]
+    except OSError as error:
+        return places, isinstance(error, FileNotFoundError)
+    for place in found:
+        try:
+            os.lstat(f"{place}/HEAD")
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # no git works there
+        except OSError:
+            known = False
+        places.append(place)
+    return places, known
+
+
+def _ask_heads(box: GitSandbox, places: list[str]) -> dict[str, str]:
+    """Return which branch is checked out by each git directory of which git can tell it; an empty one is none."""
+    found, name = {}, ""
+    waiting = iter(places)
+    box.script(_HEADS, *places)
+    for row in os.fsdecode(box.output()).split("\n"):
+        if row.startswith("refs/"):
+            name = row
+        elif row:
+            place, answer, name = next(waiting), name, ""
+            if row in ("0", "1"):  # 1: a commit is checked out
+                found[place] = answer
+    return found
+
+
+def _read_head(place: str) -> str | None:
+    """Return which branch is checked out by a git directory, nothing if none is; None where its file does not tell."""
+    try:
+        target = os.readlink(f"{place}/HEAD")
     except OSError:
-        pass
-    heads = (read_small(f"{place}/HEAD") or b"" for place in directories if place not in (layout.git_dir, *reached))
-    return frozenset(os.fsdecode(head[5:].strip()) for head in heads if head.startswith(b"ref: "))
+        text = os.fsdecode(read_small(f"{place}/HEAD") or b"").strip()
+    else:
+        text = f"ref: {target}"
+    if text.startswith("ref:"):
+        name = text[4:].strip()
+        return name if name.startswith("refs/") and f"ref: {name}" != REFTABLE_HEAD else None
+    return "" if text and _HEX.issuperset(text) else None
+
+
+def _find_busy(place: str) -> set[str] | None:
+    """Return the branches that a rebase or bisect in a git directory comes back to; None where that cannot be read."""
+    rows: list[str] = []
+    for name in ("rebase-merge/head-name", "rebase-apply/head-name", "rebase-merge/update-refs", "BISECT_START"):
+        content = read_small(f"{place}/{name}", limit=1 << 20)
+        if content is not None:
+            text = os.fsdecode(content)
+            rows += [f"{HEADS}{text.strip().removeprefix(HEADS)}"] if name == "BISECT_START" else text.split("\n")
+        elif os.path.lexists(f"{place}/{name}"):
+            return None
+    return {row for row in rows if row.startswith(HEADS)}
 
 
 def _is_bare(common: str) -> bool:

@@ -157,7 +157,7 @@ class _Import:
         """Compare both sides and move what moved; return whether nothing of the agent's is left behind."""
         layout, private = self._layout, self._private
         worktrees = Worktrees(private.path, layout, agent, real)
-        elsewhere = git_checkout.other_heads(layout, frozenset(worktrees.reached))
+        elsewhere = git_checkout.other_heads(layout, real.refs, worktrees.reached, real.box)
         remotes = lambda: remote_names(layout.common, real.refs)  # noqa: E731 - only asked for if a ref is new
         hidden = find_hidden(layout.work_tree, layout.git_dir) if layout.only else ().__contains__
         theirs = {name: value for name, value in real.refs.items() if not hidden(name)}

@@ -15,6 +15,7 @@ from claudebox.files import list_names, read_small, real_path, replace_file
 from claudebox.git.disarm import disarm_paths
 from claudebox.launch import git_cleanup, git_submodules
 from claudebox.launch.git_sandbox import GitError
+from claudebox.launch.git_state import REFTABLE_HEAD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ class Worktrees:
         for name in _names(f"{path}/own/worktrees"):
             entry, target = f"{path}/own/worktrees/{name}", f"{layout.common}/worktrees/{name}"
             same = _is_same(target, os.path.dirname(_line(f"{entry}/gitdir")))
-            if same and target != layout.git_dir and not os.path.lexists(f"{entry}/locked"):
-                self.reached[target] = _line(f"{target}/HEAD")
+            head = _line(f"{target}/HEAD")
+            is_read = real.is_id(head) or (head.startswith(_BRANCH) and head != REFTABLE_HEAD)
+            if same and is_read and target != layout.git_dir and not os.path.lexists(f"{entry}/locked"):
+                self.reached[target] = head
 
     def bring_back(self, checkout: Checkout, taken: frozenset[str], moves: list[Move], *, final: bool) -> Iterator[str]:
         """Take over new worktrees, and HEAD and branch of those that the host has; yield what the user should know.

@@ -64,9 +64,10 @@ def _list_others(common: str, git_dir: str, work_tree: str, only: str, names: It
         return {name for name in names if name != only and mine not in name}
     places = [f"{common}/worktrees/{name}" for name in list_names(f"{common}/worktrees")]
     top = os.fsencode(f"{work_tree}/")
-    within = frozenset(place for place in places if (read_small(f"{place}/gitdir") or b"").startswith(top))
+    inner = (place for place in places if (read_small(f"{place}/gitdir") or b"").startswith(top))
+    within = {place: os.fsdecode(read_small(f"{place}/HEAD") or b"").strip() for place in inner}
     arrived = [f"-{os.path.basename(place)}/" for place in places if place != git_dir and place not in within]
-    heads = other_heads(Layout(common, git_dir, work_tree, ()), within)
+    heads = other_heads(Layout(common, git_dir, work_tree, ()), names, within)
     return {
         name for name in names if name in heads or ("/claudebox/" in name and any(mark in name for mark in arrived))
     }

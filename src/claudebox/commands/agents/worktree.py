@@ -155,7 +155,8 @@ def delete_branch(own: OwnGit, tools: Tools, copy: Copy, tip: str) -> bool:
     """Delete the branch, if it is where it was when the user was asked; return whether that was done."""
     layout = describe_layout(own)
     with real_side(tools, copy.scratch, layout, LIMITS, f"agent {copy.name}") as real:
-        if copy.ref in (*git_checkout.other_heads(layout), real.head()[0].removeprefix("ref: ")):
+        here = os.fsdecode(real.box.ask("symbolic-ref", "-q", "HEAD") or b"").strip()
+        if copy.ref in (here, *git_checkout.other_heads(layout, (copy.ref,), {}, real.box)):
             return False  # the user has checked it out
         return real.box.ask("update-ref", "-d", copy.ref, tip) is not None
 
