@@ -294,6 +294,30 @@ def test_what_a_repository_of_the_user_said_before_stays(project, tmp_path):
     ]  # fmt: skip
 
 
+def test_what_is_not_in_a_configuration_any_more_is_not_written_back(project, tmp_path):
+    """What counted as the user's own was the work of another session, whose end has disarmed it meanwhile."""
+    # proves NEW-E14, END-01
+    mark = tmp_path / "mark"
+    lib = project / "lib"
+    arm(lib, mark)
+    git(lib, "config", "alias.x", "!true")
+    nested = nested_git.find_nested((str(project),), str(tmp_path))
+    assert [row.path for row in nested] == [f"{lib}/.git"]
+    assert runs(mark, lib)  # the positive control
+    for name in ("core.fsmonitor", "core.worktree"):
+        git(lib, "config", "--unset", name)
+    (lib / ".git/hooks/post-index-change").unlink()
+    git(lib, "config", "user.name", "agent")
+
+    disarm.disarm(area(project, 0.0, nested))
+
+    said = git(lib, "config", "--list", "--local").stdout
+    assert "alias.x=!true" in said
+    assert "user.name=agent" in said
+    assert "fsmonitor" not in said
+    assert not runs(mark, lib)
+
+
 def test_a_repository_that_took_the_place_of_the_users_is_disarmed(project, tmp_path):
     # proves NEW-E14, END-01
     mark = tmp_path / "mark"

@@ -500,12 +500,12 @@ class _Pass:
             yield name, rename_aside(current, name)
 
     def _clean(self, current: int, name: str, own: Nested | None) -> Iterator[tuple[str, str]]:
-        """Render a configuration anew: what the user's own says stays, of the rest what git itself writes."""
+        """Render a configuration anew: what stays of the user's own, and of the rest what git itself writes."""
         place, content = self._where(), self._read(current, name)
         before = own.config if own is not None else b""
         plain = self._render(content, place)
         if before:
-            plain = before if content == before else _add_sections(before, plain)
+            plain = before if content == before else _add_sections(_keep_lines(before, content), plain)
         if own is not None and content != before and (addresses := read_addresses(self._render(content, place))):
             self._add(place, OTHERWISE, *addresses)
         if content != plain:
@@ -762,6 +762,24 @@ def open_directory(path: str) -> int:
     """Open a directory, through no link."""
     with Closing(os.open("/", _HELD)) as top:
         return open_beneath(top, path.strip("/"))
+
+
+def _keep_lines(before: bytes, content: bytes) -> bytes:
+    """Return what a configuration said before, without what the file does not say now in the same section."""
+    now = set(_split_lines(content))
+    return b"".join(line for section, line in _split_lines(before) if (section, line) in now)
+
+
+def _split_lines(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the lines of a configuration, with what continues them, each with the line that begins its section."""
+    section = line = b""
+    for part in content.split(b"\n"):
+        line += part + b"\n"
+        if part.rstrip(b"\r").endswith(b"\\"):
+            continue
+        section = line if line.lstrip().startswith(b"[") else section
+        yield section, line
+        line = b""
 
 
 def _add_sections(before: bytes, plain: bytes) -> bytes:

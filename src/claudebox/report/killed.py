@@ -54,7 +54,7 @@ def examine(
     After so many seconds of `patience` the look goes on in the background. Return whether it is done. `final`: the user
     has said that nobody needs to look for what is gone.
     """
-    note = _read(path, held, instance.state)
+    note = read_note(path, held, instance.state)
     if note is None:
         os.unlink(path)
         return True
@@ -87,7 +87,7 @@ def examine(
 def acknowledge(instance: Instance, name: str, workdir: str) -> bool:
     """Let the killed session that a user names be done with, if there is one: what is left of it is looked at."""
     for path, held in leftovers.dead_notes(instance.state):
-        note = _read(path, held, instance.state)
+        note = read_note(path, held, instance.state)
         if note is not None and note.name == name.removesuffix(SUFFIX):
             places = (*(root for root, *_ in note.scope.roots), workdir)
             if _find(note, places) is not None:
@@ -102,20 +102,19 @@ def acknowledge(instance: Instance, name: str, workdir: str) -> bool:
 def describe(directory: str) -> Iterator[str]:
     """Yield what to say of killed sessions that nobody has looked at; `directory` is ~/.claudebox."""
     for path, held in leftovers.dead_notes(directory):
-        note = _read(path, held, directory)
+        note = read_note(path, held, directory)
         if note is not None:
             yield f"{note.title}, {_UNLOOKED}: a launch there does, or `claudebox --changes {note.name}`"
 
 
-def _read(path: str, held: int, directory: str) -> Note | None:
+def read_note(path: str, held: int, directory: str) -> Note | None:
     """Return what a session wrote down; nothing where it was killed before it was done, and no payload ran.
 
     Nor where the user has removed the state of its project since.
     """
     try:
-        number, root, name, workdir, home, mounts, known, rows, opened, nested = marshal.loads(  # noqa: S302 - our own file
-            read_small(path, limit=_LIMIT) or b""
-        )
+        fields = marshal.loads(read_small(path, limit=_LIMIT) or b"")  # noqa: S302 - our own file
+        number, root, name, workdir, home, mounts, known, rows, opened, nested, earlier = fields
     except (ValueError, EOFError, TypeError):
         return None
     instance = Instance(root, directory, name)
@@ -125,7 +124,7 @@ def _read(path: str, held: int, directory: str) -> Note | None:
         (top, own, Beginning(top, *rest).replace(identity=(device, inode))) for top, own, device, inode, *rest in rows
     )
     own = tuple(Nested(*row) for row in nested)
-    scope = leftovers.Scope(workdir, home, mounts, known, tuple(roots), opened, own)
+    scope = leftovers.Scope(workdir, home, mounts, known, tuple(roots), opened, own, earlier)
     return Note(os.path.basename(path), instance, scope, os.fstat(held).st_mtime)
 
 

@@ -29,6 +29,7 @@ from claudebox.report import changes, tree
 from claudebox.report.session_log import SUFFIX
 from claudebox.tables.project_paths import GIT
 from claudebox.undo import session as undoing
+from claudebox.undo.session import Beginning
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -44,13 +45,13 @@ if TYPE_CHECKING:
     from claudebox.report.changes import Report
     from claudebox.report.session_log import SessionLog
     from claudebox.state import Instance
-    from claudebox.undo.session import Beginning
 
 NOTES = "unlooked"  # in ~/.claudebox, of sessions of all projects: nobody has looked at what one left
 UNSEEN = "unseen-"  # begins a name in the state of a project: somebody has, and nobody has seen the report
-FORMAT = 4
+FORMAT = 5
 PATIENCE = 5.0  # seconds that a launch waits for a look at what a killed session has left
 unfinished: list[str] = []  # notes of sessions of which something is left to be looked at
+_settled: list[str] = []  # notes of sessions of which nothing is left here
 
 
 class Scope(Value):
@@ -63,6 +64,7 @@ class Scope(Value):
     roots: tuple[tuple[str, str, Beginning], ...]  # directory, its git directory, beginning; that of the project first
     opened: bool = False  # the user lets it change what git's configuration names
     nested: tuple[Nested, ...] = ()  # repositories of the user's that were there
+    earlier: tuple[float, float, float] | None = None  # when the first session began whose work may move in this one
 
 
 def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
@@ -80,7 +82,7 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
         undoing.begin(root, (own,), pins.get(root), listing=root != host.workdir.real or plan.undo is None)
         for root, own in roots.items()
     )
-    return Scope(
+    scope = Scope(
         host.workdir.real,
         host.home,
         tuple(_find_writable(plan)),
@@ -90,6 +92,40 @@ def describe(plan: Plan, policy: Policy, host: Host) -> Scope:
         # Where something is left to be disarmed, nothing counts as the user's own.
         host.nested if not unfinished else (),
     )
+    return share(scope, host.instance.state)
+
+
+def share(scope: Scope, directory: str) -> Scope:
+    """Return a scope that takes nothing for the user's own which a session that is alive may have made.
+
+    Call it when the beginning is known: who writes a note later has a payload that begins later.
+    """
+    for name in list_names(f"{directory}/{NOTES}"):
+        path = f"{directory}/{NOTES}/{name}"
+        other = _read_scope(path, directory) if path not in _settled else None
+        if other is None or not any(_meet(root, top) for root, *_ in scope.roots for top, *_ in other.roots):
+            continue
+        begun = [(row.since, row.clock, row.uptime) for _, _, row in other.roots]
+        earlier = min(row for row in (scope.earlier, other.earlier, *begun) if row is not None)
+        inside = tuple(f"{root}/" for root, *_ in other.roots)
+        own = tuple(row for row in scope.nested if row in other.nested or not row.path.startswith(inside))
+        scope = scope.replace(nested=own, earlier=earlier)
+    return scope
+
+
+def _read_scope(path: str, directory: str) -> Scope | None:
+    from claudebox.report import killed
+
+    try:
+        with Closing(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as held:
+            note = killed.read_note(path, held, directory)
+    except FileNotFoundError:
+        return None
+    return note.scope if note is not None else None
+
+
+def _meet(one: str, other: str) -> bool:
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
 def _find_writable(plan: Plan) -> Iterator[tuple[str, str, str]]:
@@ -151,7 +187,11 @@ class Leftovers:
         from claudebox.git import disarm
 
         scope = self._scope
-        roots = tuple((root, undoing.since(at), at.identity) for root, _, at in scope.roots)
+        begun = scope.earlier
+        roots = tuple(
+            (root, min(undoing.since(at), undoing.since(Beginning(root, *begun)) if begun else at.since), at.identity)
+            for root, _, at in scope.roots
+        )
         area = disarm.Area(roots, scope.mounts, scope.known, scope.nested, scope.home, scope.opened)
         done = disarm.disarm(area)
         self._reopened = done.reopened
@@ -185,7 +225,7 @@ class Unlooked:
             roots = tuple((root, own, *at.identity, at.since, at.clock, at.uptime, at.plain)
                           for root, own, at in scope.roots)  # fmt: skip
             nested = tuple((row.path, row.identity, row.hooks, row.config) for row in scope.nested)
-            rest = (scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened, nested)
+            rest = (scope.workdir, scope.home, scope.mounts, scope.known, roots, scope.opened, nested, scope.earlier)
             self._directory = state.open_state(instance.state, NOTES)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._descriptor = os.open(self.name, flags, 0o600, dir_fd=self._directory)
@@ -241,3 +281,5 @@ def catch_up(
 
         if not killed.examine(path, held, instance, tops, record, patience):
             unfinished.append(path)
+        else:
+            _settled.append(path)
