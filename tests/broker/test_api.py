@@ -326,3 +326,18 @@ def test_connections_beyond_the_most_wait_for_their_turn(upstream, broker):
     assert len(served.requests) == 256
     released.set()
     assert [caller.answer()[0] for caller in callers] == [200] * 257
+
+
+def test_requests_whose_bodies_do_not_go_on_make_room(upstream, broker):
+    served = upstream(lambda visit: (visit.body(), visit.reply()))
+    connect = broker(served)
+    unfinished = [connect() for _ in range(256)]
+    for caller in unfinished:
+        caller.say(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: %s\r\n" % agent.PLACEHOLDER.encode())
+        caller.say(b"content-length: 9\r\n\r\nhalf")
+    wait_until(lambda: len(served.requests) == 256, "all are asked")
+    caller = connect()
+    caller.ask()
+    assert caller.answer()[0] == 200
+    unfinished[-1].say(b" body")  # the control: whoever need not go stays
+    assert unfinished[-1].answer()[0] == 200

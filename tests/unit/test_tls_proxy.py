@@ -103,7 +103,7 @@ async def bench(
     log = tmp_path / "log"
     dialer = Loopback(server.sockets[0].getsockname()[1])
     permits = Permits(permit) if permit else None
-    secret = Replacement("TOKEN", VALUE, PLACEHOLDER, frozenset({(HOST, 443)}), frozenset(), permits, read)
+    secret = Replacement("TOKEN", VALUE, PLACEHOLDER, frozenset({(HOST, 443)}), frozenset({b"x-mine"}), permits, read)
     record = Log(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
     issued = await tls.obtain([HOST])
     reception = Reception()
@@ -350,7 +350,7 @@ TRICKS = [
     "/repos/acme/..\\..\\x", "/repos/acme/%5c..%5cx", "/repos/acme/x#y", "/repos/acme/%c0%ae%c0%ae/x",
     "/repos/acme/x;y=z", "/repos/acme/./x", "/repos/acme/%2E/x", "/repos/acme/...", "/repos/acme/..%20/x",
     "/%72epos/acme/x", "/?/repos/acme/x", "/repos?/acme/x", "*", "/one", "/one/", "/one/a/b", "/one/..", "/exact",
-    "/graphql", "/user", "/repos/acmeX/y", "/repos/acme/%00", "/repos/acme/%61", f"https://{HOST}/repos/acme/x",
+    "/graphql", "/user", "/repos/acmeX/y", "/repos/acme/%00", "/repos/acme/%61", "/one/a%3Fb", "/repos/acme/a%23b", f"https://{HOST}/repos/acme/x",
 ]  # fmt: skip
 
 
@@ -387,7 +387,10 @@ async def test_what_is_permitted_passes_with_the_value(tmp_path, method, path):
 FOREIGN = {
     "another token": "Authorization: Bearer mine", "a cookie": "Cookie: session=mine", "a key": "X-Api-Key: mine",
     "Basic": f"Authorization: Basic {base64.b64encode(b'me:mine').decode()}",
-    "another method": "X-HTTP-Method-Override: DELETE",
+    "another method": "X-HTTP-Method-Override: DELETE", "the same, spelled otherwise": "X_HTTP_Method_Override: DELETE",
+    "another path": "X-Original-URL: /user", "a path for a rewriter": "X-Rewrite-URL: /user",
+    "a method for a proxy": "X-Original-Method: DELETE", "a token of GitLab": "Private_Token: mine",
+    "a key, spelled otherwise": "X_API_KEY: mine", "any token": "X-Token: mine", "a field of the row": "X_Mine: mine",
 }  # fmt: skip
 
 
@@ -403,6 +406,33 @@ async def test_a_host_with_permits_takes_no_credential_of_the_agent(tmp_path, na
         assert (await here.ask(request("/user"))).split()[1] == b"403"
     async with bench(tmp_path, plain) as here:  # the control: without permits it is the host's affair
         assert (await here.ask(request("/user", FOREIGN[name]))).endswith(b"refused")
+
+
+def in_basic(text: bytes) -> str:
+    return f"Authorization: Basic {base64.b64encode(text).decode()}"
+
+
+KEY = b"glpat-" + b"3eE4rR5tT6yY7uU8iI9o"  # of the agent
+
+
+@pytest.mark.parametrize(
+    ("field", "passes"),
+    [
+        (f"Authorization: Bearer {KEY.decode()} {PLACEHOLDER.decode()}", False),
+        (f"Authorization: Bearer {KEY.decode()}, Bearer {PLACEHOLDER.decode()}", False),
+        (f"Authorization: {KEY.decode()} {PLACEHOLDER.decode()}", False),
+        (f"X-Mine: {KEY.decode()}{PLACEHOLDER.decode()}", False), (in_basic(KEY + b":" + PLACEHOLDER), False),
+        (in_basic(PLACEHOLDER + b":" + KEY), False), (in_basic(b"a:" + KEY + PLACEHOLDER), False),
+        (f"Authorization: Token token={PLACEHOLDER.decode()}", True), (f"X-Mine: {PLACEHOLDER.decode()}", True),
+        (in_basic(b"x-access-token:" + PLACEHOLDER), True), (in_basic(b"me@mail.example:" + PLACEHOLDER), True),
+        (in_basic(PLACEHOLDER + b":x-oauth-basic"), True), (in_basic(b":" + PLACEHOLDER), True),
+        (f"{TOKEN}\r\nIdempotency-Key: 7\r\nX-GitHub-Api-Version: 2022\r\nGit-Protocol: version=2", True),
+    ],
+)  # fmt: skip
+async def test_with_permits_nothing_stands_beside_a_placeholder(tmp_path, field, passes):
+    async with bench(tmp_path, plain, permit=PERMIT) as here:
+        assert (await here.ask(request("/repos/acme/x", field))).split()[1] == (b"200" if passes else b"403")
+        assert here.dialer.dialled == passes
 
 
 async def test_each_secret_of_a_host_has_its_own_permits(tmp_path):

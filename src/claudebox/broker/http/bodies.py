@@ -111,7 +111,7 @@ class BodyReader:
         if self._framing == "close":
             return await self._stream.read()
         while self._left if self._framing == "length" else self._framing == "chunked" and not self._chunks.ended:
-            piece = await self._stream.read()
+            piece = await self._next()
             if not piece:
                 raise EOFError
             if self._framing == "length":
@@ -123,6 +123,17 @@ class BodyReader:
             if piece:
                 return piece
         return b""
+
+    async def _next(self) -> bytes:
+        """Return what comes next; a program that keeps us waiting in a body is as silent as one before its request."""
+        caller = self._stream.caller
+        if caller is None or not self._stream.silent:
+            return await self._stream.read()
+        caller.expect()
+        try:
+            return await self._stream.read()
+        finally:
+            caller.heard()
 
 
 class Decompressed:

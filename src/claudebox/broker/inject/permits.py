@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # A part of a path that means what it says. Encoded are marks alone: no letter, digit, dot, slash, backslash, percent
-# sign or semicolon, and nothing beyond ASCII: servers decode at different moments, and some cut parameters off.
+# sign, semicolon, question or number sign, and nothing beyond ASCII: servers decode at different moments, and some
+# cut parameters off.
 _PLAIN = re.compile(
-    rb"(?!\.\.)(?:[0-9A-Za-z._~!$&'()*+,=:@-]|%(?:2[0-46-9A-Ca-c]|3[AC-Fac-f]|40|5[BDEbde]|60|7[B-Db-d]))+"
+    rb"(?!\.\.)(?:[0-9A-Za-z._~!$&'()*+,=:@-]|%(?:2[0-246-9A-Ca-c]|3[AC-Eac-e]|40|5[BDEbde]|60|7[B-Db-d]))+"
 )
 
 

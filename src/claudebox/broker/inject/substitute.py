@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -32,11 +33,17 @@ CREDENTIAL_FIELDS = frozenset((
     b"x-vault-token", b"xi-api-key",
 ))  # fmt: skip
 
-_OVERRIDING = (
-    b"x-http-method",
-    b"x-http-method-override",
-    b"x-method-override",
-)  # another method than the first line's
+# Names of fields, with hyphens alone, that carry credentials or lead a server to another method or path than asked for.
+_TELLING = re.compile(
+    rb"token|key|auth|secret|passw|cookie|credential|jwt|^(?:x-)?session(?:-id)?$"
+    rb"|method|override|original|rewrite|forwarded|(?:^|-)(?:url|uri|path)(?:-|$)"
+)
+_HARMLESS = (b"idempotency-key", b"npm-auth-type")
+_ALONE = rb"(?:[A-Za-z-]{1,20} +)?(?:[A-Za-z_.-]{1,40}=)?\"?(?:%s)\"?"  # a scheme, a name, a placeholder
+_USER = re.compile(
+    rb"[\w.+-]{0,19}|[\w.+-]{1,64}@[\w.-]{1,64}(?:/token)?"
+)  # shorter than a token, or an address of mail
+_NO_PASSWORD = (b"", b"x", b"X", b"x-oauth-basic")  # what stands behind a token in the place of the user
 _AGAIN = 60.0  # seconds in which a value is not read again
 
 
@@ -110,9 +117,30 @@ class Substitution:
         if any(secret.permits is None for secret in named):
             return ""
         for (field, before), (_, after) in zip(request.headers, filled, strict=True):
-            if field in _OVERRIDING or (before == after and (field in CREDENTIAL_FIELDS or field == b"cookie")):
-                return f"the field `{field.decode('ascii')}` does not pass to {self._host}, whose secrets have `permit`"
+            if not (self._is_alone(before) if before != after else self._is_harmless(field)):
+                return (
+                    f"the field `{field.decode('ascii')}`, as it is, does not pass to {self._host}, whose secrets have "
+                    "`permit`"
+                )
         return ""
+
+    def _is_harmless(self, field: bytes) -> bool:
+        """Return whether a field without a secret names neither a credential nor another request; `_` may mean `-`."""
+        name = field.replace(b"_", b"-")
+        own = {own.replace(b"_", b"-") for secret in self._secrets for own in secret.fields}
+        return name in _HARMLESS or not (_TELLING.search(name) or name in own or name in CREDENTIAL_FIELDS)
+
+    def _is_alone(self, text: bytes) -> bool:
+        """Return whether a credential has nothing in it beside a placeholder that could be another one."""
+        placeholders = [secret.placeholder for secret in self._secrets]
+        scheme, _, rest = text.partition(b" ")
+        inner = _decode_base64(rest) if scheme.lower() == b"basic" else None
+        if inner is None:
+            return re.fullmatch(_ALONE % b"|".join(map(re.escape, placeholders)), text) is not None
+        user, _, password = inner.partition(b":")
+        if password in placeholders:
+            return user in placeholders or _USER.fullmatch(user) is not None
+        return user in placeholders and password in _NO_PASSWORD
 
     def insert(self, headers: Headers) -> tuple[Headers, set[str]]:
         """Return the headers with values in them, and the names of the secrets that were used."""
