@@ -1,7 +1,7 @@
 """What models cost, in millionths of a US dollar per thousand tokens, and since when that is known.
 
 A model that is not here has no price: its tokens are counted, and towards a budget they count as the dearest here.
-Prices change; what an invoice says counts. Discounts for batches and the surcharge of the fast mode are not known here.
+Prices change; what an invoice says counts. Discounts for batches are not known here.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ PRICES: dict[str, tuple[int, int, int]] = {
 CACHE_WRITE, CACHE_WRITE_LONG = 125, 200
 # Each use of a tool that the API runs itself, in millionths of a dollar; one that is not here counts as the dearest.
 SERVER_TOOLS = {"web_search_requests": 10_000, "web_fetch_requests": 0}
+# An answer at another speed than the standard one, and one that is made in a chosen country: percent of everything
+# but tools. No model's fast mode costs more than this; for some it is less.
+SPEED, PLACE = 600, 110
+USUAL_SPEEDS, USUAL_PLACES = (None, "standard"), (None, "", "global", "not_available")
 # Requests with more input than this cost more, in percent of input and output. Whether Sonnet 4.6 still does is not
 # certain: rather too much than too little.
 LONG: dict[str, tuple[int, int, int]] = {

@@ -29,8 +29,8 @@ _IMAGE = 5_000  # tokens of an image, however small its file
 # Parts of a request that make it cost no more than its text and its answer; any other could.
 _PLAIN = frozenset((
     "anthropic_beta", "anthropic_version", "cache_control", "context_management", "max_tokens", "messages", "metadata",
-    "model", "output_config", "output_format", "service_tier", "stop_sequences", "stream", "system", "temperature",
-    "thinking", "tool_choice", "tools", "top_k", "top_p",
+    "inference_geo", "model", "output_config", "output_format", "service_tier", "speed", "stop_sequences", "stream",
+    "system", "temperature", "thinking", "tool_choice", "tools", "top_k", "top_p",
 ))  # fmt: skip
 
 
@@ -44,6 +44,7 @@ class TokenUsage(Value):
     cache_write_long: int = 0  # of these, for an hour
     cache_read: int = 0
     tools: int = 0  # what tools of the API cost beside, in millionths of a dollar
+    percent: int = 100  # of the usual price: how fast it was made, and where
 
     @property
     def tokens(self) -> int:
@@ -62,10 +63,12 @@ class TokenUsage(Value):
         written = (self.cache_write - self.cache_write_long) * prices.CACHE_WRITE
         written += self.cache_write_long * prices.CACHE_WRITE_LONG
         spent = self.input * given + written * given // 100 + self.cache_read * read + self.output * said
-        return (spent + 999) // 1000 + self.tools
+        return (spent * self.percent + 99_999) // 100_000 + self.tools
 
 
-LARGEST = TokenUsage(output=128_000, cache_write=1_000_000, cache_write_long=1_000_000)
+LARGEST = TokenUsage(
+    output=128_000, cache_write=1_000_000, cache_write_long=1_000_000, percent=prices.SPEED * prices.PLACE // 100
+)
 
 
 class Ticket:
@@ -84,7 +87,8 @@ class Ticket:
         if not told:
             return [self._most]
         first, *others = told
-        return [first.replace(output=max(first.output, self._most.output)), *others]
+        output, percent = max(first.output, self._most.output), max(first.percent, self._most.percent)
+        return [first.replace(output=output, percent=percent), *others]
 
 
 class Meter:
@@ -192,7 +196,8 @@ def most_of(body: bytes) -> TokenUsage | None:
     if not plain or not most or not document.keys() <= _PLAIN:
         return None
     asked = len(body) + _ADDED + images * _IMAGE  # no token is shorter than a byte; the dearest is kept for an hour
-    return TokenUsage(_model(document), output=most, cache_write=asked, cache_write_long=asked)
+    dearest = _percent(document.get("speed"), "anywhere")  # an account may have chosen a country for all
+    return TokenUsage(_model(document), output=most, cache_write=asked, cache_write_long=asked, percent=dearest)
 
 
 def _is_service(kind: object) -> bool:
@@ -296,6 +301,12 @@ def _model(message: dict[str, object]) -> str:
     return str(name) if plain else ""
 
 
+def _percent(speed: object, place: object) -> int:
+    """Return the price of an answer in percent of the usual one; what is not known counts as the dearest."""
+    slow, usual = speed in prices.USUAL_SPEEDS, place in prices.USUAL_PLACES
+    return (100 if slow else prices.SPEED) * (100 if usual else prices.PLACE) // 100
+
+
 def _dearest(parts: list[TokenUsage]) -> int:
     return sum(part.price(unknown=True) for part in parts)
 
@@ -322,6 +333,7 @@ def _merged(usage: TokenUsage, said: object) -> TokenUsage:
         cache_read=max(usage.cache_read, numbers[3]),
         cache_write_long=min(max(usage.cache_write_long, held), max(usage.cache_write, numbers[2])),
         tools=max(usage.tools, tools),
+        percent=max(usage.percent, _percent(said.get("speed"), said.get("inference_geo"))),
     )
 
 
