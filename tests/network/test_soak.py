@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,10 @@ def event(kind, **parts):
 def model(channel):
     data = b""
     while b"\\r\\n\\r\\n" not in data:
-        data += channel.recv(4096)
+        piece = channel.recv(4096)
+        if not piece:
+            return
+        data += piece
     chunk = lambda data: channel.sendall(b"%x\\r\\n%s\\r\\n" % (len(data), data))
     channel.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-type: text/event-stream\\r\\ntransfer-encoding: chunked\\r\\n\\r\\n")
     usage = {"input_tokens": 1000, "output_tokens": 1}
@@ -63,18 +67,23 @@ print(counted[0], flush=True)
 """
 
 HONEST = """
-import json, os, socket, subprocess, sys, threading, time
+import faulthandler, json, os, socket, subprocess, sys, threading, time
 seconds = float(sys.argv[1])
+faulthandler.dump_traceback_later(seconds * 2 + 75, exit=True)  # whoever waits by then is named
 def tunnel(name, port):
     channel = socket.create_connection(("127.0.0.1", 3128), timeout=30)
     channel.sendall(f"CONNECT {name}:{port} HTTP/1.1\\r\\n\\r\\n".encode())
     reply = b""
     while not reply.endswith(b"\\r\\n\\r\\n"):
-        reply += channel.recv(1)
+        piece = channel.recv(1)
+        assert piece, (name, reply)
+        reply += piece
     assert b" 200 " in reply, reply
     return channel
 gaps = {"stream": 0.0, "tunnel": 0.0}
+late = 0.0  # by how much the machine itself lets a sleeper wait
 words = 0
+begun = {"stream": threading.Event(), "tunnel": threading.Event()}
 def stream():
     global words
     key = os.environ["ANTHROPIC_API_KEY"]
@@ -86,6 +95,7 @@ def stream():
                     f"content-length: {len(body)}\\r\\n\\r\\n".encode() + body)
     data = channel.recv(65536)
     assert b" 200 " in data, data
+    begun["stream"].set()
     last = time.monotonic()
     while b"message_stop" not in data:
         piece = channel.recv(65536)
@@ -95,25 +105,30 @@ def stream():
         gaps["stream"], last = max(gaps["stream"], now - last), now
         words += data.count(b"word")
 def pings():
+    global late
     channel = tunnel("public.example", 9000)
+    begun["tunnel"].set()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        begun = time.monotonic()
+        asked = time.monotonic()
         channel.sendall(b"\\0ping")
-        channel.recv(1)
-        gaps["tunnel"] = max(gaps["tunnel"], time.monotonic() - begun)
+        assert channel.recv(1), "the tunnel has ended"
+        answered = time.monotonic()
+        gaps["tunnel"] = max(gaps["tunnel"], answered - asked)
         time.sleep(0.1)
+        late = max(late, time.monotonic() - answered - 0.1)
     channel.close()
 threads = [threading.Thread(target=one) for one in (stream, pings)]
 for thread in threads:
     thread.start()
-time.sleep(1)
+for name, event in begun.items():
+    assert event.wait(60), f"no {name}"
 print("begun", flush=True)
 hostile = subprocess.Popen([sys.executable, "hostile.py", str(seconds - 2)], stdout=subprocess.PIPE, text=True)
 for thread in threads:
     thread.join()
 done = hostile.communicate(timeout=60)[0]
-print(json.dumps({"gaps": gaps, "words": words, "hostile": json.loads(done)}), flush=True)
+print(json.dumps({"gaps": gaps, "late": late, "words": words, "hostile": json.loads(done)}), flush=True)
 sys.stdin.readline()
 """
 
@@ -225,6 +240,9 @@ def test_an_honest_program_goes_on_while_everything_is_attacked_and_the_log_is_t
     box.write("hostile.py", HOSTILE)
     script = box.write("honest.py", HONEST)
     with box.start(PYTHON, script, str(SECONDS), flags=("--receipt", "always"), stdin=subprocess.PIPE) as process:
+        limit = threading.Timer(SECONDS * 3 + 100, process.kill)  # whoever reads below meets an end, and says what came
+        limit.daemon = True
+        limit.start()
         assert process.stdout.readline() == "begun\n", process.stderr.read()
         (broker,) = (one for one, line in descendants(process.pid).items() if "main.main" in line)
         before = figures(broker)
@@ -235,12 +253,13 @@ def test_an_honest_program_goes_on_while_everything_is_attacked_and_the_log_is_t
         after = figures(broker)
         process.stdin.close()
         shown = process.stderr.read()
-        assert process.wait(60) == 0
+        assert process.wait(60) == 0, shown
+        limit.cancel()
     servers.stdin.close()
     counted = int(servers.stdout.readline())
     servers.wait(10)
 
-    assert max(told["gaps"].values()) < 1.0, (told, shown)
+    assert max(told["gaps"].values()) < 1.0 + 4 * told["late"], (told, shown)  # the stream passes four processes
     assert told["words"] > SECONDS * 5, (told, shown)
     assert all(told["hostile"].get(name, 0) for name in ("unix", "tcp", "secret", "denied", "upload", "api", "names"))
     assert after["most"] < MOST_MEMORY
