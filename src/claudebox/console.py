@@ -97,6 +97,11 @@ def in_tmux() -> bool:
     return bool(os.environ.get("TMUX"))
 
 
+def is_far() -> bool:
+    """Return whether the terminal is on another machine."""
+    return "SSH_CONNECTION" in os.environ
+
+
 def write(lines: Iterable[str], *, descriptor: int = 2) -> None:
     """Write lines that their renderer has already cleaned."""
     data = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")

@@ -269,3 +269,102 @@ def test_a_window_or_connection_with_nothing_but_claudebox_in_it_has_a_terminal(
         terminal.type("something")
         terminal.expect("read something\n")
         assert terminal.prompt() == 0
+
+
+# Asks what it is, as fast as it can, and then ends, stops, or goes on forever.
+ASKING = """\
+import os, signal, sys, time, tty
+tty.setraw(0)
+for number in (signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_IGN)
+os.write(1, b"ready\\r\\n")
+end = time.monotonic() + (0.3 if sys.argv[1] != "forever" else 1000)
+while time.monotonic() < end:
+    os.write(1, b"\\x1b[c\\x1b[5n" * 50)
+if sys.argv[1] == "stop":
+    os.kill(0, signal.SIGTSTP)
+"""
+# Writes down what the next program on the terminal gets to read, although nobody types.
+READER = """\
+import os, select, sys, termios, tty
+tty.setraw(0, termios.TCSANOW)
+got = b""
+while select.select([0], [], [], 1)[0] and len(got) < 100000:
+    got += os.read(0, 4096)
+open("got", "w").write(f"{got[:50]!r}\\n")
+"""
+
+
+@pytest.mark.parametrize("way", ["end", "stop"])
+def test_answers_of_the_terminal_are_typed_at_no_shell_however_many_they_are(user_box, way):
+    # proves TERM-01, B16, PTY-01
+    asking, reader = user_box.write("asking.py", ASKING), user_box.write("reader.py", READER)
+    for inside in (False, True):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{user_box.project}/got")
+        with Multiplexer(user_box) as window:
+            line = command(user_box, "python3", asking, way) if inside else f"python3 {asking} {way}"
+            window.type(f"{line}; python3 {reader}")
+            wait_until(lambda: content(f"{user_box.project}/got").endswith("\n"), "the next program has read")
+        assert (content(f"{user_box.project}/got") == "b''\n") == inside
+
+
+def test_the_escape_works_although_a_program_makes_the_terminal_answer_all_the_time(user_box):
+    # proves PTY-01
+    reader = user_box.write("reader.py", READER)
+    with Multiplexer(user_box) as window:
+        window.type(f"{command(user_box, 'python3', user_box.write('asking.py', ASKING), 'forever')}; python3 {reader}")
+        window.expect("(?m)^ready$")
+        time.sleep(1)  # as many answers wait as ever will
+        for key in ("C-c", "C-z", "C-c", "C-z"):
+            window.press(key)
+            time.sleep(0.1)
+        window.expect("Stopped")
+        wait_until(lambda: content(f"{user_box.project}/got") == "b''\n", "nothing was typed")
+
+
+SCREEN = "\\x1b[?1049h\\x1b[?1003h\\x1b[?25l\\x1b]0;pwned\\x07"
+LEAVING = f"""\
+import os, signal, time
+def again(*_):
+    os.write(1, b"{SCREEN}")
+    raise SystemExit
+signal.signal(signal.SIGTERM, again)
+os.write(1, b"{SCREEN}")
+os.kill(0, signal.SIGTSTP)
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_no_mode_stays_when_a_stopped_session_is_ended(user_box):
+    # proves B08, PTY-01
+    program = user_box.write("leaving.py", LEAVING)
+    states = ("alternate_on", "mouse_any_flag", "cursor_flag", "pane_title")
+    with Multiplexer(user_box) as window:
+        window._tmux("select-pane", "-T", "mine")
+        window.type(f"python3 {program}")  # control
+        window.expect("Stopped")
+        assert window.state(*states) == ["1", "1", "0", "pwned"]
+
+    with Multiplexer(user_box) as window:
+        window._tmux("select-pane", "-T", "mine")
+        window.claudebox("python3", program)
+        window.expect(r"Stopped[^<]*<148>host\$")
+        assert window.state(*states) == ["0", "0", "1", "mine"]
+        window.type("kill %1; wait; echo en''ded")
+        window.expect("\nended\n")
+        wait_until(lambda: not marked(program), "the end of the sandbox")
+        assert window.state(*states) == ["0", "0", "1", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "output", "asked"),
+    [("xterm", "\\033[1mbold", True), ("xterm", "plain", False), ("dumb", "\\033[1mbold", False)],
+)
+def test_a_terminal_is_asked_only_if_it_may_have_been_asked_before(user_box, kind, output, asked):
+    # proves PTY-01
+    with Terminal(user_box) as terminal:
+        terminal.type(f"TERM={kind} {command(user_box, 'printf', output)}")
+        assert terminal.prompt() == 0  # nobody answers here
+        assert ("\x1b[6n" in terminal.raw()) == asked

@@ -13,6 +13,7 @@ import select
 import termios
 import time
 
+from claudebox import console
 from claudebox.launch import terminal
 from claudebox.launch.terminal import FOREVER, Terminal
 from claudebox.syscalls import signal
@@ -29,8 +30,13 @@ _ROUNDS = 16  # how often in a row before signals and keys are looked at
 _BACKLOG = 262144  # bytes that wait for a slow screen before the writer has to
 _TYPED = 4 << 20  # bytes that wait for a program that reads slowly; what is typed beyond that is dropped
 _PUSH_TITLE, _POP_TITLE = b"\x1b[22;0t", b"\x1b[23;0t"
-_DRAIN = 0.5  # seconds for the last words
+_HELD = 131072  # bytes that a pty can hold, and some more: the last words
 _LAST = 1024  # bytes of them that are kept
+# What can make a terminal answer: ENQ, ESC, and the controls of eight bits, which UTF-8 has in two.
+_ASKING = (b"\x05", b"\x1b", b"\x90", b"\x9a", b"\x9b", b"\x9d")
+_QUIET, _FAR = 0.3, 1.0  # seconds of silence after which no answer is expected any more; the same through ssh
+_LONGEST_ANSWER = 64
+_PATIENCE = 2.0  # seconds for all answers
 
 # The escape: nothing but Ctrl+C and Ctrl+Z, each at least twice, within so many seconds.
 _QUICK, _TWICE = 3.0, 2
@@ -59,6 +65,8 @@ class Pty(Terminal):
         termios.tcsetattr(self._slave, termios.TCSANOW, self._modes)
         self.resize()
         self._keys, self._screen = terminal.reopen(0, os.O_RDONLY), terminal.reopen(1, os.O_WRONLY)
+        self._typing = select.poll()
+        self._typing.register(self._keys, select.POLLIN)
         self._filter = None
         if filtered:
             from claudebox.launch.pty_filter import TerminalFilter
@@ -70,6 +78,7 @@ class Pty(Terminal):
         self._is_raw = False  # whether the terminal is raw, and its keys are for the program
         self._is_gone = False
         self._is_silent = False  # nothing was written since it was set
+        self._is_asked = False  # whether the terminal may have been asked for something
         self._finder = Keys()
         self._pressed: list[tuple[float, str]] = []
         self._doubt = 0.0  # when to say which keys help; 0: never
@@ -87,7 +96,6 @@ class Pty(Terminal):
         """In the launcher, when the sandbox has been let go: get ready to carry."""
         super().begin()
         os.close(self._slave)
-        self._to_screen += _PUSH_TITLE if terminal.reset_sequence() else b""
 
     def is_ours(self) -> bool:
         """Return whether the terminal is that of our job."""
@@ -100,8 +108,9 @@ class Pty(Terminal):
         except (OSError, termios.error):  # it was closed
             self._is_gone = True
             return
-        if not self._is_raw and self._filter:
-            self._to_screen += self._filter.redo()
+        if not self._is_raw:
+            self._to_screen += _PUSH_TITLE if terminal.reset_sequence() else b""
+            self._to_screen += self._filter.redo() if self._filter else b""
         self._is_raw = True
         self.resize()
 
@@ -148,19 +157,25 @@ class Pty(Terminal):
                 self._write(self._master, self._to_payload)
             if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
                 for _ in range(_ROUNDS):
-                    if not self._show() or self._to_screen:
+                    if self._has_keys() or not self._show() or self._to_screen:
                         break
 
-    def _show(self) -> bool:
-        """Carry what the programs have written; return whether there was anything."""
+    def _has_keys(self) -> bool:
+        """Return whether keys wait; they come first, or they would queue behind answers to ever more questions."""
+        return self._is_raw and self._keys in self._open and bool(self._typing.poll(0))
+
+    def _show(self) -> int:
+        """Carry what the programs have written; return how many bytes there were."""
         piece = self._read(self._master)
-        if not piece:
-            return False
+        if not piece or not self._is_raw:  # the shell has the terminal until the end: nothing is shown or asked there
+            return len(piece)
         self._is_silent = False
         self._last = (self._last + piece)[-_LAST:]
-        self._to_screen += self._filter.feed(piece) if self._filter else piece
+        shown = self._filter.feed(piece) if self._filter else piece
+        self._is_asked = self._is_asked or any(byte in shown for byte in _ASKING)
+        self._to_screen += shown
         self._write(self._screen, self._to_screen)
-        return True
+        return len(piece)
 
     def _type(self) -> None:
         """Carry what the user has typed, and look for the escape in it."""
@@ -241,46 +256,77 @@ class Pty(Terminal):
             self._open.discard(descriptor)
             waiting.clear()
 
-    def _flush(self) -> None:
-        """Bring what the payload has written, and what waits, to the screen, as far as that goes quickly."""
-        deadline = time.monotonic() + _DRAIN
-        poll = select.poll()
-        poll.register(self._screen, select.POLLOUT)
-        while time.monotonic() < deadline:
-            shown = len(self._to_screen) < _BACKLOG and self._show()
-            if self._to_screen:
-                poll.poll(50)
-                self._write(self._screen, self._to_screen)
-            elif not shown:
-                return
-
-    def leave(self, *, forced: bool) -> None:
-        """Give the terminal to the shell; `forced`: the program inside has not put it in order."""
-        self._flush()
-        if self._filter:
-            self._to_screen += self._filter.undo()
-        elif forced:
-            self._to_screen += terminal.reset_sequence()
-        self._put_back()
-
-    def _put_back(self) -> None:
-        self._flush()
-        self._is_raw = False
-        self._pressed.clear()
-        try:
-            termios.tcsetattr(self._keys, termios.TCSAFLUSH, self._modes)  # late answers are nobody's keystrokes
-        except (OSError, termios.error):
-            return
+    def leave(self) -> None:
+        """Give the terminal to the shell, in order: it may be that nobody ever continues us in the foreground."""
+        self._give_back()
 
     def restore(self) -> list[str]:
         """Show the last output, undo the modes that were left switched, and give the terminal back."""
-        if self._is_raw and terminal.is_foreground(0):
-            self._flush()
-            if reset := terminal.reset_sequence():
-                self._to_screen += _take_back(self._last, os.get_terminal_size(self._screen).columns)
-                self._to_screen += (self._filter.undo() if self._filter else reset) + _POP_TITLE
-            self._put_back()
+        self._give_back(ends=True)
         return super().restore()
+
+    def _give_back(self, *, ends: bool = False) -> None:
+        if not self._is_raw or not terminal.is_foreground(0):
+            return
+        left = _HELD
+        while left > 0 and (count := self._show()):
+            left -= count
+        answer = b""
+        if reset := terminal.reset_sequence():
+            columns, rows = _measure(self._screen)
+            self._to_screen += _take_back(self._last, columns) if ends else b""
+            self._to_screen += (self._filter.undo() if self._filter else reset) + _POP_TITLE
+            if self._is_asked:
+                question, answer = _ask(rows, columns)
+                self._to_screen += question
+        self._drop_keys_until(answer)
+        self._is_raw = self._is_asked = False
+        self._pressed.clear()
+        try:
+            termios.tcsetattr(self._keys, termios.TCSAFLUSH, self._modes)
+        except (OSError, termios.error):
+            return
+
+    def _drop_keys_until(self, answer: bytes) -> None:
+        """Write what waits, and drop what the terminal sends until it has answered: it is nobody's keystrokes."""
+        quiet = _FAR if console.is_far() else _QUIET
+        seen, now = b"", time.monotonic()
+        deadline, limit = now + quiet, now + _PATIENCE
+        while (self._to_screen or answer not in seen) and now < deadline:
+            poll = select.poll()
+            poll.register(self._keys, select.POLLIN)
+            if self._to_screen:
+                poll.register(self._screen, select.POLLOUT)
+            ready = dict(poll.poll((deadline - now) * 1000))
+            now = time.monotonic()
+            if ready:
+                deadline = min(now + quiet, limit)
+            if self._screen in ready:
+                self._write(self._screen, self._to_screen)
+            if self._keys in ready:
+                seen = seen[-_LONGEST_ANSWER:] + self._read(self._keys)
+            if not {self._keys, self._screen} <= self._open:  # it was closed
+                return
+
+
+def _measure(screen: int) -> tuple[int, int]:
+    """Return columns and rows of a terminal; of one that does not know, or has gone, what is usual."""
+    try:
+        columns, rows = os.get_terminal_size(screen)
+    except OSError:
+        columns = rows = 0
+    return columns or 80, rows or 24
+
+
+def _ask(rows: int, columns: int) -> tuple[bytes, bytes]:
+    """Return a question that every terminal answers, and an answer that only this question has.
+
+    It is where the cursor stands, which is sent to three places that nobody can foresee, and then back.
+    """
+    chances = [int.from_bytes(os.urandom(4)) for _ in range(3)]
+    places = [(1 + chance % rows, 1 + chance // rows % columns) for chance in chances]
+    question = b"".join(b"\x1b[%d;%dH\x1b[6n" % place for place in places)
+    return b"\x1b7" + question + b"\x1b8", b"".join(b"\x1b[%d;%dR" % place for place in places)
 
 
 def _take_back(last: bytes, columns: int) -> bytes:
@@ -291,7 +337,7 @@ def _take_back(last: bytes, columns: int) -> bytes:
     rows = text.split(b"\r\n")
     if len(rows) != 3 or rows[2] or b" --resume " not in rows[1]:
         return b""
-    return b"\x1b[%dA\x1b[J" % (1 + -(-len(rows[1]) // max(columns, 1)))
+    return b"\x1b[%dA\x1b[J" % (1 + -(-len(rows[1]) // columns))
 
 
 class Keys:

@@ -206,7 +206,7 @@ class _Supervisor:
         self._asked = 0.0
         if forced:
             self._send_to_group(signal.SIGSTOP)
-        self._terminal.leave(forced=forced)
+        self._terminal.leave()
         stopped = _stop_job(signal.SIGTSTP)
         self._take_terminal()
         self._send_to_group(signal.SIGCONT)

@@ -121,8 +121,8 @@ class Terminal:
         """Return whether the terminal, if there is one for the sandbox, is that of our job."""
         return True
 
-    def leave(self, *, forced: bool) -> None:
-        """Give the terminal to the shell; `forced`: the program inside has not put it in order."""
+    def leave(self) -> None:
+        """Give the terminal to the shell."""
 
     def enter(self) -> None:
         """Take the terminal again."""
