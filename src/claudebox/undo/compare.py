@@ -289,7 +289,7 @@ def _match_moves(old: Entries, new: Entries, now: Entries) -> Moves:
     What somebody has moved since, or has taken the place of, stays.
     """
     matched = [(target, source) for target, source in _match(old, new)
-               if target not in now and source in now and now[source].inode == new[source].inode]  # fmt: skip
+               if target not in now and source in now and _is_still(new[source], now[source])]  # fmt: skip
     former = {source: target for target, source in matched}
     moves: Moves = []
     folders: Moves = []  # which alone change the names of others
@@ -303,6 +303,11 @@ def _match_moves(old: Entries, new: Entries, now: Entries) -> Moves:
             if new[source].kind == "d":
                 folders.append((place, target))
     return moves
+
+
+def _is_still(ended: KeptEntry, now: KeptEntry) -> bool:
+    """Return whether something is what the session left; numbers of deleted files are given out again."""
+    return now.is_moved(ended) or (now.kind, now.inode) == (ended.kind, ended.inode) == ("d", ended.inode)
 
 
 def _index(entries: Entries, others: Entries) -> dict[int, str]:

@@ -116,11 +116,14 @@ class _Restoring:
         touched = {"."}
         for source, target in self._comparison.moves:
             for above in _list_above(target):
-                if entries.get(above) is not None and above in made:
+                if above in self._made:
+                    if above in found and found[above].kind != "d" and above not in self._gone:
+                        self._attempt(above, self._remove)  # a link to where it is now, say
                     self._attempt(above, self._make_directory)
             self._attempt(target, lambda directory, name, path: self._move(directory, name, path, source))  # noqa: B023 - at once
             touched |= {*_list_above(source), *_list_above(target)}
-        replaced = [path for path in made if path in found and found[path].kind != entries[path].kind]
+        replaced = [path for path in made if path in found and found[path].kind != entries[path].kind
+                    and path not in self._gone]  # fmt: skip
         for path in sorted((*self._comparison.removed, *replaced), reverse=True):  # what is in it before a directory
             self._attempt(path, self._remove)
         for path in sorted(path for path in made if entries[path].kind == "d"):
