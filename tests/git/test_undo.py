@@ -247,7 +247,7 @@ def test_what_was_changed_twice_stays_and_is_named(user_project):
     sh(box, "echo mine >>run; git commit -q --allow-empty -m mine; git status >/dev/null")
     tip = sh(box, "git rev-parse HEAD")
 
-    said = undo(box)
+    said = undo(box, status=125)
 
     assert Path(box.project, "run").read_text() == "agent\nmine\n"
     assert Path(box.project, "key").read_text() == "key\n"
@@ -348,6 +348,71 @@ def test_what_changes_after_the_last_look_stays(tmp_path):
     assert not (root / "gone").exists()
 
 
+def test_branch_and_index_go_back_together_or_not_at_all(user_project):
+    # proves UNDO-02
+    box = user_project
+    session(box, "echo evil >src/a; git commit -qam evil; git branch theirs")
+    tip = sh(box, "git rev-parse HEAD")
+    sh(box, "echo mine >m; git add m")
+
+    said = undo(box, status=125)
+
+    assert sh(box, "git rev-parse HEAD") == tip
+    for name in ("refs/heads/main", "index"):
+        assert f"stays, since it was changed again after the session: {name}\n" in said
+    assert sh(box, "git branch --list theirs") == ""
+    sh(box, "git commit -qm mine")
+    assert sh(box, "git diff --name-only HEAD~ HEAD") == "m\n"
+
+
+def test_a_held_index_leaves_the_branch_where_it_is(user_project):
+    # proves UNDO-02
+    box = user_project
+    session(box, "echo evil >src/a; git commit -qam evil; git switch -qc new")
+    before = sh(box, "git rev-parse HEAD main new; git symbolic-ref HEAD; git ls-files -s")
+    sh(box, "touch .git/index.lock")
+
+    said = undo(box, status=125)
+
+    sh(box, "rm .git/index.lock")
+    assert sh(box, "git rev-parse HEAD main new; git symbolic-ref HEAD; git ls-files -s") == before
+    for name in ("refs/heads/main", "HEAD", "index"):
+        assert f"not taken back: {name}: " in said
+
+
+def test_a_link_to_where_a_directory_was_moved_is_undone(user_project):
+    # proves UNDO-02
+    before = tree(user_project.project)
+    session(user_project, "mv src lib; ln -s lib src")
+
+    undo(user_project)
+
+    assert tree(user_project.project) == before
+
+
+def test_a_file_with_the_number_of_one_that_was_moved_stays(tmp_path):
+    # proves UNDO-02
+    from claudebox.undo.compare import Comparison
+    from claudebox.undo.look import Scan
+    from claudebox.undo.store import SnapshotStore
+
+    root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
+    root.mkdir()
+    (root / "a").write_text("agent")
+    looks = [Scan(str(root), store.contents, None, most=1 << 20).run()]
+    (root / "a").rename(root / "b")
+    looks.append(Scan(str(root), store.contents, None, most=1 << 20).run())
+    (root / "b").write_text("notes")  # in the same inode, as a new file can be
+    looks.append(Scan(str(root), store.contents, None, most=1 << 20).run())
+
+    comparison = Comparison(*looks)
+
+    assert not comparison.moves
+    assert not comparison.removed
+    assert comparison.made == ["a"]
+    assert comparison.touched_twice == ["b"]
+
+
 def test_a_look_at_the_status_is_no_change_of_the_index(user_project):
     # proves UNDO-02
     before = git_state(user_project)
@@ -365,7 +430,7 @@ def test_a_checkout_of_the_user_since_stays(user_project):
     sh(user_project, "git stash -q; git switch -q other; echo mine >>src/a; git add src/a")
     index = sh(user_project, "git ls-files -s")
 
-    said = undo(user_project)
+    said = undo(user_project, status=125)
 
     assert sh(user_project, "git symbolic-ref HEAD") == "refs/heads/other\n"
     assert sh(user_project, "git ls-files -s") == index

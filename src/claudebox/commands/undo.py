@@ -156,7 +156,7 @@ class _Undo:
             shown, now = now, self._look(keep=True)
             held = find_changed_meanwhile(shown, now)
             stays = {(row.real, row.name) for row in repositories.compare_refs(shown, now)}
-            comparison, refs = self._compare(now, both=both, held=held), RefComparison(start, self._end, now)
+            comparison, refs = self._compare(now, both=both, held=held), RefComparison(start, self._end, now, stays)
         present = f"{_moment()}-{self._instance.name}-{os.getpid()}{UNDO}"
         self._store.write_snapshot(present, now)
         kept = [row.real for row in start.repositories if row.real.startswith(f"{root.rstrip('/')}/")]
@@ -166,7 +166,8 @@ class _Undo:
             both=both, held=held, told=lambda done, every: _tell("put back", done, every),
         )  # fmt: skip
         wanted = (*refs.back, *(refs.touched_twice if both else ()))
-        moves = tuple(row for row in wanted if (row.real, row.name) not in stays)
+        kept_here = {real for real, _ in stays}
+        moves = tuple(row for row in wanted if row in refs.back or row.real not in kept_here)
         problems |= {row.name: "it was changed while the question stood, and stays" for row in {*wanted} - {*moves}}
         problems |= repositories.put_back(tools, self._store, start, now, moves)
         after = self._look(keep=True)
@@ -199,7 +200,7 @@ class _Undo:
         if comparison.unreached:
             late = f"({len(comparison.unreached)}, named by `claudebox --changes`)"
             console.note(f"undo: what changed before the snapshot reached it stays as it is {late}")
-        return FAILED if problems or comparison.left or comparison.unreached else 0
+        return FAILED if problems or comparison.left or comparison.unreached or (refs.bound and not both) else 0
 
     def _look(self, *, keep: bool) -> Snapshot:
         """Read the project as it is; with `keep` so that this can be brought back."""

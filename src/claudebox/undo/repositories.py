@@ -19,13 +19,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from claudebox.launch.git_sandbox import Tools
+    from claudebox.launch.git_sandbox import GitSandbox, Tools
     from claudebox.launch.git_state import Private
     from claudebox.undo.manifest import Snapshot
     from claudebox.undo.store import SnapshotStore
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _INDEX_LIMIT = 1 << 30
+_CHANGED = "it has changed in this moment"
 _OTHER = "-"  # so many stand for the value of a ref of another worktree
 
 
@@ -171,17 +172,33 @@ def compare_refs(before: Snapshot, now: Snapshot) -> tuple[RefMove, ...]:
 
 
 class RefComparison:
-    """What an undo does to repositories: what the session moved goes back, unless it has moved since."""
+    """What an undo does to repositories: what the session moved goes back, unless it has moved since, or is `held`.
 
-    def __init__(self, start: Snapshot, end: Snapshot | None, now: Snapshot) -> None:
+    HEAD, the branch that is checked out and the index go back together or not at all: `bound` is what stays for that.
+    """
+
+    def __init__(
+        self, start: Snapshot, end: Snapshot | None, now: Snapshot, held: Iterable[tuple[str, str]] = ()
+    ) -> None:
         session = compare_refs(start, end if end is not None else now)
         since = compare_refs(end, now) if end is not None else ()
-        moved, total = {(row.real, row.name) for row in since}, compare_refs(start, now)
+        moved, total = {*held, *((row.real, row.name) for row in since)}, compare_refs(start, now)
         ours = {(row.real, row.name) for row in session}
         self.session = session
-        self.since = tuple(row for row in since if (row.real, row.name) not in ours)
-        self.touched_twice = tuple(row for row in total if (row.real, row.name) in moved & ours)
-        self.back = tuple(row for row in total if (row.real, row.name) in ours - moved)
+        bound: set[tuple[str, str]] = set()
+        present = {row.real: row.head for row in now.repositories}
+        for row in start.repositories:
+            names = {"HEAD", "index", _branch(present.get(row.real, ""))}
+            if (row.real, "HEAD") in ours:
+                names.add(_branch(row.head))
+            group = {(row.real, name) for name in names}
+            if group & ours and group & moved:
+                bound |= group
+        twice = moved & ours | bound
+        self.since = tuple(row for row in since if (row.real, row.name) not in ours | bound)
+        self.touched_twice = tuple(row for row in total if (row.real, row.name) in twice)
+        self.bound = tuple(row for row in total if (row.real, row.name) in bound)
+        self.back = tuple(row for row in total if (row.real, row.name) in ours - twice)
 
 
 def put_back(
@@ -217,35 +234,65 @@ def _put_back(
     from claudebox.launch.git_sides import real_side
 
     problems: dict[str, str] = {}
-    layout = private.layout()
+    layout, (before, now) = private.layout(), rows
+    bound = {_branch(before.head), _branch(now.head)}
+    index = next((move for move in moves if move.name == "index"), None)
+    head = next((move for move in moves if move.name == "HEAD"), None)
+    refs = sorted((move for move in moves if move.name.startswith("refs/")), key=lambda move: bool(move.before))
+    together = [move for move in refs if move.name in bound]
+    names = [move.name for move in moves if move in together or move in (head, index)]
+
     with real_side(tools, private.path, layout, Limits(), "undo") as real:
-        # Deletions first: `a` and `a/b` cannot both be there.
-        for move in sorted(moves, key=lambda move: bool(move.before)):
-            if not move.name.startswith("refs/"):
-                continue
-            zero = "0" * len(move.before or move.now)
-            words = (f"update {move.name}", move.before or zero, move.now or zero, "")
-            if real.box.run("git", "update-ref", "-z", "--stdin", data=os.fsencode("\0".join(words))):
-                problems[move.name] = real.box.message() or "git update-ref failed"
-    before, now = rows
 
-    def is_unmoved(name: str) -> bool:
-        if name == "HEAD":
-            return os.fsdecode(read_small(f"{layout.git_dir}/HEAD") or b"").strip() == now.head
-        return with_index(now, *read_index(layout.git_dir), None).staged == now.staged
+        def move_head() -> bool:
+            """Put branch and HEAD back, and the index after them under its lock: all of them or none."""
+            why = "" if _is_unmoved(now, layout.git_dir, "index") else _CHANGED
+            why = why or _update(real.box, ((move.name, move.before, move.now) for move in together))
+            if why:
+                problems.update(dict.fromkeys(names, why))
+                return False
+            try:
+                if head is not None and not git_locks.replace_locked(
+                    f"{layout.git_dir}/HEAD", os.fsencode(f"{head.before}\n"),
+                    lambda: _is_unmoved(now, layout.git_dir, "HEAD"),
+                ):  # fmt: skip
+                    raise GitError(_CHANGED)
+                if index is not None and not index.before:  # there was none
+                    os.unlink(f"{layout.git_dir}/index")
+                    return False
+            except (GitError, OSError):
+                _update(real.box, ((move.name, move.now, move.before) for move in together))
+                raise
+            return True
 
-    for move in moves:
+        for move in refs:  # deletions first: `a` and `a/b` cannot both be there
+            if move not in together and (why := _update(real.box, [(move.name, move.before, move.now)])):
+                problems[move.name] = why
         try:
-            if move.name == "HEAD":
-                content = os.fsencode(f"{move.before}\n")
-            elif move.name == "index" and move.before:
-                content = b"".join(store.read_content(move.before))
-            else:
-                continue
-            mtime = before.index_mtime if move.name == "index" else 0
-            path, name = f"{layout.git_dir}/{move.name}", move.name
-            if not git_locks.replace_locked(path, content, lambda: is_unmoved(name), mtime):  # noqa: B023 - at once
-                problems[name] = "it has changed in this moment"
+            if index is not None:
+                content = b"".join(store.read_content(index.before)) if index.before else b""
+                git_locks.replace_locked(f"{layout.git_dir}/index", content, move_head, before.index_mtime)
+            elif names:
+                move_head()
         except (GitError, OSError) as error:
-            problems[move.name] = str(error)
+            problems |= dict.fromkeys(names, str(error))
     return problems
+
+
+def _is_unmoved(now: KeptRefs, git_dir: str, name: str) -> bool:
+    if name == "HEAD":
+        return os.fsdecode(read_small(f"{git_dir}/HEAD") or b"").strip() == now.head
+    return with_index(now, *read_index(git_dir), None).staged == now.staged
+
+
+def _update(box: GitSandbox, rows: Iterable[tuple[str, str, str]]) -> str:
+    """Give refs their new values, all of them or none, if they have the old ones; return why not."""
+    words = "".join(f"update {name}\0{new or '0' * len(old)}\0{old or '0' * len(new)}\0" for name, new, old in rows)
+    if words and box.run("git", "update-ref", "-z", "--stdin", data=os.fsencode(words)):
+        return box.message() or "git update-ref failed"
+    return ""
+
+
+def _branch(head: str) -> str:
+    """Return the branch that a HEAD names."""
+    return head.removeprefix("ref:").strip() if head.startswith("ref:") else ""
