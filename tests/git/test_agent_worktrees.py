@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.client.tui import Tui
 from tests.git.conftest import make_repository, until
 from tests.git.test_copies import copies, new
 
@@ -311,6 +312,71 @@ def test_finishing_keeps_every_file_that_only_the_user_has(
         named = kept.split("/")[0] in finished.stderr
         assert named or "conflicts" in finished.stderr, finished.stderr
         assert (git("rev-parse", "HEAD"), git("status", "--porcelain")) == before
+
+
+def test_finishing_shows_what_the_merge_does_where_there_are_two_bases(user_box, user_repository):
+    # proves AGENT-06
+    box, git = user_box, user_repository
+    assert new(box, "one", "echo o >o; git add o; git commit -qm o").returncode == 0
+    box.write("m", "m")
+    git("add", "m")
+    git("commit", "-qm", "m")
+    git("branch", "before")
+    git("merge", "-q", "--no-edit", "one")
+    assert new(box, "one", "git merge -q --no-edit before; git rm -q m o; git commit -qm gone").returncode == 0
+    assert git("merge-base", "--all", "main", "one").count("\n") == 2
+
+    finished = box.claudebox("-y", "--finish", "one", "merge")
+
+    assert finished.returncode == 0, finished.stderr
+    assert "deleted (2): m, o" in finished.stdout
+    assert git("ls-files", "m", "o") == ""
+
+
+def test_finishing_shows_where_a_merge_puts_what_the_branch_changes(user_box, user_repository):
+    # proves AGENT-06
+    box, git = user_box, user_repository
+    for number in range(8):
+        box.write(f"old/{number}", f"{number}\n" * 20)
+    git("add", "old")
+    git("commit", "-qm", "old")
+    assert new(box, "one", "echo x >>old/0; git commit -qam edited").returncode == 0
+    git("mv", "old", "new")
+    git("commit", "-qm", "new")
+    finished = box.claudebox("-y", "--finish", "one")
+    assert "new/0" in finished.stdout, finished.stderr
+
+
+@pytest.mark.parametrize("verb", ["--finish", "--drop"])
+def test_no_agent_starts_in_a_worktree_that_is_about_to_be_removed(user_box, user_repository, verb):
+    # proves AGENT-06
+    box = user_box
+    assert new(box, "one", "true").returncode == 0
+    for answer in ("n", "y"):
+        with Tui(box) as terminal:
+            terminal.shell(box.program, verb, "one")
+            terminal.expect("[Y/n]" if verb == "--finish" else "[y/N]")
+            refused = new(box, "one", "echo work >work")
+            assert (refused.returncode, refused.stderr.count("error:")) == (125, 1), refused.stderr
+            (copy,) = copies(box)
+            assert not os.path.exists(f"{copy}/work")
+            terminal.type(answer)
+            terminal.status()
+        if answer == "n":
+            assert new(box, "one", "true").returncode == 0, "the control"
+    assert copies(box) == []
+
+
+@pytest.mark.parametrize("how", ["git symbolic-ref refs/heads/one refs/heads/main", "git update-ref -d refs/heads/one"])
+def test_the_branch_of_a_worktree_cannot_be_deleted_from_inside(user_box, user_repository, how):
+    # proves AGENT-06
+    box, git = user_box, user_repository
+    assert new(box, "one", "git commit -q --allow-empty -m inside").returncode == 0
+    made = new(box, "one", how)
+    assert made.returncode == 0, made.stderr
+    assert "branch `one`" in made.stderr
+    assert git("log", "-1", "--format=%s", "one") == "inside\n", made.stderr
+    assert git("log", "-1", "--format=%s", "main") == "first\n"
 
 
 def test_nothing_of_the_host_runs_when_a_worktree_is_made_finished_or_dropped(user_box, user_repository):

@@ -66,8 +66,8 @@ def merge_refs(
             continue  # what the agent fetched is its own, and a tag that it deleted stays in the real repository
         elif reason or (name.startswith(TAGS) and (before or outside)):
             refused.append((name, reason or "tags are only added"))
-        elif not inside:  # deleted inside: only if nobody has worked on it since
-            free = outside == before and name not in elsewhere and only in ("", name)
+        elif not inside:  # deleted inside, or made another name of one: only if nobody has worked on it since
+            free = outside == before and name not in elsewhere and not only
             rows["out" if free else "into"].append(Move(name, outside if free else "", "" if free else outside))
         elif name in elsewhere or only not in ("", name):
             rows["parted"].append(Move(name, before, inside))

@@ -34,26 +34,26 @@ class Presence:
         self._entry = -1
 
     def enter(self, plan: Plan) -> None:
-        """Write down what this session can write; refuse while `--undo` is at work there."""
+        """Write down what this session can write; refuse while a command such as `--undo` is at work there."""
         seen: dict[str, Lineage] = {}
         written = (mount.source for mount in plan.mounts if mount.kind == "bind" and mount.role != "pin")
         lineages = [_lineage(real_path(source), seen) for source in (plan.workdir, *written)]
         with Closing(self._turn()):
             for workdir, others, claimed in self._others():
                 if claimed and _overlap(lineages, others):
-                    raise ClaudeboxError(f"`claudebox --undo` is at work in `{workdir}`", hint="wait for its end")
+                    raise ClaudeboxError(f"a claudebox command is at work in `{workdir}`", hint="wait for its end")
             self._write(plan.workdir, lineages)
 
-    def claim(self, path: str) -> None:
-        """Keep every session away from a directory; refuse where one is at work that can write to it."""
-        lineage = _lineage(real_path(path), {})
+    def claim(self, path: str, *more: str) -> None:
+        """Keep every session away from directories; refuse where one is at work that can write to them."""
+        lineages = [_lineage(real_path(place), {}) for place in (path, *more)]
         with Closing(self._turn()):
             for workdir, others, claimed in self._others():
-                if _overlap([lineage], others):
-                    who = "`claudebox --undo`" if claimed else "a session"
+                if _overlap(lineages, others):
+                    who = "a claudebox command" if claimed else "a session"
                     raise ClaudeboxError(f"{who} is at work in `{workdir}`", hint="end it first")
             self._name += _CLAIM
-            self._write(path, [lineage])
+            self._write(path, lineages)
 
     def list_sessions(self) -> list[tuple[int, str, float]]:
         """Return the launchers that are alive: process, project, and since when."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from dataclasses import replace
@@ -18,6 +19,7 @@ from claudebox.errors import DECLINED, ClaudeboxError
 from claudebox.facts import programs
 from claudebox.facts.host import current_home
 from claudebox.launch.git_sandbox import GitError
+from claudebox.launch.live_sessions import Presence
 from claudebox.report import leftovers, tree
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ def run(verb: str, flags: Settings, environ: dict[str, str]) -> int:
     except GitError as error:
         hint = "" if os.statvfs(copies.state).f_bavail else "free disk space"
         raise ClaudeboxError(f"`{copy.path}`: {console.clean(str(error))}", hint=hint) from None
+    finally:
+        finishing.presence.leave()
 
 
 class _Finishing:
@@ -57,6 +61,7 @@ class _Finishing:
 
     def __init__(self, copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> None:
         self._copies, self._copy, self._flags, self._environ = copies, copy, flags, environ
+        self.presence = Presence(copies.state)
         self._asking = not flags.on("yes")
         self._drop = f"`claudebox --drop {shlex.quote(copy.name)}`"
         self._unseen: list[tuple[str, str]] = []  # in the copy, and why
@@ -66,20 +71,21 @@ class _Finishing:
         """Show what was done, merge if asked for, offer to remove the worktree; the branch stays."""
         copy = self._copy
         self._require_worktree()
-        tools = self._prepare()
         planned, source = plan_repository(copy.source, self._flags, self._environ)
-        found = self._look(tools, planned)
-        console.write(work.lines(copy, found), descriptor=1)
-        if not found.tip:
-            raise ClaudeboxError(f"the repository has no branch `{copy.name}` any more", hint=self._drop)
-        if way:
-            merging = merge.Merging(planned, source, tools, copy.scratch, copy.name, way)
-            try:
-                with worktree.hold_back_gc(source):  # no branch leads to what is prepared
-                    done = merging.bring_in(*merging.prepare())
-            except GitError as error:
-                raise merging.refuse(str(error)) from None
-            console.note(f"{'merged' if way == 'merge' else 'rebased'}: {done}")
+        # An agent could lead what is written to the checkout astray.
+        self.presence.claim(copy.path, *((source.worktree,) if way else ()))
+        tools = self._prepare()
+        merging = merge.Merging(planned, source, tools, copy.scratch, copy.name, way or "merge")
+        with worktree.hold_back_gc(source) if way else contextlib.nullcontext():  # no branch leads to what is prepared
+            merged, problem = merging.prepare()
+            found = self._look(tools, planned, merged)
+            console.write(work.lines(copy, found), descriptor=1)
+            if not found.tip:
+                raise ClaudeboxError(f"the repository has no branch `{copy.name}` any more", hint=self._drop)
+            if way:
+                if problem:
+                    raise merging.refuse(problem)
+                console.note(f"{'merged' if way == 'merge' else 'rebased'}: {merging.bring_in(*merged)}")
         if reasons := [*self._list_reasons(found), *self._bring_submodules(tools)]:
             console.note(f"the worktree stays: {'; '.join(reasons)}; {self._drop}")
         elif self._asking and not console.confirm("Remove the worktree? The branch stays. [Y/n] ", default=True):
@@ -92,6 +98,8 @@ class _Finishing:
     def drop(self) -> int:
         """Say what would be lost, and throw it away."""
         copy = self._copy
+        with contextlib.suppress(OSError):  # a full disk; it is looked at again before anything goes
+            self.presence.claim(copy.path)
         found = self._look_before_dropping() if copy.linked else None
         if found is None:
             console.write([f"{console.clean(copy.name)}: everything in {console.clean(copy.path)}"], descriptor=1)
@@ -143,11 +151,11 @@ class _Finishing:
         console.write(work.lines(copy, found), descriptor=1)
         return found
 
-    def _look(self, tools: Tools, planned: Planned) -> Work:
+    def _look(self, tools: Tools, planned: Planned, merged: tuple[str, ...] = ()) -> Work:
         """Look at everything in the worktree and in the agent's own git directories."""
         copy = self._copy
         examined, own = plan_repository(copy.path, self._flags, self._environ)
-        found = work.look(copy, own, tools, self._instance)
+        found = work.look(copy, own, tools, self._instance, merged)
         rows, sources = (worktree.list_submodules(one.plan.git) for one in (examined, planned))
         for place, path, moves in worktree.find_submodule_work(copy, rows, sources, tools):
             self._modules.append((rows[place], sources.get(place), path, moves))
@@ -205,6 +213,7 @@ class _Finishing:
 
     def _remove(self, own: OwnGit | None) -> None:
         copy, records = self._copy, Records(self._copies.state)
+        self._copies.require_idle(copy)
         os.chdir("/")
         tmux = Tmux(self._copies.state, self._environ)
         for agent in records.all():

@@ -19,7 +19,6 @@ from claudebox.launch.git_sandbox import GitError, GitSandbox
 from claudebox.launch.git_setup import describe_layout
 from claudebox.launch.git_sides import parse_rows, real_mounts
 from claudebox.launch.git_submodules import GITLINK
-from claudebox.launch.live_sessions import Presence
 from claudebox.plan import git_settings
 
 if TYPE_CHECKING:
@@ -69,14 +68,13 @@ class Merging:
     branch: str
     way: str
 
-    def prepare(self) -> tuple[str, str]:
-        """Return what is checked out, and what would be afterwards; the checkout is not there to be written to."""
+    def prepare(self) -> tuple[tuple[str, ...], str]:
+        """Return what is checked out and what would be afterwards, or why not; the checkout is not written to."""
         layout = describe_layout(self.own)
         with self._open(worktree.plain_config(self.own.config), (), {"GIT_DIR": layout.common, **_NO_FILES}) as box:
             if status := box.script(_MERGE, layout.common, layout.git_dir, self.way, self.branch):
-                raise GitError("there are conflicts" if status == _CONFLICTS else box.message())
-            before, after = box.output().decode("ascii", "replace").split()
-        return before, after
+                return (), "there are conflicts" if status == _CONFLICTS else box.message()
+            return tuple(box.output().decode("ascii", "replace").split()), ""
 
     def bring_in(self, before: str, after: str) -> str:
         """Check out what was prepared, all of it or nothing; return what became of it."""
@@ -84,13 +82,8 @@ class Merging:
             raise self.refuse("the repository uses Git LFS, which claudebox does not run", "do it yourself: ")
         place, config = self.own.worktree, worktree.plain_config(self.own.config, self.own.worktree_config)
         environ = {"GIT_DIR": describe_layout(self.own).git_dir, "GIT_WORK_TREE": place}
-        presence = Presence(self.planned.host.instance.state)
-        try:
-            presence.claim(place)  # an agent could lead what is written here astray
-            with self._open(config, ("--bind", place, place), environ) as box:
-                self._check_out(box, before, after)
-        finally:
-            presence.leave()
+        with self._open(config, ("--bind", place, place), environ) as box:
+            self._check_out(box, before, after)
         return f"{before[:7]}..{after[:7]}" if before != after else "nothing to do"
 
     def refuse(self, why: str, advice: str = "") -> ClaudeboxError:

@@ -48,8 +48,11 @@ class Work:
     submodules: tuple[str, ...] = ()  # with commits that the project does not have
 
 
-def look(copy: Copy, own: OwnGit, tools: Tools, instance: Instance) -> Work:
-    """Return what was done in a worktree; `own` is its repository, `instance` has the agent's own git directories."""
+def look(copy: Copy, own: OwnGit, tools: Tools, instance: Instance, merged: tuple[str, ...] = ()) -> Work:
+    """Return what was done in a worktree; `own` is its repository, `instance` has the agent's own git directories.
+
+    `merged`: what is checked out in the project, and what would be with the branch.
+    """
     layout = describe_layout(own)
     stores = (word for store in layout.stores[1:] for word in ("--ro-bind", store, store))
     mounts = ("--ro-bind", layout.common, layout.common, "--ro-bind", copy.path, copy.path, *stores)
@@ -71,9 +74,10 @@ def look(copy: Copy, own: OwnGit, tools: Tools, instance: Instance) -> Work:
             log = box.git("log", "--stdin", "--format=%h %s", data=data).decode("utf-8", "surrogateescape")
             commits = [row for row in log.split("\n") if row]
             beside = (box.ask("rev-parse", "-q", "--verify", "main-worktree/HEAD^{commit}") or b"").decode().strip()
-            common = (box.ask("merge-base", tip, beside or copy.base) or b"").decode().strip() or copy.base
-            found = parse_rows(box.git("diff", "--raw", "-z", "--no-renames", "--no-abbrev", common, tip)) or {}
-            rows = {os.fsdecode(path): row for path, row in found.items()}
+            bases = (box.ask("merge-base", "--all", tip, beside or copy.base) or b"").decode().split() or [copy.base]
+            for pair in (merged,) if merged else ((base, tip) for base in bases):
+                found = parse_rows(box.git("diff", "--raw", "-z", "--no-renames", "--no-abbrev", *pair)) or {}
+                rows |= {os.fsdecode(path): row for path, row in found.items()}
         links = {path: _blob(box, row.oid) for path, row in rows.items() if row.mode == _LINK}
         uncommitted, ignored, remade = _read_status(box, copy)
     kept = tuple(row for path in git_import.private_directories(f"{instance.directory}/git")
