@@ -374,3 +374,43 @@ def test_a_repository_is_adopted_as_a_whole_whenever_it_is_killed(user_box, chec
 
     assert "main new" in said, said
     assert sh(box, "git log --format=%s; git status --porcelain; ls -A") == "inside\n.git\na\n"
+
+
+def start_waiting(box: Box, cwd: str, script: str, first: str = "true") -> subprocess.Popen[str]:
+    """Start a session that waits for the file `go` and then runs a script; return it when it waits."""
+    wait = f"{first}; touch up; for i in $(seq 600); do [ -e go ] && break; sleep 0.1; done; {script}"
+    process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
+        (box.program, "-y", "--exec", "--", "sh", "-ec", wait), cwd=cwd, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", env=box.variables(None),
+        **box.account.demotion,
+    )  # fmt: skip
+    until(lambda: os.path.exists(f"{cwd}/up") or process.poll() is not None)
+    return process
+
+
+@pytest.mark.parametrize("swapped", ["z/sub", "z"])
+@pytest.mark.parametrize("made", ["before", "inside"])
+def test_commits_stay_inside_where_an_agent_above_has_replaced_the_repository(repository, swapped, made):
+    # proves GIT-03, END-01
+    box = repository
+    theirs, moved = f"{box.base}/z", f"{box.project}/away{'' if swapped == 'z/sub' else '/sub'}"
+    listed = f"cd {theirs}/sub; find . -type f | sort | xargs sha256sum"
+    sh(box, f"mkdir -p {theirs} z; git clone -q . {theirs}/sub")
+    if made == "inside":
+        sh(box, f"rm -rf .git {theirs}/sub/.git")
+    above = start_waiting(box, box.project, f"mv {swapped} away; ln -s {box.base}/{swapped} {swapped}")
+    sh(box, f"git clone -q {theirs}/sub z/sub" if made == "before" else "mkdir z/sub")
+    below = start_waiting(box, f"{box.project}/z/sub", COMMIT, "git init -q -b main")
+    box.write(f"{box.project}/go", "")
+    above.communicate(timeout=120)
+    before = sh(box, listed)
+    box.write(f"{moved}/go", "")
+    said, _ = below.communicate(timeout=120)
+    after = sh(box, listed)
+    later = box.sh("git log -1 --format=%s", cwd=moved)
+
+    assert "was replaced or moved" in said, said
+    assert below.returncode == 1, said
+    assert after == before  # nobody's but the user's
+    if made == "before":
+        assert sh(box, f"git -C {moved} log -1 --format=%s") == "inside\n", (said, later.stderr)

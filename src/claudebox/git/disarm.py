@@ -129,16 +129,19 @@ def disarm(area: Area) -> Disarmed:
     return Disarmed(*run_limited(lambda: _Pass(area).run()))
 
 
-def disarm_paths(work_tree: str, paths: Iterable[bytes], known: tuple[str, ...]) -> tuple[list[str], frozenset[bytes]]:
+def disarm_paths(
+    work_tree: str, paths: Iterable[bytes], known: tuple[str, ...], identity: Identity | None = None
+) -> tuple[list[str], frozenset[bytes]]:
     """Disarm whatever stands at gitlinks of a work tree, whoever made it; return lines, and paths that stay closed.
 
+    With its `identity`, no other directory of that name will do.
     Git on the host enters these directories as soon as a branch with the gitlinks is checked out.
     """
     wanted = sorted(set(paths))
     if not wanted:
         return [], frozenset()
     mounts = (("", "bind", ""), *((path, "closed", path) for path in known))
-    area = Area(((work_tree, float("-inf"), None),), mounts, known)
+    area = Area(((work_tree, float("-inf"), identity),), mounts, known)
     findings, closed = run_limited(lambda: _Pass(area).run_at(work_tree, wanted))
     return describe(Disarmed(tuple(findings)), work_tree), frozenset(closed)
 

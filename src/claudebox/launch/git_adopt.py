@@ -13,7 +13,7 @@ import time
 
 from claudebox import state, syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.files import mode_of, open_beneath, read_at, replace_file
+from claudebox.files import identify, mode_of, open_beneath, read_at, replace_file
 from claudebox.launch import git_cleanup, git_state
 from claudebox.launch.git_names import objection, objection_to_new
 
@@ -42,12 +42,18 @@ def adopt_repository(path: str) -> bool:
         return False
     if layout.common and os.path.lexists(f"{place}/HEAD"):
         return True
+    if git_state.find_work_tree(layout) not in (None, identify(layout.work_tree)):
+        raise ClaudeboxError(
+            f"a repository was made inside, and stays there: `{layout.work_tree}` was replaced or moved"
+        )
     try:
         git_cleanup.remove(built)
         if not _is_free(place):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), place)
         _make(built, f"{path}/own", _CONFIG)
-        _write(path, layout.replace(common=place, git_dir=place, stores=(f"{place}/objects",)), built)
+        known = git_state.describe_identities(*map(identify, (built, layout.work_tree)))
+        made = layout.replace(common=place, git_dir=place, stores=(f"{place}/objects",), identities=known)
+        _write(path, made, built)
         os.rename(built, place)
     except OSError as error:
         _remove_quietly(built)
@@ -69,12 +75,14 @@ def forget_repository(path: str) -> None:
     """Empty what was kept for a project without a repository, now that it has one."""
     git_cleanup.remove(f"{path}/own")
     os.mkdir(f"{path}/own", 0o700)
-    _write(path, git_state.read_layout(path).replace(common="", git_dir="", stores=()))
+    _write(path, git_state.read_layout(path).replace(common="", git_dir="", stores=(), identities=()))
 
 
 def adopt_submodules(path: str) -> list[str]:
     """Make a git directory for each submodule that the agent has added; return their private directories."""
     layout = git_state.read_layout(path)
+    if git_state.is_replaced(layout):  # the import says so
+        return []
     made = []
     inside = os.path.normpath(f"{path}/own/{layout.checkout}/modules")
     for name, checkout in _new_modules(path, layout):
@@ -88,6 +96,7 @@ def adopt_submodules(path: str) -> list[str]:
             inner = layout.replace(
                 common=place, git_dir=place, work_tree=f"{layout.work_tree}/{checkout}", stores=(f"{place}/objects",),
                 depth=layout.depth + 1, module=name, only="",
+                identities=git_state.describe_identities(identify(built), None),
             )  # fmt: skip
             private = f"{os.path.dirname(path)}/{state.name_git_directory(built, built)}"
             if os.path.lexists(f"{private}/own"):  # of a git directory that is gone, whose number this one has

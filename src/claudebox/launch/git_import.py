@@ -282,7 +282,9 @@ class _Import:
 
     def _disarm(self, links: Iterable[bytes]) -> frozenset[bytes]:
         """Disarm what stands at gitlinks that are to come back; return those that must not."""
-        notes, closed = disarm_paths(self._layout.work_tree, links, (real_path(self._layout.common),))
+        layout = self._layout
+        known = (real_path(layout.common),)
+        notes, closed = disarm_paths(layout.work_tree, links, known, git_state.find_work_tree(layout))
         self._notes += notes
         return closed
 

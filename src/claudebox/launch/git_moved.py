@@ -13,7 +13,7 @@ from claudebox.files import read_small, real_path
 from claudebox.launch import git_locks
 from claudebox.launch.git_adopt import quote
 from claudebox.launch.git_sandbox import GitError
-from claudebox.launch.git_state import Private, read_layout
+from claudebox.launch.git_state import Private, is_replaced, read_layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ def follow(path: str) -> str:
     Its directory had a `.git` at the start.
     """
     layout = read_layout(path)
+    if is_replaced(layout):  # the import says so
+        return ""
     value = _read_worktree(f"{path}/own/config")
     places = (layout.work_tree, os.path.normpath(os.path.join(layout.common, value or "..")))
     place = next((place for place in places if _is_connected(layout, place)), "")

@@ -6,8 +6,9 @@ import os
 import time
 
 from claudebox import console
+from claudebox.console import shorten
 from claudebox.errors import ClaudeboxError
-from claudebox.files import list_names
+from claudebox.files import identify, list_names
 from claudebox.launch import git_setup, git_state
 
 TYPE_CHECKING = False
@@ -71,6 +72,10 @@ def adopt(plan: Plan) -> tuple[list[str], list[str]]:
         with git_state.Alone(own.private) as final:
             if not final:
                 continue
+            pinned = next((row.pinned for row in plan.mounts if row.source == own.worktree and row.pinned), None)
+            if pinned not in (None, identify(own.worktree)):
+                place = shorten(own.worktree, 200)
+                return [], [f"git: a repository was made inside, and stays there: `{place}` was replaced or moved"]
             git_setup.write_layout(own)
             if plan.git_import != "auto":
                 return [], ["git: a repository was made inside; `claudebox --import` brings it here"]

@@ -11,7 +11,7 @@ import stat
 
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
-from claudebox.files import list_names, mode_of, read_at, read_small, reopen, replace_file
+from claudebox.files import identify, list_names, mode_of, read_at, read_small, reopen, replace_file
 from claudebox.launch import git_cleanup, git_copy, git_lock, git_state
 from claudebox.launch.git_copy import Copier
 from claudebox.launch.git_names import find_hidden
@@ -262,7 +262,10 @@ def find_moved(own: OwnGit) -> None:
         return
     for other in list_names(os.path.dirname(instance)):
         place = f"{os.path.dirname(instance)}/{other}/git/{name}"
-        if not os.path.isfile(f"{place}/layout.json") or os.path.lexists(git_state.read_layout(place).common):
+        if not os.path.isfile(f"{place}/layout.json"):
+            continue
+        layout = git_state.read_layout(place)
+        if os.path.lexists(layout.common) and not git_state.is_replaced(layout):
             continue
         with git_state.Alone(place) as unused:
             if unused and not os.path.lexists(f"{own.private}/sessions"):
@@ -299,4 +302,5 @@ def describe_layout(own: OwnGit) -> git_state.Layout:
         unmapped=own.unmapped,
         only=own.only,
         obeyed=own.obeyed,
+        identities=git_state.describe_identities(own.identity, identify(own.worktree)),
     )

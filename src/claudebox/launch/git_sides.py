@@ -11,7 +11,7 @@ import stat
 
 from claudebox.console import shorten
 from claudebox.files import read_small
-from claudebox.launch import git_cleanup
+from claudebox.launch import git_cleanup, git_state
 from claudebox.launch.git_merge import IndexRow
 from claudebox.launch.git_sandbox import GitError, GitSandbox
 
@@ -42,6 +42,7 @@ _REFS = (
 _LINKED = ("refs", "packed-refs", "shallow", "reftable")
 _SHARED_INDEX = "sharedindex."
 _MOST_REFS = 1 << 17
+REPLACED = "it was replaced or moved since the session began: commits stay inside"
 
 
 class Side:
@@ -231,11 +232,28 @@ def real_side(tools: Tools, path: str, layout: Layout, limits: Limits, session: 
         "GIT_DIR": layout.git_dir,
     }
     files = {f"{layout.common}/config": _real_config(layout, limits).encode()}
-    return Side(GitSandbox(tools, mounts, environ, path, limits, files, held), layout, layout.git_dir)
+    side = Side(GitSandbox(tools, mounts, environ, path, limits, files, held), layout, layout.git_dir)
+    try:
+        _check_mounted(side.box, layout)
+    except GitError:
+        side.box.__exit__()
+        raise
+    return side
+
+
+def _check_mounted(box: GitSandbox, layout: Layout) -> None:
+    """Refuse another git directory than that of the session: bwrap has found it by its name."""
+    if layout.identities:
+        if box.run("stat", "-c", "%d:%i", "--", layout.common):
+            raise GitError(box.message() or "it cannot be examined")
+        if git_state.is_replaced(layout, box.output().decode("ascii", "replace").strip()):
+            raise GitError(REPLACED)
 
 
 def real_mounts(layout: Layout) -> tuple[str, ...]:
     """Return what makes a real repository writable, without what it could be made to execute."""
+    if git_state.is_replaced(layout):
+        raise GitError(REPLACED)
     for part in ("config", "objects"):
         if not _is_plain(f"{layout.common}/{part}"):
             raise GitError(f"`{layout.common}/{part}` is a link, or is missing")

@@ -15,12 +15,14 @@ import time
 from claudebox import syscalls
 from claudebox.console import shorten
 from claudebox.errors import ClaudeboxError
-from claudebox.files import mode_of, read_at, read_small, reopen, replace_file
+from claudebox.files import identify, mode_of, read_at, read_small, reopen, replace_file
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self
+
+    from claudebox.facts.model import Identity
 
 REFTABLE_HEAD = "ref: refs/heads/.invalid"  # what the file says where refs are kept in tables
 _LIMIT = 256 << 20
@@ -43,11 +45,38 @@ class Layout(Value):
     unmapped: bool = False
     only: str = ""  # of an agent's worktree: the only ref that moves
     obeyed: tuple[str, ...] = ()  # paths of the work tree that git of the host obeys by its configuration
+    # The boot in which devices have these numbers, then `device:inode` of common and work_tree, if known.
+    identities: tuple[str, ...] = ()
 
     @property
     def checkout(self) -> str:
         """Return how `base` calls the checkout."""
         return "." if self.git_dir == self.common else os.path.relpath(self.git_dir, self.common)
+
+
+def describe_identities(*found: Identity | None) -> tuple[str, ...]:
+    """Return what `Layout.identities` keeps."""
+    return (_boot(), *(f"{row[0]}:{row[1]}" if row is not None else "" for row in found))
+
+
+def _boot() -> str:
+    return os.fsdecode(read_small("/proc/sys/kernel/random/boot_id") or b"").strip()
+
+
+def is_replaced(layout: Layout, found: str = "") -> bool:
+    """Return whether the git directory is not the one that set-up saw, by its name or as it was `found`."""
+    known = layout.identities[1] if layout.identities else ""  # an earlier version wrote none
+    now = found or describe_identities(identify(layout.common))[1]
+    skipped = 0 if layout.identities[:1] == (_boot(),) else 1  # devices may have other numbers since
+    return bool(known) and known.split(":")[skipped:] != now.split(":")[skipped:]
+
+
+def find_work_tree(layout: Layout) -> Identity | None:
+    """Return which directory the work tree is, if that is known; an agent may move that of a submodule."""
+    if layout.module or layout.identities[:1] != (_boot(),) or not layout.identities[2]:
+        return None
+    device, _, inode = layout.identities[2].partition(":")
+    return int(device), int(inode)
 
 
 def render_refs(refs: dict[str, str]) -> bytes:
