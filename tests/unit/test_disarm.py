@@ -371,12 +371,14 @@ def test_what_could_not_be_examined_comes_before_what_is_harmless_by_now(project
     work = disarm._Pass(area(project))
     for number in range(30):
         work._add(f"{project}/{number}/.git", disarm.DISARMED, "config")
+    work._add(f"{project}/mine", disarm.TOLD, "has other commits now, and git obeys hooks there")
     work._add(f"{project}/evil/.git", disarm.CLOSED, "Permission denied")
     rows, more = work._result()
     lines = disarm.describe(disarm.Disarmed(rows, more), str(project))
 
     assert lines[0].startswith("`evil/.git` not examined: ")
-    assert lines[-1] == "and 11 other places"
+    assert lines[1].startswith("`mine` changed: ")
+    assert lines[-1] == "and 12 other places"
 
 
 def test_a_line_stays_short_however_much_was_put_aside(project):

@@ -257,7 +257,7 @@ class _Pass:
         return self._result()[0], closed
 
     def _result(self) -> tuple[tuple[Finding, ...], int]:
-        rows = [row for how in (CLOSED, OTHERWISE, LED_AWAY, RENAMED, DISARMED, TOLD)
+        rows = [row for how in (CLOSED, TOLD, OTHERWISE, LED_AWAY, RENAMED, DISARMED)  # what is still dangerous first
                 for row in self._found.get(how, ())][:_MOST_FINDINGS]  # fmt: skip
         return tuple(rows), sum(self._count.values()) - len(rows)
 
