@@ -121,7 +121,7 @@ def test_what_a_nested_repository_of_the_user_names_is_put_aside(box):
     assert [line for line in put if " lib " in line and ".githooks/pre-commit" in line], changed.stderr
     assert "h.invalid" not in sh(box, "git -C lib config remote.origin.url")
     box.sh("git -C lib config remote.origin.url https://h.invalid", flags=("--allow", "git-config"))
-    assert "h.invalid" not in sh(box, "git -C lib config remote.origin.url")  # what it was before stays
+    assert "h.invalid" not in sh(box, "git -C lib config remote.origin.url || true")
 
 
 def test_hooks_of_checkouts_that_the_agent_made_are_put_aside(user_box):

@@ -809,12 +809,12 @@ def test_no_session_starts_beside_an_undo(user_box):
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **box.account.demotion)
     try:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith(b"`claudebox --undo` is at work in")  # nor two of them
+        assert process.stdout.readline().startswith(b"a claudebox command is at work in")  # nor two of them
         result = box.sh("echo ran")
     finally:
         process.communicate()
     assert (result.returncode, result.stdout) == (125, "")
-    assert "`claudebox --undo` is at work in" in result.stderr
+    assert "a claudebox command is at work in" in result.stderr
     assert box.sh("echo ran").stdout == "ran\n"
 
 

@@ -72,7 +72,7 @@ def _moves(moves: Iterable[Move]) -> list[str]:
         first.setdefault(move.name, move.old)
         last[move.name] = move.new
         commits[move.name] = commits.get(move.name, 0) + move.commits
-    grown = [name for name in last if commits[name] and last[name] != first[name]]
+    grown = [name for name in last if commits[name] and first[name] and last[name] not in ("", first[name])]
     rows = [f"{name_of(name)} +{_commits(commits[name])} ({_span(first[name], last[name])})" for name in grown]
     rows += [f"{name_of(name)} new" for name in sorted(last) if last[name] and not first[name]]
     for name, new in last.items():
