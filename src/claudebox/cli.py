@@ -58,7 +58,7 @@ def _ensure_standard_descriptors() -> None:
 def _run(argv: list[str], environ: dict[str, str]) -> int:
     from claudebox.config import settings as table
 
-    flags = _read_flags(table.parse_arguments(argv), environ)
+    flags = _read_flags(table.parse_arguments(argv))
     if flags.on("help"):
         from claudebox.commands import usage
 
@@ -130,12 +130,8 @@ def _look_at_killed(flags: Settings, environ: dict[str, str]) -> None:
     leftovers.catch_up(instance, (workdir,), patience=float("inf") if waits else leftovers.PATIENCE)
 
 
-def _read_flags(flags: Settings, environ: dict[str, str]) -> Settings:
-    """Return the flags, where nothing is wrong with them; nobody could answer a question at an editor."""
-    if flags.unknown:
-        from claudebox.commands import near_misses
-
-        near_misses.check_flags(flags.unknown, environ)
+def _read_flags(flags: Settings) -> Settings:
+    """Return the flags; nobody could answer a question at an editor."""
     if flags.client and not os.isatty(0):
         from claudebox.config.settings import Given
 

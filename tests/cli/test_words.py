@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.cli.conftest import CLIENT
 from tests.conftest import need
 
 SKIP = "<--dangerously-skip-permissions>"
@@ -71,30 +70,6 @@ def test_what_follows_the_name_of_a_program_is_its_own(user_box):
 
     assert (result.returncode, result.stdout) == (0, "--version -y --network -- x\n")
     assert user_box.claudebox("-y", "--exec", "env", "--", "echo", "x").stdout == "x\n"
-
-
-@pytest.mark.parametrize(
-    ("flag", "meant"),
-    [("--netwrok", "`--network`"), ("--dryrun", "`--dry-run`"), ("--mount", "`--mount-rw` or `--mount-ro`")],
-)
-@pytest.mark.parametrize("front", [(), ("--exec",), ("--check",)])
-def test_a_flag_that_is_nearly_ours_is_refused(client_box, flag, meant, front):
-    # proves UX-09
-    for words in ((flag, "x"), (f"{flag}=x",)):
-        result = client_box.claudebox("-y", *front, *words)
-        assert (result.returncode, result.stdout) == (125, "")
-        assert f"has a flag `{flag}`: did you mean {meant}?" in result.stderr
-        assert "after `--`" in result.stderr
-    assert client_words(client_box.claudebox("-y", "--", flag, "x")) == [flag, "x"]
-
-
-def test_a_flag_that_the_installed_client_has_is_no_near_miss(client_box):
-    # proves UX-09
-    for definition in (b'.option("--mount <path>", "x")', b'new Qx("-m, --mount <path>","x")'):
-        client_box.write(f"{client_box.base}/bin/claude", CLIENT + b"# " + definition + b"\n", mode=0o755)
-        assert client_words(client_box.claudebox("-y", "--mount", "x")) == ["--mount", "x"]
-    client_box.write(f"{client_box.base}/bin/claude", CLIENT + b'# run("docker", "--mount", x)\n', mode=0o755)
-    assert client_box.claudebox("-y", "--mount", "x").returncode == 125
 
 
 def test_a_program_that_is_not_inside_is_127_and_one_that_cannot_run_is_126(user_box):

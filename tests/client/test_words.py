@@ -10,14 +10,6 @@ from tests.client.conftest import conversation, equip, flags, variables
 from tests.client.test_session import _SERVER
 from tests.sandbox import repositories
 
-from claudebox.commands import near_misses
-
-
-def test_flags_of_the_client_are_told_from_what_is_nearly_ours(real_client):
-    # proves UX-09
-    assert all(near_misses.defines(real_client, flag) for flag in ("--file", "--json-schema", "--print", "--channels"))
-    assert not any(near_misses.defines(real_client, flag) for flag in ("--mount", "--dryrun", "--netwrok"))
-
 
 def test_subcommands_of_the_client_take_flags_that_are_also_ours(user_box, real_client):
     # proves D-01

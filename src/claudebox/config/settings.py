@@ -35,7 +35,6 @@ class Settings(Value):
 
     given: dict[str, tuple[Given, ...]]
     words: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()  # flags among them, in front of any `--`
     client: str = ""  # the client's own path, where an editor starts claudebox as its process wrapper
     start: str = ""  # the directory of the user, if the project is all of the repository around it
 
@@ -88,7 +87,6 @@ def parse_arguments(argv: Sequence[str]) -> Settings:
     running = {"exec", "shell"}
     given: dict[str, list[Given]] = {}
     words: list[str] = []
-    unknown: list[str] = []
     rest = list(reversed(argv))
     while rest:
         word = rest.pop()
@@ -102,9 +100,7 @@ def parse_arguments(argv: Sequence[str]) -> Settings:
             own = by_flag[flag]
         if own is None:
             words.append(word)
-            if word.startswith("--"):
-                unknown.append(flag)
-            elif ("exec" in given and word[:1] != "-") or (len(words) == 1 and word in SUBCOMMANDS):
+            if ("exec" in given and word[:1] != "-") or (len(words) == 1 and word in SUBCOMMANDS):
                 words += reversed(rest)  # the program's own, or those of a subcommand of the client
                 break
         elif own.shape == "switch":
@@ -119,7 +115,7 @@ def parse_arguments(argv: Sequence[str]) -> Settings:
             given.setdefault(own.key, []).append(_checked(own, Given(value, flag)))
     merged = {key: tuple(values) for key, values in given.items()}
     _check_verbs(merged)
-    return Settings(merged, tuple(words), tuple(unknown))
+    return Settings(merged, tuple(words))
 
 
 def _checked(row: Setting, given: Given) -> Given:
