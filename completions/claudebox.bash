@@ -8,7 +8,7 @@ _claudebox() {
   case $before in
     --new) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --from) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
-    --copy) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --copy) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --copy-size) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --time-limit) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --pids) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
@@ -21,14 +21,14 @@ _claudebox() {
     --set-env) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --mount-ro) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --mount-rw) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
-    --path) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
-    --toolchain) mapfile -t COMPREPLY < <(compgen -e -- "$word"); return ;;
+    --path) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+    --toolchain) mapfile -t COMPREPLY < <(compgen -W "rust node python go java ruby deno bun nvm pyenv rbenv uv conda pnpm mise asdf sdkman ghcup" -- "$word"); return ;;
     --package) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --nixpkgs) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --caches) mapfile -t COMPREPLY < <(compgen -W "shared own off" -- "$word"); return ;;
     --cache-size) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --scratch) mapfile -t COMPREPLY < <(compgen -W "auto memory disk" -- "$word"); return ;;
-    --device) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --device) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --inherit) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --claude-home) mapfile -t COMPREPLY < <(compgen -W "own shared" -- "$word"); return ;;
     --network) mapfile -t COMPREPLY < <(compgen -W "full inet allow none" -- "$word"); return ;;
@@ -48,15 +48,15 @@ _claudebox() {
     --git-import) mapfile -t COMPREPLY < <(compgen -W "auto ask manual" -- "$word"); return ;;
     --undo-keep) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --undo-size) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
-    --undo-exclude) mapfile -t COMPREPLY < <(compgen -e -- "$word"); return ;;
+    --undo-exclude) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --secret-variables) mapfile -t COMPREPLY < <(compgen -W "show refuse" -- "$word"); return ;;
     --terminal) mapfile -t COMPREPLY < <(compgen -W "plain filtered" -- "$word"); return ;;
-    --task) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
-    --result) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
-    --tasks) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --task) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+    --result) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+    --tasks) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     --jobs) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
-    --results) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
+    --results) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --copy-size --finish --drop --attach --sessions --watch --stop --time-limit --pids --scratch-size --memory --cpus --dry-run --explain --check --verify --log --follow --usage --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --show --inherit --claude-home --network --allow-domain --now --allow-address --allow-host-port --publish --uplink --budget --tokens --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --copy-size --finish --drop --attach --sessions --stop --time-limit --pids --scratch-size --memory --cpus --dry-run --explain --check --verify --log --follow --usage --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --show --inherit --claude-home --network --allow-domain --now --allow-address --allow-host-port --publish --uplink --budget --tokens --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 TOP = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(TOP / "src"))
+sys.path[:0] = [str(TOP / "src"), str(TOP)]
 
-from claudebox.commands import json_schema, usage  # noqa: E402
+from scripts import reference  # noqa: E402
+
+from claudebox.commands import json_schema  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -61,11 +63,11 @@ def outputs() -> dict[str, str]:
     for mark in marks():
         proofs.setdefault(mark.id, []).append(mark)
     return {
-        "man/claudebox.1": usage.man_page(),
+        "man/claudebox.1": reference.man_page(),
         "docs/claudebox.schema.json": json_schema.text() + "\n",
-        "completions/claudebox.bash": usage.bash_completion(),
-        "completions/_claudebox": usage.zsh_completion(),
-        "completions/claudebox.fish": usage.fish_completion(),
+        "completions/claudebox.bash": reference.bash_completion(),
+        "completions/_claudebox": reference.zsh_completion(),
+        "completions/claudebox.fish": reference.fish_completion(),
         "docs/requirements.md": _table("Requirements and their tests", "requirement", ids["requirements"], proofs),
         "docs/threats.md": _table("Threats and their tests", "threat", ids["threats"], proofs)
         + _holes(ids["holes"], proofs),

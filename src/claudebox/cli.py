@@ -60,9 +60,9 @@ def _run(argv: list[str], environ: dict[str, str]) -> int:
 
     flags = _read_flags(table.parse_arguments(argv))
     if flags.on("help"):
-        from claudebox.commands import usage
+        from claudebox.commands import help as helping
 
-        console.write(usage.help_text(), descriptor=1)
+        console.write(helping.help_text(), descriptor=1)
         return 0
     if flags.on("version"):
         from claudebox import __version__
@@ -171,7 +171,7 @@ def _run_session(flags: Settings, environ: dict[str, str], argv: list[str]) -> i
         from claudebox.commands.task import batch
 
         return batch.run(flags, environ)
-    for name in ("sessions", "attach", "stop", "follow"):
+    for name in ("sessions", "attach", "stop"):
         if flags.on(name):
             from claudebox.commands.agents import sessions
 

@@ -111,7 +111,7 @@ def test_five_agents_work_side_by_side_and_are_finished_or_dropped(agents, model
         narrow.expect("runs on")
         wide.key("C-z")
         wide.expect("runs on")
-    assert "● Done with two." in box.claudebox("--stop", "two").stderr + box.claudebox("--follow", "two").stdout
+    assert "● Done with two." in box.claudebox("--stop", "two").stderr + box.claudebox("--attach", "two").stdout
     for name in ("one", "three"):
         assert "status 143" in box.claudebox("--stop", name).stderr
     limit = time.monotonic() + 30

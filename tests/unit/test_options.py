@@ -8,8 +8,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from scripts import reference
 
-from claudebox.commands import config_template, json_schema, profiles, usage
+from claudebox.commands import config_template, json_schema, profiles
+from claudebox.commands import help as helping
 from claudebox.config import files, options, settings, trust, validate
 from claudebox.config.model import Field, Setting
 from claudebox.config.options import SETTINGS
@@ -34,7 +36,7 @@ NEW = (
 @pytest.fixture
 def longer_table(monkeypatch):
     rows = (*SETTINGS, *NEW)
-    for module in (options, settings, validate, trust, profiles, usage, json_schema, config_template):
+    for module in (options, settings, validate, trust, profiles, helping, reference, json_schema, config_template):
         monkeypatch.setattr(module, "SETTINGS", rows)
 
 
@@ -64,12 +66,12 @@ def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
     with pytest.raises(ClaudeboxError, match="did you mean `weather`"):
         layers(home, 'waether = "rain"')
     # help, man page, completions
-    assert "--weather SKY" in "\n".join(usage.help_text())
-    for rendering in (usage.man_page(), usage.bash_completion(), usage.zsh_completion()):
+    assert "--weather SKY" in "\n".join(helping.help_text())
+    for rendering in (reference.man_page(), reference.bash_completion(), reference.zsh_completion()):
         assert "weather" in rendering
         assert "rain" in rendering
-    assert "-l weather" in usage.fish_completion()
-    assert "garden" in usage.man_page()
+    assert "-l weather" in reference.fish_completion()
+    assert "garden" in reference.man_page()
     # schema, the file of --init
     properties = json.loads(json_schema.text())["properties"]
     assert properties["weather"]["enum"] == ["sun", "rain"]

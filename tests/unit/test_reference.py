@@ -5,18 +5,19 @@ import shutil
 import subprocess
 
 import pytest
+from scripts import reference
 
-from claudebox.commands import usage
+from claudebox.commands import help as helping
 from claudebox.config import settings
 from claudebox.config.model import Setting
 from claudebox.config.options import SETTINGS
 
 RENDERINGS = {
-    "help": lambda: "\n".join(usage.help_text()),
-    "man page": usage.man_page,
-    "bash": usage.bash_completion,
-    "zsh": usage.zsh_completion,
-    "fish": usage.fish_completion,
+    "help": lambda: "\n".join(helping.help_text()),
+    "man page": reference.man_page,
+    "bash": reference.bash_completion,
+    "zsh": reference.zsh_completion,
+    "fish": reference.fish_completion,
 }
 NEW = Setting(
     "weather", ("-w", "--weather"), "choice", "Restrictions", "`sun`: bright; `rain`: it's [wet]: 100% \"so\"",
@@ -29,7 +30,7 @@ def with_new_row(monkeypatch):
     """Add a row to the table, and to the modules that hold the table."""
     rows = (*SETTINGS, NEW)
     monkeypatch.setattr(settings, "SETTINGS", rows)
-    monkeypatch.setattr(usage, "SETTINGS", rows)
+    monkeypatch.setattr(reference, "SETTINGS", rows)
 
 
 def spelled(rendering: str, flag: str) -> str:
@@ -54,7 +55,7 @@ def test_every_flag_of_the_table_is_there(rendering):
 
 def test_help_fits_a_narrow_terminal_and_names_every_status():
     # proves SAND-14
-    lines = list(usage.help_text())
+    lines = list(helping.help_text())
 
     assert max(map(len, lines)) <= 100
     for status in ("125", "126", "127", "130"):
@@ -63,7 +64,7 @@ def test_help_fits_a_narrow_terminal_and_names_every_status():
 
 
 def test_help_groups_every_row_once():
-    text = "\n".join(usage.help_text())
+    text = "\n".join(helping.help_text())
 
     for row in SETTINGS:
         assert text.count(f"\n{row.group}:\n") == 1
@@ -81,7 +82,7 @@ def complete(*words: str, cwd: str = "/") -> list[str]:
     quoted = " ".join(f"'{word}'" for word in ("claudebox", *words))
     script = f"""
         cd '{cwd}'
-        {usage.bash_completion()}
+        {reference.bash_completion()}
         COMP_WORDS=({quoted}); COMP_CWORD={len(words)}
         _claudebox
         printf '%s\\n' "${{COMPREPLY[@]}}"
@@ -90,7 +91,7 @@ def complete(*words: str, cwd: str = "/") -> list[str]:
 
 
 def test_the_completion_for_bash_is_valid(with_new_row):
-    script = usage.bash_completion()
+    script = reference.bash_completion()
 
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     assert "-F _claudebox" in bash(f"{script}\ncomplete -p claudebox")
@@ -108,18 +109,21 @@ def test_tab_completes_the_values_of_a_choice():
     assert complete("--network", "") == list(tiers)
     assert complete("--network", "no") == ["none"]
     assert complete("-y", "--network", "f") == ["full"]
+    assert complete("--toolchain", "ru") == ["rust", "ruby"]
 
 
 def test_tab_completes_names_of_variables():
     assert complete("--env", "EXPORTED_N") == ["EXPORTED_NAME"]
     assert complete("--inherit", "EXPORTED_N") == []
+    assert complete("--toolchain", "EXPORTED_N") == []
 
 
 def test_tab_completes_paths(tmp_path):
     (tmp_path / "a b").mkdir()
     (tmp_path / "other").mkdir()
 
-    assert complete("--mount-ro", "a", cwd=str(tmp_path)) == ["a b"]
+    for flag in ("--mount-ro", "--path", "--task"):
+        assert complete(flag, "a", cwd=str(tmp_path)) == ["a b"]
 
 
 def test_tab_leaves_the_clients_words_alone(tmp_path):
@@ -141,7 +145,7 @@ def test_the_completions_for_other_shells_are_valid(shell, rendering, tmp_path, 
 
 
 def test_a_quote_in_a_help_text_does_not_end_the_word_that_it_stands_in(with_new_row):
-    for text, quote in ((usage.zsh_completion(), "'\\''"), (usage.fish_completion(), "\\'")):
+    for text, quote in ((reference.zsh_completion(), "'\\''"), (reference.fish_completion(), "\\'")):
         assert "the host" + quote + "s network" in text
         for line in text.replace(quote, "").splitlines():
             if not line.startswith("#"):
@@ -149,7 +153,7 @@ def test_a_quote_in_a_help_text_does_not_end_the_word_that_it_stands_in(with_new
 
 
 def test_the_man_page_is_understood_without_complaint(tmp_path, with_new_row):
-    page = usage.man_page()
+    page = reference.man_page()
     assert page.startswith(".TH CLAUDEBOX 1")
     assert not [line for line in page.splitlines() if line.startswith("'")]
     for line in page.splitlines():

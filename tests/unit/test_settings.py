@@ -152,7 +152,7 @@ def test_every_row_of_the_table_is_well_formed():
         (["--bg", "do it"], {"detach"}, ("do it",)),
         (["agents", "--json"], {"sessions", "json"}, ()),
         (["attach", "x"], {"attach"}, ("x",)),
-        (["logs", "x"], {"follow"}, ("x",)),
+        (["logs", "x"], {"attach"}, ("x",)),
         (["stop", "x"], {"stop"}, ("x",)),
         (["rm", "x"], {"drop"}, ("x",)),
         (["-w", "feature", "-p", "go"], {"new"}, ("-p", "go")),

@@ -47,7 +47,6 @@ AGENT_SETTINGS: tuple[Setting, ...] = (
         "sessions", ("--sessions",), "switch", "Agents",
         "list the sessions: state, since when, memory, spent, project, last line", verb=True,
     ),
-    Setting("watch", ("--watch",), "switch", "Agents", "with --sessions: stay, and refresh the list"),
     Setting(
         "stop", ("--stop",), "switch", "Agents",
         "`--stop NAME`: end a session without a terminal, politely and then by force; take an ended one off the list",

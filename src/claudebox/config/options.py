@@ -44,11 +44,7 @@ SETTINGS: tuple[Setting, ...] = (
         "show what the last session here decided about the network; `all`: of every session, `denied` or a part of a "
         "host's name: only those", verb=True,
     ),
-    Setting(
-        "follow", ("--follow",), "switch", "Showing",
-        "with --log: go on showing, as it happens; `--follow NAME`: show the conversation of a session without a "
-        "terminal, as it grows",
-    ),
+    Setting("follow", ("--follow",), "switch", "Showing", "with --log: go on showing, as it happens"),
     Setting(
         "usage", ("--usage",), "switch", "Showing",
         "show what the model has cost, by project and day, as far as logs are kept", verb=True,

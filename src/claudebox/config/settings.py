@@ -141,10 +141,8 @@ def _check_verbs(given: Mapping[str, tuple[Given, ...]]) -> None:
         raise ClaudeboxError(
             "`--json` goes with `--check`, `--verify`, `--explain`, `--instances`, `--log`, `--sessions` or `--usage`"
         )
-    if "follow" in given and verbs not in ([], ["--log"]):
-        raise ClaudeboxError("`--follow` goes with `--log`, or with the name of a session alone")
-    if "watch" in given and "--sessions" not in verbs:
-        raise ClaudeboxError("`--watch` goes with `--sessions`")
+    if "follow" in given and "--log" not in verbs:
+        raise ClaudeboxError("`--follow` goes with `--log`")
     if "now" in given and "allow_domain" not in given:
         raise ClaudeboxError("`--now` goes with `--allow-domain`")
     if "patch" in given and "--changes" not in verbs:

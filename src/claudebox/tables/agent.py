@@ -74,7 +74,7 @@ LOGIN_TRAITS = (
 # their place. Those without a dash are its verbs; with its agent view off they would go to the model as prompts.
 BACKGROUND_WORDS = {
     "--bg": "--detach", "--background": "--detach", "--tmux": "--detach", "-w": "--new", "--worktree": "--new",
-    "agents": "--sessions", "attach": "--attach", "logs": "--follow", "respawn": "--attach", "rm": "--drop",
+    "agents": "--sessions", "attach": "--attach", "logs": "--attach", "respawn": "--attach", "rm": "--drop",
     "stop": "--stop", "kill": "--stop",
 }  # fmt: skip
 TRANSCRIPTS = "projects"  # in the client's directory: one directory per working directory, one file per conversation

@@ -131,13 +131,6 @@ def lines(rows: list[SessionRow]) -> Iterator[str]:
         yield _columns(line, widths)
 
 
-def rings(before: dict[str, str], states: dict[str, str]) -> Iterator[str]:
-    """Yield what makes a terminal call its user: its bell, and a notification where it knows them (OSC 9)."""
-    for name, state in states.items():
-        if state in ("waiting", "ended") and before.get(name, state) != state:
-            yield f"\a\x1b]9;claudebox: {console.clean(name)}: {state}\x1b\\"
-
-
 def _columns(cells: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join(
         (*(f"{console.shorten(cell, width):<{width}}" for cell, width in zip(cells[:6], widths, strict=True)), cells[6])

@@ -1,4 +1,4 @@
-"""`--sessions`, `--attach`, `--stop`, `--follow`: what a user does with sessions without a terminal."""
+"""`--sessions`, `--attach`, `--stop`: what a user does with sessions without a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from claudebox.files import Closing
 if TYPE_CHECKING:
     from claudebox.config.settings import Settings
 
-_REFRESH = 2.0  # seconds
 _PATIENCE, _FORCE = 14.0, 5.0  # seconds: the launcher itself gives its payload ten
 _POLL = 0.05
 
@@ -32,18 +31,12 @@ def run(verb: str, flags: Settings, environ: dict[str, str]) -> int:
     if len(words) > (0 if verb == "sessions" else 1):
         raise ClaudeboxError(f"`--{verb}` does not know `{words[-1]}`")
     if verb == "sessions":
-        return _list(records, tmux, as_json=flags.on("json"), watch=flags.on("watch"))
-    if verb in ("stop", "follow") and not words:
-        raise ClaudeboxError(f"`--{verb}` needs the name of a session", hint="`claudebox --sessions` lists them")
+        return _list(records, tmux, as_json=flags.on("json"))
+    if verb == "stop" and not words:
+        raise ClaudeboxError("`--stop` needs the name of a session", hint="`claudebox --sessions` lists them")
     workdir = _current_directory()
     agent = records.find(words[0], workdir) if words else records.find_only(workdir)
-    if verb == "attach":
-        return _attach(records, tmux, agent)
-    if verb == "stop":
-        return _stop(records, tmux, agent)
-    from claudebox.commands.agents import follow
-
-    return follow.run(records, agent, state)
+    return _attach(records, tmux, agent) if verb == "attach" else _stop(records, tmux, agent)
 
 
 def _current_directory() -> str:
@@ -53,22 +46,13 @@ def _current_directory() -> str:
         return "/"
 
 
-def _list(records: Records, tmux: Tmux, *, as_json: bool, watch: bool) -> int:
-    before: dict[str, str] = {}
-    while True:
-        rows = listing.look(records, tmux)
-        if as_json:
-            console.write([json.dumps([row.document() for row in rows], indent=None if watch else 2)], descriptor=1)
-        else:
-            lines = list(listing.lines(rows))
-            console.write(["\x1b[H\x1b[2J" + lines[0], *lines[1:]] if watch and os.isatty(1) else lines, descriptor=1)
-        if not watch:
-            return 0
-        states = {row.name: row.state for row in rows if row.agent}
-        if os.isatty(1) and not as_json:
-            console.write(listing.rings(before, states), descriptor=1)
-        before = states
-        time.sleep(_REFRESH)
+def _list(records: Records, tmux: Tmux, *, as_json: bool) -> int:
+    rows = listing.look(records, tmux)
+    if as_json:
+        console.write([json.dumps([row.document() for row in rows], indent=2)], descriptor=1)
+    else:
+        console.write(listing.lines(rows), descriptor=1)
+    return 0
 
 
 def _attach(records: Records, tmux: Tmux, agent: Agent) -> int:

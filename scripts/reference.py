@@ -1,23 +1,18 @@
-"""Help, man page and completions: each a rendering of the table of settings, so that none of them can drift."""
+"""Man page and completions, from the table of settings."""
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
 from claudebox import __version__
+from claudebox.commands.help import STATUSES, SUMMARY
 from claudebox.config.options import SETTINGS
 from claudebox.tables import project_paths
 from claudebox.tables.toolchains import TOOLCHAINS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from claudebox.config.model import Setting
 
-_SUMMARY = "Claude Code with every permission, in a sandbox without your secrets"
-_USAGE = "claudebox [own flags] [anything for claude]"
-_COLUMN = 28
 _FILES = (
     "Settings are merged in this order: defaults, ~/.claudebox/config.toml, the profile with those that it extends, "
     ".claudebox.toml of the project as far as you approved it or it only tightens, the environment, flags."
@@ -35,52 +30,7 @@ _SHAPES = {
 }
 _PROFILES = "claudebox --profiles 2>/dev/null | sed s/\\ .*//"  # names, one per line
 _ZSH = str.maketrans({"[": "(", "]": ")", ":": " -", "`": ""})  # what means something in its descriptions
-_PATHS = ("SRC[:DEST]",)  # what is a path; other values are nothing that a shell could know
-_STATUSES = (
-    ("125", "claudebox refused, or could not set up the sandbox"),
-    ("126", "the client was found but cannot be run"),
-    ("127", "the client was not found"),
-    ("130", "you declined"),
-    ("any other", "that of the client"),
-)
-
-
-def help_text() -> Iterator[str]:
-    """Yield the lines of `--help`."""
-    yield f"claudebox {__version__}: {_SUMMARY}"
-    yield ""
-    yield f"usage: {_USAGE}"
-    yield "       claudebox [own flags] --exec -- COMMAND..."
-    yield ""
-    yield "Flags below are claudebox's, anywhere before `--`; every other word goes to claude in its order."
-    for group in dict.fromkeys(row.group for row in SETTINGS):
-        yield ""
-        yield f"{group}:"
-        for row in (row for row in SETTINGS if row.group == group and row.flags):
-            yield from _help_row(row)
-    yield ""
-    yield "In files (~/.claudebox/config.toml, ~/.claudebox/profiles/NAME.toml, .claudebox.toml of a project):"
-    keys = ", ".join(row.file_key for row in SETTINGS if row.in_files != "none")
-    yield from textwrap.wrap(f"{keys}; `claudebox --init` writes a file that explains them", 100, initial_indent="  ",
-                             subsequent_indent="  ")  # fmt: skip
-    yield ""
-    yield "Exit status:"
-    for status, meaning in _STATUSES:
-        yield f"  {status:<{_COLUMN - 2}}{meaning}"
-
-
-def _help_row(row: Setting) -> Iterator[str]:
-    label = ", ".join(row.flags) + (f" {row.metavar}" if row.metavar else "")
-    text = row.help + (f" (default: {row.default})" if row.default else "")
-    if row.variable:
-        text += f"; also {row.variable}={'A,B' if row.grows else row.metavar}"
-    lines = textwrap.wrap(text, 78 - _COLUMN + 12)
-    if len(label) > _COLUMN - 4:
-        yield f"  {label}"
-    else:
-        yield f"  {label:<{_COLUMN - 2}}{lines.pop(0)}"
-    for line in lines:
-        yield " " * _COLUMN + line
+_PATHS = ("SRC[:DEST]", "DIRECTORY", "DIR", "FILE", "FILES", "NODE", "PATH")  # metavars of paths
 
 
 def man_page() -> str:
@@ -88,7 +38,7 @@ def man_page() -> str:
     lines = [
         f'.TH CLAUDEBOX 1 "" "claudebox {__version__}"',
         ".SH NAME",
-        f"claudebox \\- {_roff(_SUMMARY)}",
+        f"claudebox \\- {_roff(SUMMARY)}",
         ".SH SYNOPSIS",
         ".B claudebox",
         "[own flags] [anything for claude]",
@@ -119,7 +69,7 @@ def man_page() -> str:
         lines += [".TP", f"\\fB{row.variable}\\fR", _roff(f"As {row.flags[-1]}{several}.")]
     lines += [".TP", "\\fBNO_COLOR\\fR", "No colours."]
     lines.append(".SH EXIT STATUS")
-    for status, meaning in _STATUSES:
+    for status, meaning in STATUSES:
         lines += [".TP", f"\\fB{status}\\fR", _roff(_sentence(meaning))]
     lines += [".SH SEE ALSO", ".BR bwrap (1)"]
     return "\n".join(lines) + "\n"
@@ -166,9 +116,9 @@ def bash_completion() -> str:
 
 def _words(row: Setting) -> tuple[str, ...]:
     """Return the values that a setting can have, where they are known."""
-    if row.metavar == "LANGUAGE":
+    if row.key == "toolchain":
         return tuple(TOOLCHAINS)
-    if row.metavar == "PROTECTED":
+    if row.key == "allow":
         return project_paths.NAMES
     return row.choices
 
@@ -176,9 +126,9 @@ def _words(row: Setting) -> tuple[str, ...]:
 def _bash_values(row: Setting) -> str:
     if words := _words(row):
         source = f'compgen -W "{" ".join(words)}"'
-    elif row.metavar == "PROFILE":
+    elif row.key == "profile":
         source = f'compgen -W "$({_PROFILES})"'
-    elif row.metavar == "NAME":
+    elif row.key == "env":
         source = "compgen -e"
     elif row.metavar in _PATHS:
         source = "compgen -f"
@@ -206,9 +156,9 @@ def zsh_completion() -> str:
 def _zsh_values(row: Setting) -> str:
     if words := _words(row):
         return f":{row.key}:({' '.join(words)})"
-    if row.metavar == "PROFILE":
+    if row.key == "profile":
         return f':profile:(${{(f)"$({_PROFILES})"}})'
-    if row.metavar == "NAME":
+    if row.key == "env":
         return ":variable:_parameters -g *export*"
     if row.metavar in _PATHS:
         return ":path:_files"
@@ -224,9 +174,9 @@ def fish_completion() -> str:
             words += ["-l", flag[2:]] if flag.startswith("--") else ["-s", flag[1:]]
         if values := _words(row):
             words += ["-x", "-a", f"'{' '.join(values)}'"]
-        elif row.metavar == "PROFILE":
+        elif row.key == "profile":
             words += ["-x", "-a", f"'({_PROFILES})'"]
-        elif row.metavar == "NAME":
+        elif row.key == "env":
             words += ["-x", "-a", "'(set -nx)'"]
         elif row.metavar:
             words.append("-r" if row.metavar in _PATHS else "-x")
