@@ -20,7 +20,7 @@ from claudebox.config.model import Policy
 from claudebox.facts.login import Login
 from claudebox.facts.model import HeldSecret
 from claudebox.plan.compose import make_plan
-from claudebox.report import git_packs, leaked_values, tree
+from claudebox.report import leaked_values, tree
 from claudebox.report.forms import encode, find_forms, is_telling
 
 VALUE = "ghp_0aA1bB2cC3dD4eE5fF6gG7hH8iI9jJ0kK1lL"
@@ -67,22 +67,9 @@ def test_a_value_in_a_commit_is_found_after_it_was_deleted(tmp_path):
 
     assert "/objects/" in search(*files).hits[0].path
 
-    # In a pack the second version of a file is a difference to the first.
-    (tmp_path / "file").write_text("".join(f"line {number} of many\n" for number in range(400)))
-    git("add", "file")
-    git("commit", "-qm", "three")
-    (tmp_path / "file").write_text((tmp_path / "file").read_text() + f"{'x' * 90}{VALUE}\n")
-    git("commit", "-qam", "four")
     git("gc", "-q", "--prune=now")
     (pack,) = (tmp_path / ".git/objects/pack").glob("*.pack")
-    found = search(pack)
-    assert len(found.hits) == 1
-    assert found.unsearched == ()
-    kept = [data for data in git_packs.objects(pack.read_bytes(), 1 << 20) if data is not None]
-    assert len([data for data in kept if VALUE.encode() in data]) == 2  # the first as a whole, the other within
-    damaged = tmp_path / "damaged"
-    damaged.write_bytes(pack.read_bytes()[:-60])
-    assert search(damaged).unsearched == ((str(damaged), "not all of it could be unpacked"),)
+    assert search(pack).unsearched == ((str(pack), "a pack of git"),)
 
 
 def test_only_what_changed_is_looked_at_and_no_link_is_followed(tmp_path):

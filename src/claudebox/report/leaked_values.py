@@ -1,6 +1,6 @@
 """Whether values that were withheld stand in what a session has left behind.
 
-Looked at are conversations and state of the project, and every file that changed, objects of git among them. What is
+Looked at are conversations and state of the project, and every file that changed, loose objects of git among them. What is
 found is named by file and line, never by its value. Bounded in time and size, and whatever was not searched is named.
 """
 
@@ -33,7 +33,6 @@ BUDGET = 3.0  # seconds
 _MOST_BYTES = 256 << 20
 _PIECE = 1 << 20
 _LARGEST_OBJECT = 16 << 20
-_LARGEST_PACK = 128 << 20
 _MOST_HITS = 8  # of one form in one piece of a file
 _SHOWN = 10
 _PATH = 300
@@ -145,7 +144,7 @@ class _Look:
             if not self.done and _is_deflated(piece):
                 yield from self._inflated(piece)
             elif not self.done and piece.startswith(b"PACK"):
-                yield from self._unpacked(descriptor)
+                self.unsearched.append((self._path, "a pack of git"))
             self.done += len(piece)
             data = held + piece
             binary = b"\0" in data[: _PIECE >> 10]
@@ -180,23 +179,6 @@ class _Look:
             self.unsearched.append((self._path, "too large to be decompressed"))
         for _, name, encoded in self._matches(data):
             yield Hit(name, self._path, 0, encoded)
-
-    def _unpacked(self, descriptor: int) -> Iterator[Hit]:
-        """Look into a pack of git."""
-        from claudebox.report import git_packs
-
-        pack = os.pread(descriptor, min(self._most, _LARGEST_PACK) + 1, 0)
-        if len(pack) > min(self._most, _LARGEST_PACK):
-            self.unsearched.append((self._path, "too large to be unpacked"))
-            return
-        for data in git_packs.objects(pack, _LARGEST_OBJECT):
-            if data is None or time.monotonic() > self._deadline:
-                self.unsearched.append(
-                    (self._path, "not all of it could be unpacked" if data is None else tree.OUT_OF_TIME)
-                )
-                return
-            for _, name, encoded in self._matches(data):
-                yield Hit(name, self._path, 0, encoded)
 
 
 def _is_deflated(piece: bytes) -> bool:
