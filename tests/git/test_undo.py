@@ -18,7 +18,6 @@ from tests.git.conftest import GITCONFIG, until
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
-    from typing import Any
 
     from tests.conftest import Box
 
@@ -879,84 +878,6 @@ def test_a_racing_link_leads_no_snapshot_away(tmp_path):
     assert seen == {"d", "l"}  # it did race
 
 
-def seeded_project(tmp_path: Path, before: str = "true") -> tuple[Any, ...]:
-    """Return a repository whose index is as git wants it, with a scan that knows it."""
-    from claudebox.plan.model import OwnGit
-    from claudebox.undo.git_index import Seed
-    from claudebox.undo.look import Scan
-    from claudebox.undo.repositories import read_index
-    from claudebox.undo.store import SnapshotStore
-
-    root = tmp_path / "project"
-    root.mkdir()
-    script = (
-        "git init -q; mkdir d; for n in $(seq 50); do echo $n >d/f$n; done; printf 'a\\r\\nb\\r\\n' >crlf; "
-        f"{before}; touch -d '1 hour ago' d/* crlf; git -c core.safecrlf=false add .; touch -d '1 minute' .git/index; "
-        "echo dirty >d/f1; echo untracked >d/u"
-    )
-    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    subprocess.run(("sh", "-ec", script), cwd=root, env=environ, check=True)
-    own = OwnGit("n", str(tmp_path), f"{root}/.git", f"{root}/.git", None, f"{root}/.git", str(root),
-                 stores=((f"{root}/.git/objects", "/objects"),))  # fmt: skip
-    store = SnapshotStore(str(tmp_path / "store"))
-    seed = Seed(own, str(root), *read_index(f"{root}/.git"))
-    scan = Scan(str(root), store.contents, None, most=1 << 20, skipped=(f"{root}/.git",), seeds=(seed,))
-    return root, store, scan
-
-
-def test_an_agent_that_is_quicker_than_the_snapshot_destroys_nothing_that_git_has(tmp_path):
-    # proves UNDO-01
-    from claudebox.launch.git_sandbox import Tools
-    from claudebox.undo.git_index import read_objects
-
-    root, store, scan = seeded_project(tmp_path, "echo '* text=auto' >.gitattributes")
-    contents = {path.name: path.read_bytes() for path in root.rglob("*") if path.is_file() and ".git" not in path.parts}
-    assert scan.look(lambda: 0)
-    subprocess.run(("rm", "-rf", root / "d", root / "crlf"), check=True)
-    (root / "d").mkdir()
-    (root / "d/f2").write_text("forged")  # neither what is gone nor what is other now is believed
-
-    scan.complete(
-        time.time_ns,
-        lambda seed, wanted: read_objects(Tools("/usr/bin/bwrap"), seed.own, str(tmp_path), wanted),
-    )
-
-    found = scan.snapshot()
-    store.write_snapshot("s", found)
-    kept = {os.path.basename(path): entry for path, entry in found.entries().items() if entry.content}
-    # git keeps other bytes of it than stood there: the length says so
-    assert set(contents) - set(kept) == {"crlf"}
-    assert set(found.left_out) == {"crlf"}
-    assert all(b"".join(store.read_content(entry.content)) == contents[name] for name, entry in kept.items())
-
-
-@pytest.mark.parametrize("before", ["echo '*.x filter=lfs' >d/.gitattributes", "git config index.version 4"])
-def test_what_git_may_keep_otherwise_is_read_at_once(tmp_path, before):
-    # proves UNDO-01
-    _, _, scan = seeded_project(tmp_path, before)
-
-    assert not scan.look(lambda: 0)
-    assert not scan.snapshot().left_out
-    assert len(scan.snapshot().entries()) >= 54
-
-
-def test_a_file_as_young_as_the_index_is_read(tmp_path):
-    # proves UNDO-01
-    from claudebox.undo.manifest import FolderDraft, row_of
-
-    root, _, scan = seeded_project(tmp_path)
-    seed = scan._seeds[0]
-
-    def is_known(name: str) -> bool:
-        status = row_of((root / "d" / name).lstat())
-        return bool(list(seed.find(FolderDraft("d", status, [name], list(status)), [0])))
-
-    assert is_known("f3")
-    assert not is_known("f1")
-    seed._before = (root / "d/f3").stat().st_mtime_ns // 10**9  # it was written in the second of the index
-    assert not is_known("f3")
-
-
 def test_a_snapshot_that_is_cut_off_leaves_what_it_has_to_the_next(tmp_path):
     # proves UNDO-01
     from claudebox.undo.look import Scan
@@ -1064,7 +985,7 @@ def test_what_changed_before_it_was_read_is_not_believed(tmp_path):
     assert set(found.left) == {"directory/late", "directory/later"}
 
 
-@pytest.mark.parametrize("moment", ["_open_directory", "_read_file", "complete"])
+@pytest.mark.parametrize("moment", ["_open_directory", "_read_file", "afterwards"])
 def test_what_was_renamed_before_it_was_read_is_not_taken_for_new(tmp_path, moment):
     # proves UNDO-01
     from claudebox.undo.compare import Comparison
@@ -1086,7 +1007,7 @@ def test_what_was_renamed_before_it_was_read_is_not_taken_for_new(tmp_path, mome
             path.rename(tmp_path / "moved" / path.name)
         (tmp_path / "moved/new").write_text("n")
 
-    if moment != "complete":
+    if moment != "afterwards":
         original, calls = getattr(scan, moment), list[bool]()
 
         def act(*given, **named):
@@ -1098,7 +1019,7 @@ def test_what_was_renamed_before_it_was_read_is_not_taken_for_new(tmp_path, mome
         setattr(scan, moment, act)
     scan.look(lambda: released)
     before = scan.snapshot()
-    if moment == "complete":
+    if moment == "afterwards":
         rename()
 
     found = Comparison(before, None, Scan(str(tmp_path), None, None, most=1 << 20).run())
@@ -1109,7 +1030,7 @@ def test_what_was_renamed_before_it_was_read_is_not_taken_for_new(tmp_path, mome
     assert not removed, "nothing goes that was there"
     assert files - back == {path.removeprefix("moved/") for path in found.left} & files
     assert "moved/new" in found.removed
-    assert bool(found.unreached) == (moment != "complete")
+    assert bool(found.unreached) == (moment != "afterwards")
     assert ("moved" in found.removed) == (moment != "_open_directory")
 
 

@@ -1,7 +1,7 @@
 """Whether values that were withheld stand in what a session has left behind.
 
-Looked at are conversations and state of the project, and every file that changed, loose objects of git among them. What is
-found is named by file and line, never by its value. Bounded in time and size, and whatever was not searched is named.
+Searches the state of the project and every file that changed, loose git objects included. Hits are named by file and
+line, never by value. Bounded in time and size; whatever was not searched is named.
 """
 
 from __future__ import annotations

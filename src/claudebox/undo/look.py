@@ -1,20 +1,17 @@
 """Looking at a project: every name in an open directory, through no link, whatever races with it; then the contents.
 
 What an earlier look says of a file is taken over if all that `lstat` says is the same: an agent can set every time but
-that of the last change (ctime). A large project is divided among the processors. What git knows as well is read while
-the agent runs already: if the agent was quicker, git has the content. Nothing in the project is run or changed.
+that of the last change (ctime). Nothing in the project is run or changed.
 """
 
 from __future__ import annotations
 
 import errno
-import marshal
 import os
 import stat
 import time
 
-from claudebox.files import open_beneath, open_known, read_at
-from claudebox.launch import process
+from claudebox.files import open_beneath, open_known
 from claudebox.report import tree
 from claudebox.undo.manifest import (
     CTIME,
@@ -27,37 +24,27 @@ from claudebox.undo.manifest import (
     FolderDraft,
     LeftOut,
     Snapshot,
-    pack_rows,
     read_attributes,
     row_of,
-    unpack_rows,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
 
     from claudebox.undo.contents import Contents
-    from claudebox.undo.git_index import Seed
     from claudebox.undo.manifest import KeptFolder, KeptRefs, LeftKind, Row
 
     KnownRows = dict[str, tuple[Row, bytes]]
     Place = tuple[str, int, int, bool]  # a directory, its device and inode, and whether what is in it is kept
-    Fetch = Callable[[Seed, list[tuple[str, int]]], Iterable[bytes | None]]
 
 LATE = "it was changed before the snapshot reached it"
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _RECENT = 2_000_000_000  # nanoseconds: a file changed so shortly before a look could have changed after it unseen
 _FOLDER = (stat.S_IFDIR, 0, 0, 0, 0, 0, 0)  # its own record says more
 _SEVERAL = frozenset("*?[/")  # what makes a name a pattern
-_ATTRIBUTES = ".gitattributes"
-_CONVERTING = (b"filter", b"encoding", b"[attr]")  # what git keeps is not what stands in the file
 _UNKNOWN = ((), NO_DIGEST)
 _EXCLUDED = "excluded by its name"
-_ALONE = 4000  # names that one process reads before it asks for help
-_WIDE = 8  # directories for each process, so that all have about the same to do
-_MOST_PROCESSES = 8
 _EVERY = 512  # names between two looks at the clock
 _MOST_NEW = 4 << 30  # bytes that one snapshot adds
 
@@ -71,7 +58,7 @@ class Look:
 
     def __init__(
         self, root: str, known: Snapshot | None, *, most: int = 0, names: Iterable[str] = (),
-        skipped: Iterable[str] = (), seeds: Iterable[Seed] = (),
+        skipped: Iterable[str] = (),
     ) -> None:  # fmt: skip
         """Take over what is `known`; of a file at `most` so many bytes are read."""
         self._root, self._most = root, most
@@ -88,20 +75,14 @@ class Look:
         for path in filter(None, skipped):
             above, _, name = os.path.relpath(path, root).rpartition("/")
             self._skipped.setdefault(above, set()).add(name)
-        self._seeds = tuple(seeds)
         self._top = -1
         self._device = self.size = 0
         self._began = time.time_ns()
         self._late: list[str] = []
         self._later: list[Place] = []  # what is not kept
-        self._converting = False  # attributes name a conversion: what git has is not what stands in the files
-        self._forget()
-
-    def _forget(self) -> None:
         self._folders: dict[str, KeptFolder] = {}
         self._open: dict[str, FolderDraft] = {}  # in which something has changed
         self._unread: list[tuple[FolderDraft, int]] = []
-        self._seeded: list[tuple[FolderDraft, int, Seed, int]] = []  # and where its entry is
         self._left_out: dict[str, LeftOut] = {}
 
     def look_at_names(self) -> bool:
@@ -138,14 +119,10 @@ class Look:
         return Snapshot(self._root, self._began, folders, self._left_out, tuple(self._late), tuple(repositories),
                         self._most, tuple(sorted(self._names)))  # fmt: skip
 
-    def _walk(self, waiting: list[Place], parts: int = 0) -> bool:
-        """Look at directories and those in them, in several processes if it is much."""
-        parts = parts or (1 if self.largest else min(len(os.sched_getaffinity(0)), _MOST_PROCESSES))
+    def _walk(self, waiting: list[Place]) -> bool:
+        """Look at directories and those in them."""
         number = 0
         while number < len(waiting):
-            if parts > 1 and self.size > _ALONE and len(waiting) - number >= parts * _WIDE:
-                self._divide([waiting[number + part :: parts] for part in range(parts)])
-                return True
             if time.monotonic() > self.deadline:
                 for path, *_ in waiting[number:]:
                     self._leave_out(path or ".", "time", tree.OUT_OF_TIME)
@@ -157,71 +134,6 @@ class Look:
             number += 1
             waiting += self._enter(*place)
         return True
-
-    def _divide(self, shares: list[list[Place]]) -> None:
-        """Look at shares of the project at the same time; what another process does not bring back is done here."""
-        helpers = []
-        for share in shares[1:]:
-            outlet, inlet = os.pipe2(os.O_CLOEXEC)
-            try:
-                child = process.fork(lambda: self._help(share, inlet), (inlet, self._top))  # noqa: B023 - called at once
-            except OSError:  # no room for another process
-                child = 0
-            os.close(inlet)
-            helpers.append((child, outlet, share))
-        again = [list(share) for share in shares]
-        self._walk(shares[0], 1)
-        for (child, outlet, _), share in zip(helpers, again[1:], strict=True):
-            with open(outlet, "rb") as file:
-                content = file.read()
-            if child and os.waitpid(child, 0)[1] == 0 and content:
-                self._add(marshal.loads(content))  # noqa: S302 - our own child
-            else:
-                self._walk(share, 1)
-
-    def _help(self, share: list[Place], inlet: int) -> None:
-        """In another process: look at a share, and hand over what is new."""
-        self._forget()
-        self._later, self.size = [], 0
-        if self.closed is not None:
-            self.closed = tree.Closed(self.closed.since, self.closed.reopened)
-        self._walk(share, 1)
-        seeds = {id(seed): number for number, seed in enumerate(self._seeds)}
-        drafts = {path: (row.own, "\0".join(row.names), pack_rows(row.flat), bytes(row.digests), row.targets,
-                         row.attributes, row.kept) for path, row in self._open.items()}  # fmt: skip
-        found = (
-            {path: (row.own, row.attributes) for path, row in self._folders.items()},
-            drafts,
-            [(folder.path, number) for folder, number in self._unread],
-            [(folder.path, number, seeds[id(seed)], place) for folder, number, seed, place in self._seeded],
-            {path: (row.kind, row.text) for path, row in self._left_out.items()},
-            self._later,
-            self.closed.opened if self.closed is not None else [],
-            self.size,
-            self._converting,
-        )
-        if self.closed is not None:
-            self.closed.close()
-        with open(inlet, "wb") as file:
-            file.write(marshal.dumps(found))
-
-    def _add(self, found: tuple[Any, ...]) -> None:
-        """Take up what another process has found."""
-        folders, drafts, unread, seeded, left_out, later, opened, size, converting = found
-        self._folders |= {path: self._known[path].replace(own=own, attributes=attributes)
-                          for path, (own, attributes) in folders.items()}  # fmt: skip
-        for path, (own, names, rows, digests, targets, attributes, kept) in drafts.items():
-            listed = names.split("\0") if names else []
-            folder = self._open[path] = FolderDraft(path, own, listed, unpack_rows(rows), kept=kept)
-            folder.digests[:], folder.targets, folder.attributes = digests, targets, attributes
-        self._unread += [(self._open[path], number) for path, number in unread]
-        self._seeded += [(self._open[path], number, self._seeds[seed], place) for path, number, seed, place in seeded]
-        self._left_out |= {path: LeftOut(*row) for path, row in left_out.items()}
-        self._later += later
-        if self.closed is not None:
-            self.closed.opened += opened
-        self.size += size
-        self._converting |= converting
 
     def _enter(self, path: str, device: int, inode: int, kept: bool) -> list[Place]:  # noqa: FBT001 - a Place
         """Look at what is in a directory; return the directories in it."""
@@ -316,8 +228,6 @@ class Look:
     def _take(self, directory: int, folder: FolderDraft) -> None:
         """Take over what is known of a directory as a whole, or name by name."""
         known, own = self._known.get(folder.path), read_attributes(directory)
-        if self._seeds and _ATTRIBUTES in folder.names and not self._converting:
-            self._converting = is_converting(read_at(directory, _ATTRIBUTES, limit=1 << 20) or b"filter")
         if known is not None and (known.latest < self._settled or not folder.kept) and folder.is_like(known):
             attributes = {name: row for name, row in known.attributes.items() if name} | ({"": own} if own else {})
             self._folders[folder.path] = known.replace(own=folder.own, attributes=attributes)
@@ -354,7 +264,7 @@ class Look:
             self._leave_out(join(folder.path, name), "late", LATE)
 
     def _put_off(self, folder: FolderDraft, numbers: list[int]) -> None:
-        """Read files later: soon, or when the agent runs already."""
+        """Read files later, when all names are known."""
         sizes = folder.flat[SIZE::FIELDS]
         for number in numbers if max(sizes) > self._most else ():
             if sizes[number] > self._most:
@@ -363,10 +273,6 @@ class Look:
         numbers = [number for number in numbers if sizes[number] <= self._most]
         if self._patterns is not None:
             numbers = [row for row in numbers if join(folder.path, folder.names[row]) not in self._left_out]
-        for seed in self._seeds:
-            found = dict(seed.find(folder, numbers))
-            self._seeded += [(folder, number, seed, position) for number, position in found.items()]
-            numbers = [number for number in numbers if number not in found]
         self._unread += [(folder, number) for number in numbers]
 
 
@@ -375,54 +281,34 @@ class Scan(Look):
 
     def __init__(
         self, root: str, store: Contents | None, known: Snapshot | None, *, most: int, names: Iterable[str] = (),
-        skipped: Iterable[str] = (), seeds: Iterable[Seed] = (),
+        skipped: Iterable[str] = (),
     ) -> None:  # fmt: skip
-        super().__init__(root, known, most=most, names=names, skipped=skipped, seeds=seeds)
+        super().__init__(root, known, most=most, names=names, skipped=skipped)
         self._store = store
         self._new = 0
         self.told: Callable[[int, int], None] | None = None  # called about once a second: how much is read, of how much
 
-    def look(self, released: Callable[[], int] | None = None) -> bool:
-        """Look at everything, and read what only the project has; return whether something is left to `complete`.
-
-        `released` returns since when the agent has been running, 0 if it has not begun.
-        """
+    def look(self, released: Callable[[], int] | None = None) -> None:
+        """Look at everything; `released` returns since when the agent has been running, 0 if it has not begun."""
         self.look_at_names()
-        if self._converting:
-            self._unread += [(folder, number) for folder, number, _, _ in self._seeded]
-            self._seeded = []
         self._read_all(self._unread, released)
         self.look_at_rest()
         since = released() if released is not None else 0
         if since:
             self._drop_late(since - TICK)
-        return bool(self._seeded)
-
-    def complete(self, released: Callable[[], int], fetch: Fetch) -> None:
-        """Read what git has as well; `fetch` yields from git what the agent has changed meanwhile."""
-        self._read_all([(folder, number) for folder, number, _, _ in self._seeded], released, strict=True)
-        changed = [row for row in self._seeded if row[0].digest(row[1]) == NO_DIGEST]
-        for seed in {row[2] for row in changed}:
-            rows = [row for row in changed if row[2] is seed]
-            wanted = [(seed.name_of(position), folder.row(number)[3]) for folder, number, _, position in rows]
-            for (folder, number, _, _), content in zip(rows, fetch(seed, wanted), strict=False):
-                if content is not None and self._store is not None:
-                    folder.set(number, folder.row(number), self._store.keep_bytes(content), ())
-                    self._left_out.pop(join(folder.path, folder.names[number]), None)
 
     def run(self, repositories: Iterable[KeptRefs] = (), *, patience: float = float("inf")) -> Snapshot:
         """Read everything at once; what is not read after so many seconds is known by `lstat` alone."""
         limit = time.monotonic() + patience
         self.look_at_names()
         self.look_at_rest()
-        self._read_all(self._unread, None, limit=limit)
+        self._read_all(self._unread, None, limit)
         return self.snapshot(repositories)
 
     def _read_all(
-        self, files: list[tuple[FolderDraft, int]], released: Callable[[], int] | None, *, strict: bool = False,
-        limit: float = float("inf"),
-    ) -> None:  # fmt: skip
-        """Read files; with `strict` only those that are as they were."""
+        self, files: list[tuple[FolderDraft, int]], released: Callable[[], int] | None, limit: float = float("inf")
+    ) -> None:
+        """Read files; once the agent runs, only those that are as they were."""
         if not files:
             return
         told = time.monotonic()
@@ -431,7 +317,7 @@ class Scan(Look):
         current: FolderDraft | None = None
         try:
             for done, (folder, number) in enumerate(files):
-                strict = strict or (released is not None and released() > 0)
+                strict = released is not None and released() > 0
                 if time.monotonic() > limit:
                     return
                 if self.told is not None and time.monotonic() > told + 1:
@@ -488,11 +374,6 @@ class Scan(Look):
 
 
 _DONE: Place = ("", 0, 0, False)
-
-
-def is_converting(attributes: bytes) -> bool:
-    """Return whether a file of attributes names a conversion that need not change the length of a file."""
-    return any(word in attributes for word in _CONVERTING)
 
 
 def _digest(descriptor: int, length: int) -> bytes:

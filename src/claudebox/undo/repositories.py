@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _INDEX_LIMIT = 1 << 30
+_EXTENDED, _STAGE, _LONG = 0x4000, 0x3000, 0xFFF  # flags of an entry of an index
 _CHANGED = "it has changed in this moment"
 _OTHER = "-"  # so many stand for the value of a ref of another worktree
 
@@ -89,13 +90,44 @@ def read_index(git_dir: str) -> tuple[bytes, int]:
 
 def with_index(row: KeptRefs, content: bytes, mtime: int, keep: Callable[[bytes], bytes] | None) -> KeptRefs:
     """Return a repository with its index, which is kept if there is something to `keep` it with."""
-    from claudebox.undo.git_index import digest_staged
-
     if not content:
         return row
     length = len(next(iter(row.refs.values()), "")) // 2 or 20
     name = keep(content).hex() if keep is not None else syscalls.sha256(content)
-    return row.replace(index=name, index_mtime=mtime, staged=digest_staged(content, length))
+    return row.replace(index=name, index_mtime=mtime, staged=_digest_staged(content, length))
+
+
+def _read_entries(index: bytes, digest: int) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the name of each entry, where it begins and its flags; raise where the index is damaged.
+
+    Nothing of version 4, which is rare.
+    """
+    if index[:4] != b"DIRC" or int.from_bytes(index[4:8], "big") not in (2, 3):
+        return
+    position, head = 12, 40 + digest + 2
+    for _ in range(int.from_bytes(index[8:12], "big")):
+        flags = index[position + head - 2] << 8 | index[position + head - 1]
+        start = position + head + (2 if flags & _EXTENDED else 0)
+        length = flags & _LONG
+        if length == _LONG:
+            length = index.index(b"\0", start) - start
+        yield index[start : start + length], position, flags
+        position += (start - position + length + 8) & ~7
+
+
+def _digest_staged(index: bytes, digest: int) -> str:
+    """Return a digest of what an index says of files, without the times that a mere `git status` renews."""
+    found = syscalls.new_sha256()
+    try:
+        rows = [(name, index[at + 24 : at + 28] + index[at + 40 : at + 40 + digest], flags & _STAGE)
+                for name, at, flags in _read_entries(index, digest)]  # fmt: skip
+    except (IndexError, ValueError):
+        rows = []
+    for name, row, stage in rows:
+        found.update(b"%s\0%s%d" % (name, row, stage))
+    if not rows:
+        found.update(index)
+    return found.digest().hex()
 
 
 def _loose(directory: str, name: str) -> Iterator[str]:

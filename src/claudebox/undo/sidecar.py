@@ -15,11 +15,8 @@ from claudebox.launch import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from claudebox.config.model import UndoRequest
     from claudebox.plan.model import Plan
-    from claudebox.undo.git_index import Seed
 
 # Seconds for which the payload waits: a client takes longer than that until it acts, a command does not.
 _CLIENT, _COMMAND = 0.1, 2.0
@@ -107,7 +104,6 @@ def _take(plan: Plan, wanted: UndoRequest, session: str, line: int, gate: int) -
         taking = Taking(plan, wanted, session, gate)
         if not taking.look():
             os.write(line, b"read")
-        taking.complete()
         taking.write()
         os.write(line, b"end")
         taking.prune()
@@ -127,7 +123,7 @@ class Taking:
     """The steps, one after the other: the project, its repositories, what is not kept."""
 
     def __init__(self, plan: Plan, wanted: UndoRequest, session: str, gate: int) -> None:
-        from claudebox.undo import git_index, repositories
+        from claudebox.undo import repositories
         from claudebox.undo.look import Scan
         from claudebox.undo.store import SnapshotStore
 
@@ -145,23 +141,14 @@ class Taking:
         skipped = [own.real for own in rows]
         skipped += [stub.path for stub in plan.stubs]
         skipped += repositories.standing_stubs(os.path.dirname(wanted.directory), plan.workdir)
-        home = wanted.directory.rpartition("/.claudebox/")[0]
-        seeds = [
-            git_index.Seed(own, plan.workdir, *self._indexes[own.private])
-            for own in rows
-            if own.worktree and own.stores and not git_index.converts(own, home)
-        ]
         known = self._store.newest_like(plan.workdir)
         self._scan = Scan(plan.workdir, self._store.contents, known, most=wanted.most, names=wanted.excluded,
-                          skipped=skipped, seeds=seeds)  # fmt: skip
+                          skipped=skipped)  # fmt: skip
 
     def look(self) -> bool:
-        """Look at everything, and read what git does not have; return whether little is left to do."""
-        return not self._scan.look(self._released) and self._scan.size < _SMALL
-
-    def complete(self) -> None:
-        """Read the rest, while the agent runs."""
-        self._scan.complete(self._released, self._fetch)
+        """Read the project; return whether so little was read that the payload waits until it is written."""
+        self._scan.look(self._released)
+        return self._scan.size < _SMALL
 
     def _released(self) -> int:
         """Return since when the agent has been running."""
@@ -171,17 +158,6 @@ class Taking:
                 raise CutOffError
             self._since = int(said)
         return self._since
-
-    def _fetch(self, seed: Seed, wanted: list[tuple[str, int]]) -> Iterator[bytes | None]:
-        from claudebox.launch.git_sandbox import GitError, Tools
-        from claudebox.undo.git_index import read_objects
-
-        path = next((row.value for row in self._plan.variables if row.name == "PATH"), "/usr/bin:/bin")
-        tools = Tools(self._plan.bwrap, path, self._plan.seccomp)
-        try:
-            yield from read_objects(tools, seed.own, self._wanted.directory, wanted)
-        except GitError:
-            return
 
     def write(self) -> None:
         """Write it down, with all that it does not keep."""
