@@ -18,7 +18,7 @@ from tests.broker.conftest import Caller, running
 from tests.broker.test_streams import newest_broker
 from tests.conftest import wait_until
 
-from claudebox.broker.model_api.metering import Meter, TokenUsage, UsageFilter, add_reminder, most_of
+from claudebox.broker.model_api.metering import Meter, TokenUsage, UsageFilter, most_of
 from claudebox.config.model import Policy
 from claudebox.config.policy import decide_policy
 from claudebox.config.settings import read_settings
@@ -523,36 +523,3 @@ def test_a_budget_that_nobody_could_keep_is_refused():
     assert plan.budget == "$5.00"
     with pytest.raises(ClaudeboxError, match="need the broker"):
         compose.make_plan(policy.replace(auth="passthrough"), hosts.debian(environ={"ANTHROPIC_API_KEY": "sk"}))
-
-
-def test_the_agent_is_warned_once_when_nine_tenths_are_spent(upstream, broker):
-    # proves COST-02
-    answer = json.dumps(message()).encode()
-    bodies: list[bytes] = []
-    answers: list[tuple[int, bytes]] = []
-
-    def reply(visit):
-        bodies.append(visit.body())
-        visit.say(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
-            len(answer), answer))  # fmt: skip
-
-    connect = broker(upstream(reply), budget=Budget(tokens=4000))
-    asked = json.dumps({"messages": [{"role": "user", "content": "h\u00e4llo"}]}, ensure_ascii=False).encode()
-    for _ in range(5):  # 1200 tokens each
-        caller = connect()
-        caller.ask(body=asked)
-        answers.append(caller.answer())
-    documents = [json.loads(body) for body in bodies]
-    status, content = answers[-1]
-
-    assert (status, json.loads(content)["error"]["type"]) == (402, "billing_error")
-    assert bodies[:3] == [asked] * 3
-    first, second = documents[3]["messages"][0]["content"]
-    assert first == {"type": "text", "text": "h\u00e4llo"}
-    assert "nine tenths of the budget of this session (4000 tokens)" in second["text"]
-    assert len(bodies) == 4
-
-
-@given(st.one_of(st.binary(max_size=40), st.sampled_from([b"[]", b"{}", b'{"messages": []}', b'{"messages": [1]}'])))
-def test_what_is_no_request_to_the_model_is_left_as_it_is(body):
-    assert add_reminder(body, "x") == body

@@ -192,49 +192,6 @@ def test_a_broker_that_gives_no_account_is_said_to_be_silent(tmp_path):
     assert account["silent"]
 
 
-STUCK = """
-import os, sys
-sys.path[:0] = {path!r}
-from claudebox.broker import main, watch
-watch.PATIENCE, watch._TICK = 2, 0.2
-WatchedSelector = watch.WatchedSelector
-watch.WatchedSelector = lambda stuck: WatchedSelector(stuck, 2)
-async def serve(control, services, listeners, files, log):
-    import asyncio
-    log.record(service="proxy", host="a.example", port=443, verdict="opened", rule="x")
-    for _ in range(3):
-        log.record(service="proxy", host="b.example", port=443, verdict="denied", rule="x")
-    await asyncio.sleep({idle})
-    {work}
-main._serve = serve
-main._run({control}, ((), (), (("log", {log}),)))
-"""
-
-
-@pytest.mark.parametrize("work", ["while True: pass", "import time; time.sleep(60)"])
-def test_a_loop_that_does_not_turn_is_ended_with_a_line(tmp_path, work):
-    # proves NEW-N2
-    path = tmp_path / "log"
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    program = STUCK.format(
-        path=[str(REPOSITORY / "src"), *LIBRARIES], control=theirs.fileno(), log=log, idle=1.5, work=work
-    )
-    with ours:
-        begun = time.monotonic()
-        process = subprocess.Popen([sys.executable, "-c", program], pass_fds=(theirs.fileno(), log))
-        theirs.close()
-        assert process.wait(30) == 1
-        assert time.monotonic() - begun > 1.5  # a loop that waits for events is not stuck
-        assert ours.recv(4096).startswith(b"totals opened=1 allowed=0 denied=3 ")
-        assert ours.recv(4096).startswith(b"failed ")
-    os.close(log)
-
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert "stuck" in [row["kind"] for row in rows]
-    assert sum(row.get("count", 1) for row in rows if row.get("verdict") == "denied") == 3
-
-
 def test_an_idle_broker_is_not_woken():
     # proves BROKER-01
     def switches(process: int) -> int:
@@ -246,9 +203,9 @@ def test_an_idle_broker_is_not_woken():
 
     with running(1) as sidecar:
         assert asked(sidecar)
-        time.sleep(3)  # whoever watches goes to sleep
+        time.sleep(1)
         before = switches(sidecar._process)
-        time.sleep(3)
+        time.sleep(1)
         assert switches(sidecar._process) == before
 
 

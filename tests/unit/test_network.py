@@ -77,7 +77,7 @@ def test_tier_allow_has_listeners_variables_and_a_broker_and_no_uplink():
     assert made.link is not None
     assert (made.link.program, made.link.forwarder, made.link.ranges.barred) == ("", "", ())
     assert {(row.name, row.port) for row in made.link.served} == {
-        ("proxy", 3128), ("redirected", 3129), ("names", 53), ("names-stream", 53),
+        ("proxy", 3128), ("redirected", 3129), ("names", 53),
     }  # fmt: skip
     assert made.broker is not None
     assert made.broker.proxy is not None

@@ -98,10 +98,6 @@ class Log:
         """Write down which domains the user let in while the session ran."""
         self._put({"kind": "opened", "names": [name[:_LONGEST] for name in names]}, {}, 1)
 
-    def record_stuck(self) -> None:
-        """Write down that the broker ends itself, since nothing moves in it any more."""
-        self._put({"kind": "stuck"}, {}, 1)
-
     def _count(self, amounts: dict[str, int]) -> None:
         for name, amount in amounts.items():
             self.totals[name] += amount

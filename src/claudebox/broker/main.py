@@ -1,32 +1,39 @@
-"""The process itself: hardened first, then its services, until the launcher has gone.
+"""The broker's process: hardened first, then its services, until the launcher has gone.
 
-A service is a folder of this package whose `service` has `async def open(config, context) -> close`. It is handed its
-part of the plan, the very value that was shown, and nothing of the others.
+A service has `async def open(config, context) -> close`. It gets its part of the plan and nothing of the others.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import os
 import resource
+import socket
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from claudebox import syscalls
+from claudebox.broker.log import Log
+from claudebox.broker.reception import Reception
 from claudebox.launch.broker_wire import FAILED, LISTENERS, NOTE, READY, TOTALS, unpack
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import asyncio
-    import socket
     from collections.abc import Awaitable, Callable
     from typing import Any, NoReturn
 
     from claudebox.broker.inject.tls_proxy import Interceptor
-    from claudebox.broker.log import Log
 
     Close = Callable[[], Awaitable[None]]
     Named = tuple[tuple[str, int], ...]  # descriptors by name
 
+_SERVICES = {  # imported only where the plan has them
+    "model_api": "claudebox.broker.model_api.service",
+    "proxy": "claudebox.broker.proxy.service",
+    "inject": "claudebox.broker.inject.service",
+}
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _M_MMAP_THRESHOLD, _LARGE = -3, 1 << 16
 _SIGKILL = 9
@@ -41,40 +48,13 @@ def main(configuration: int, control: int) -> None:
     try:
         harden()
         with os.fdopen(configuration, "rb") as file:
-            message = unpack(file.read())
-        _run(control, message)
+            services, listeners, files = unpack(file.read())
+        asyncio.run(_serve(control, services, listeners, files))
     except KeyboardInterrupt:
         pass
     except BaseException as error:  # noqa: BLE001 - the launcher hears of it in one line, and nobody sees a traceback
         _say(control, FAILED + str(error).encode("utf-8", "replace")[:_WORDS])
     os._exit(1)
-
-
-def _run(control: int, message: tuple[Any, Named, Named]) -> None:
-    import asyncio
-
-    from claudebox.broker.log import Log
-    from claudebox.broker.watch import WatchedSelector
-
-    services, listeners, files = message
-    log = Log(next((descriptor for name, descriptor in files if name == "log"), -1))
-
-    def give_up() -> NoReturn:
-        """End, in the thread that watches: a loop that does not turn serves nobody and writes nothing down."""
-        log.record_stuck()
-        account(control, log)
-        _say(control, FAILED + b"its loop did not turn any more")
-        os._exit(1)
-
-    selector = WatchedSelector(give_up)
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-        runner.run(_serve(control, services, listeners, files, log))
-
-
-def account(control: int, log: Log) -> None:
-    """Write down what is left to be, and tell the launcher what passed in all."""
-    log.close()
-    _say(control, TOTALS + " ".join(f"{name}={amount}" for name, amount in log.totals.items()).encode("ascii"))
 
 
 def harden() -> None:
@@ -91,18 +71,14 @@ def harden() -> None:
 
 
 def _say(control: int, word: bytes) -> None:
-    try:
+    with contextlib.suppress(OSError):
         os.write(control, word)
-    except OSError:
-        pass
 
 
 class Context:
     """What services share."""
 
     def __init__(self, control: socket.socket, sockets: dict[str, socket.socket], files: Named, log: Log) -> None:
-        from claudebox.broker.reception import Reception
-
         self._control = control
         self._sockets = sockets
         self._files = files
@@ -131,8 +107,6 @@ class Context:
 
     async def wait_listener(self, name: str) -> socket.socket:
         """Wait for a listener inside the sandbox's network, and return it."""
-        import asyncio
-
         if name in self._sockets:  # the launcher made it, where the sandbox has no network of its own
             return self._sockets.pop(name)
         return await self._awaited.setdefault(name, asyncio.get_running_loop().create_future())
@@ -143,11 +117,8 @@ class Context:
 
     def receive(self) -> bool:
         """Take up a message of the launcher; tell whether it is still there."""
-        import asyncio
-        from socket import recv_fds, socket
-
         try:
-            word, descriptors, _, _ = recv_fds(self._control, _WORDS, 64)
+            word, descriptors, _, _ = socket.recv_fds(self._control, _WORDS, 64)
         except BlockingIOError:
             return True
         except OSError:
@@ -156,29 +127,26 @@ class Context:
             names = word.removeprefix(LISTENERS).decode("ascii").split()
             for name, descriptor in zip(names, descriptors, strict=True):
                 os.set_inheritable(descriptor, False)  # noqa: FBT003
-                made = socket(fileno=descriptor)
+                made = socket.socket(fileno=descriptor)
                 made.setblocking(False)  # noqa: FBT003
                 future = self._awaited.setdefault(name, asyncio.get_running_loop().create_future())
                 future.set_result(made)
         return bool(word)
 
 
-async def _serve(
-    descriptor: int, services: tuple[tuple[str, Any], ...], listeners: Named, files: Named, log: Log
-) -> NoReturn:
-    import asyncio
-    import socket
-
+async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listeners: Named, files: Named) -> NoReturn:
     control = socket.socket(fileno=descriptor)
     control.setblocking(False)  # noqa: FBT003
     sockets = {name: socket.socket(fileno=number) for name, number in listeners}
+    log = Log(next((number for name, number in files if name == "log"), -1))
     context = Context(control, sockets, files, log)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, _context: None)  # it would print what a connection carried
     loop.add_reader(control, lambda: None if context.receive() else ended.set())
-    modules = [(__import__(f"claudebox.broker.{name}.service", fromlist=["open"]), config) for name, config in services]
-    closing: list[Close] = await asyncio.gather(*(module.open(config, context) for module, config in modules))
+    closing: list[Close] = await asyncio.gather(
+        *(import_module(_SERVICES[name]).open(config, context) for name, config in services)
+    )
     gc.freeze()  # modules make no garbage: the launcher has started us without a collector
     gc.enable()
     control.send(READY)
@@ -191,14 +159,13 @@ async def _serve(
         except Exception:  # noqa: BLE001, S112 - the others have their end too
             continue
     await _end_tasks()
-    account(descriptor, log)
+    log.close()
+    _say(descriptor, TOTALS + " ".join(f"{name}={amount}" for name, amount in log.totals.items()).encode("ascii"))
     os._exit(0)  # the launcher waits for it, and taking the loop apart serves nobody
 
 
 async def _end_tasks() -> None:
     """End what is under way, so that it writes down how far it came."""
-    import asyncio
-
     running = asyncio.all_tasks() - {asyncio.current_task()}
     for task in running:
         task.cancel()

@@ -189,8 +189,6 @@ def _as_table(line: Line) -> None:
             _out(f"{moment}  let in by the user: {console.shorten(shown, 200)}")
         case "full":
             _out(f"{moment}  the record is full: what came later is in it as sums only")
-        case "stuck":
-            _out(f"{moment}  the broker did not move any more, and was ended")
         case "broker" if line.get("silent"):
             _out(f"{moment}  the broker gave no account at its end: what came last may be missing")
         case "broker" if lost := _number(line.get("lost")):

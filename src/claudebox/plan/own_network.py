@@ -23,7 +23,6 @@ PROXY = Served("proxy", "stream", inside.PROXY_PORT)
 NAMED = (
     Served("redirected", "stream", inside.REDIRECTED_PORT, redirected=True),
     Served("names", "datagram", inside.NAMES_PORT, redirected=True),
-    Served("names-stream", "stream", inside.NAMES_PORT, redirected=True),
 )
 
 

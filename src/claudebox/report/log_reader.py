@@ -76,7 +76,7 @@ def sum_usage(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return total
 
 
-DOUBTFUL = (b'"broker"', b'"full"', b'"stuck"')  # marks of the lines that `find_doubts` looks at
+DOUBTFUL = (b'"broker"', b'"full"')  # marks of the lines that `find_doubts` looks at
 
 
 def find_doubts(lines: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -84,9 +84,7 @@ def find_doubts(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     kinds = {line.get("kind"): line for line in lines}
     account = kinds.get("broker", {})
     found = []
-    if "stuck" in kinds:
-        found.append("the broker did not move any more and was ended: connections of then may be missing in the log")
-    elif account.get("silent"):
+    if account.get("silent"):
         found.append("the broker gave no account at its end: what was reached and spent last may be missing in the log")
     if account.get("lost"):
         found.append(f"{account['lost']} connections or answers could not be written to the log")

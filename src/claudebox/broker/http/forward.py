@@ -142,9 +142,7 @@ class _Exchange:
             return await self._refuse(outgoing, alive=alive and (self._sent or not waits))
         if self._rules.outlives:
             self._client.outlast(self._outlive)
-        if body.content is not None:
-            self._kept.pieces, body.length = [body.content], len(body.content)
-        elif waits:
+        if waits and body.content is None:
             self._client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         upstream, response, sender = await self._ask(outgoing)
         try:

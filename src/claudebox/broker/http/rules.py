@@ -33,7 +33,7 @@ class RequestBody:
     def __init__(self, framing: Framing, length: int) -> None:
         self.framing: Framing = framing
         self.length = length
-        self.content: bytes | None = None  # all of it, where the rules want to see it; they may change it
+        self.content: bytes | None = None  # all of it, where the rules want to see it
 
 
 class Outcome:

@@ -101,7 +101,6 @@ class Meter:
     def __init__(self, budget: Budget | None, record: Callable[[TokenUsage], None]) -> None:
         self.budget, self._record = budget, record
         self.spent = self.tokens = 0
-        self._warned = False
         self._under_way: set[Ticket] = set()
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -141,20 +140,6 @@ class Meter:
         dollars = self.spent + sum(one.dollars for one in (ticket, *self._under_way))
         tokens = self.tokens + sum(one.tokens for one in (ticket, *self._under_way))
         return (not budget.dollars or dollars <= budget.dollars) and (not budget.tokens or tokens <= budget.tokens)
-
-    def warning(self) -> str:
-        """Return what to tell the agent when nine tenths are spent, once."""
-        budget = self.budget
-        if budget is None or self._warned:
-            return ""
-        parts = ((self.spent, budget.dollars), (self.tokens, budget.tokens))
-        if not any(most and 10 * spent >= 9 * most for spent, most in parts):
-            return ""
-        self._warned = True
-        return (
-            f"more than nine tenths of the budget of this session ({budget}) are spent. Finish what you are at, commit "
-            "it, and say what is left to do; soon every request ends with a billing error."
-        )
 
     def refusal(self) -> str:
         """Return why no further request passes, or nothing."""
@@ -203,21 +188,6 @@ def most_of(body: bytes) -> TokenUsage | None:
 def _is_service(kind: object) -> bool:
     """Return whether this is the name of something that the API does itself; what only leaves text out is free."""
     return isinstance(kind, str) and kind[-9:-6] == "_20" and not kind.startswith("clear_")
-
-
-def add_reminder(body: bytes, text: str) -> bytes:
-    """Return a request with a sentence at the end of what the user says; what is no such request stays as it is."""
-    try:
-        document = json.loads(body)
-        last = document["messages"][-1]
-        content = last["content"]
-        if last["role"] != "user":
-            return body
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-        last["content"] = [*blocks, {"type": "text", "text": f"<system-reminder>claudebox: {text}</system-reminder>"}]
-        return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return body
 
 
 class UsageFilter:

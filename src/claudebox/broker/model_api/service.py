@@ -17,7 +17,7 @@ from claudebox.broker.http.rules import LocalAnswer, Rules
 from claudebox.broker.http.stream import Pool, Stream
 from claudebox.broker.http.upstream import Egress
 from claudebox.broker.model_api.credentials import FixedCredential, NoCredential, SharedLogin
-from claudebox.broker.model_api.metering import Meter, TokenUsage, UsageFilter, add_reminder, most_of
+from claudebox.broker.model_api.metering import Meter, TokenUsage, UsageFilter, most_of
 from claudebox.broker.reception import Room
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class ApiRules(Rules):
         return self._upstream.address(request, held)
 
     async def _reserve(self, body: RequestBody) -> LocalAnswer | None:
-        """Wait until the budget has room for what this request can cost; warn the agent once when little is left."""
+        """Wait until the budget has room for what this request can cost."""
         if body.framing == "chunked":
             return _denied(411, "this session has a budget: send the request with a `content-length`")
         if body.length > _LONGEST:
@@ -153,8 +153,6 @@ class ApiRules(Rules):
         if isinstance(ticket, str):
             return _denied(402, f"{ticket}. Only the user can raise it: `claudebox --budget` or `--tokens`")
         self._ticket = ticket
-        if body.content is not None and (warning := self._meter.warning()):
-            body.content = add_reminder(body.content, warning)
         return None
 
     def passed(self, outcome: Outcome) -> None:

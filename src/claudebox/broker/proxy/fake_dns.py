@@ -7,7 +7,6 @@ for the name again. A name that is not permitted does not exist.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 from collections import OrderedDict
@@ -18,20 +17,15 @@ from claudebox.network.redirect import FIRST, POOL
 
 if TYPE_CHECKING:
     from claudebox.broker.proxy.acl import Record
-    from claudebox.broker.reception import Visitor
     from claudebox.config.domains import Permission
 
 _FIRST = int.from_bytes(FIRST, "big")
-_MOST = (
-    8192  # names at a time; the one that was not used for longest makes room, which only another permitted one takes
-)
+_MOST = 8192  # names; the least recently used one makes room
 _LIFE = 60  # seconds for which an answer may be kept
 _A, _AAAA, _IN = 1, 28, 1
 _NO_SUCH_NAME, _NOT_IMPLEMENTED, _MALFORMED = 3, 4, 1
 _HEAD = 12
 _LONGEST = 512
-_PATIENCE = 10.0  # seconds of a conversation over TCP
-STREAMS = 32  # over TCP, at a time: nobody needs more
 _TURN = 16  # datagrams that are answered before others have their turn
 _LOCAL = {_A: socket.inet_aton("127.0.0.1"), _AAAA: bytes(15) + b"\x01"}
 
@@ -118,7 +112,7 @@ def _reply(question: bytes, asked: bytes, code: int, found: bytes = b"", kind: i
 
 
 def answer_datagrams(names: Names, channel: socket.socket) -> None:
-    """AnswerBody questions that have come over UDP, a few of them; the loop calls again while there are more."""
+    """Answer a few of the questions that have come; the loop calls again while there are more."""
     for _ in range(_TURN):
         try:
             question, sender = channel.recvfrom(_LONGEST)
@@ -129,18 +123,3 @@ def answer_datagrams(names: Names, channel: socket.socket) -> None:
         if reply := names.answer(question):
             with contextlib.suppress(OSError):  # whoever asked takes nothing
                 channel.sendto(reply, sender)
-
-
-async def answer_stream(names: Names, caller: Visitor) -> None:
-    """AnswerBody questions over TCP."""
-    reader, writer = await asyncio.open_connection(sock=caller.channel)
-    with contextlib.suppress(OSError, EOFError, TimeoutError):
-        async with asyncio.timeout(_PATIENCE):
-            while True:
-                length = int.from_bytes(await reader.readexactly(2), "big")
-                reply = names.answer(await reader.readexactly(length))
-                if not reply:
-                    break
-                writer.write(len(reply).to_bytes(2, "big") + reply)
-                await writer.drain()
-    writer.close()

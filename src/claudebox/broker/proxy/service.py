@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from claudebox.broker.proxy.acl import AccessList, EveryName, unrecorded
 from claudebox.broker.proxy.dial import Dialer
-from claudebox.broker.proxy.fake_dns import STREAMS, Names, answer_datagrams, answer_stream
+from claudebox.broker.proxy.fake_dns import Names, answer_datagrams
 from claudebox.broker.proxy.gateway import Gateway
 from claudebox.broker.proxy.private_ranges import NothingBarred, RangeWatch
 from claudebox.broker.proxy.tunnel import Pump
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _LONGEST, _PATIENCE = 1 << 16, 5.0
 _USERS = 4  # who let names in at a time; the sandbox cannot take their room
-PROXY, REDIRECTED, NAMES, NAMES_STREAM = "proxy", "redirected", "names", "names-stream"
+PROXY, REDIRECTED, NAMES = "proxy", "redirected", "names"
 
 
 class Outbound:
@@ -98,7 +98,6 @@ async def open(config: ProxyConfig, context: Context) -> Callable[[], Awaitable[
         PROXY: lambda listener: gateway.serve(reception, listener),
         REDIRECTED: lambda listener: gateway.serve(reception, listener, redirected=True),
         NAMES: datagrams,
-        NAMES_STREAM: lambda one: reception.listen(one, Room(STREAMS, 1), functools.partial(answer_stream, names)),
         CONTROL: lambda one: reception.listen(one, Room(_USERS, 0), functools.partial(_obey, outbound, context)),
     }
 
