@@ -41,7 +41,7 @@ _claudebox() {
     --tokens) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --nix) mapfile -t COMPREPLY < <(compgen -W "auto daemon relay off" -- "$word"); return ;;
     --auth) mapfile -t COMPREPLY < <(compgen -W "passthrough broker" -- "$word"); return ;;
-    --allow) mapfile -t COMPREPLY < <(compgen -W "git-config submodules .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml" -- "$word"); return ;;
+    --allow) mapfile -t COMPREPLY < <(compgen -W "git-config .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml" -- "$word"); return ;;
     --project-secrets) mapfile -t COMPREPLY < <(compgen -W "allow warn mask" -- "$word"); return ;;
     --submounts) mapfile -t COMPREPLY < <(compgen -W "show mask" -- "$word"); return ;;
     --project) mapfile -t COMPREPLY < <(compgen -W "directory repository" -- "$word"); return ;;

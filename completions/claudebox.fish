@@ -71,7 +71,7 @@ complete -c claudebox -l budget -x -d 'what the model may cost in this session, 
 complete -c claudebox -l tokens -x -d 'how many tokens the model may take in this session, those of caches included: 200k, 2M'
 complete -c claudebox -l nix -x -a 'auto daemon relay off' -d 'the Nix daemon inside: auto where that gives nothing away, through a relay if the daemon trusts you; daemon, relay: in any case; off'
 complete -c claudebox -l auth -x -a 'passthrough broker' -d 'broker: your API key or login stays outside, and a helper on the host adds it to requests to the model; passthrough: the key, or a short-lived token of the login, enters'
-complete -c claudebox -l allow -x -a 'git-config submodules .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml' -d 'let the agent change this protected path in this session: git-config, submodules, .claude, ...; repeatable'
+complete -c claudebox -l allow -x -a 'git-config .claude .mcp.json .vscode .idea .devcontainer .devcontainer.json .claudebox.toml' -d 'let the agent change this protected path in this session: git-config, .claude, ...; repeatable'
 complete -c claudebox -l project-secrets -x -a 'allow warn mask' -d 'secrets in files of the project: warn names them, mask shows fake values instead, allow says nothing'
 complete -c claudebox -l submounts -x -a 'show mask' -d 'mounts of the host below the project (sshfs, volumes): show them inside, mask leaves empty directories'
 complete -c claudebox -l project -x -a 'directory repository' -d 'in a subdirectory of a repository: the project is this directory, and the rest is read-only; or all of the repository'

@@ -207,7 +207,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "allow", ("--allow",), "list", "Restrictions",
-        "let the agent change this protected path in this session: `git-config`, `submodules`, `.claude`, ...; "
+        "let the agent change this protected path in this session: `git-config`, `.claude`, ...; "
         "repeatable",
         metavar="PROTECTED", in_files="user",
     ),

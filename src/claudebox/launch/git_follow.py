@@ -48,10 +48,8 @@ class Follower:
         tools: Callable[[], Tools],
         session: str,
         mode: Import,
-        movable: tuple[str, ...] = (),
     ) -> None:
         self._repositories, self._tools, self._session, self._mode = repositories, tools, session, mode
-        self._movable = movable  # submodules that the agent could rename
         self._child = 0
         self.moved: tuple[str, ...] = ()  # what became of branches, once it has finished
         self._line = -1
@@ -110,7 +108,7 @@ class Follower:
         if not self._due:
             return ()
         try:
-            return (*self._follow_moved(), *(() if self._is_untouched() else self._finish()))
+            return () if self._is_untouched() else self._finish()
         finally:
             if self._child:
                 from claudebox.launch import process
@@ -118,16 +116,6 @@ class Follower:
                 process.end(self._child)
                 self._child = 0
                 os.close(self._line)
-
-    def _follow_moved(self) -> list[str]:
-        """Tell the user's git directory where submodules are that the agent has renamed."""
-        said: list[str] = []
-        for path in self._movable:
-            from claudebox.launch import git_moved
-
-            note = git_moved.follow(path)
-            said += [f"git ({git_state.read_layout(path).module}): {note}"] if note else []
-        return said
 
     def _is_untouched(self) -> bool:
         """Return whether nothing has happened in any repository; then nobody has to be asked."""

@@ -19,7 +19,6 @@ from claudebox.launch import (
     git_checkout,
     git_cleanup,
     git_kept,
-    git_locks,
     git_merge,
     git_obeyed,
     git_state,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from claudebox.launch.git_sides import Side
 
 _MOMENT = 0.01  # seconds: more than the clock of a file system needs for the next time
-_GC_PATIENCE, _PAUSE = 60.0, 1.0  # seconds to wait for a `git gc`: at the end, and before
 _ATTEMPTS = 3  # after the host moved something in the midst of an import
 AT_THE_END = Limits(seconds=240.0)  # nobody waits for ever; `--import` goes on for longer
 
@@ -180,7 +178,7 @@ class _Import:
         free = [move for move in out if move not in (*here, *there)]
         carried = {move.new for move in (*here, *there) if move.new}
         carried |= checkout.needed_objects() if self._outward else set()
-        answers = git_transfer.send(agent, real, [*free, *renamed], carried, self._no_collection)
+        answers = git_transfer.send(agent, real, [*free, *renamed], carried)
         self._refused.update((name, reason) for name, reason in answers.items() if reason and name.startswith("refs/"))
         for move in (*free, *renamed):
             if not answers[move.name]:
@@ -229,7 +227,7 @@ class _Import:
         self._refused.update((move.name, reason) for move, reason in kept.items() if not move.new)
         moves = [move for move in kept if move.new]
         renamed = self._under_other_names(moves, real.refs, [], {move.name: kept[move] for move in moves})
-        answers = git_transfer.send(agent, real, renamed, set(), self._no_collection)
+        answers = git_transfer.send(agent, real, renamed, set())
         self._refused.update((name, reason) for name, reason in answers.items() if reason)
 
     def _what_stays(self, agent: Side, real: Side, base: dict[str, str]) -> list[str]:
@@ -254,10 +252,6 @@ class _Import:
             git_lfs.bring_back(own, self._layout.common, size=limits.size, seconds=limits.seconds)
         except GitError as error:
             self._notes.append(str(error))
-
-    def _no_collection(self) -> git_locks.NoGarbageCollection:
-        patience = _GC_PATIENCE if self._final else _PAUSE
-        return git_locks.NoGarbageCollection(self._layout.common, patience=patience)
 
     def _admit(self, agent: Side, real: Side, moves: Iterable[Move]) -> list[Move]:
         """Return the moves that may come back now, as far as their gitlinks go."""

@@ -24,15 +24,7 @@ def follow(plan: Plan) -> Follower:
     """Return the sidecar that brings back what is done inside."""
     from claudebox.launch.git_follow import Follower
 
-    return Follower(_repositories(plan), lambda: _tools(plan), _name(), plan.git_import, tuple(_movable(plan)))
-
-
-def _movable(plan: Plan) -> Iterator[str]:
-    """Yield the submodules that the agent can rename: they are initialised outside, and no mount is in the way."""
-    places = {f"{own.worktree}/{checkout}" for own in plan.git for checkout in own.unguarded}
-    for own in plan.git:
-        if own.place and own.worktree in places and os.path.lexists(f"{own.worktree}/.git"):
-            yield own.private
+    return Follower(_repositories(plan), lambda: _tools(plan), _name(), plan.git_import)
 
 
 def set_up(plan: Plan) -> list[int]:

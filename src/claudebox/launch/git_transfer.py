@@ -13,12 +13,7 @@ from claudebox.launch.git_sandbox import write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from claudebox.launch.git_locks import NoGarbageCollection
     from claudebox.launch.git_sides import Side
-
-    Guard = Callable[[], NoGarbageCollection]
 
 MOVED_MEANWHILE = "it moved meanwhile"
 _CAPABILITIES = "report-status delete-refs ofs-delta object-format="
@@ -27,13 +22,10 @@ _MOST_ALONE = 50  # refs that are tried one by one after a pack was refused as a
 _LOST_RACES = ("failed to update ref", "fetch first", "failed to lock", "reference already")
 
 
-def send(
-    agent: Side, real: Side, moves: list[Move], carried: set[str], guard: Guard, *, alone: bool = False
-) -> dict[str, str]:
+def send(agent: Side, real: Side, moves: list[Move], carried: set[str], *, alone: bool = False) -> dict[str, str]:
     """Send refs, and objects that none of them leads to; return for each ref or object why it was refused, or nothing.
 
-    A ref of ours leads to each such object until `drop_carriers`. Under the `guard` nobody deletes objects that no ref
-    leads to yet.
+    A ref of ours leads to each such object until `drop_carriers`.
     """
     lacking = real.lacks(sorted(carried))
     first = len(real.carriers)
@@ -48,16 +40,15 @@ def send(
     if agent.box.run(*_PACK, data=words):
         failure = agent.box.message() or "its objects cannot be packed"
     else:
-        with guard():
-            failure, answers = _receive(agent, real, request)
+        failure, answers = _receive(agent, real, request)
     real.carriers += [move.name for move in carriers if not failure and not answers.get(move.name)]
     if failure and not alone and len(request) > 1:
         # One bad object would keep everything else inside.
         answers = {}
         for move in moves[:_MOST_ALONE]:
-            answers |= send(agent, real, [move], set(), guard, alone=True)
+            answers |= send(agent, real, [move], set(), alone=True)
         for value in lacking:
-            answers |= send(agent, real, [], {value}, guard, alone=True)
+            answers |= send(agent, real, [], {value}, alone=True)
         return {name: answers.get(name, failure) for name in (*(move.name for move in moves), *lacking)}
     said = {move.name: failure or answers.get(move.name, "git did not say why") for move in request}
     return {move.name: said[move.name] for move in moves} | {move.new: said[move.name] for move in carriers}

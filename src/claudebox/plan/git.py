@@ -9,7 +9,6 @@ from __future__ import annotations
 from claudebox.plan import git_settings, mount_checks, project
 from claudebox.plan.model import Mount, OwnGit, Stub
 from claudebox.tables import project_paths
-from claudebox.tables.agent import CLIENT_DIRECTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,30 +22,6 @@ if TYPE_CHECKING:
 STORES = "/run/claudebox/git"  # inside, the real objects
 CHECKOUTS = "git/checkouts"  # in the state of the project: of submodules that are not initialised outside
 _MINIMAL: Row = ("core", "", "checkstat", "minimal")
-# Git itself would say that a directory is busy, or nothing: `git submodule deinit` goes on, and ends with 0.
-_WRAPPER = """\
-#!/bin/sh
-case "$1 $2" in
-"rm "* | "mv "* | "submodule deinit")
-	case " $* " in *" --cached "* | *" -n "* | *" --dry-run "*) ;; *)
-	for word in "$@"; do
-		for place in {places}; do
-			test "$word" -ef "$place" || test "$2 $word" = "deinit --all" || continue
-			echo "fatal: '$word' is a submodule of the user and a mount here, which cannot be removed or renamed:" \
-				"the user can start claudebox with --allow submodules" >&2
-			exit 128
-		done
-	done ;;
-	esac ;;
-esac
-set -f
-IFS=:
-for place in $PATH; do
-	test "$place" != {own} && test -x "$place/git" && exec "$place/git" "$@"
-done
-echo "git: not found" >&2
-exit 127
-"""
 _NO_BITMAPS: Row = ("repack", "", "writebitmaps", "false")  # they cover no borrowed objects: git would warn, or fail
 
 
@@ -103,7 +78,6 @@ def _own(policy: Policy, host: Host, repository: Repository) -> Iterator[OwnGit]
             unmapped=unmapped,
             visible=_visible(policy, host),
             obeyed=tuple(_obeyed(policy, repository, directory)),
-            unguarded=() if directory.place else tuple(_unguarded(policy, host, repository)),
         )
 
 
@@ -120,16 +94,6 @@ def _obeyed(policy: Policy, repository: Repository, directory: GitDirectory) -> 
             yield "."
         elif row.path.startswith(f"{worktree.rstrip('/')}/"):
             yield row.path[len(worktree.rstrip("/")) + 1 :] + (project_paths.PASSED if row.passed else "")
-
-
-def _unguarded(policy: Policy, host: Host, repository: Repository) -> Iterator[str]:
-    """Yield the submodules where the agent could make a repository: behind a link, or beside the project."""
-    mounted = {row.path for row in _empty_submodules(policy, host)} | {nested.root for nested in repository.nested}
-    for checkout in repository.checkouts:
-        path = f"{repository.root.rstrip('/')}/{checkout}"
-        reached = any(mount_checks.covers(place, path) for place in _visible(policy, host))
-        if reached and path not in mounted and not project.is_submodule_guarded(policy, host, path):
-            yield checkout
 
 
 def _directories(repository: Repository) -> tuple[GitDirectory, ...]:
@@ -177,11 +141,6 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
     parent = host.workdir.real.rpartition("/")[0]
     if repository is not None and _can_be_empty(policy, host, parent):
         yield Mount(parent, "closed", "nothing is lost in silence: git makes worktrees beside a project", role="git")
-    if repository is not None and (held := project.list_submodules(policy, host)):
-        places = " ".join("'{}'".format(place.replace("'", "'\\''")) for place in held)
-        content = _WRAPPER.format(places=places, own=CLIENT_DIRECTORY).encode("utf-8", "surrogateescape")
-        reason = "says that submodules are neither removed nor renamed"
-        yield Mount(f"{CLIENT_DIRECTORY}/git", "file", reason, content=content, mode=0o755, role="git")
     for own in plan_own(policy, host):
         yield Mount(own.dest, "bind", "git, with a repository of the sandbox's own", own.own, role="git")
     for found in _believed(host):
@@ -200,7 +159,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
 
 def _empty_submodules(policy: Policy, host: Host) -> Iterator[EmptySubmodule]:
     """Yield the submodules that are not initialised; around them nothing is made where nothing may be."""
-    for row in () if project.are_submodules_open(policy) else host.empty_submodules:
+    for row in host.empty_submodules:
         if not row.above or not project.is_closed(policy, host, row.path):
             yield row
 

@@ -102,7 +102,6 @@ class OwnGit(Value):
     unmapped: bool = False  # files of the checkout have another owner inside
     visible: tuple[str, ...] = ()  # directories whose checkouts can be worked in
     obeyed: tuple[str, ...] = ()  # what git of the host obeys in the checkout by its configuration, relative to it
-    unguarded: tuple[str, ...] = ()  # submodules that no mount keeps from being replaced, relative to the checkout
 
     @property
     def own(self) -> str:

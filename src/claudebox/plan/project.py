@@ -92,25 +92,6 @@ def is_closed(policy: Policy, host: Host, path: str) -> bool:
     return _beneath(path, {guarded.path for guarded in _closed(policy, host)})
 
 
-def is_submodule_guarded(policy: Policy, host: Host, path: str) -> bool:
-    """Return whether nothing inside can put a `.git` into the directory of a submodule."""
-    return host.only_read or any(
-        guarded.path in (path, f"{path}/.git") or path.startswith(f"{guarded.path}/")
-        for guarded in _closed(policy, host)
-    )
-
-
-def list_submodules(policy: Policy, host: Host) -> list[str]:
-    """Return the directories of submodules that are initialised, and mounts."""
-    rows = (row.path for row in _closed(policy, host) if (row.name, row.kind) == (project_paths.SUBMODULES, "present"))
-    return [path.removesuffix("/.git") for path in rows if path.endswith("/.git")]
-
-
-def are_submodules_open(policy: Policy) -> bool:
-    """Return whether the user lets the agent remove and rename the directories of submodules."""
-    return project_paths.SUBMODULES in _opened(policy)
-
-
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
     """Say what is open, and what cannot be closed."""
     if host.barrier.path:

@@ -44,8 +44,8 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
     if any(name.endswith("/.git") for name in protected):
         yield (
             "- Directories of submodules are mounts: `git rm`, `git mv` and `git submodule deinit` cannot remove or "
-            "rename one. Say that the user can start claudebox with `--allow submodules`, where they work; or commit "
-            "`git rm --cached PATH` with an edited `.gitmodules`, and say that the user has to remove the directory."
+            "rename one. Commit `git rm --cached PATH` with an edited `.gitmodules`, and say that the user has to "
+            "remove the directory."
         )
     yield f"- Network: tier `{policy.network}`, which cannot be changed from inside."
     for sentence in _network(policy):

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from claudebox.facts.model import StubKind
 
 GIT = "git-config"  # the name that opens what the configuration of git makes the host execute in the project
-SUBMODULES = "submodules"  # opens their directories: they can be removed and renamed
+SUBMODULES = "submodules"  # their directories; nothing opens them
 OWN = "claudebox"  # settings of the user that lie in the project; nothing opens them
 SERVERS = ".mcp.json"  # the client fails on anything else than a file here, or nothing
 WORKTREES = ".claude/worktrees"  # where Claude Code makes worktrees
@@ -25,7 +25,7 @@ PROTECTED: tuple[tuple[str, StubKind, str], ...] = (
     (".claudebox.toml", "directory", "claudebox reads it"),
 )
 
-NAMES = (GIT, SUBMODULES, *(name for name, _, _ in PROTECTED))  # what `--allow` takes
+NAMES = (GIT, *(name for name, _, _ in PROTECTED))  # what `--allow` takes
 
 # Names of directories that no snapshot keeps: large, and made again by the tool that made them.
 UNKEPT = ("node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache", ".pytest_cache", ".ruff_cache")

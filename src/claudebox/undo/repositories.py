@@ -237,9 +237,8 @@ def put_back(
     tools: Tools, store: SnapshotStore, before: Snapshot, now: Snapshot, moves: tuple[RefMove, ...]
 ) -> dict[str, str]:
     """Put these back; return what was not, and why."""
-    from claudebox.launch import git_moved
     from claudebox.launch.git_sandbox import GitError
-    from claudebox.launch.git_state import Private, read_layout
+    from claudebox.launch.git_state import Private
 
     problems: dict[str, str] = {}
     staged = {row.real: row for row in now.repositories}
@@ -252,9 +251,6 @@ def put_back(
                 problems |= _put_back(tools, store, private, (row, staged[row.real]), wanted)
         except (GitError, ClaudeboxError, OSError) as error:
             problems[row.real] = error.message if isinstance(error, ClaudeboxError) else str(error)
-    for row in before.repositories:
-        if os.path.isfile(f"{row.private}/layout.json") and read_layout(row.private).module:
-            git_moved.follow(row.private)  # its directory may be where it was before
     return problems
 
 

@@ -76,16 +76,15 @@ class _Finishing:
         self.presence.claim(copy.path, *((source.worktree,) if way else ()))
         tools = self._prepare()
         merging = merge.Merging(planned, source, tools, copy.scratch, copy.name, way or "merge")
-        with worktree.hold_back_gc(source) if way else contextlib.nullcontext():  # no branch leads to what is prepared
-            merged, problem = merging.prepare()
-            found = self._look(tools, planned, merged)
-            console.write(work.lines(copy, found), descriptor=1)
-            if not found.tip:
-                raise ClaudeboxError(f"the repository has no branch `{copy.name}` any more", hint=self._drop)
-            if way:
-                if problem:
-                    raise merging.refuse(problem)
-                console.note(f"{'merged' if way == 'merge' else 'rebased'}: {merging.bring_in(*merged)}")
+        merged, problem = merging.prepare()
+        found = self._look(tools, planned, merged)
+        console.write(work.lines(copy, found), descriptor=1)
+        if not found.tip:
+            raise ClaudeboxError(f"the repository has no branch `{copy.name}` any more", hint=self._drop)
+        if way:
+            if problem:
+                raise merging.refuse(problem)
+            console.note(f"{'merged' if way == 'merge' else 'rebased'}: {merging.bring_in(*merged)}")
         if reasons := [*self._list_reasons(found), *self._bring_submodules(tools)]:
             console.note(f"the worktree stays: {'; '.join(reasons)}; {self._drop}")
         elif self._asking and not console.confirm("Remove the worktree? The branch stays. [Y/n] ", default=True):

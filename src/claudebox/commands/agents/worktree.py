@@ -16,7 +16,7 @@ from claudebox.commands.agents import large_files
 from claudebox.console import clean, shorten
 from claudebox.errors import ClaudeboxError
 from claudebox.files import list_names, read_small, real_path
-from claudebox.launch import git_checkout, git_copy, git_locks, git_transfer
+from claudebox.launch import git_checkout, git_copy, git_transfer
 from claudebox.launch.git_merge import Move
 from claudebox.launch.git_names import HEADS, TAGS
 from claudebox.launch.git_sandbox import GitError, GitSandbox, Limits
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from claudebox.plan.model import OwnGit
 
 LIMITS = Limits(seconds=3600.0, size=64 << 30)  # the user waits for it, and can end it
-_PATIENCE = 60.0  # seconds to wait for a `git gc`
 _ATTEMPTS, _PAUSE = 10, 0.1
 _WRITERS = "4"  # at once: to make a file is to wait for the disk
 _ENTRY = ("description", "packed-refs", "shallow", "info/exclude", "info/attributes")
@@ -72,8 +71,7 @@ def make_worktree(own: OwnGit, tools: Tools, copy: Copy, start: str, most: int) 
     """
     try:
         with open_git(own, tools, copy, most) as box:
-            with hold_back_gc(own):  # which could take the commit away before a branch leads to it
-                commit = _add(box, own, copy, start)
+            commit = _add(box, own, copy, start)
             try:
                 return commit, _check_out(box, find_git_dir(own, copy), copy.path)
             except BaseException:
@@ -106,11 +104,6 @@ def _add(box: GitSandbox, own: OwnGit, copy: Copy, start: str) -> str:
                 raise
             time.sleep(_PAUSE)  # git cannot read a worktree that another git is just making
     return commit
-
-
-def hold_back_gc(own: OwnGit) -> git_locks.NoGarbageCollection:
-    """Let no `git gc` start that could take commits away before a branch leads to them."""
-    return git_locks.NoGarbageCollection(own.real, patience=_PATIENCE)
 
 
 def restore_worktree(own: OwnGit, tools: Tools, copy: Copy, most: int = 2 << 30) -> bool:
@@ -317,7 +310,7 @@ def bring_submodule(copy: Copy, row: OwnGit, source: OwnGit, moves: list[Move], 
             one.begin_refs()
             one.read_refs()
         moves = [Move(move.name, real.refs.get(move.name, ""), move.new) for move in moves]
-        answers = git_transfer.send(side, real, moves, set(), lambda: hold_back_gc(source))
+        answers = git_transfer.send(side, real, moves, set())
     return next((clean(reason) for reason in answers.values() if reason), "")
 
 
