@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from claudebox.tables.tiers import TIERS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -245,6 +247,33 @@ def test_the_check_of_wording_can_fail():
     for text in ('row.reason.startswith("asked")', 'row.reason == "x"', '"x" in row.reason', "row.why != PIN"):
         assert wordings(ast.parse(text)), text
     assert not wordings(ast.parse('f"{row.reason}" + clean(row.why)'))
+
+
+@of_each(sorted(MODULES))
+def test_no_code_compares_the_name_of_a_tier(name):
+    # proves NET-T
+    assert not tier_comparisons(parsed(name)), "decide by a field of `Tier`"
+
+
+def test_the_check_of_tiers_can_fail():
+    for text in (
+        'policy.network == "full"', 'plan.network != "none"', 'spec["network"] in ("full", "inet")',
+        'match plan.network:\n case "allow": pass', '{"full": 1}[plan.network]',
+    ):  # fmt: skip
+        assert tier_comparisons(ast.parse(text)), text
+    assert not tier_comparisons(ast.parse('f"{plan.network}", TIERS[plan.network], stub != "none"'))
+
+
+def tier_comparisons(tree: ast.AST) -> list[str]:
+    """Return where something is decided by the name of a tier."""
+    found = []
+    for node in ast.walk(tree):
+        names = {getattr(part, "value", "") for part in ast.walk(node) if isinstance(part, ast.Constant)} & {*TIERS}
+        asked = {ast.Compare: node, ast.Match: getattr(node, "subject", node), ast.Subscript: node}.get(type(node))
+        text = ast.unparse(asked) if names and asked is not None else ""
+        if ("network" in text or "tier" in text) and not any(f"network={name!r}" in text for name in names):
+            found.append(text)
+    return found
 
 
 def wordings(tree: ast.AST) -> list[str]:

@@ -345,7 +345,7 @@ class _Entered:
         plan, place = given.prepared.plan, given.planned.host.instance.directory
         if self._stubs is not None:
             self._guard = HostGuard(plan, sandbox.init, self._stubs, place)
-        names = _follow_names(given.planned, sandbox.init) if plan.network == "full" else None
+        names = _follow_names(given.planned, sandbox.init) if plan.tier.shared else None
         chores = (self._guard, given.freshness, given.begun, names, *sandbox.sidecars)
         return supervise.wait(sandbox, given.terminal, chores, complain)
 

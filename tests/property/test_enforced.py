@@ -50,7 +50,7 @@ proxies = st.sampled_from([{}, {"https_proxy": "http://me:pass-word@proxy.corp:3
 def made(network: str, names: list[str], held: tuple[HeldSecret, ...], environ: dict[str, str]) -> Plan:
     policy = Policy(
         "client",
-        network=network,  # type: ignore[arg-type]
+        network=network,
         auth="broker",
         domains=tuple(NameRequest(name, "--allow-domain") for name in names) if network == "allow" else (),
         mounts=(MountRequest("/data", "/data", writable=True, origin="--mount-rw"),),
@@ -123,7 +123,7 @@ def test_services_that_are_shown_are_those_that_the_broker_gets(plan):
         assert document["broker"]["model_api"]["through"] == str(config.proxy or "")
     if "proxy" in received:
         config = received["proxy"]
-        assert config.reach == ("listed" if plan.network == "allow" else plan.network)
+        assert config.reach == {"allow": "listed", "inet": "internet", "full": "everything"}[plan.network]
         if plan.link is None:
             return
         assert document["link"]["domains"] == [{"name": row.name, "origin": row.origin} for row in config.domains]

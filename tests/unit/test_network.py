@@ -3,14 +3,18 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
-from claudebox.config.model import Constant, NameRequest, Policy
+from claudebox.config.model import AddressRequest, Constant, NameRequest, Policy
 from claudebox.config.options import SETTINGS
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import compose, environment, network
+from claudebox.tables.tiers import TIERS, Tier
+
+LAN = (AddressRequest("10.0.0.0/8", 0, "--allow-address"),)
+NAMES = (NameRequest("a.example", "--allow-domain"),)
 
 
 def resolv_conf(content: bytes, tier: str = "full") -> bytes:
-    return network.resolv_conf(Policy("client", network=tier), hosts.debian(resolv_conf=content))  # type: ignore[arg-type]
+    return network.resolv_conf(Policy("client", network=tier), hosts.debian(resolv_conf=content))
 
 
 def test_a_linked_resolv_conf_becomes_a_file_of_servers_and_search_rules():
@@ -44,17 +48,43 @@ def test_without_a_network_there_is_nobody_to_ask_for_names():
 def test_only_tier_full_shares_the_network_of_the_host():
     # proves NET-T
     tiers = next(row for row in SETTINGS if row.key == "network").choices
-    shared = [tier for tier in tiers if not network.own_namespace(Policy("client", network=tier))]  # type: ignore[arg-type]
+    shared = [tier for tier in tiers if Policy("client", network=tier).tier.shared]
 
     assert shared == ["full"]
 
 
 def test_every_tier_has_a_meaning_that_a_user_can_read():
     # proves F18
-    tiers = next(row for row in SETTINGS if row.key == "network").choices
+    assert next(row for row in SETTINGS if row.key == "network").choices == tuple(TIERS)
+    assert all(tier.meaning for tier in TIERS.values())
+    assert "loopback" in TIERS["full"].meaning
 
-    assert set(network.MEANING) == set(tiers)
-    assert "loopback" in network.MEANING["full"]
+
+def test_a_new_tier_opens_nothing_until_it_says_so(monkeypatch):
+    # proves NET-T
+    monkeypatch.setitem(TIERS, "new", Tier("new", "nobody has thought about it", "Nobody knows."))
+    proxied = {"HTTPS_PROXY": "http://me:pass-word@proxy:3128"}
+    for host in (hosts.debian(environ=proxied), hosts.debian_with_nix(environ=proxied)):
+        made, closed = (
+            compose.make_plan(Policy("exec", ("true",), network=tier, addresses=LAN, domains=NAMES), host)
+            for tier in ("new", "none")
+        )
+        unnamed = {"network": "", "mounts": (), "nix": None}  # these name the tier
+        assert made.replace(**unnamed) == closed.replace(**unnamed)
+        assert made.nix is None or made.nix.kind == "off"
+        assert "net" in made.namespaces
+        unequal = {new.dest for new, old in zip(made.mounts, closed.mounts, strict=True) if new != old}
+        assert unequal <= {"/run/claudebox/SANDBOX.md", "/etc/claude-code/CLAUDE.md"}
+
+    full = compose.make_plan(Policy("exec", ("true",)), hosts.debian(environ=proxied))
+    assert "net" not in full.namespaces
+    assert full.broker is not None
+
+
+def test_a_tier_that_does_not_exist_is_an_error():
+    # proves NET-T
+    with pytest.raises(KeyError):
+        compose.make_plan(Policy("exec", ("true",), network="ful"), hosts.debian())
 
 
 def allowed(*names, **options):

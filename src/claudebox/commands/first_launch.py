@@ -9,12 +9,9 @@ from claudebox.commands import config_template
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import programs, uplink
 from claudebox.facts.host import current_directory
+from claudebox.tables.tiers import TIERS
 
-_TIERS = (
-    ("inet", "the internet, but neither your LAN nor this machine"),
-    ("allow", "only domains that you name in the file, besides the model"),
-    ("full", "everything that this machine reaches, as without a sandbox"),
-)
+_OFFERED = [TIERS[name] for name in ("inet", "allow", "full")]
 _DOMAINS = '["anthropic"]'  # without them nobody could log in inside
 
 
@@ -38,7 +35,7 @@ def ask_network(home: str, environ: dict[str, str]) -> bool:
             break
         explained = question
     chosen = {"network": f'"{tier}"'}
-    if tier == "allow":
+    if TIERS[tier].listed:
         chosen["allow_domain"] = _DOMAINS
     path = config_template.write_config(home, chosen)
     os.close(state.open_state(f"{home}/.claudebox", "drop"))  # what is shown later is seen by this session, too
@@ -48,19 +45,17 @@ def ask_network(home: str, environ: dict[str, str]) -> bool:
 
 def _lines(home: str, default: str, remedy: str) -> list[str]:
     lines = [f"What may programs inside reach? Your answer is written to {console.clean(home)}/.claudebox/config.toml."]
-    for number, (tier, meaning) in enumerate(_TIERS, 1):
-        note = f" ({'recommended' if default == 'inet' else f'not on this machine yet: {remedy}'})"
-        lines.append(f"  {number}  {tier:<6} {meaning}{note if tier == 'inet' else ''}")
+    for number, tier in enumerate(_OFFERED, 1):
+        note = f" ({f'not on this machine yet: {remedy}' if TIERS[default].shared else 'recommended'})"
+        lines.append(f"  {number}  {tier.name:<6} {tier.question}{note if tier.uplink else ''}")
     return lines
 
 
 def _number(tier: str) -> int:
-    return 1 + [name for name, _ in _TIERS].index(tier)
+    return 1 + _OFFERED.index(TIERS[tier])
 
 
 def _read(answer: str) -> str:
     """Return the tier that was meant, by its number or by its name."""
-    for number, (tier, _) in enumerate(_TIERS, 1):
-        if answer in (str(number), tier):
-            return tier
-    return "none" if answer == "none" else ""
+    numbered = {str(number): tier.name for number, tier in enumerate(_OFFERED, 1)}
+    return numbered.get(answer, answer if answer in TIERS else "")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from claudebox.tables.agent import CLOUDS, CREDENTIALS
+from claudebox.tables.tiers import TIERS
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
+    from claudebox.tables.tiers import Tier
+
     Program = Literal["client", "exec", "shell"]
-    Tier = Literal["full", "inet", "allow", "none"]
     Nix = Literal["auto", "daemon", "relay", "off"]
     ProjectSecrets = Literal["warn", "mask", "allow"]
     Shape = Literal["switch", "choice", "text", "list", "words", "table", "record", "rows", "groups"]
@@ -163,7 +165,7 @@ class Policy(Value):
     program: Program
     words: tuple[str, ...] = ()
     client: str = ""  # the client that an editor names
-    network: Tier = "full"
+    network: str = "full"  # the name of a tier
     network_origin: str = "default"
     uplink: str = "auto"
     host_ports: tuple[int, ...] = ()
@@ -205,6 +207,11 @@ class Policy(Value):
     caches: Literal["own", "shared", "off"] = "own"
     cache_limit: int = 10 << 30  # bytes
     scratch: Literal["auto", "memory", "disk"] = "auto"
+
+    @property
+    def tier(self) -> Tier:
+        """Return what the network grants; raises for an unknown name."""
+        return TIERS[self.network]
 
     @property
     def brokered(self) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from claudebox.config.model import Field, Setting
+from claudebox.tables.tiers import TIERS
 
 NETWORK: tuple[Setting, ...] = (
     Setting(
         "network", ("--network",), "choice", "Restrictions",
         "`full`: the host's network with its loopback and LAN; `inet`: the internet, not the LAN nor this machine; "
         "`allow`: only the domains that you name; `none`: loopback of the sandbox only",
-        metavar="TIER", choices=("full", "inet", "allow", "none"), default="full", in_files="project", widest="first",
+        metavar="TIER", choices=tuple(TIERS), default="full", in_files="project", widest="first",
     ),
     Setting(
         "allow_domain", ("--allow-domain",), "list", "Restrictions",

@@ -8,6 +8,7 @@ from claudebox.errors import ClaudeboxError
 from claudebox.tables.agent import NOT_INSIDE
 from claudebox.tables.inside import RESERVED_PORTS
 from claudebox.tables.project_paths import UNKEPT
+from claudebox.tables.tiers import TIERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         program=program,
         words=settings.words,
         client=settings.client,
-        network=network.value,  # type: ignore[arg-type]  # the table has checked it
+        network=network.value,
         network_origin=network.origin,
         uplink=settings.one("uplink").value,
         host_ports=host_ports,
@@ -149,36 +150,36 @@ def _names(settings: Settings, key: str, check: Callable[[Given], str]) -> tuple
 
 def _ports(wanted: Iterable[Given], network: Given) -> tuple[int, ...]:
     ports: list[int] = []
+    tier = TIERS[network.value]
     for given in wanted:
-        if network.value == "full":
+        if tier.shared:
             raise ClaudeboxError(
-                f"`{given.origin}` means nothing in tier `full`: host and sandbox share all ports there",
+                f"`{given.origin}` means nothing in tier `{tier.name}`: host and sandbox share all ports there",
                 hint="remove it, or choose `--network inet`, `allow` or `none`",
             )
         if not (given.value.isascii() and given.value.isdigit() and 1 <= int(given.value[:6]) <= 65535):
             raise ClaudeboxError(f"`{given.origin}` is a port from 1 to 65535, not `{given.value}`")
         ports.append(int(given.value))
-        if network.value == "allow" and ports[-1] in RESERVED_PORTS:
-            raise ClaudeboxError(f"`{given.origin}`: port {ports[-1]} inside is claudebox's own in tier `allow`")
+        if tier.listed and ports[-1] in RESERVED_PORTS:
+            raise ClaudeboxError(f"`{given.origin}`: port {ports[-1]} inside is claudebox's own in tier `{tier.name}`")
     return tuple(dict.fromkeys(ports))
 
 
 def _addresses(settings: Settings, network: Given) -> tuple[AddressRequest, ...]:
-    wanted = settings.all("allow_address")
-    if network.value in ("inet", "allow"):
+    wanted, tier = settings.all("allow_address"), TIERS[network.value]
+    if tier.uplink or tier.listed:
         return tuple({(row.prefix, row.port): row for row in map(parsers.address, wanted)}.values())
     for given in wanted:
         if given.origin.startswith("-"):  # in files they wait for their tier
-            why = "everything is reachable there" if network.value == "full" else "nothing is reachable there"
             raise ClaudeboxError(
-                f"`{given.origin}` means nothing in tier `{network.value}`: {why}", hint="add `--network inet`"
+                f"`{given.origin}` means nothing in tier `{tier.name}`: {tier.closed}", hint="add `--network inet`"
             )
     return ()
 
 
 def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
     wanted = settings.all("allow_domain")
-    if network.value != "allow":
+    if not TIERS[network.value].listed:
         for given in wanted:
             if given.origin.startswith("-"):  # in files they wait for their tier
                 raise ClaudeboxError(

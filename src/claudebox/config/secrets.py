@@ -11,6 +11,7 @@ from claudebox.config.permits import read_permit
 from claudebox.errors import ClaudeboxError
 from claudebox.tables.agent import CREDENTIALS
 from claudebox.tables.inside import AUTHORITIES, MADE
+from claudebox.tables.tiers import TIERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,10 +102,11 @@ def decide_secrets(
             raise ClaudeboxError(f"`{secret.origin}`: `{secret.env}` is there twice", hint="name all hosts in one row")
         found[secret.env] = secret
     secrets = tuple(found.values())
-    if network.value == "full":
+    if TIERS[network.value].shared:
         first = secrets[0]
         raise ClaudeboxError(
-            f"`{first.origin}`: secrets cannot be kept outside in tier `full`: the sandbox has no network of its own",
+            f"`{first.origin}`: secrets cannot be kept outside in tier `{network.value}`: "
+            "the sandbox has no network of its own",
             hint="choose `--network inet` or `--network allow`",
         )
     asked = {request.name: request.origin for request in names} | {row.name: row.origin for row in constants}

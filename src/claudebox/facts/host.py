@@ -175,7 +175,7 @@ def read_host(
         shown = paths.searchable((workdir, *beside), home_fact, not_beneath, excepted)
         leaks, leaks_note = project.leaks(policy, tuple(shown), instance)
         bound = sockets.find_sockets(
-            workdir.real, searched, mounts, strict=policy.network != "full", instance=instance, home=home
+            workdir.real, searched, mounts, strict=not policy.tier.shared, instance=instance, home=home
         )
     ca_bundle = distro.ca_bundle(examiner)
     git_user = git_identity.read_user_settings(home, environ, repository)
@@ -210,7 +210,7 @@ def read_host(
         ca_bundle=ca_bundle,
         company=on_demand.read_company(environ, home, git_user.rows, ca_bundle, path, workdir.real),
         resolv_conf=distro.read_resolv_conf(),
-        etc_hosts=distro.read_etc_hosts() if policy.network == "full" else b"",
+        etc_hosts=distro.read_etc_hosts() if policy.tier.shared else b"",
         pager="PAGER" in environ and programs.is_of_system(environ["PAGER"]),
         linked=paths.find_spelling(environ.get("PWD", ""), workdir),
         uplinks=on_demand.find_uplinks(policy, path),

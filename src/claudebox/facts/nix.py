@@ -27,7 +27,7 @@ def read_nix(
     answer = b""
     known = Daemon(problem=where.problem or "the program `nix` was not found")
     if program and not where.problem and policy.nix != "off":
-        wanted = policy.nix != "auto" or policy.network == "full"  # else the answer would change nothing
+        wanted = policy.nix != "auto" or policy.tier.shared  # else the answer would change nothing
         known, answer = nix_daemon.ask(where, program, environ, state, asking=asking and wanted)
     if not os.path.isdir(where.store):
         return None

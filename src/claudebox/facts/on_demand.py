@@ -217,7 +217,7 @@ def find_control_group(policy: Policy, path: tuple[str, ...]) -> ControlGroup | 
 
 def find_uplinks(policy: Policy, path: tuple[str, ...]) -> tuple[Candidate, ...]:
     """Return the programs that could carry packets."""
-    if policy.network != "inet":
+    if not policy.tier.uplink:
         return ()
     from claudebox.facts import uplink
 

@@ -20,7 +20,7 @@ def find_secrets(policy: Policy, environ: dict[str, str], *, home: str, workdir:
     """Return every secret that the broker will hold; one whose variable is unset is left out."""
     visible = (workdir, *(row.source for row in policy.mounts), *_SYSTEM)
     found: list[HeldSecret] = []
-    for secret in policy.secrets if policy.network != "none" else ():  # a secret opens no tier
+    for secret in policy.secrets if not policy.tier.isolated else ():  # a secret opens no tier
         _check_place(secret, home=home, visible=visible)
         hosts = _reachable(policy, secret)
         if hosts and available(secret.source, secret.origin, environ, home=home):
@@ -53,7 +53,7 @@ def file_path(source: str, *, home: str) -> str:
 
 def _reachable(policy: Policy, secret: SecretRequest) -> tuple[tuple[str, int], ...]:
     """Return the hosts to which the tier leads: a secret opens no way."""
-    if policy.network != "allow":
+    if policy.tier.routed:
         return secret.hosts
     from claudebox.config.domains import Permission, parse_domain
 

@@ -85,7 +85,7 @@ class BrokerSidecar:
         self._failure = ""
         self._password = self._controlled = ""
         self.texts: dict[str, str] = {}  # what programs inside are told that is only known by now
-        if broker.proxy is not None and broker.proxy.reach == "full":
+        if broker.proxy is not None and broker.proxy.reach == "everything":
             self._open_entrance()
 
     def _open_entrance(self) -> None:

@@ -135,7 +135,7 @@ def _writes(plan: Plan) -> str:
 def _network(plan: Plan) -> str:
     first, *rest = network.described(plan)
     tier, _, meaning = first.partition(": ")
-    told = paint(tier, "yellow") if plan.network == "full" else paint(tier, "bold")
+    told = paint(tier, "yellow") if plan.tier.shared else paint(tier, "bold")
     nix = (f"Nix: {_nix(plan)}",) if plan.nix is not None else ()
     return "; ".join((f"{told} ({_origin(plan)}): {clean(meaning)}", *(clean(line) for line in (*rest, *nix))))
 

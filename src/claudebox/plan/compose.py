@@ -139,7 +139,7 @@ def _provision(policy: Policy, host: Host) -> Provision:
 
 
 def _link(policy: Policy, host: Host) -> Link | None:
-    if not network.own_namespace(policy):
+    if policy.tier.shared:
         return None
     from claudebox.plan import own_network
 
@@ -153,7 +153,7 @@ def _link(policy: Policy, host: Host) -> Link | None:
 
 def _broker(policy: Policy, host: Host, held: str) -> tuple[Broker | None, Provision]:
     cloud = any(name in host.environ for name, *_ in agent.CLOUDS)
-    needed = (held, policy.network == "allow", host.held_secrets, any(policy.budget), network.has_proxy(host.environ))
+    needed = (held, policy.tier.listed, host.held_secrets, any(policy.budget), network.has_proxy(host.environ))
     if not any(needed) and not cloud:
         return None, Provision()
     from claudebox.plan import broker as brokerage
@@ -269,7 +269,7 @@ def _check_bwrap(host: Host) -> None:
 def _namespaces(policy: Policy, host: Host) -> tuple[str, ...]:
     names = ["user", "pid", "ipc", "uts"]
     names += ["cgroup"] if host.cgroup_namespace else []
-    names += ["net"] if network.own_namespace(policy) else []
+    names += ["net"] if not policy.tier.shared else []
     return tuple(names)
 
 

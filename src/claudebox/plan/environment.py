@@ -41,8 +41,10 @@ def plan_variables(policy: Policy, host: Host, made: Iterable[Variable]) -> tupl
             value = host.environ[request.name]
             rows[request.name] = _from_host(request.name, value, request.origin, "asked for")
     for constant in policy.constants:
-        if constant.name in network.PROXY_VARIABLES and policy.network == "allow":
-            raise ClaudeboxError(f"`{constant.origin}`: `{constant.name}` is the only way out in tier `allow`")
+        if constant.name in network.PROXY_VARIABLES and policy.tier.listed:
+            raise ClaudeboxError(
+                f"`{constant.origin}`: `{constant.name}` is the only way out in tier `{policy.network}`"
+            )
         if constant.name in inside.BROKERED and constant.name in rows and rows[constant.name].origin == "claudebox":
             continue
         row = _from_host(constant.name, constant.value, constant.origin, "a constant of your settings")

@@ -41,11 +41,11 @@ def usable_proxy(environ: dict[str, str]) -> tuple[HostProxy | None, str]:
 def plan_entrance(policy: Policy, host: Host, ranges: Ranges) -> ProxyConfig | None:
     """Return what the broker does to lead programs to the proxy of this machine, where it must."""
     proxy, _ = usable_proxy(host.environ)
-    if proxy is None or policy.network not in ("inet", "full"):
-        return None
-    if policy.network == "inet":
-        return ProxyConfig((), ranges, proxy, reach="inet")
-    return ProxyConfig((), proxy=proxy, reach="full") if _hidden(host) else None
+    if proxy is not None and policy.tier.uplink:
+        return ProxyConfig((), ranges, proxy, reach="internet")
+    if proxy is not None and policy.tier.shared and _hidden(host):
+        return ProxyConfig((), proxy=proxy, reach="everything")
+    return None
 
 
 def served(policy: Policy) -> Served:
@@ -63,7 +63,7 @@ def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
     """Yield the variables that lead programs to the proxy."""
     environ = host.environ
     proxy, _ = usable_proxy(environ)
-    if policy.network == "inet":
+    if policy.tier.uplink:
         if proxy is None:
             return
         bypass = ",".join(dict.fromkeys((*proxy.bypass, *_HERE)))
@@ -91,21 +91,21 @@ def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
 def git_proxy(policy: Policy, host: Host) -> str:
     """Return the proxy that git alone is told of."""
     value = host.company.git_proxy if host.company is not None else ""
-    return value if policy.network == "full" and not has_login(value) else ""
+    return value if policy.tier.shared and not has_login(value) else ""
 
 
 def warnings(policy: Policy, host: Host) -> Iterator[str]:
     """Say what of the proxies is not used inside."""
-    if policy.network == "none":
+    if policy.tier.isolated:
         return
     company = host.company
     rows = ((company.git_proxy, "git's http.proxy"), (company.npm_proxy, "npm's proxy")) if company is not None else ()
     yield from company.problems if company is not None else ()
     for value, owner in rows:
-        if value and (policy.network != "full" or has_login(value)) and not any(map(host.environ.get, PROXIES)):
+        if value and (not policy.tier.shared or has_login(value)) and not any(map(host.environ.get, PROXIES)):
             yield f"{owner} is not used inside: set HTTPS_PROXY on the host, which counts in every tier"
     proxy, problem = usable_proxy(host.environ)
-    if policy.network == "full":
+    if policy.tier.shared:
         if _hidden(host) and proxy is None:
             yield problem or "the proxy of this machine has a password, and is not used inside"
     elif problem:

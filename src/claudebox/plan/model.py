@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from claudebox.tables.tiers import TIERS
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    from claudebox.config.model import LimitRequest, Tier, UndoRequest
+    from claudebox.config.model import LimitRequest, UndoRequest
     from claudebox.facts.model import HeldSecret, Identity, StubKind
     from claudebox.plan.network_model import Broker, Link
+    from claudebox.tables.tiers import Tier
 
     Kind = Literal[
         "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "empty", "copy", "socket", "late",
@@ -175,7 +177,7 @@ class Plan(Value):
     disable_userns: bool
     allow_userns: bool
     sizes: bool  # bwrap can limit a tmpfs
-    network: Tier
+    network: str  # the name of a tier
     network_origin: str = "default"  # what chose the tier
     directory: str = ""  # of the project's state
     link: Link | None = None
@@ -205,6 +207,11 @@ class Plan(Value):
     scratch: str = ""  # the directory of this session, where home and /tmp are on disk
     limits: LimitRequest | None = None
     group: GroupLimits | None = None  # where a limit needs one
+
+    @property
+    def tier(self) -> Tier:
+        """Return what the network grants; raises for an unknown name."""
+        return TIERS[self.network]
 
     @property
     def holds_credential(self) -> bool:

@@ -78,7 +78,7 @@ def _system(policy: Policy, host: Host) -> Iterable[Mount]:
 
 def _containers(policy: Policy, host: Host) -> Iterable[Mount]:
     """Put before each program for containers, which would blame a daemon, one that says what to do instead."""
-    how = "" if policy.network == "full" else " if the user permits them: claudebox --allow-host-port PORT"
+    how = "" if policy.tier.shared else " if the user permits them: claudebox --allow-host-port PORT"
     for name in host.tools.containers if not policy.allow_userns else ():
         content = _CONTAINER.format(name=name, how=how).encode()
         reason = "says that containers do not start inside"

@@ -10,17 +10,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.config.model import AddressRequest, Policy, Tier
+    from claudebox.config.model import AddressRequest, Policy
     from claudebox.facts.host import Host
     from claudebox.plan.model import Plan
     from claudebox.plan.network_model import OpenedAddress, ProxyConfig
 
-MEANING: dict[Tier, str] = {
-    "full": "the host's network: its loopback services, the LAN and the internet are reachable",
-    "inet": "the internet and names; not the LAN, not VPNs, not metadata services, not this machine",
-    "allow": "only the domains that are listed; no addresses, not the LAN, not this machine",
-    "none": "loopback of the sandbox only",
-}
 # Where both uplinks forward questions for names. Inside nothing else is at these addresses.
 _FORWARDER4, _FORWARDER6 = "10.0.2.3", "fd00::3"
 _HTTP = f"http://127.0.0.1:{inside.PROXY_PORT}"
@@ -35,22 +29,17 @@ PROXY_VARIABLES = {
 _SHOWN = 8  # domains in the audit
 
 
-def own_namespace(policy: Policy) -> bool:
-    """Return whether the sandbox gets a network of its own."""
-    return policy.network != "full"
-
-
 def resolv_conf(policy: Policy, host: Host) -> bytes:
     """Return resolv.conf of the sandbox: the servers and search rules of the host, and nothing else of the file.
 
     In tier `inet` it is the forwarder alone: the host's server is in the LAN, and its search list tells where we are.
     """
-    if policy.network == "none":
-        return b""
-    if policy.network == "allow":
+    if policy.tier.listed:
         return b"nameserver 127.0.0.1\n"
-    if policy.network == "inet":
+    if policy.tier.uplink:
         return f"nameserver {forwarder(host)}\n".encode()
+    if not policy.tier.shared:
+        return b""
     kept = [
         line.strip()
         for line in host.resolv_conf.split(b"\n")
@@ -86,10 +75,10 @@ def _speaks_of_proxies(host: Host) -> bool:
 
 def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
     """Yield the variables that lead programs to the proxy."""
-    if policy.network == "allow":
+    if policy.tier.listed:
         for name, value in PROXY_VARIABLES.items():
             yield Variable(name, value, "claudebox", "the way out, to the domains that are listed")
-    elif policy.network != "none" and _speaks_of_proxies(host):
+    elif policy.tier.routed and _speaks_of_proxies(host):
         from claudebox.plan import host_proxies
 
         yield from host_proxies.plan_variables(policy, host)
@@ -101,7 +90,7 @@ def warnings(policy: Policy, host: Host, *, needed: str = "") -> Iterator[str]:
         from claudebox.plan import host_proxies
 
         yield from host_proxies.warnings(policy, host)
-    if policy.network != "allow":
+    if not policy.tier.listed:
         return
     from claudebox.config import domains
 
@@ -114,7 +103,7 @@ def described(plan: Plan) -> Iterator[str]:
     """Yield what a user should know about the network of a plan."""
     link = plan.link
     by = f", through {link.program}" if link is not None and link.program else ""
-    yield f"{plan.network}: {MEANING[plan.network]}{by}"
+    yield f"{plan.network}: {plan.tier.meaning}{by}"
     proxy = _proxy(plan)
     if proxy is not None:
         names = [row.name for row in proxy.domains]

@@ -128,7 +128,7 @@ class ProxyConfig(Value):
     domains: tuple[AllowedDomain, ...]
     ranges: Ranges = Ranges()  # closed, whatever a name resolves to
     proxy: HostProxy | None = None  # of this machine, which resolves the names then
-    reach: Literal["listed", "inet", "full"] = "listed"  # every name of the internet; every name and address
+    reach: Literal["listed", "internet", "everything"] = "listed"
     password: str = (
         ""  # of the entrance on this machine's loopback, where other users could come too; made at the launch
     )

@@ -84,7 +84,7 @@ def _own_cache(policy: Policy, host: Host) -> bool:
 
 def _registry(policy: Policy, nix: Nix) -> bool:
     """Return whether names are known beforehand; the registry of the world is a download."""
-    return nix_references.portable(nix.nixpkgs) or policy.network == "none"
+    return nix_references.portable(nix.nixpkgs) or policy.tier.isolated
 
 
 def _variables(policy: Policy, nix: Nix, decision: NixAccess) -> Iterator[Variable]:
@@ -95,7 +95,7 @@ def _variables(policy: Policy, nix: Nix, decision: NixAccess) -> Iterator[Variab
     lines = ["experimental-features = nix-command flakes"]
     if _registry(policy, nix) and decision.kind != "off":
         lines.append(f"flake-registry = {REGISTRY}")
-    if policy.network not in ("full", "inet"):
+    if not policy.tier.routed:
         # With nothing but loopback Nix would tell the daemon to download nothing, and build the world from source.
         lines.append("substitute = true")
     reason = "the sandbox's own configuration of Nix; the host's has tokens in it"

@@ -40,7 +40,7 @@ def decide_access(policy: Policy, nix: Nix) -> NixAccess:
         return _as_told(policy, nix)
     if problem:
         return NixAccess("off", problem, nix.location.remedy)
-    if policy.network != "full":
+    if not policy.tier.shared:
         kind = "daemon" if nix.daemon.trusted == "no" else "relay"
         return NixAccess("off", _OWN_NETWORK.format(policy.network), _PLAINLY.format(kind, kind))
     return _judged(nix)
@@ -53,7 +53,7 @@ def _as_told(policy: Policy, nix: Nix) -> NixAccess:
             f"`{policy.nix_origin}`: {_no_relay(nix)}", hint="install Nix 2.18 or newer; `--nix off` does without"
         )
     warnings = [*_known_holes(nix)]
-    if policy.network != "full":
+    if not policy.tier.shared:
         warnings.append(f"Nix: {_OWN_NETWORK.format(policy.network)}")
     if kind == "daemon" and nix.daemon.trusted != "no":
         whether = "trusts you" if nix.daemon.trusted == "yes" else "may trust you"

@@ -28,29 +28,23 @@ NAMED = (
 
 def plan_link(policy: Policy, host: Host) -> Link | None:
     """Return what must be connected before the payload starts, or say why that is impossible."""
-    if policy.network == "none":
-        if not policy.host_ports and not policy.published:
-            return None
-        return Link(host_ports=policy.host_ports, published=policy.published)
-    if policy.network == "allow":
-        return Link(
-            host_ports=policy.host_ports,
-            published=policy.published,
-            served=(PROXY, *NAMED),
-            redirect=NAMED[0].name,
-        )
+    link = Link(host_ports=policy.host_ports, published=policy.published)
+    if policy.tier.listed:
+        return link.replace(served=(PROXY, *NAMED), redirect=NAMED[0].name)
+    if not policy.tier.uplink:
+        return link if link != Link() else None
     usable = [candidate for candidate in host.uplinks if not candidate.problem]
     if not usable:
         problems = "; ".join(dict.fromkeys(candidate.problem for candidate in host.uplinks)) or "none was looked for"
         remedies = dict.fromkeys(candidate.remedy for candidate in host.uplinks if candidate.remedy)
-        raise ClaudeboxError(f"there is no usable uplink for `--network inet`: {problems}", hint="; ".join(remedies))
-    return Link(
-        program=usable[0].name,  # type: ignore[arg-type]  # candidates knows only these
+        raise ClaudeboxError(
+            f"there is no usable uplink for `--network {policy.network}`: {problems}", hint="; ".join(remedies)
+        )
+    return link.replace(
+        program=usable[0].name,
         path=usable[0].path,
         forwarder=network.forwarder(host),
         ranges=closed_ranges(policy.addresses),
-        host_ports=policy.host_ports,
-        published=policy.published,
         served=_entrance(policy, host),
     )
 
@@ -76,7 +70,7 @@ def closed_ranges(requests: tuple[AddressRequest, ...] = ()) -> Ranges:
 
 def plan_proxy(policy: Policy, host: Host) -> ProxyConfig | None:
     """Return what the broker does for the network."""
-    if policy.network != "allow":
+    if not policy.tier.listed:
         if not network.has_proxy(host.environ):
             return None
         from claudebox.plan import host_proxies

@@ -66,9 +66,7 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
         "the project or the home: a virtual environment, `npm install`, `cargo install --root`."
     )
     if not policy.allow_userns:
-        allowed = (
-            "" if policy.network == "full" else ", if the user permits its port (`claudebox --allow-host-port PORT`)"
-        )
+        allowed = "" if policy.tier.shared else ", if the user permits its port (`claudebox --allow-host-port PORT`)"
         yield (
             "- Containers and other sandboxes (docker, podman, bwrap, unshare) do not start inside. A service that "
             f"needs one runs outside, and is reached at localhost{allowed}."
@@ -81,24 +79,12 @@ def _lines(policy: Policy, rows: list[Mount], advice: Iterable[str]) -> Iterator
 
 def _network(policy: Policy) -> Iterator[str]:
     """Yield what the agent should know, in sentences for SANDBOX.md."""
-    if policy.network == "full":
-        yield "You have the network of the host: internet, LAN and the host's loopback services."
-    elif policy.network == "none":
-        yield (
-            "There is no network, only loopback inside the sandbox. Do not retry downloads; say what you would need."
-        )
-    elif policy.network == "allow":
-        yield from _allow_advice(policy)
-    else:
-        yield (
-            "You have the internet and names. Private networks (the LAN, VPNs), metadata services of clouds and the "
-            "host itself are out of reach, under every address and name: connections there are refused at once. That "
-            "is intended and cannot be changed from inside; say what you would need instead of trying other ways."
-        )
+    listed = ", ".join(f"`{row.name}`" for row in policy.domains) or "none"
+    yield from policy.tier.for_agent.replace("{domains}", listed).splitlines()
     if policy.addresses:
         rows = ", ".join(network.place(row) for row in policy.addresses)
         yield f"The user opened these private addresses for you: {rows}."
-    if policy.network != "none":
+    if not policy.tier.isolated:
         for secret in policy.secrets:
             hosts = ", ".join(map(clean, secret.places))
             yield (
@@ -110,15 +96,3 @@ def _network(policy: Policy) -> Iterator[str]:
         yield f"Port {port} at 127.0.0.1 and ::1 is the host's: a service that the user opened for you."
     for port in policy.published:
         yield f"A server that you start on port {port} of 127.0.0.1 can be seen by the user at localhost:{port}."
-
-
-def _allow_advice(policy: Policy) -> Iterator[str]:
-    listed = ", ".join(f"`{row.name}`" for row in policy.domains) or "none"
-    yield (
-        f"You reach these domains and nothing else: {listed} (without a port: 443 and 80). Programs go there by "
-        "HTTP_PROXY and HTTPS_PROXY, which are set; where the kernel allows it, programs that know no proxy reach the "
-        "same names by themselves. Everything else is refused at once, with the reason. That is intended and cannot be "
-        "changed from inside; if you need another domain, say which: the user can permit it with "
-        "`claudebox --allow-domain NAME`."
-    )
-    yield "Names stand for addresses of 198.18.0.0/15 inside. Do not write such addresses into files."

@@ -71,11 +71,11 @@ def _passages(policy: Policy, host: Host) -> Iterable[tuple[str, tuple[str, int]
     """Return what else these hosts are used for: the address that stands for one inside must lead there too."""
     taken = {place for secret in host.held_secrets for place in secret.hosts}
     permission = Permission(parse_domain(row.name, row.origin) for row in policy.domains)
-    ports = _OTHER_PORTS if policy.network == "inet" else _OTHER_PORTS[:1]  # of the web, the proxy looks at names
+    ports = _OTHER_PORTS if policy.tier.uplink else _OTHER_PORTS[:1]  # of the web, the proxy looks at names
     places = [
         ((name, port), address)
         for name, address in network.aliases(host).items()
         for port in ports
-        if (name, port) not in taken and (policy.network == "inet" or permission.rule(name, port) is not None)
+        if (name, port) not in taken and (policy.tier.uplink or permission.rule(name, port) is not None)
     ]
     return [(f"passage-{index}", *row) for index, row in enumerate(places)]

@@ -18,8 +18,11 @@ def describe(policy: Policy, host: Host, held: str) -> Iterable[str]:
     """Return what the user should know before saying yes."""
     if not host.hostname:
         yield "the name of this machine is visible inside: a filter of system calls forbids to give the sandbox its own"
-    if host.landlock < 6 and policy.network == "full":
-        yield "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier full"
+    if host.landlock < 6 and policy.tier.shared:
+        yield (
+            "the kernel is older than 6.12: abstract sockets of the host (X11, D-Bus) stay reachable in tier "
+            f"{policy.network}"
+        )
     if policy.allow_userns:
         useless = ", and root cannot even make one: the kernel wants capabilities for that" if host.uid == 0 else ""
         yield f"user namespaces are allowed inside: more of the kernel can be attacked{useless}"
@@ -45,12 +48,13 @@ def describe(policy: Policy, host: Host, held: str) -> Iterable[str]:
 def _secret_warnings(policy: Policy, host: Host) -> Iterable[str]:
     held = {secret.env for secret in host.held_secrets}
     missing = [secret for secret in policy.secrets if secret.env not in held]
-    if missing and policy.network == "none":
+    if missing and policy.tier.isolated:
         names = ", ".join(secret.env for secret in missing)
-        yield f"secrets ({names}) are for hosts, and tier none reaches no host: their variables are not set inside"
+        tier = policy.network
+        yield f"secrets ({names}) are for hosts, and tier {tier} reaches no host: their variables are not set inside"
         return
     reached = {(secret.env, place) for secret in host.held_secrets for place in secret.hosts}
-    if policy.network == "allow":
+    if policy.tier.listed:
         for secret in policy.secrets:
             closed = [named(place) for place in secret.hosts if (secret.env, place) not in reached]
             if closed and (secret.env in held or _is_set(secret, host)):

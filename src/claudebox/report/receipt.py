@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from claudebox.console import paint, shorten
 from claudebox.report.log_reader import find_doubts, human, sum_usage
 from claudebox.tables.prices import as_dollars
+from claudebox.tables.tiers import TIERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     Line = Mapping[str, Any]
 
 _NAMES, _HOSTS = 8, 6  # shown of each
-_UNSEEN = {
-    "full": "whom programs reached by the host's network is not recorded",
-    "inet": "whom programs reached in the internet is not recorded",
-}
 
 
 def lines(written: Iterable[Line], where: str = "") -> Iterator[str]:
@@ -87,7 +84,7 @@ def _hosts(label: str, rows: list[Line], start: Line) -> Iterator[str]:
         for index, amount in enumerate(row_amounts):
             total[index] += amount
         rules[place] = str(row.get("rule", ""))
-    unseen = _UNSEEN.get(str(start.get("network", "")), "") if label == "reached" else ""
+    unseen = TIERS[start["network"]].unrecorded if label == "reached" and start.get("network") in TIERS else ""
     if not sums:
         yield f"  {label:<9} {unseen or 'nobody'}"
         return

@@ -47,12 +47,12 @@ class Outbound:
         self.watch = RangeWatch(config.ranges)
         self.pump = Pump()
         self.permission = permission = Permission(parse_domain(row.name, row.origin) for row in config.domains)
-        self.dialer = Dialer(self.watch.ranges if config.reach != "full" else NothingBarred(), config.proxy)
+        self.dialer = Dialer(NothingBarred() if config.reach == "everything" else self.watch.ranges, config.proxy)
         self.names = Names(permission, record)
         self.listed = [row.name for row in config.domains]
         door = AccessList(permission, record, listed=self.listed, meaning=self.names.meaning)
         if config.reach != "listed":
-            door = EveryName(record, addresses=config.reach == "full")
+            door = EveryName(record, addresses=config.reach == "everything")
         self.gateway = Gateway(
             door, self.dialer, self.pump, record=record, intercept=intercept, password=config.password
         )

@@ -516,11 +516,11 @@ def settings(spec: Spec) -> str:
         if not writable and _writable(path):
             return f"{path} can be written"
     shared = os.readlink("/proc/self/ns/net") == spec["network_namespace"]
-    if shared != (spec["network"] == "full"):
+    if shared != spec["shared"]:
         return f"tier {spec['network']}, and the network is {'that' if shared else 'not that'} of the host"
     routes = [line.split()[0] for line in _read("/proc/net/route").decode().splitlines()[1:]]
-    if spec["network"] == "none" and routes:
-        return f"tier none, and there is a route by {routes[0]}"
+    if spec["isolated"] and routes:
+        return f"tier {spec['network']}, and there is a route by {routes[0]}"
     return ""
 
 

@@ -191,7 +191,7 @@ def _python(facts: Host) -> str:
 def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) -> dict[str, object]:
     asked = {row.source for row in plan.mounts if row.role == "asked"}
     hidden = [row.fact for row in facts.hidden if row.fact.identity and row.fact.real not in asked]
-    reached = plan.network == "full"
+    reached = plan.tier.shared
     return {
         "token": canaries.token[::-1],
         "leftover": canaries.leftover,
@@ -200,6 +200,8 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
         },
         "hostname": plan.hostname,
         "network": plan.network,
+        "shared": plan.tier.shared,
+        "isolated": plan.tier.isolated,
         "network_namespace": os.readlink("/proc/self/ns/net"),
         "asked": [(row.dest, row.writable, *row.pinned) for row in plan.mounts if row.role == "asked" and row.pinned],
         "since": canaries.planted,
@@ -215,7 +217,7 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
         "masked": canaries.masked if masks else "",
         "abstract": canaries.abstract if plan.scoped or not reached else "",
         "listeners": [] if reached else canaries.listeners,
-        "unlisted": _unlisted(canaries) if plan.network == "allow" else [],
+        "unlisted": _unlisted(canaries) if plan.tier.listed else [],
         "process": canaries.process,
         "shared_memory": canaries.shared_memory,
         "userns": plan.allow_userns,
