@@ -6,18 +6,22 @@ import json
 import os
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from scripts import reference
 
 from claudebox.commands import config_template, json_schema, profiles
 from claudebox.commands import help as helping
-from claudebox.config import files, options, settings, trust, validate
-from claudebox.config.model import Field, Setting
+from claudebox.config import files, options, parsers, policy, settings, trust, validate
+from claudebox.config.model import Field, LimitRequest, NameRequest, Policy, Setting, UndoRequest
 from claudebox.config.options import SETTINGS
 from claudebox.config.settings import Layer, Settings
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import explain
+
+if TYPE_CHECKING:
+    from claudebox.values import Value
 
 NEW = (
     Setting(
@@ -25,7 +29,14 @@ NEW = (
         metavar="SKY", choices=("sun", "rain"), default="sun", variable="CLAUDEBOX_WEATHER", in_files="project",
         widest="first",
     ),
-    Setting("birds", ("--bird",), "list", "What enters", "birds", metavar="BIRD", in_files="project"),
+    Setting(
+        "birds", ("--bird",), "list", "What enters", "birds", metavar="BIRD", in_files="project",
+        field="birds", parse=parsers.name,
+    ),
+    Setting(
+        "nice", ("--nice",), "text", "Limits", "how nice", metavar="NUMBER", in_files="user",
+        field="nice", parse=parsers.number(19),
+    ),
     Setting(
         "garden", (), "rows", "What enters", "beds in the garden", in_files="user",
         fields=(Field("plant", "what grows there", example="rose"), Field("size", "how large", default="")),
@@ -33,11 +44,28 @@ NEW = (
 )  # fmt: skip
 
 
+class LongerPolicy(Policy):
+    birds: tuple[NameRequest, ...] = ()
+    nice: int = 0
+
+
 @pytest.fixture
 def longer_table(monkeypatch):
     rows = (*SETTINGS, *NEW)
-    for module in (options, settings, validate, trust, profiles, helping, reference, json_schema, config_template):
+    for module in (
+        options,
+        settings,
+        policy,
+        validate,
+        trust,
+        profiles,
+        helping,
+        reference,
+        json_schema,
+        config_template,
+    ):
         monkeypatch.setattr(module, "SETTINGS", rows)
+    monkeypatch.setattr(policy, "Policy", LongerPolicy)
 
 
 @pytest.fixture
@@ -65,6 +93,15 @@ def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
         layers(home, 'weather = "rian"')
     with pytest.raises(ClaudeboxError, match="did you mean `weather`"):
         layers(home, 'waether = "rain"')
+    with pytest.raises(ClaudeboxError, match=r"config\.toml:2: `nice` is a number from 0 to 19, not `20`"):
+        layers(home, 'yes = true\nnice = "20"')
+    # policy
+    wanted: Any = policy.decide_policy(
+        settings.merge(settings.parse_arguments(["--nice", "7"]), {}, layers(home, text)), home="/h", workdir="/w"
+    )
+    assert (wanted.nice, [request.name for request in wanted.birds]) == (7, ["owl"])
+    with pytest.raises(ClaudeboxError, match="`--nice` is a number from 0 to 19, not `x`"):
+        policy.decide_policy(settings.read_settings(["--nice", "x"], {}), home="/h", workdir="/w")
     # help, man page, completions
     assert "--weather SKY" in "\n".join(helping.help_text())
     for rendering in (reference.man_page(), reference.bash_completion(), reference.zsh_completion()):
@@ -84,6 +121,15 @@ def test_adding_one_row_is_enough_for_everything(home, longer_table, tmp_path):
     assert changed["birds: + owl"] is True
     # --explain
     assert any("weather = rain" in line and "config.toml:1" in line for line in explain.origins(merged))
+
+
+def test_every_row_fills_a_field_that_there_is():
+    records: dict[str, type[Value]] = {"limits": LimitRequest, "undo": UndoRequest}
+    for row in SETTINGS:
+        record, _, field = row.field.rpartition(".")
+        if row.field and record != "budget":
+            kind = records[record] if record else Policy
+            assert field in kind._fields, row.key
 
 
 def test_without_the_rows_nothing_knows_them(home):
@@ -117,10 +163,7 @@ def test_the_file_of_init_changes_nothing_and_every_line_of_it_can_be_put_in_for
     (layer, *_) = layers(home, document_of_all)
     before = settings.read_settings([], {})
     for change in trust.changes(before, settings.merge(settings.parse_arguments([]), {}, (layer,))):
-        known = ("nixpkgs", "profile", "set_env", "mounts", "git_credential", "command", "domains", "secrets",
-                 "undo_keep", "undo_size", "cache_size", "copy_size", "time_limit", "pids", "scratch_size",
-                 "memory", "cpus", "notify", "budget", "tokens")  # fmt: skip
-        assert change.key in known, change
+        assert next(row for row in SETTINGS if row.key == change.key).shape not in ("switch", "choice"), change
 
 
 def test_the_default_profile_is_what_happens_without_one(home):

@@ -8,8 +8,10 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Literal
 
+    from claudebox.config.settings import Given
     from claudebox.tables.tiers import Tier
 
     Program = Literal["client", "exec", "shell"]
@@ -33,7 +35,7 @@ class Field(Value):
 
 
 class Setting(Value):
-    """One row: what it is called, what it takes, what it does."""
+    """One row: what it is called, what it takes, what it does, and where its value goes."""
 
     key: str
     flags: tuple[str, ...]
@@ -50,8 +52,11 @@ class Setting(Value):
     name: str = ""  # its key in files, where that is not `key`
     instead: str = ""  # what to write in a file instead
     fields: tuple[Field, ...] = ()  # of a record, or of each of several rows
-    # What a project file may do without being asked: tighten. Of a choice: at which end of `choices` the widest stands;
-    # without that every change is asked for. Of the rest: what having it, or one more of it, does.
+    parse: Callable[[Given], object] | None = None  # checks a value and returns its meaning; None: the word itself
+    field: str = ""  # of `Policy`, `limits.seconds` for one in a record; several rows may fill a field that is a list
+    needs: tuple[str, ...] = ()  # flags, of which one must be there, too
+    # A project file may tighten without approval. `widest`: the end of `choices` that gives most; without it every
+    # change of the choice needs approval. `effect`: what any other setting does when it is given.
     widest: Literal["first", "last", ""] = ""
     effect: Literal["widens", "tightens"] = "widens"
 
@@ -76,13 +81,23 @@ class MountRequest(Value):
     untrusted: bool = False  # a project file asks: it is checked whatever the user permits themselves
     programs: bool = False  # a directory of programs, for PATH
 
+    @property
+    def subject(self) -> object:
+        """Return what two requests for the same thing have in common."""
+        return self.source, self.dest, self.writable
+
 
 class NameRequest(Value):
-    """A variable that a user asked for."""
+    """Something that a user asked for by its name."""
 
     name: str
     origin: str
     untrusted: bool = False
+
+    @property
+    def subject(self) -> object:
+        """Return what two requests for the same thing have in common."""
+        return self.name
 
 
 class AddressRequest(Value):
@@ -93,6 +108,11 @@ class AddressRequest(Value):
     origin: str
     untrusted: bool = False
 
+    @property
+    def subject(self) -> object:
+        """Return what two requests for the same thing have in common."""
+        return self.prefix, self.port
+
 
 class Constant(Value):
     """A variable with a value that a user wrote down."""
@@ -101,6 +121,11 @@ class Constant(Value):
     value: str
     origin: str
     untrusted: bool = False
+
+    @property
+    def subject(self) -> object:
+        """Return what two requests for the same thing have in common."""
+        return self.name
 
 
 class GitCredential(Value):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from claudebox.config.model import Constant, GitCredential, MountRequest
+from claudebox.config.model import Constant, GitCredential, MountRequest, NameRequest
 from claudebox.errors import ClaudeboxError
 from claudebox.tables import agent, project_paths
 from claudebox.tables.inside import MADE
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from claudebox.config.model import AddressRequest, SecretRequest
     from claudebox.config.settings import Given
 _LONGEST_PATH = 4000  # bytes, of the kernel's 4096: bwrap puts something in front
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_NEVER = frozenset(" :?*[\\{")  # in no name of a commit
 
 
 def valid_name(name: str) -> bool:
@@ -23,14 +26,33 @@ def valid_name(name: str) -> bool:
     return name.isascii() and name.replace("_", "a").isalnum() and not name[:1].isdigit()
 
 
-def name(given: Given) -> str:
+def origin(given: Given) -> str:
+    """Return what asked for it."""
+    return given.origin
+
+
+def words(given: Given) -> tuple[str, ...]:
+    """Return the words of a command."""
+    return tuple(given.fields.values())
+
+
+def is_word(word: str) -> Callable[[Given], bool]:
+    """Return a parser that tells whether this was chosen."""
+    return lambda given: given.value == word
+
+
+def _request(given: Given) -> NameRequest:
+    return NameRequest(given.value, given.origin, given.untrusted)
+
+
+def name(given: Given) -> NameRequest:
     """Read the name of a variable."""
     if not valid_name(given.value):
         raise ClaudeboxError(
             f"`{given.origin}`: `{given.value}` is not the name of a variable",
             hint="letters, digits and `_`, and no value: claudebox takes the value from the environment",
         )
-    return given.value
+    return _request(given)
 
 
 def domain(given: Given) -> None:
@@ -59,21 +81,21 @@ def group(given: Given) -> None:
     domains.parse_domain(host, given.origin)
 
 
-def part(given: Given) -> str:
+def part(given: Given) -> NameRequest:
     """Read the name of a part of the host's ~/.claude."""
     if "/" in given.value or given.value in (".", ".."):
         raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not a name in ~/.claude", hint="one name, no `/`")
     if given.value in agent.NOT_INHERITED:
         raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is state of the host's client and stays there")
-    return given.value
+    return _request(given)
 
 
-def protected(given: Given) -> str:
+def protected(given: Given) -> NameRequest:
     """Read the name of something protected."""
     if given.value not in project_paths.NAMES:
         known = ", ".join(f"`{name}`" for name in project_paths.NAMES)
         raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not protected", hint=f"protected are {known}")
-    return given.value
+    return _request(given)
 
 
 def constant(given: Given) -> Constant:
@@ -86,22 +108,22 @@ def constant(given: Given) -> Constant:
     return Constant(name, value, given.origin, given.untrusted)
 
 
-def toolchain(given: Given) -> str:
+def toolchain(given: Given) -> NameRequest:
     """Read the name of a toolchain."""
     from claudebox.tables.toolchains import TOOLCHAINS
 
     if given.value not in TOOLCHAINS:
         known = ", ".join(f"`{name}`" for name in TOOLCHAINS)
         raise ClaudeboxError(f"`{given.origin}`: there is no toolchain `{given.value}`", hint=f"there are {known}")
-    return given.value
+    return _request(given)
 
 
-def package(given: Given) -> str:
+def package(given: Given) -> NameRequest:
     """Read the name of a package."""
     plain = given.value.translate({ord(char): "a" for char in "._+-"})
     if not plain.isascii() or not plain.isalnum() or given.value[0] in ".-+":
         raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not the name of a package of nixpkgs")
-    return given.value
+    return _request(given)
 
 
 def nixpkgs(given: Given) -> str:
@@ -150,19 +172,35 @@ def kept_name(given: Given) -> str:
     return given.value
 
 
-def mount_row(given: Given, *, home: str = "/", workdir: str = "/") -> MountRequest:
+def mount_row(given: Given) -> MountRequest:
     """Read one of `mounts`; what is relative in a file of the user would mean something else in each project."""
     source, dest = given.fields["host"], given.fields["sandbox"]
     if not given.untrusted and not source.startswith(("/", "~/")):
         raise ClaudeboxError(f"`{given.origin}`: `{source}` is relative", hint="write it absolute, or with `~/`")
-    joined = ":".join(path.replace(":", "\\:") for path in ((source, dest) if dest else (source,)))
-    request = mount(given.replace(value=joined), writable=given.fields["mode"] == "rw", home=home, workdir=workdir)
-    return request.replace(untrusted=given.untrusted)
+    return _mount(given, source, dest or None, writable=given.fields["mode"] == "rw")
 
 
-def mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountRequest:
+def mount_ro(given: Given) -> MountRequest:
     r"""Read SRC[:DEST]; `\:` is a colon of a path."""
-    source, dest = split(given.value)
+    return _mount(given, *split(given.value), writable=False)
+
+
+def mount_rw(given: Given) -> MountRequest:
+    r"""Read SRC[:DEST]; `\:` is a colon of a path."""
+    return _mount(given, *split(given.value), writable=True)
+
+
+def program_directory(given: Given) -> MountRequest:
+    """Read a directory of programs; what is relative in a file would mean something else in each project."""
+    if ":" in given.value:
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not one directory", hint="repeat it for another")
+    if not given.origin.startswith("-") and not given.value.startswith(("/", "~/")):
+        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is relative", hint="write it absolute, or with `~/`")
+    return _mount(given, given.value, None, writable=False).replace(programs=True)
+
+
+def _mount(given: Given, source: str, dest: str | None, *, writable: bool) -> MountRequest:
+    """Return a mount whose paths are as they were written: `resolve` makes them absolute."""
     if not source:
         raise ClaudeboxError(f"`{given.origin} {given.value}` names no source", hint=f"`{given.origin} SRC[:DEST]`")
     if dest is not None and not dest.startswith(("/", "~/")):
@@ -178,8 +216,13 @@ def mount(given: Given, *, writable: bool, home: str, workdir: str) -> MountRequ
         raise ClaudeboxError(f"`{given.origin}`: `{given.value}` cannot be the name of a file") from None
     if len(written[0]) > _LONGEST_PATH or (len(written[0]) > 255 and max(map(len, written[0].split(b"/"))) > 255):
         raise ClaudeboxError(f"`{given.origin}`: the destination `{(dest or '')[:64]}…` is longer than a path can be")
-    place = _absolute(source, home, workdir)
-    return MountRequest(place, place if dest is None else _absolute(dest, home, workdir), writable, given.origin)
+    return MountRequest(source, dest or "", writable, given.origin, given.untrusted)
+
+
+def resolve(request: MountRequest, home: str, workdir: str) -> MountRequest:
+    """Return a mount with absolute paths; without a destination it is at the same place inside."""
+    source = _absolute(request.source, home, workdir)
+    return request.replace(source=source, dest=_absolute(request.dest, home, workdir) if request.dest else source)
 
 
 def _absolute(path: str, home: str, workdir: str) -> str:
@@ -189,20 +232,11 @@ def _absolute(path: str, home: str, workdir: str) -> str:
     return path[1:] if path.startswith("//") else path  # it keeps two slashes in front
 
 
-def program_directory(given: Given, *, home: str = "/", workdir: str = "/") -> MountRequest:
-    """Read a directory of programs; what is relative in a file would mean something else in each project."""
-    if ":" in given.value:
-        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not one directory", hint="repeat it for another")
-    if not given.origin.startswith("-") and not given.value.startswith(("/", "~/")):
-        raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is relative", hint="write it absolute, or with `~/`")
-    return mount(given, writable=False, home=home, workdir=workdir).replace(programs=True)
-
-
-def device(given: Given) -> str:
+def device(given: Given) -> NameRequest:
     """Read the path of a device node."""
     if not given.value.startswith("/dev/") or ".." in given.value.split("/"):
         raise ClaudeboxError(f"`{given.origin}`: `{given.value}` is not in /dev", hint="`/dev/video0`, for example")
-    return os.path.normpath(given.value)
+    return _request(given).replace(name=os.path.normpath(given.value))
 
 
 def split(value: str) -> tuple[str, str | None]:
@@ -246,33 +280,22 @@ def tokens(given: Given) -> int:
     return int(digits) * factor
 
 
-# What a value must be like, for those who read files.
-RULES: dict[str, Callable[[Given], object]] = {
-    "allow_address": address,
-    "allow_domain": domain,
-    "budget": dollars,
-    "tokens": tokens,
-    "domains": group,
-    "env": name,
-    "set_env": constant,
-    "mounts": mount_row,
-    "path": program_directory,
-    "device": device,
-    "toolchain": toolchain,
-    "package": package,
-    "nixpkgs": nixpkgs,
-    "git_credential": credential,
-    "secrets": secret,
-    "inherit": part,
-    "allow": protected,
-    "state": kept_name,
-}
+def number(most: int, unit: int = 1) -> Callable[[Given], int]:
+    """Return a parser of numbers from 0 on, of this unit."""
+
+    def read(given: Given) -> int:
+        value = given.value
+        if not (value.isascii() and value.isdigit() and len(value) < 9 and int(value) <= most):
+            raise ClaudeboxError(f"`{given.origin}` is a number from 0 to {most}, not `{value}`")
+        return int(value) * unit
+
+    return read
 
 
-def number(given: Given, most: int) -> int:
-    """Return a number from 0 on."""
-    if not (given.value.isascii() and given.value.isdigit() and int(given.value[:9]) <= most and len(given.value) < 9):
-        raise ClaudeboxError(f"`{given.origin}` is a number from 0 to {most}, not `{given.value}`")
+def port(given: Given) -> int:
+    """Read a TCP port."""
+    if not (given.value.isascii() and given.value.isdigit() and 1 <= int(given.value[:6]) <= 65535):
+        raise ClaudeboxError(f"`{given.origin}` is a port from 1 to 65535, not `{given.value}`")
     return int(given.value)
 
 
@@ -282,3 +305,55 @@ def undo_pattern(given: Given) -> str:
     if not value or value.startswith("/") or not {"", ".", ".."}.isdisjoint(value.split("/")):
         raise ClaudeboxError(f"`{given.origin}` is a name, or a pattern such as `*.iso` or `data/*`, not `{value}`")
     return value
+
+
+def commit(given: Given) -> str:
+    """Return what names a commit: a branch, a tag, or its digits."""
+    value = given.value
+    if not value or not value.isprintable() or set(value) & _NEVER or value[0] in "-/." or ".." in value:
+        raise ClaudeboxError(f"`{given.origin}`: `{value}` does not name a branch, a tag or a commit")
+    return value
+
+
+def copied_path(given: Given) -> str:
+    """Return a path in the project."""
+    parts = given.value.rstrip("/").split("/")
+    if given.value.startswith("/") or any(part in ("", ".", "..") for part in parts) or parts[0] == ".git":
+        raise ClaudeboxError(f"`{given.origin}` is a path in the project, as `node_modules`, not `{given.value}`")
+    return "/".join(parts)
+
+
+def size(given: Given) -> int:
+    """Return a number of bytes."""
+    value = given.value.upper().removesuffix("B").removesuffix("I")
+    digits, unit = (value[:-1], value[-1:]) if value[-1:] in _UNITS else (value, "")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10 and int(digits) > 0):
+        raise ClaudeboxError(f"`{given.origin}` is a size, as `512M` or `8G`, not `{given.value}`")
+    return int(digits) * _UNITS[unit]
+
+
+def time(given: Given) -> int:
+    """Return a number of seconds."""
+    value = given.value
+    digits, unit = (value[:-1], value[-1:]) if value[-1:] in _SECONDS else (value, "")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 8 and int(digits) > 0):
+        raise ClaudeboxError(f"`{given.origin}` is a time, as `90s`, `30m` or `8h`, not `{given.value}`")
+    return int(digits) * _SECONDS[unit]
+
+
+def count(given: Given) -> int:
+    """Return a number of processes: few enough to be a limit, enough for a program to start."""
+    if not (given.value.isascii() and given.value.isdigit() and 16 <= int(given.value[:9]) <= 1 << 20):
+        raise ClaudeboxError(f"`{given.origin}` is a number from 16 to {1 << 20}, not `{given.value}`")
+    return int(given.value)
+
+
+def processors(given: Given) -> int:
+    """Return hundredths of a processor."""
+    whole, _, part = given.value.partition(".")
+    if not ((whole + part).isascii() and (whole + part).isdigit() and len(whole) < 5 and len(part) < 3):
+        raise ClaudeboxError(f"`{given.origin}` is a number of processors, as `2` or `0.5`, not `{given.value}`")
+    found = int(whole or 0) * 100 + int((part + "00")[:2])
+    if not found:
+        raise ClaudeboxError(f"`{given.origin}` is more than 0")
+    return found

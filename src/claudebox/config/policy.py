@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from claudebox.config import parsers
-from claudebox.config.model import Constant, MountRequest, NameRequest, Policy, UndoRequest
+from claudebox.config.model import Constant, LimitRequest, NameRequest, Policy, UndoRequest
+from claudebox.config.options import SETTINGS
 from claudebox.errors import ClaudeboxError
 from claudebox.tables.agent import NOT_INSIDE
 from claudebox.tables.inside import RESERVED_PORTS
@@ -12,9 +13,10 @@ from claudebox.tables.tiers import TIERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
+    from typing import Any
 
-    from claudebox.config.model import AddressRequest, LimitRequest, Program, SecretRequest
+    from claudebox.config.model import Program
     from claudebox.config.settings import Given, Settings
 
 
@@ -31,76 +33,71 @@ def decide_policy(settings: Settings, *, home: str, workdir: str) -> Policy:
         )
     if program == "client" and not settings.all("command"):
         _check_words(settings.words)
-    network = settings.one("network")
-    names = tuple(NameRequest(parsers.name(given), given.origin, given.untrusted) for given in settings.all("env"))
-    constants = tuple({row.name: row for row in map(parsers.constant, settings.all("set_env"))}.values())
-    host_ports, published = (_ports(settings.all(key), network) for key in ("allow_host_port", "publish"))
-    domains = _domains(settings, network)
-    for port in host_ports:
-        if port in published:
-            raise ClaudeboxError(
-                f"port {port} cannot be both the host's and the sandbox's", hint="publish another port"
-            )
-    return Policy(
+    network, asked = settings.one("network"), _read_fields(settings)
+    limits, undo, budget = (_record(asked, name) for name in ("limits", "undo", "budget"))
+    mounts = (parsers.resolve(request, home, workdir) for request in asked.pop("mounts", ()))
+    policy = Policy(
         program=program,
         words=settings.words,
         client=settings.client,
-        network=network.value,
-        network_origin=network.origin,
-        uplink=settings.one("uplink").value,
-        host_ports=host_ports,
-        published=published,
-        domains=domains,
-        addresses=_addresses(settings, network),
-        names=names,
-        mounts=_once(
-            (
-                *(parsers.mount_row(given, home=home, workdir=workdir) for given in settings.all("mounts")),
-                *(
-                    parsers.mount(given, writable=key == "mount_rw", home=home, workdir=workdir)
-                    for key in ("mount_ro", "mount_rw")
-                    for given in settings.all(key)
-                ),
-                *(parsers.program_directory(given, home=home, workdir=workdir) for given in settings.all("path")),
-            )
-        ),
-        unsafe_mounts=settings.on("unsafe_mounts"),
-        allow_userns=settings.on("allow_userns"),
-        inherit=tuple(NameRequest(parsers.part(given), given.origin) for given in settings.all("inherit")),
-        allow=tuple(NameRequest(parsers.protected(given), given.origin) for given in settings.all("allow")),
-        shared_home=settings.one("claude_home").value == "shared",
-        project_secrets=settings.one("project_secrets").value,  # type: ignore[arg-type]  # the table has checked it
-        submounts=settings.one("submounts").value,  # type: ignore[arg-type]  # the table has checked it
-        constants=constants,
-        toolchains=_names(settings, "toolchain", parsers.toolchain),
-        packages=_names(settings, "package", parsers.package),
-        credential=parsers.credential(settings.one("git_credential")) if settings.all("git_credential") else None,
-        secrets=_secrets(settings, names, constants) if settings.all("secrets") else (),
-        budget=(
-            parsers.dollars(settings.one("budget")) if settings.all("budget") else 0,
-            parsers.tokens(settings.one("tokens")) if settings.all("tokens") else 0,
-        ),
-        command=tuple(settings.one("command").fields.values()) if settings.all("command") else (),
-        kept_names=_kept_names(settings),
-        refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",
-        auth=settings.one("auth").value,  # type: ignore[arg-type]  # the table has checked it
-        filter_terminal=settings.one("terminal").value == "filtered",
-        nix=settings.one("nix").value,  # type: ignore[arg-type]  # the table has checked it
-        nix_origin=settings.one("nix").origin,
-        nixpkgs=parsers.nixpkgs(settings.one("nixpkgs")) if settings.all("nixpkgs") else "",
-        packages_optional=settings.on("packages_optional"),
-        devshell=settings.one("devshell").origin if settings.on("devshell") else "",
         start=settings.start,
-        git_import=settings.one("git_import").value,  # type: ignore[arg-type]  # the table has checked it
-        undo=_undo(settings, program),
-        browser=settings.one("browser").origin if settings.on("browser") else "",
-        gpu=settings.one("gpu").origin if settings.on("gpu") else "",
-        devices=_names(settings, "device", parsers.device),
-        limits=_limits(settings),
-        caches=settings.one("caches").value,  # type: ignore[arg-type]  # the table has checked it
-        cache_limit=(parsers.number(settings.one("cache_size"), 1 << 20) if settings.all("cache_size") else 10) << 30,
-        scratch=settings.one("scratch").value,  # type: ignore[arg-type]  # the table has checked it
+        network_origin=network.origin,
+        nix_origin=settings.one("nix").origin,
+        domains=_domains(settings, network),
+        mounts=_distinct(mounts),
+        budget=(budget.get("dollars", 0), budget.get("tokens", 0)),
+        refuse_secrets=settings.on("yes") and settings.one("secret_variables").value == "refuse",
+        limits=LimitRequest(**limits) if limits else None,
+        undo=_undo(undo, program),
+        **asked,
     )
+    _check_network(settings, policy)
+    _check_kept_names(settings, policy.kept_names)
+    if not (policy.tier.uplink or policy.tier.listed):
+        policy = policy.replace(addresses=())
+    if settings.all("scratch_size") and policy.scratch == "disk":
+        raise ClaudeboxError("`--scratch-size` limits memory, and `--scratch disk` takes none", hint="use one of them")
+    if settings.all("secrets"):
+        from claudebox.config import secrets
+
+        policy = policy.replace(secrets=secrets.decide_secrets(settings, network, policy.names, policy.constants))
+    return policy
+
+
+def _read_fields(settings: Settings) -> dict[str, Any]:
+    """Return what the rows of the table say about fields of the policy."""
+    found: dict[str, Any] = {}
+    for row in SETTINGS:
+        given = settings.all(row.key)
+        if not row.field or not given or (row.shape == "switch" and not settings.on(row.key)):
+            continue
+        if row.grows:
+            read = tuple(row.parse(value) if row.parse else value.value for value in given)
+            found[row.field] = _distinct((*found.get(row.field, ()), *read))
+        elif row.parse is not None:
+            found[row.field] = row.parse(given[-1])
+        else:
+            found[row.field] = row.shape == "switch" or given[-1].value
+    return found
+
+
+def _record(asked: dict[str, Any], name: str) -> dict[str, Any]:
+    """Take the fields of a record out of these."""
+    keys = [key for key in asked if key.startswith(f"{name}.")]
+    return {key.removeprefix(f"{name}."): asked.pop(key) for key in keys}
+
+
+def _distinct(requests: Iterable[Any]) -> tuple[Any, ...]:
+    """Return each thing once: for the user rather than for a project, but with the last of several values."""
+    found: dict[object, Any] = {}
+    for request in requests:
+        subject = getattr(request, "subject", request)
+        first = found.get(subject)
+        if isinstance(request, Constant) or first is None or (first.untrusted and not request.untrusted):
+            found[subject] = request
+        if getattr(request, "programs", False) or getattr(first, "programs", False):
+            found[subject] = found[subject].replace(programs=True)
+    return tuple(found.values())
 
 
 def _check_words(words: tuple[str, ...]) -> None:
@@ -112,79 +109,46 @@ def _check_words(words: tuple[str, ...]) -> None:
             raise ClaudeboxError(f"`claude {name}` is switched off: {why}", hint=instead)
 
 
-def _undo(settings: Settings, program: Program) -> UndoRequest | None:
+def _undo(asked: dict[str, Any], program: Program) -> UndoRequest | None:
     """Return what a snapshot keeps: of sessions of an agent, and of a command or a shell where that is asked for."""
-    if program != "client" and not settings.all("undo_keep"):
+    if program != "client" and "keep" not in asked:
         return None
-    keep, size = (
-        parsers.number(settings.one(key), most) if settings.all(key) else default
-        for key, most, default in (("undo_keep", 1000, 10), ("undo_size", 1 << 20, 64))
-    )
-    names = tuple(parsers.undo_pattern(given) for given in settings.all("undo_exclude"))
-    return UndoRequest(keep, size << 20, (*UNKEPT, *names), program == "client") if keep else None
+    excluded = (*UNKEPT, *asked.pop("excluded", ()))
+    undo = UndoRequest(**asked, excluded=excluded, patient=program == "client")
+    return undo if undo.keep else None
 
 
-def _limits(settings: Settings) -> LimitRequest | None:
-    if settings.given.keys().isdisjoint(("time_limit", "pids", "scratch_size", "memory", "cpus")):
-        return None
-    from claudebox.config import agent_parsers
-
-    return agent_parsers.decide_limits(settings)
-
-
-def _once(requests: Iterable[MountRequest]) -> tuple[MountRequest, ...]:
-    """Return the requests without what another layer has asked for already; the user's own come first."""
-    found: dict[tuple[str, str, bool], MountRequest] = {}
-    for request in requests:
-        key = request.source, request.dest, request.writable
-        first = found.setdefault(key, request)
-        if request.programs and not first.programs:
-            found[key] = first.replace(programs=True)
-    return tuple(found.values())
-
-
-def _names(settings: Settings, key: str, check: Callable[[Given], str]) -> tuple[NameRequest, ...]:
-    requests = (NameRequest(check(given), given.origin, given.untrusted) for given in settings.all(key))
-    return tuple({request.name: request for request in requests}.values())
-
-
-def _ports(wanted: Iterable[Given], network: Given) -> tuple[int, ...]:
-    ports: list[int] = []
-    tier = TIERS[network.value]
-    for given in wanted:
+def _check_network(settings: Settings, policy: Policy) -> None:
+    """Refuse what means nothing in this tier; addresses and domains in files wait for theirs."""
+    tier = policy.tier
+    for given in (*settings.all("allow_host_port"), *settings.all("publish")):
         if tier.shared:
             raise ClaudeboxError(
                 f"`{given.origin}` means nothing in tier `{tier.name}`: host and sandbox share all ports there",
                 hint="remove it, or choose `--network inet`, `allow` or `none`",
             )
-        if not (given.value.isascii() and given.value.isdigit() and 1 <= int(given.value[:6]) <= 65535):
-            raise ClaudeboxError(f"`{given.origin}` is a port from 1 to 65535, not `{given.value}`")
-        ports.append(int(given.value))
-        if tier.listed and ports[-1] in RESERVED_PORTS:
-            raise ClaudeboxError(f"`{given.origin}`: port {ports[-1]} inside is claudebox's own in tier `{tier.name}`")
-    return tuple(dict.fromkeys(ports))
-
-
-def _addresses(settings: Settings, network: Given) -> tuple[AddressRequest, ...]:
-    wanted, tier = settings.all("allow_address"), TIERS[network.value]
-    if tier.uplink or tier.listed:
-        return tuple({(row.prefix, row.port): row for row in map(parsers.address, wanted)}.values())
-    for given in wanted:
-        if given.origin.startswith("-"):  # in files they wait for their tier
+        if tier.listed and int(given.value) in RESERVED_PORTS:
+            raise ClaudeboxError(
+                f"`{given.origin}`: port {given.value} inside is claudebox's own in tier `{tier.name}`"
+            )
+    for port in policy.host_ports:
+        if port in policy.published:
+            raise ClaudeboxError(
+                f"port {port} cannot be both the host's and the sandbox's", hint="publish another port"
+            )
+    for given in settings.all("allow_address"):
+        if given.origin.startswith("-") and not (tier.uplink or tier.listed):
             raise ClaudeboxError(
                 f"`{given.origin}` means nothing in tier `{tier.name}`: {tier.closed}", hint="add `--network inet`"
             )
-    return ()
+    for given in settings.all("allow_domain"):
+        if given.origin.startswith("-") and not tier.listed:
+            raise ClaudeboxError(f"`{given.origin}` means nothing in tier `{tier.name}`", hint="add `--network allow`")
 
 
 def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
     wanted = settings.all("allow_domain")
-    if not TIERS[network.value].listed:
-        for given in wanted:
-            if given.origin.startswith("-"):  # in files they wait for their tier
-                raise ClaudeboxError(
-                    f"`{given.origin}` means nothing in tier `{network.value}`", hint="add `--network allow`"
-                )
+    if not wanted or not TIERS[network.value].listed:
         return ()
     from claudebox.config import domains
 
@@ -192,24 +156,15 @@ def _domains(settings: Settings, network: Given) -> tuple[NameRequest, ...]:
     for given in settings.all("domains"):
         group, _, host = given.value.partition("=")
         groups[group] = (*groups.get(group, ()), host)
-    found: dict[str, NameRequest] = {}
-    for given in wanted:
-        for domain, origin in domains.expand(((given.value, given.origin),), groups):
-            found.setdefault(str(domain), NameRequest(str(domain), origin, given.untrusted))
-    return tuple(found.values())
+    found = (
+        NameRequest(str(domain), origin, given.untrusted)
+        for given in wanted
+        for domain, origin in domains.expand(((given.value, given.origin),), groups)
+    )
+    return _distinct(found)
 
 
-def _secrets(
-    settings: Settings, names: tuple[NameRequest, ...], constants: tuple[Constant, ...]
-) -> tuple[SecretRequest, ...]:
-    from claudebox.config import secrets
-
-    return secrets.decide_secrets(settings, settings.one("network"), names, constants)
-
-
-def _kept_names(settings: Settings) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(parsers.kept_name(given) for given in settings.all("state")))
+def _check_kept_names(settings: Settings, names: tuple[str, ...]) -> None:
     for given in settings.all("state"):
         if any(given.value.startswith(f"{name}/") for name in names):  # a mount on what an agent can write (C01)
             raise ClaudeboxError(f"`{given.origin}`: `{given.value}` lies in another of these names")
-    return names

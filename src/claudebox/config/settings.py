@@ -136,14 +136,9 @@ def _check_verbs(given: Mapping[str, tuple[Given, ...]]) -> None:
         return
     if len(verbs) > 1 and not (len(verbs) == 2 and set(verbs) & running and set(verbs) & showing):
         raise ClaudeboxError(f"`{verbs[0]}` and `{verbs[1]}` exclude each other", hint="give one of them")
-    showable = {"--check", "--explain", "--instances", "--log", "--sessions", "--usage", "--verify"}
-    if "json" in given and not showable & set(verbs):
-        raise ClaudeboxError(
-            "`--json` goes with `--check`, `--verify`, `--explain`, `--instances`, `--log`, `--sessions` or `--usage`"
-        )
-    if "follow" in given and "--log" not in verbs:
-        raise ClaudeboxError("`--follow` goes with `--log`")
-    if "now" in given and "allow_domain" not in given:
-        raise ClaudeboxError("`--now` goes with `--allow-domain`")
-    if "patch" in given and "--changes" not in verbs:
-        raise ClaudeboxError("`--patch` goes with `--changes`")
+    flags = {flag for row in SETTINGS if row.key in given for flag in row.flags}
+    for row in SETTINGS:
+        if row.needs and row.key in given and flags.isdisjoint(row.needs):
+            *front, last = [f"`{flag}`" for flag in row.needs]
+            needed = f"{', '.join(front)} or {last}" if front else last
+            raise ClaudeboxError(f"`{row.flags[0]}` goes with {needed}")

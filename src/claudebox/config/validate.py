@@ -9,7 +9,6 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from claudebox import console
-from claudebox.config import parsers
 from claudebox.config.options import SETTINGS
 from claudebox.config.settings import Given
 from claudebox.config.syntax import kind, parse_text
@@ -135,10 +134,9 @@ class _Check:
     def _add(self, row: Setting, value: str, line: int, fields: dict[str, str] | None = None) -> None:
         """Take a value if the rules of its setting agree."""
         given = Given(value, f"{self._shown}:{line}" if line else self._shown, fields or {}, self._role == "project")
-        rule = parsers.RULES.get(row.key)
         try:
-            if rule is not None:
-                rule(given)
+            if row.parse is not None:
+                row.parse(given)
         except ClaudeboxError as error:
             self._errors.append(error.message.replace(f"`{given.origin}`", f"{given.origin}: `{row.file_key}`", 1))
         else:

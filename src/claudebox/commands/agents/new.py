@@ -12,7 +12,7 @@ from claudebox.commands.agents import large_files, worktree
 from claudebox.commands.agents.copies import Copies, Copy
 from claudebox.commands.agents.file_copy import TreeCopier
 from claudebox.commands.git_import import find_tools
-from claudebox.config import agent_parsers as parsers
+from claudebox.config import parsers
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.facts import git, programs
 from claudebox.facts.host import current_directory, current_home
@@ -112,11 +112,11 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
                 f"this repository borrows objects from `{store.path}`",
                 hint=f"let them in with `--mount-ro {store.path}`",
             )
-    start = parsers.parse_branch(flags.one("from")) if flags.all("from") else ""
+    start = parsers.commit(flags.one("from")) if flags.all("from") else ""
     if own is None and start:
         raise ClaudeboxError("`--from` needs a repository, and there is none here")
-    asked = [parsers.parse_copied_path(given) for given in planned.settings.all("copy")]
-    most = parsers.parse_size(planned.settings.one("copy_size")) if planned.settings.all("copy_size") else 2 << 30
+    asked = [parsers.copied_path(given) for given in planned.settings.all("copy")]
+    most = parsers.size(planned.settings.one("copy_size")) if planned.settings.all("copy_size") else 2 << 30
     copies.create(copy)
     try:
         if own is not None:
