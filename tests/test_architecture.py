@@ -26,8 +26,8 @@ BORDERS = {
         "facts.model", "facts.nix_model",
     ),
     "launch": (
-        *ROOT, "tables", "launch", "network", "plan.model", "plan.network_model", "plan.bwrap_args", "facts.model",
-        "facts.nix_model", "facts.nix_handshake", "report.caches", "git",
+        *ROOT, "tables", "launch", "network", "config.model", "plan.model", "plan.network_model", "plan.bwrap_args",
+        "facts.model", "facts.nix_model", "facts.nix_handshake", "report.caches", "git",
         "report.tree",  # what agents made is removed in one way
         "undo.sidecar",
     ),

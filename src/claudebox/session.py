@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from claudebox.config.files import SettingsReader
-    from claudebox.config.model import Policy
+    from claudebox.config.model import Policy, SecretRequest
     from claudebox.config.settings import Settings
     from claudebox.facts.host import Host
-    from claudebox.facts.model import HeldSecret, Identity
+    from claudebox.facts.model import Identity
     from claudebox.launch.host_guard import HostGuard
     from claudebox.launch.name_files import NameFiles
     from claudebox.launch.prepare import Prepared
@@ -51,7 +51,7 @@ class Values(Value):
     """What was fetched when the user had agreed."""
 
     texts: dict[str, str] = {}  # noqa: RUF012 - values are never changed; by the keys of `Fetched`
-    secrets: tuple[HeldSecret, ...] = ()  # for the broker, and for the search at the end
+    secrets: tuple[SecretRequest, ...] = ()  # for the broker, and for the search at the end
 
 
 def run(flags: Settings, environ: dict[str, str], begun: Callable[[], None] | None = None, *, state: str = "") -> int:

@@ -18,12 +18,13 @@ import pytest
 from tests.broker.conftest import KEY, LIBRARIES, Caller, Visit, running
 from tests.conftest import REPOSITORY, need, wait_until
 
+from claudebox.config.model import SecretRequest
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import broker_libraries
 from claudebox.launch import broker as start
 from claudebox.launch import process
 from claudebox.launch.broker import BrokerSidecar
-from claudebox.plan.network_model import Broker, InjectConfig, InjectedSecret
+from claudebox.plan.network_model import Broker, InjectConfig
 
 
 def asked(sidecar) -> bool:
@@ -118,7 +119,7 @@ def test_the_names_of_its_sockets_go_when_they_are_bound():
 
 
 def test_a_broker_that_cannot_start_says_why_in_one_line():
-    secret = InjectedSecret("TOKEN", "value-value", "other-other", (("a.example", 443),))
+    secret = SecretRequest("TOKEN", (("a.example", 443),), "env:X", "c", value="value-value", placeholder="p")
     broken = Broker(inject=InjectConfig((secret,), bundle="/no/such/bundle"), libraries=LIBRARIES, awaited=True)
     sidecar = BrokerSidecar(broken)
     sidecar.open()

@@ -11,10 +11,9 @@ import pytest
 from tests import hosts
 from tests.hosts import PROJECT
 
-from claudebox.config.model import MountRequest, NameRequest, Policy
+from claudebox.config.model import MountRequest, NameRequest, Policy, SecretRequest
 from claudebox.facts.git_identity import UserSettings
 from claudebox.facts.git_model import Repository
-from claudebox.facts.model import HeldSecret
 from claudebox.facts.uplink import Candidate
 from claudebox.plan import bwrap_args, compose, environment
 from claudebox.plan.explain import bash_quote
@@ -41,7 +40,7 @@ GENEROUS = Policy(
     ),
     allow_userns=True,
 )
-_SECRET = HeldSecret(
+_SECRET = SecretRequest(
     "GH_TOKEN", (("api.github.com", 443), ("git.example.org", 8443)), "env:GH_TOKEN", "config.toml:1",
 )  # fmt: skip
 _COMMON = "/home/alice/main/.git"

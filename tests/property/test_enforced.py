@@ -12,8 +12,7 @@ from tests import hosts
 
 from claudebox.broker.proxy.private_ranges import PrivateRanges
 from claudebox.config.domains import Permission, parse_domain
-from claudebox.config.model import AddressRequest, MountRequest, NameRequest, Policy
-from claudebox.facts.model import HeldSecret
+from claudebox.config.model import AddressRequest, MountRequest, NameRequest, Policy, SecretRequest
 from claudebox.facts.paths import Destination
 from claudebox.facts.uplink import Candidate
 from claudebox.launch import broker_wire as wire
@@ -31,7 +30,7 @@ labels = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=6)
 domains = st.builds(lambda star, name: f"{star}{name}.example", st.sampled_from(["", "*."]), labels)
 secrets = st.lists(labels, max_size=3, unique=True).map(
     lambda names: tuple(
-        HeldSecret(
+        SecretRequest(
             f"TOKEN_{name.upper()}",
             ((f"{name}.example", 443),),
             "env:X",
@@ -47,7 +46,7 @@ keys = st.sampled_from([{}, {"ANTHROPIC_API_KEY": "sk-real"}, {"CLAUDE_CODE_OAUT
 proxies = st.sampled_from([{}, {"https_proxy": "http://me:pass-word@proxy.corp:3128"}, {"HTTPS_PROXY": "proxy.corp"}])
 
 
-def made(network: str, names: list[str], held: tuple[HeldSecret, ...], environ: dict[str, str]) -> Plan:
+def made(network: str, names: list[str], held: tuple[SecretRequest, ...], environ: dict[str, str]) -> Plan:
     policy = Policy(
         "client",
         network=network,
@@ -77,7 +76,7 @@ plans = st.builds(made, networks, st.lists(domains, max_size=4), secrets, st.bui
 
 
 def test_every_service_can_be_drawn():
-    held = (HeldSecret("TOKEN", (("a.example", 443),), "env:X", "config"),)
+    held = (SecretRequest("TOKEN", (("a.example", 443),), "env:X", "config"),)
     drawn = made("allow", ["*.a.example"], held, {"ANTHROPIC_API_KEY": "sk-real"})
 
     assert drawn.broker is not None
@@ -157,8 +156,10 @@ def test_values_that_are_fetched_later_change_nothing_that_was_shown(plan):
     assert filled.inject is not None
 
     assert [row.value for row in filled.inject.secrets] == [VALUE] * len(plan.secrets)
-    emptied = tuple(row.replace(value="", placeholder="") for row in filled.inject.secrets)
-    assert filled.replace(inject=filled.inject.replace(secrets=emptied)) == plan.broker
+    before = tuple(row.replace(value="", placeholder="") for row in plan.broker.inject.secrets)
+    after = tuple(row.replace(value="", placeholder="") for row in filled.inject.secrets)
+    assert after == before
+    assert filled.replace(inject=plan.broker.inject) == plan.broker
     assert shown(plan.replace(broker=filled)) == shown(plan)
 
 

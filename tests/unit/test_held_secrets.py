@@ -12,14 +12,13 @@ from claudebox.config.model import NameRequest, Policy, SecretRequest
 from claudebox.config.settings import Given, Layer
 from claudebox.errors import ClaudeboxError
 from claudebox.facts import programs, secret_sources
-from claudebox.facts.model import HeldSecret
 from claudebox.facts.uplink import Candidate
 from claudebox.launch import secret_values
 from claudebox.plan import audit, compose, environment, explain, sandbox_md, secrets
 from claudebox.plan.model import Fetched, placeholder_key
 
 VALUE = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
-HELD = HeldSecret("GH_TOKEN", (("github.com", 443), ("git.example.org", 8443)), "env:GH", "config:1")
+HELD = SecretRequest("GH_TOKEN", (("github.com", 443), ("git.example.org", 8443)), "env:GH", "config:1")
 FILLED = HELD.replace(value=VALUE, placeholder="ghp_other")
 
 

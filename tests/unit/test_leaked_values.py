@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import hosts
 
-from claudebox.config.model import Policy
+from claudebox.config.model import Policy, SecretRequest
 from claudebox.facts.login import Login
-from claudebox.facts.model import HeldSecret
 from claudebox.plan.compose import make_plan
 from claudebox.report import leaked_values, tree
 from claudebox.report.forms import encode, find_forms, is_telling
@@ -127,7 +126,7 @@ def test_everything_that_was_withheld_is_looked_for(tmp_path):
     login = tmp_path / "credentials"
     login.write_text(json.dumps({"claudeAiOauth": {"accessToken": "sk-ant-oat01-a", "refreshToken": "sk-ant-ort01-b"}}))
     environ = {**hosts.ENVIRON, "ENTERS_TOKEN": "enters", "NOT_SO": "plain", "ANTHROPIC_API_KEY": "sk-ant-real"}
-    held = HeldSecret("GH_TOKEN", (("a.example", 443),), "file:/x", "c:1", value=VALUE, placeholder="ghp_other")
+    held = SecretRequest("GH_TOKEN", (("a.example", 443),), "file:/x", "c:1", value=VALUE, placeholder="ghp_other")
     host = hosts.debian(environ=environ, login=Login("host", str(login)), held_secrets=(held,))
     plan = make_plan(Policy("exec", ("true",), auth="passthrough"), hosts.debian(environ=environ))
     plan = plan.replace(variables=tuple(row.replace(value="enters") for row in plan.variables[:1]))

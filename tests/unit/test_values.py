@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from tests import hosts
 
+from claudebox.config.model import SecretRequest
 from claudebox.errors import DECLINED, FAILED, NOT_EXECUTABLE, NOT_FOUND, ClaudeboxError
-from claudebox.facts.model import HeldSecret
 from claudebox.host_proxy import HostProxy
-from claudebox.plan.network_model import ApiConfig, Broker, Endpoint, InjectConfig, InjectedSecret
+from claudebox.plan.network_model import ApiConfig, Broker, Endpoint, InjectConfig
 from claudebox.values import Value
 
 
@@ -105,10 +105,9 @@ def test_what_the_plan_holds_for_the_broker_is_in_no_trace():
     config = ApiConfig(
         Endpoint("https", "a.example", 443), "p", (("KEY", "hunter2"),), proxy=HostProxy("p", 1, login="me:hunter2")
     )
-    secret = InjectedSecret("TOKEN", "hunter2", "other", (("a.example", 443),))
-    held = HeldSecret("TOKEN", (("a.example", 443),), "env:TOKEN", "config", value="hunter2")
+    secret = SecretRequest("TOKEN", (("a.example", 443),), "env:TOKEN", "config", value="hunter2")
 
-    assert "hunter2" not in repr(Broker(config, inject=InjectConfig((secret,)))) + repr(held)
+    assert "hunter2" not in repr(Broker(config, inject=InjectConfig((secret,))))
 
 
 def test_an_error_carries_what_happened_what_to_do_and_the_status():

@@ -143,8 +143,9 @@ def named(place: tuple[str, int]) -> str:
 
 
 class SecretRequest(Value):
-    """A variable whose value stays outside."""
+    """A variable whose value stays outside: the broker holds it, and a placeholder stands for it inside."""
 
+    _unprinted = ("value",)
     env: str
     hosts: tuple[tuple[str, int], ...]  # name and port
     source: str  # `env:NAME`, `file:PATH` or `command:WORDS`
@@ -152,6 +153,8 @@ class SecretRequest(Value):
     headers: tuple[str, ...] = ()  # fields that may carry it beside the usual ones, in lower case
     weak: bool = False  # a value that can be guessed is accepted
     permit: tuple[str, ...] = ()  # methods and paths that it is good for, `GET /repos/acme/**`; none: all of them
+    value: str = ""  # fetched when the user has agreed, as is the placeholder
+    placeholder: str = ""
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from claudebox.facts import (
     sockets,
 )
 from claudebox.facts import login as logins
-from claudebox.facts.model import Guarded, Held, HeldSecret, Hidden, Leak, PathFact, Submount
+from claudebox.facts.model import Guarded, Held, Hidden, Leak, PathFact, Submount
 from claudebox.facts.paths import Examiner
 from claudebox.files import read_small
 from claudebox.tables import host_paths
@@ -36,7 +36,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.config.model import Policy
+    from claudebox.config.model import Policy, SecretRequest
     from claudebox.facts.cgroup import ControlGroup
     from claudebox.facts.company import CompanyNetwork
     from claudebox.facts.git_model import EmptySubmodule, Nested, Repository
@@ -122,7 +122,7 @@ class Host(Value):
     tools: on_demand.ToolFacts = on_demand.ToolFacts()
     nix: Nix | None = None
     git_token: bool = False  # there is one for git inside
-    held_secrets: tuple[HeldSecret, ...] = ()  # without their values
+    held_secrets: tuple[SecretRequest, ...] = ()  # without their values
     libraries: tuple[str, ...] | ClaudeboxError = ()  # where the broker's are, looked for where there is one
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from claudebox.config.model import SecretRequest
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -71,11 +70,3 @@ class Leak(Value):
     lines: tuple[int, ...]  # where, if it has lines
     masked: bytes  # the same without them
     identity: Identity | None = None
-
-
-class HeldSecret(SecretRequest):
-    """One that the broker holds; its value, and what stands for it inside, are fetched when the user has agreed."""
-
-    _unprinted = ("value",)
-    value: str = ""
-    placeholder: str = ""

@@ -14,14 +14,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.config.model import Policy
+    from claudebox.config.model import Policy, SecretRequest
     from claudebox.facts.browsers import Browsers
     from claudebox.facts.cgroup import ControlGroup
     from claudebox.facts.company import CompanyNetwork
     from claudebox.facts.devices import Devices
     from claudebox.facts.git_config import Row
     from claudebox.facts.git_model import Repository
-    from claudebox.facts.model import Guarded, Held, HeldSecret, PathFact
+    from claudebox.facts.model import Guarded, Held, PathFact
     from claudebox.facts.nix_model import Nix
     from claudebox.facts.paths import Destination, Examiner
     from claudebox.facts.toolchains import Found, ProgramDirectory
@@ -138,7 +138,7 @@ def read_nix(
 
 def find_secrets(
     policy: Policy, environ: dict[str, str], home: str, workdir: str
-) -> tuple[tuple[HeldSecret, ...], bool]:
+) -> tuple[tuple[SecretRequest, ...], bool]:
     """Return the secrets for the broker, and whether there is a token for git inside."""
     if not policy.secrets and policy.credential is None:
         return (), False

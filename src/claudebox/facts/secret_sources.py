@@ -6,7 +6,6 @@ import os
 import stat
 
 from claudebox.errors import ClaudeboxError
-from claudebox.facts.model import HeldSecret
 from claudebox.files import real_path
 
 TYPE_CHECKING = False
@@ -16,16 +15,15 @@ if TYPE_CHECKING:
 _SYSTEM = ("/usr", "/opt", "/nix/store")  # of the host, read-only inside
 
 
-def find_secrets(policy: Policy, environ: dict[str, str], *, home: str, workdir: str) -> tuple[HeldSecret, ...]:
+def find_secrets(policy: Policy, environ: dict[str, str], *, home: str, workdir: str) -> tuple[SecretRequest, ...]:
     """Return every secret that the broker will hold; one whose variable is unset is left out."""
     visible = (workdir, *(row.source for row in policy.mounts), *_SYSTEM)
-    found: list[HeldSecret] = []
+    found: list[SecretRequest] = []
     for secret in policy.secrets if not policy.tier.isolated else ():  # a secret opens no tier
         _check_place(secret, home=home, visible=visible)
         hosts = _reachable(policy, secret)
         if hosts and available(secret.source, secret.origin, environ, home=home):
-            held = (secret.env, hosts, secret.source, secret.origin, secret.headers, secret.weak, secret.permit)
-            found.append(HeldSecret(*held))
+            found.append(secret.replace(hosts=hosts))
     return tuple(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 
+from claudebox.config.model import SecretRequest
 from claudebox.host_proxy import HostProxy
 from claudebox.plan import network_model as model
 from claudebox.values import Value
@@ -18,7 +19,7 @@ _TYPES: dict[str, type[Value]] = {
     kind.__name__: kind
     for kind in (
         model.AllowedDomain, model.ApiConfig, model.Barred, model.Budget, model.Endpoint, model.InjectConfig,
-        model.InjectedSecret, model.OpenedAddress, model.ProxyConfig, model.Ranges, model.Trust, HostProxy,
+        model.OpenedAddress, model.ProxyConfig, model.Ranges, model.Trust, HostProxy, SecretRequest,
     )
 }  # fmt: skip
 

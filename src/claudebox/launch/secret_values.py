@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from claudebox.config.model import GitCredential, SecretRequest
-    from claudebox.facts.model import HeldSecret
-    from claudebox.plan.network_model import InjectedSecret
 
     FindTool = Callable[[str], str | None]  # name -> the absolute path of a program
     Obtain = Callable[[str, str], str]  # source and origin -> value
@@ -75,11 +73,11 @@ def _run(command: str, origin: str, environ: dict[str, str], find_tool: FindTool
     return value
 
 
-def hold(secrets: Iterable[HeldSecret], obtain: Obtain) -> tuple[HeldSecret, ...]:
+def hold(secrets: Iterable[SecretRequest], obtain: Obtain) -> tuple[SecretRequest, ...]:
     """Return the secrets with their values and placeholders."""
     from claudebox.launch.placeholder import shaped_like
 
-    held: list[HeldSecret] = []
+    held: list[SecretRequest] = []
     for secret in secrets:
         value = obtain(secret.source, secret.origin)
         check_value(value, secret)
@@ -96,7 +94,7 @@ def git_token(credential: GitCredential, obtain: Obtain) -> str:
     return token
 
 
-def check_value(value: str, secret: SecretRequest | InjectedSecret) -> None:
+def check_value(value: str, secret: SecretRequest) -> None:
     """Refuse what cannot be sent in a header, could not be told from ordinary text, or can be guessed."""
     name, origin = secret.env, secret.origin
     if not value.isascii() or not value.isprintable():

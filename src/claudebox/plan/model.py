@@ -9,8 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    from claudebox.config.model import LimitRequest, UndoRequest
-    from claudebox.facts.model import HeldSecret, Identity, StubKind
+    from claudebox.config.model import LimitRequest, SecretRequest, UndoRequest
+    from claudebox.facts.model import Identity, StubKind
     from claudebox.plan.network_model import Broker, Link
     from claudebox.tables.tiers import Tier
 
@@ -197,7 +197,7 @@ class Plan(Value):
     kept: tuple[str, ...] = ()  # directories of the instance that something inside writes to
     nix: NixAccess | None = None  # on a machine with Nix
     relay: NixRelay | None = None
-    secrets: tuple[HeldSecret, ...] = ()  # what the broker puts in on the way; printed without values
+    secrets: tuple[SecretRequest, ...] = ()  # what the broker puts in on the way; printed without values
     broker: Broker | None = None
     git: tuple[OwnGit, ...] = ()
     git_import: Literal["auto", "ask", "manual"] = "auto"  # when commits made inside come back

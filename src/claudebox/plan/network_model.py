@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
+    from claudebox.config.model import SecretRequest
     from claudebox.host_proxy import HostProxy
 
     Uplink = Literal["", "pasta", "slirp4netns"]
@@ -134,26 +135,11 @@ class ProxyConfig(Value):
     )
 
 
-class InjectedSecret(Value):
-    """A value that the broker puts in on the way to its hosts; never printed."""
-
-    _unprinted = ("value",)
-    env: str
-    value: str
-    placeholder: str
-    hosts: tuple[tuple[str, int], ...]
-    headers: tuple[str, ...] = ()  # fields that may carry it beside the usual ones
-    permit: tuple[str, ...] = ()  # methods and paths that it is good for; none: all of them
-    source: str = ""  # where it is read again when a host does not take it any more
-    origin: str = ""
-    weak: bool = False
-
-
 class InjectConfig(Value):
     """What the broker does with `[[secrets]]`."""
 
     _unprinted = ("environ",)
-    secrets: tuple[InjectedSecret, ...]
+    secrets: tuple[SecretRequest, ...]
     bundle: str = ""  # the authorities of the host
     authorities: bytes = b""  # or these, with those of a company
     inside: bytes = b""  # those that programs inside trust, if they are others

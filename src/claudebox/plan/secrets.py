@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from claudebox.config.domains import Permission, parse_domain
 from claudebox.plan import network, own_network
-from claudebox.plan.network_model import InjectConfig, InjectedSecret, Served
+from claudebox.plan.network_model import InjectConfig, Served
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from claudebox.config.model import Policy
+    from claudebox.config.model import Policy, SecretRequest
     from claudebox.facts.host import Host
-    from claudebox.facts.model import HeldSecret
     from claudebox.plan.network_model import Broker
 
 _OTHER_PORTS = (22, 80)
@@ -30,10 +29,7 @@ def served(policy: Policy, host: Host) -> tuple[Served, ...]:
 def plan_injection(policy: Policy, host: Host) -> InjectConfig:
     """Return what the broker does with the secrets; their values come when they have been fetched."""
     return InjectConfig(
-        tuple(
-            InjectedSecret(row.env, "", "", row.hosts, row.headers, row.permit, row.source, row.origin, row.weak)
-            for row in host.held_secrets
-        ),
+        host.held_secrets,
         bundle=host.ca_bundle.real if host.ca_bundle is not None else "",
         authorities=host.company.upstream if host.company is not None else b"",
         inside=host.company.bundle if host.company is not None else b"",
@@ -48,7 +44,7 @@ def plan_injection(policy: Policy, host: Host) -> InjectConfig:
     )
 
 
-def with_values(broker: Broker, held: tuple[HeldSecret, ...]) -> Broker:
+def with_values(broker: Broker, held: tuple[SecretRequest, ...]) -> Broker:
     """Return the broker with the values, which nobody else sees; for whom they are stays what was shown."""
     if broker.inject is None:
         return broker

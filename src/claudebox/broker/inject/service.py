@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from claudebox.broker.main import Context
-    from claudebox.plan.network_model import InjectConfig, InjectedSecret
+    from claudebox.config.model import SecretRequest
+    from claudebox.plan.network_model import InjectConfig
 
 AUTHORITY, NAMED = "authority", "named"  # what bwrap makes files of: all authorities, and only those that are added
 
@@ -70,7 +71,7 @@ async def open(config: InjectConfig, context: Context) -> Callable[[], Awaitable
     return close
 
 
-def _read_again(config: InjectConfig, row: InjectedSecret) -> str:
+def _read_again(config: InjectConfig, row: SecretRequest) -> str:
     """Return the present value of a secret, in a thread: its command may take a while."""
     from claudebox.facts import programs
     from claudebox.launch import secret_values
