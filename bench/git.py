@@ -131,7 +131,7 @@ class Case:
         """Take one as a session does; return when the agent could run, and when it was complete."""
         begun = time.perf_counter()
         store = SnapshotStore(place)
-        scan = Scan(root, store.contents, store.newest_like(root), most=64 << 20, skipped=(f"{root}/.git",))
+        scan = Scan(root, store, store.newest_like(root), most=64 << 20, skipped=(f"{root}/.git",))
         scan.look(lambda: 0)
         ready = time.perf_counter()
         store.write_snapshot(name, scan.snapshot())

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import time
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -320,7 +321,7 @@ def test_what_changes_after_the_last_look_stays(tmp_path):
     names = ("over", "back", "other", "moved", "deleted", "link")
     for name in names:
         (root / name).write_text(f"{name} of then")
-    before = Scan(str(root), store.contents, None, most=1 << 20).run()
+    before = Scan(str(root), store, None, most=1 << 20).run()
     store.write_snapshot("s", before)
     for name in ("over", "back", "other"):
         (root / name).write_text("agent")
@@ -330,7 +331,7 @@ def test_what_changes_after_the_last_look_stays(tmp_path):
     (root / "link").unlink()
     (root / "link").symlink_to("over")
     (root / "moved").rename(root / "elsewhere")
-    now = Scan(str(root), store.contents, before, most=1 << 20).run()
+    now = Scan(str(root), store, before, most=1 << 20).run()
     comparison = Comparison(before, None, now)
     mine = ("over", "new", "elsewhere", "deleted", "link")
     (root / "link").unlink()
@@ -398,11 +399,11 @@ def test_a_file_with_the_number_of_one_that_was_moved_stays(tmp_path):
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
     (root / "a").write_text("agent")
-    looks = [Scan(str(root), store.contents, None, most=1 << 20).run()]
+    looks = [Scan(str(root), store, None, most=1 << 20).run()]
     (root / "a").rename(root / "b")
-    looks.append(Scan(str(root), store.contents, None, most=1 << 20).run())
+    looks.append(Scan(str(root), store, None, most=1 << 20).run())
     (root / "b").write_text("notes")  # in the same inode, as a new file can be
-    looks.append(Scan(str(root), store.contents, None, most=1 << 20).run())
+    looks.append(Scan(str(root), store, None, most=1 << 20).run())
 
     comparison = Comparison(*looks)
 
@@ -450,11 +451,11 @@ def test_how_far_an_undo_is_is_said(tmp_path, capfd):
     root.mkdir()
     for number in range(20):
         (root / f"f{number}").write_text(f"{number}")
-    before = Scan(str(root), store.contents, None, most=1 << 20).run()
+    before = Scan(str(root), store, None, most=1 << 20).run()
     store.write_snapshot("s", before)
     for number in range(20):
         (root / f"f{number}").unlink()
-    now = Scan(str(root), store.contents, before, most=1 << 20).run()
+    now = Scan(str(root), store, before, most=1 << 20).run()
     restoring = restore._Restoring(store, Comparison(before, None, now), str(root))
     restoring._said -= 2  # as if it had taken so long
 
@@ -467,20 +468,19 @@ def test_how_far_an_undo_is_is_said(tmp_path, capfd):
 
 def test_a_large_content_that_is_known_is_not_written_again(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.contents import Contents
+    from claudebox.undo.store import SnapshotStore
 
     (tmp_path / "file").write_bytes(os.urandom(3 << 20))
     sizes, name = [], b""
     for _ in range(2):
-        contents = Contents(str(tmp_path / "packs"))
-        os.makedirs(tmp_path / "packs", exist_ok=True)
+        store = SnapshotStore(str(tmp_path / "undo"))
         descriptor = os.open(tmp_path / "file", os.O_RDONLY)
-        name = contents.keep(descriptor, 3 << 20)
+        name = store.keep(descriptor, 3 << 20)
         os.close(descriptor)
-        contents.save()
-        sizes.append(sum(path.stat().st_size for path in (tmp_path / "packs").iterdir()))
+        store.save()
+        sizes.append(database(tmp_path / "undo").stat().st_size)
     assert sizes[0] == sizes[1]
-    assert b"".join(Contents(str(tmp_path / "packs")).read(name)) == (tmp_path / "file").read_bytes()
+    assert b"".join(SnapshotStore(str(tmp_path / "undo")).read_content(name.hex())) == (tmp_path / "file").read_bytes()
 
 
 def test_the_newest_is_kept_whatever_the_clock_says(user_project):
@@ -488,10 +488,7 @@ def test_the_newest_is_kept_whatever_the_clock_says(user_project):
     box = user_project
     for name in ("20990101T000000.000Z-x-1", "20990102T000000.000Z-x-1"):  # as if the clock had been ahead
         session(box, "echo ahead >run", ("--undo-keep", "2"))
-        place, ours = Path(snapshots(box)), newest(box)
-        for ending in (".start", ".end"):
-            path = next(place.glob(f"*.{ours}{ending}"))
-            path.rename(path.with_name(f"{path.name.partition('.')[0]}.{name}{ending}"))
+        change(box, "UPDATE session SET name = ? WHERE name = ?", name, newest(box))
     sh(box, "echo run >run")
     session(box, "rm key", ("--undo-keep", "2"))
     assert len(names(box)) == 2
@@ -505,29 +502,36 @@ def test_the_newest_is_kept_whatever_the_clock_says(user_project):
 
 def test_a_snapshot_of_another_version_is_said_to_be_so(user_project):
     # proves NEW-R9
-    import json
-    import marshal
-    import zlib
+    box = user_project
+    session(box, "rm key")
+    change(box, "PRAGMA user_version = 9")
+    later = box.claudebox("--undo", "-y")
+    assert later.returncode == 125
+    assert "are of a later version of claudebox" in later.stderr
+    database(snapshots(box)).unlink()
+    Path(snapshots(box), "00000001.x.start").write_bytes(b"of 0.3")
+    earlier = box.claudebox("--undo", "-y")
+    assert earlier.returncode == 125
+    assert "are of an earlier version of claudebox" in earlier.stderr
 
+    for _ in range(3):  # it goes when it is older than all that is kept
+        assert Path(snapshots(box), "00000001.x.start").exists()
+        session(box, "true", ("--undo-keep", "2"))
+
+    assert not Path(snapshots(box), "00000001.x.start").exists()
+
+
+def test_a_damaged_database_is_said_to_be_so(user_project):
+    # proves UNDO-01
     session(user_project, "rm key")
-    place, (name,) = Path(snapshots(user_project)), names(user_project)
-    version, plain = marshal.loads(zlib.decompress((place / name).read_bytes()))
-    assert version == 3
-    released = zlib.compress(json.dumps({"version": 1, "root": user_project.project}).encode())
-    for content, word in ((released, "earlier"), (zlib.compress(marshal.dumps((9, plain), 2)), "later")):
-        (place / name).write_bytes(content)
-        result = user_project.claudebox("--undo", "-y")
-        assert result.returncode == 125
-        assert f"is of {'an' if word == 'earlier' else 'a'} {word} version of claudebox" in result.stderr
-    # What was written before ends were kept is read.
-    former = (*plain[:5], tuple(row[:6] for row in plain[5]))
-    (place / name).unlink()
-    (place / "20261117T000000.000Z-x-1.snapshot").write_bytes(zlib.compress(marshal.dumps((2, former), 2)))
-    os.chown(place / "20261117T000000.000Z-x-1.snapshot", user_project.account.uid, user_project.account.gid)
+    database(snapshots(user_project)).write_bytes(b"damaged" * 1000)
 
-    assert "nobody has looked at its end" in undo(user_project)
+    result = user_project.claudebox("--undo", "-y")
 
-    assert Path(user_project.project, "key").exists()
+    assert result.returncode == 125
+    assert "the snapshots in " in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "no snapshot of this session" in user_project.sh("true", flags=("--undo-keep", "10")).stderr
 
 
 @pytest.mark.parametrize("damage", ["printf 'DIRC\\0\\0\\0\\2\\377\\377\\377\\377x'", "head -c 100 .git/index"])
@@ -567,7 +571,7 @@ def test_sessions_beside_each_other_are_told_apart_as_far_as_that_can_be(user_pr
     process.communicate(b"\n")
     if "too old" in beside.stderr:
         pytest.skip("this bwrap builds no sandbox beside another")
-    first, second = (name.partition(".")[2].removesuffix(".start") for name in names(box))
+    first, second = names(box)
 
     shown = box.claudebox("--changes", first).stdout
     assert f"{second} was at work here at the same time: 1 of these are among its changes, too" in shown
@@ -627,7 +631,7 @@ def test_an_undo_can_be_undone_and_older_sessions_named(user_project):
     middle = tree(user_project.project)
     session(user_project, "echo two >two; rm one")
     end = tree(user_project.project)
-    first, second = (name.partition(".")[2].removesuffix(".start") for name in names(user_project))
+    first, second = names(user_project)
 
     said = undo(user_project)
     assert tree(user_project.project) == middle
@@ -652,12 +656,33 @@ def snapshots(box: Box) -> str:
 
 
 def names(box: Box) -> list[str]:
-    return sorted(name for name in os.listdir(snapshots(box)) if name.endswith(".start"))
+    """Return how `--undo` calls the sessions, oldest first."""
+    from claudebox.undo.store import SnapshotStore
+
+    store = SnapshotStore(snapshots(box), writing=False)
+    try:
+        return store.names()
+    finally:
+        store.close()
 
 
 def newest(box: Box) -> str:
-    """Return how `--undo` calls the newest session."""
-    return names(box)[-1].partition(".")[2].removesuffix(".start")
+    return names(box)[-1]
+
+
+def database(directory: Path | str) -> Path:
+    from claudebox.undo.store import DATABASE
+
+    return Path(directory, DATABASE)
+
+
+def change(box: Box, words: str, *values: str) -> None:
+    """Change the database as its owner."""
+    import sqlite3
+
+    with sqlite3.connect(database(snapshots(box))) as found:
+        found.execute(words, values)
+    found.close()
 
 
 def test_what_is_not_kept_is_said_and_stays(user_project):
@@ -716,7 +741,6 @@ def test_snapshots_are_pruned_with_their_contents(user_project):
         user_project.write("gone", f"content {number}")
         session(user_project, f"echo {number} >file; rm -f gone", ("--undo-keep", "2"))
     assert len(names(user_project)) == 2
-    assert len(os.listdir(f"{snapshots(user_project)}/contents")) <= 2 * 10  # at most so many packs, each with an index
     before = names(user_project)
     session(user_project, "echo off >file", ("--undo-keep", "0"))
     assert names(user_project) == before
@@ -726,42 +750,60 @@ def test_snapshots_are_pruned_with_their_contents(user_project):
 
 def test_contents_that_are_not_used_are_swept_away(tmp_path):
     # proves UNDO-01
-    from claudebox.undo.contents import Contents
+    from claudebox.undo.look import Scan
+    from claudebox.undo.store import SnapshotStore
 
-    kept, dropped, large = os.urandom(5000), os.urandom(5000), os.urandom(3 << 20)
-    contents = Contents(str(tmp_path))
-    (tmp_path / "begun.pack").write_bytes(b"given up")
-    digests = []
-    for content in (kept, dropped, large):
-        (tmp_path / "file").write_bytes(content)
-        descriptor = os.open(tmp_path / "file", os.O_RDONLY)
-        digests.append(contents.keep(descriptor, len(content)))
-        os.close(descriptor)
-        contents.save()
-    assert [b"".join(contents.read(digest)) for digest in digests] == [kept, dropped, large]
+    root, place = tmp_path / "p", str(tmp_path / "undo")
+    root.mkdir()
+    kept, dropped = os.urandom(5000), os.urandom(3 << 20)
+    (root / "kept").write_bytes(kept)
+    (root / "dropped").write_bytes(dropped)
+    store, digests = SnapshotStore(place), set()
+    for number in range(16):
+        known = store.newest_like(str(root))
+        store.write_snapshot(f"s{number}", Scan(str(root), store, known, most=64 << 20).run())
+        digests |= store.read_snapshot(f"s{number}").contents()
+        (root / "dropped").unlink(missing_ok=True)
+        store.prune(4)
 
-    Contents(str(tmp_path)).sweep({digests[0], digests[2]})
+    assert store.names() == ["s12", "s13", "s14", "s15"]
+    found = {len(content) for content in map(read_whole, (place,) * 2, sorted(row.hex() for row in digests))}
+    assert found == {0, len(kept)}
+    assert database(place).stat().st_size < len(kept) + 100_000
 
-    after = Contents(str(tmp_path))
-    assert b"".join(after.read(digests[0])) == kept
-    assert b"".join(after.read(digests[2])) == large
-    with pytest.raises(OSError, match="not in the snapshots"):
-        b"".join(after.read(digests[1]))
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < len(kept) + len(large) + 20000
-    damaged = max(tmp_path.glob("*.pack"), key=lambda path: path.stat().st_size)
-    damaged.write_bytes(damaged.read_bytes()[:-1] + b"\0")
-    with pytest.raises(OSError, match="damaged"):
-        b"".join(Contents(str(tmp_path)).read(digests[2]))
+
+def read_whole(place: str, name: str) -> bytes:
+    """Return a content, nothing if it is not there."""
+    from claudebox.undo.store import SnapshotStore
+
+    try:
+        return b"".join(SnapshotStore(place).read_content(name))
+    except OSError:
+        return b""
+
+
+def test_a_damaged_content_is_not_put_back(tmp_path):
+    # proves UNDO-01
+    from claudebox.undo.store import SnapshotStore
+
+    store = SnapshotStore(str(tmp_path))
+    name = store.keep_bytes(b"kept" * 100).hex()
+    store.save()
+    assert b"".join(store.read_content(name)) == b"kept" * 100
+    for data in (b"not compressed", zlib.compress(b"other")):
+        store._run("UPDATE content SET data = ?", data)
+        with pytest.raises(OSError, match="damaged"):
+            b"".join(store.read_content(name))
 
 
 def test_the_agent_reaches_no_snapshot(project):
     # proves UNDO-01
     session(project, "true")
     place = snapshots(project)
-    name = names(project)[0]
+    name = os.path.basename(database(place))
     assert project.host("cat", f"{place}/{name}", encoding=None, errors=None).returncode == 0  # positive control
 
-    result = project.sh(f"cat {place}/{name}; echo x >{place}/forged; ls {place}; find / -name '*.start' 2>/dev/null")
+    result = project.sh(f"cat {place}/{name}; echo x >{place}/forged; ls {place}; find / -name '*.sqlite' 2>/dev/null")
 
     assert name not in result.stdout
     assert not os.path.exists(f"{place}/forged")
@@ -897,18 +939,18 @@ def test_a_snapshot_that_is_cut_off_leaves_what_it_has_to_the_next(tmp_path):
         return 0
 
     store = SnapshotStore(str(tmp_path / "store"))
-    scan = Scan(str(tmp_path / "p"), store.contents, None, most=1 << 20)
+    scan = Scan(str(tmp_path / "p"), store, None, most=1 << 20)
     with pytest.raises(CutOffError):
         scan.look(released)
     store.write_partial(scan.snapshot())
 
     again = SnapshotStore(str(tmp_path / "store"))
-    scan = Scan(str(tmp_path / "p"), again.contents, again.newest_like(str(tmp_path / "p")), most=1 << 20)
+    scan = Scan(str(tmp_path / "p"), again, again.newest_like(str(tmp_path / "p")), most=1 << 20)
     scan.look()
     assert len(scan._unread) == 20
     again.write_snapshot("s", scan.snapshot())
     assert b"".join(again.read_content(again.read_snapshot("s").entries()["f0"].content)) == b"0"
-    assert not os.path.exists(tmp_path / "store/partial")
+    assert again.names() == ["s"]
 
 
 def test_kill_during_the_snapshot_and_during_undo(user_project, numbers):
@@ -939,10 +981,10 @@ def test_what_another_undo_took_away_meanwhile_is_no_problem(tmp_path):
     root, store = tmp_path / "project", SnapshotStore(str(tmp_path / "store"))
     root.mkdir()
     (root / "kept").write_text("kept")
-    store.write_snapshot("before", Scan(str(root), store.contents, None, most=1 << 20).run())
+    store.write_snapshot("before", Scan(str(root), store, None, most=1 << 20).run())
     (root / "kept").unlink()
     (root / "created").write_text("x")
-    store.write_snapshot("now", Scan(str(root), store.contents, None, most=1 << 20).run())
+    store.write_snapshot("now", Scan(str(root), store, None, most=1 << 20).run())
     (root / "created").unlink()
     (root / ".claudebox-undo.2").write_text("half")
 
@@ -1081,14 +1123,14 @@ def test_any_destruction_is_undone_byte_for_byte(tmp_path_factory, steps):
     (root / "nested/.git/objects").mkdir(parents=True)
     (root / "nested/.git/HEAD").write_text("ref: refs/heads/main")
     store = SnapshotStore(str(base / "store"))
-    before = Scan(str(root), store.contents, None, most=1 << 20).run()
+    before = Scan(str(root), store, None, most=1 << 20).run()
     store.write_snapshot("before", before)
     expected = tree(str(root), without=())
     for action, first, second in steps:
         destroy(root, action, first, second)
     # As the end of a session does: a user sees nothing of what is closed.
     subprocess.run(("find", root, "-type", "d", "!", "-perm", "-700", "-exec", "chmod", "u+rwx", "{}", ";"), check=True)
-    now = Scan(str(root), store.contents, before, most=1 << 20).run()
+    now = Scan(str(root), store, before, most=1 << 20).run()
     store.write_snapshot("now", now)
 
     problems = restore.put_back(Tools("/usr/bin/bwrap"), str(base / "store"), ("before", "now"), str(root), (),

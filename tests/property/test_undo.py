@@ -91,7 +91,7 @@ def test_an_undo_takes_back_what_the_session_did_and_leaves_what_the_user_did(
     store = SnapshotStore(str(base / "store"))
 
     def look(known):
-        return Scan(str(root), store.contents, known, most=most).run()
+        return Scan(str(root), store, known, most=most).run()
 
     start, at_start = look(None), picture(root)
     store.write_snapshot("session", start)

@@ -206,12 +206,12 @@ class _Undo:
         """Read the project as it is; with `keep` so that this can be brought back."""
         start, wanted = self._start, self._wanted
         known = self._end if self._end is not None else start
-        contents = self._store.contents if keep else None
+        store = self._store if keep else None
         names = start.excluded or wanted.excluded
-        scan = Scan(start.root, contents, known, most=max(start.most, wanted.most), names=names,
+        scan = Scan(start.root, store, known, most=max(start.most, wanted.most), names=names,
                     skipped=find_skipped(start, self._instance.directory))  # fmt: skip
         scan.told = lambda done, every: _tell("read", done, every)
-        return scan.run(repositories.read_present(start, contents.keep_bytes if contents is not None else None))
+        return scan.run(repositories.read_present(start, store.keep_bytes if store is not None else None))
 
 
 def _tell(what: str, done: int, every: int) -> None:
@@ -340,6 +340,9 @@ def _choose(store: SnapshotStore, workdir: str, words: tuple[str, ...]) -> tuple
     if words and len(names) != 1:
         problem = f"`{words[0]}` fits {len(names)} snapshots" if names else f"there is no snapshot `{words[0]}`"
         raise ClaudeboxError(problem, hint=f"there are: {', '.join(store.names()) or 'none'}")
+    if not store.names() and store.has_former():
+        raise ClaudeboxError("the snapshots of this project are of an earlier version of claudebox",
+                             hint=f"they lie in `{store.directory}`")  # fmt: skip
     elsewhere: dict[str, None] = {}
     for name in names or [name for name in reversed(store.names()) if not name.endswith(UNDO)]:
         found = store.read_snapshot(name)

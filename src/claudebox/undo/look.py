@@ -24,6 +24,7 @@ from claudebox.undo.manifest import (
     FolderDraft,
     LeftOut,
     Snapshot,
+    new_digest,
     read_attributes,
     row_of,
 )
@@ -32,8 +33,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from claudebox.undo.contents import Contents
     from claudebox.undo.manifest import KeptFolder, KeptRefs, LeftKind, Row
+    from claudebox.undo.store import SnapshotStore
 
     KnownRows = dict[str, tuple[Row, bytes]]
     Place = tuple[str, int, int, bool]  # a directory, its device and inode, and whether what is in it is kept
@@ -280,7 +281,7 @@ class Scan(Look):
     """One reading of a project; `store` keeps contents, without it they are only named."""
 
     def __init__(
-        self, root: str, store: Contents | None, known: Snapshot | None, *, most: int, names: Iterable[str] = (),
+        self, root: str, store: SnapshotStore | None, known: Snapshot | None, *, most: int, names: Iterable[str] = (),
         skipped: Iterable[str] = (),
     ) -> None:  # fmt: skip
         super().__init__(root, known, most=most, names=names, skipped=skipped)
@@ -377,8 +378,6 @@ _DONE: Place = ("", 0, 0, False)
 
 
 def _digest(descriptor: int, length: int) -> bytes:
-    from claudebox.undo.contents import new_digest
-
     digest = new_digest(length)
     while piece := os.read(descriptor, 1 << 20):
         digest.update(piece)

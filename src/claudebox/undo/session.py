@@ -13,7 +13,7 @@ import time
 
 from claudebox import console
 from claudebox.errors import ClaudeboxError
-from claudebox.files import LOST, Closing, identify, list_names
+from claudebox.files import LOST, Closing, identify
 from claudebox.report import tree
 from claudebox.undo import manifest
 from claudebox.undo.compare import find_changes
@@ -198,10 +198,10 @@ def look_at_end(
     """
     moment = since(beginning)
     closed = tree.Closed(moment, reopened)
-    name = f".{beginning.session}.start"
-    if beginning.session and any(row.endswith(name) for row in list_names(f"{beginning.directory}/undo")):
+    if beginning.session:
         try:
-            return SessionChanges(*_keep_end(beginning, skipped, deadline, closed), moment, closed.opened)
+            if (kept := _keep_end(beginning, skipped, deadline, closed)) is not None:
+                return SessionChanges(*kept, moment, closed.opened)
         except (OSError, ClaudeboxError) as error:
             why = error.message if isinstance(error, ClaudeboxError) else error.strerror or str(error)
             console.warn(f"undo: the state at the end of this session is not kept: {why}")
@@ -215,18 +215,21 @@ def look_at_end(
 
 def _keep_end(
     beginning: Beginning, skipped: Iterable[str], deadline: float, closed: tree.Closed
-) -> tuple[Snapshot, Snapshot]:
+) -> tuple[Snapshot, Snapshot] | None:
+    """Keep the end of a session that has a snapshot of its start, and return both."""
     from claudebox.undo import repositories
     from claudebox.undo.look import Scan
     from claudebox.undo.store import SnapshotStore
 
     store = SnapshotStore(f"{beginning.directory}/undo")
     try:
+        if beginning.session not in store.names():
+            return None
         start = store.read_snapshot(beginning.session)
         skipped = {*skipped, *find_skipped(start, beginning.directory)}
-        scan = Scan(beginning.root, store.contents, start, most=start.most, names=start.excluded, skipped=skipped)
+        scan = Scan(beginning.root, store, start, most=start.most, names=start.excluded, skipped=skipped)
         scan.deadline, scan.closed, scan.identity = deadline, closed, beginning.identity
-        refs = repositories.read_present(start, store.contents.keep_bytes)
+        refs = repositories.read_present(start, store.keep_bytes)
         end = scan.run(refs, patience=max(0.0, deadline - time.monotonic()) + READING)
         if "." in end.left_out and end.left_out["."].text == LOST:
             raise ClaudeboxError(LOST)

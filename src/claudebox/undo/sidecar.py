@@ -142,7 +142,7 @@ class Taking:
         skipped += [stub.path for stub in plan.stubs]
         skipped += repositories.standing_stubs(os.path.dirname(wanted.directory), plan.workdir)
         known = self._store.newest_like(plan.workdir)
-        self._scan = Scan(plan.workdir, self._store.contents, known, most=wanted.most, names=wanted.excluded,
+        self._scan = Scan(plan.workdir, self._store, known, most=wanted.most, names=wanted.excluded,
                           skipped=skipped)  # fmt: skip
 
     def look(self) -> bool:
@@ -164,7 +164,7 @@ class Taking:
         from claudebox.undo.manifest import LeftOut
         from claudebox.undo.repositories import with_index
 
-        keep = self._store.contents.keep_bytes
+        keep = self._store.keep_bytes
         snapshot = self._scan.snapshot(with_index(row, *self._indexes[row.private], keep) for row in self._refs)
         left_out = dict(snapshot.left_out)
         for mount in self._plan.mounts:
@@ -177,7 +177,7 @@ class Taking:
 
     def write_partial(self) -> None:
         """Keep what was read for the next snapshot."""
-        self._store.write_partial(self._scan.snapshot())
+        self._store.write_partial(self._scan.snapshot(), self._number)
 
     def prune(self) -> None:
         """Forget the oldest snapshots."""

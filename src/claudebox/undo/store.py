@@ -1,8 +1,7 @@
-"""The snapshots of a project: for each session a manifest of its start and one of its end, and contents in packs.
+"""The snapshots of a project in one SQLite database: the start and the end of each session, and contents by SHA-256.
 
-Nothing of it is mounted in a sandbox of an agent. A manifest appears complete or not at all. Sessions are ordered by
-the number that each draws at its start: clocks are set back. Contents that no manifest names are swept away after the
-oldest manifests.
+Nothing of it is mounted in a sandbox of an agent. Sessions are ordered by a number that each draws at its start: clocks
+are set back. Whatever was being written when a process was killed is rolled back by the next one.
 """
 
 from __future__ import annotations
@@ -13,89 +12,124 @@ import os
 import zlib
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import OPEN_LOCK, Closing, read_small, replace_file, write_all
 from claudebox.undo import manifest
-from claudebox.undo.contents import FORMAT, Contents
+from claudebox.undo.manifest import new_digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterator
+    from typing import Any
 
     from claudebox.undo.manifest import Snapshot
 
-VERSION = 3
+DATABASE = "snapshots.sqlite"
 UNDO = "-undo"  # ends the names of snapshots that were taken before an undo
-_READABLE = (2, 3)  # 2 has no ends
-_START, _END, _FORMER = ".start", ".end", ".snapshot"
-_PARTIAL, _CONTENTS, _LOCK, _NUMBER = "partial", "contents", "lock", "number"
-_LONGEST = 1 << 30  # bytes of a manifest
-_PACKS = 4  # contents are swept when there are so many more packs than snapshots
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_VERSION = 4  # before: files of our own format
+_FORMER = (".start", ".snapshot")
+_MARSHAL = 2  # the oldest format that holds all we write, read by every Python
+_LOCK = "lock"
+_PIECE = 1 << 20
+_BATCH = 8 << 20  # bytes that are written at once
+_WAIT = 30.0  # seconds for other sessions of this project
+_SWEEP = 8  # contents are swept with every so many sessions
+_SCHEMA = (
+    "PRAGMA auto_vacuum = FULL",
+    """CREATE TABLE IF NOT EXISTS session (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, root TEXT,
+    whole INTEGER, start BLOB, finish BLOB)""",
+    "CREATE TABLE IF NOT EXISTS content (digest BLOB, part INTEGER, data BLOB, PRIMARY KEY (digest, part))",
+    f"PRAGMA user_version = {_VERSION}",
+)
+_DAMAGED = "its content in the snapshot is damaged"
 
 
 class SnapshotStore:
-    """The directory of a project's snapshots."""
+    """The database of a project."""
 
     def __init__(self, directory: str, *, writing: bool = True) -> None:
         self.directory = directory
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        if writing:
-            os.makedirs(f"{directory}/{_CONTENTS}", mode=0o700, exist_ok=True)
-            flags |= os.O_CREAT
+        self._known: set[bytes] | None = None  # digests
+        self._new: list[tuple[object, ...]] = []  # contents that are not written yet
+        self._size = 0
+        self._lock = -1
         try:
+            import sqlite3
+        except ImportError:  # Python can be built without
+            raise ClaudeboxError("this Python has no `sqlite3`, which keeps snapshots") from None
+        self._error = sqlite3.Error
+        if writing:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+        if writing or os.path.exists(f"{directory}/{DATABASE}"):
+            flags = os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_RDWR | os.O_CREAT if writing else os.O_RDONLY)
             self._lock = os.open(f"{directory}/{_LOCK}", flags, 0o600)
-        except FileNotFoundError:  # nothing was ever written
-            self._lock = -1
-        else:
             fcntl.flock(self._lock, fcntl.LOCK_SH)  # nothing is swept away meanwhile
-        self.contents = Contents(f"{directory}/{_CONTENTS}")
+        place = f"{directory}/{DATABASE}" if self._lock >= 0 else ":memory:"
+        self._db = sqlite3.connect(place, timeout=_WAIT, isolation_level=None)
+        version = self._read("PRAGMA user_version")[0][0]
+        if version > _VERSION:
+            raise ClaudeboxError(f"the snapshots in `{directory}` are of a later version of claudebox")
+        self._run("PRAGMA synchronous = NORMAL")
+        for words in _SCHEMA if not version else ():
+            self._run(words)
 
     def close(self) -> None:
-        """Let others sweep."""
+        """Close the database, and let others sweep."""
+        self._db.close()
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
 
+    def _run(self, words: str, *values: object) -> sqlite3.Cursor:
+        try:
+            return self._db.execute(words, values)
+        except self._error as error:
+            raise ClaudeboxError(f"the snapshots in `{self.directory}` cannot be used: {error}") from None
+
+    def _read(self, words: str, *values: object) -> list[Any]:
+        cursor = self._run(words, *values)
+        try:
+            return cursor.fetchall()
+        except self._error as error:
+            raise ClaudeboxError(f"the snapshots in `{self.directory}` cannot be read: {error}") from None
+
+    def _run_all(self, words: str, rows: list[tuple[object, ...]]) -> None:
+        """Do something for many rows, all of them or none."""
+        self._run("BEGIN IMMEDIATE")
+        try:
+            self._db.executemany(words, rows)
+        except self._error as error:
+            raise ClaudeboxError(f"the snapshots in `{self.directory}` cannot be written: {error}") from None
+        self._run("COMMIT")
+
+    def save(self) -> None:
+        """Write the contents that were added."""
+        rows, self._new, self._size = self._new, [], 0
+        if rows:
+            self._run_all("INSERT OR REPLACE INTO content VALUES (?, ?, ?)", rows)
+
     def draw_number(self) -> int:
         """Return the number of a session that begins: greater than any before, whatever the clock says."""
-        with Closing(os.open(f"{self.directory}/{_NUMBER}", OPEN_LOCK, 0o600)) as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            known = os.pread(held, 32, 0)
-            last = max((int(known) if known.isdigit() else 0, *(number for number, _ in self._stems())), default=0)
-            os.ftruncate(held, 0)
-            write_all(held, b"%d" % (last + 1))
-            return last + 1
-
-    def _stems(self) -> list[tuple[int, str]]:
-        """Return the sessions whose start is known, by their numbers; those of earlier versions come first."""
-        try:
-            names = os.listdir(self.directory)
-        except FileNotFoundError:
-            return []
-        found = [(0, name.removesuffix(_FORMER)) for name in names if name.endswith(_FORMER)]
-        for name in names:
-            number, _, session = name.removesuffix(_START).partition(".")
-            if name.endswith(_START) and number.isdigit():
-                found.append((int(number), session))
-        return sorted(found)
+        return self._run("INSERT INTO session (whole) VALUES (0)").lastrowid or 0
 
     def names(self) -> list[str]:
         """Return the names of the sessions that have a snapshot, oldest first."""
-        return [session for _, session in self._stems()]
+        return [name for (name,) in self._read("SELECT name FROM session WHERE whole ORDER BY number")]
 
-    def _stem(self, session: str) -> str:
-        number = next((number for number, name in self._stems() if name == session), 0)
-        return f"{number:08d}.{session}" if number else session
+    def has_former(self) -> bool:
+        """Return whether snapshots of an earlier version lie here."""
+        return os.path.isdir(self.directory) and any(name.endswith(_FORMER) for name in os.listdir(self.directory))
 
     def read_snapshot(self, session: str) -> Snapshot:
         """Return the project as it was when a session began."""
-        stem = self._stem(session)
-        return self._read(stem + (_FORMER if stem == session else _START))
+        for (content,) in self._read("SELECT start FROM session WHERE name = ? AND whole", session):
+            return self._unpack(session, content)
+        raise ClaudeboxError(f"there is no snapshot of `{session}` in `{self.directory}`")
 
     def read_end(self, session: str) -> Snapshot | None:
         """Return the project as it was when a session ended; nothing if nobody has looked."""
-        name = self._stem(session) + _END
-        return self._read(name) if os.path.lexists(f"{self.directory}/{name}") else None
+        for (content,) in self._read("SELECT finish FROM session WHERE name = ?", session):
+            return self._unpack(session, content) if content is not None else None
+        return None
 
     def read_unfinished(self, but: str = "") -> Snapshot | None:
         """Return the present of an undo that was killed, the first of several; nothing if a session has begun since."""
@@ -106,73 +140,100 @@ class SnapshotStore:
             first = name
         return self.read_snapshot(first) if first else None
 
-    def _read(self, name: str) -> Snapshot:
-        packed = b""
+    def _unpack(self, session: str, content: bytes) -> Snapshot:
         try:
-            packed = zlib.decompress(read_small(f"{self.directory}/{name}", limit=_LONGEST) or b"")
-            version, plain = marshal.loads(packed)  # noqa: S302 - nobody else writes it
-            if version in _READABLE:
-                return manifest.unpack(plain)
+            return manifest.unpack(marshal.loads(zlib.decompress(content)))  # noqa: S302 - nobody else writes it
         except (EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error):
-            version = 1 if packed.startswith(b"{") else 0
-        if version:
-            other = "an earlier" if version < VERSION else "a later"
-            raise ClaudeboxError(f"the snapshot `{name}` is of {other} version of claudebox (format {version}), and "
-                                 "cannot be read by this one", hint=f"it lies in `{self.directory}`")  # fmt: skip
-        raise ClaudeboxError(f"the snapshot `{name}` in `{self.directory}` cannot be read")
+            raise ClaudeboxError(f"the snapshot `{session}` in `{self.directory}` cannot be read") from None
 
     def write_snapshot(self, session: str, snapshot: Snapshot, number: int = 0) -> None:
         """Keep the start of a session, with the contents that were added for it; draws a number if there is none."""
-        stem = self._stem(session)
-        if stem == session:
-            stem = f"{number or self.draw_number():08d}.{session}"
-        self._write(stem + _START, snapshot)
-        try:
-            os.unlink(f"{self.directory}/{_PARTIAL}")
-        except FileNotFoundError:
-            pass
+        for (known,) in self._read("SELECT number FROM session WHERE name = ?", session):
+            number = number or known
+        self._replace(number or self.draw_number(), session, snapshot)
+
+    def write_partial(self, snapshot: Snapshot, number: int = 0) -> None:
+        """Keep what a snapshot has that was cut off, for the next one to begin with."""
+        self._replace(number or self.draw_number(), None, snapshot)
+
+    def _replace(self, number: int, session: str | None, snapshot: Snapshot) -> None:
+        words = "INSERT OR REPLACE INTO session (number, name, root, whole, start) VALUES (?, ?, ?, ?, ?)"
+        self.save()
+        self._run(words, number, session, os.fsencode(snapshot.root), session is not None, _pack(snapshot))
 
     def write_end(self, session: str, snapshot: Snapshot) -> None:
         """Keep the end of a session whose start is known."""
-        self._write(self._stem(session) + _END, snapshot)
-
-    def write_partial(self, snapshot: Snapshot) -> None:
-        """Keep what a snapshot has that was cut off, for the next one to begin with."""
-        self._write(_PARTIAL, snapshot)
-
-    def _write(self, name: str, snapshot: Snapshot) -> None:
-        self.contents.save()
-        packed = zlib.compress(marshal.dumps((VERSION, manifest.pack(snapshot)), FORMAT), 1)
-        with Closing(os.open(self.directory, _DIRECTORY)) as directory:
-            replace_file(directory, name, packed)
+        self.save()
+        self._run("UPDATE session SET finish = ? WHERE name = ?", _pack(snapshot), session)
 
     def newest_like(self, root: str) -> Snapshot | None:
         """Return the newest snapshot of a project directory, which saves reading what has not changed since."""
-        names = [_PARTIAL]
-        for session in reversed(self.names()):
-            stem = self._stem(session)
-            names += [stem + _END, stem + (_FORMER if stem == session else _START)]
-        for name in names:
-            try:
-                found = self._read(name)
-            except ClaudeboxError:
-                continue
-            if found.root == root:
-                return found
+        words = "SELECT coalesce(finish, start) FROM session WHERE root = ? ORDER BY number DESC LIMIT 1"
+        for (content,) in self._read(words, os.fsencode(root)):
+            return self._unpack(root, content)
         return None
+
+    def keep(self, descriptor: int, length: int) -> bytes:
+        """Keep all that can be read from a descriptor, which should be so much; return its digest."""
+        piece = os.read(descriptor, min(length + 1, _PIECE))
+        if len(piece) < _PIECE and len(piece) <= length:  # nearly all are small
+            return self.keep_bytes(piece)
+        digest = new_digest(length)
+        while piece:
+            digest.update(piece)
+            piece = os.read(descriptor, _PIECE)
+        name = digest.digest()
+        if name not in self._digests():
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            again = new_digest(length)
+            for part, piece in enumerate(iter(lambda: os.read(descriptor, _PIECE), b"")):
+                again.update(piece)
+                self._add(name, part, piece)
+            if again.digest() != name:
+                self.save()
+                self._run("DELETE FROM content WHERE digest = ?", name)
+                self._digests().discard(name)
+                raise OSError("it changed while it was read")
+        return name
+
+    def keep_bytes(self, content: bytes) -> bytes:
+        """Keep a content that is not here yet; return its digest."""
+        digest = new_digest(len(content))
+        digest.update(content)
+        name = digest.digest()
+        if name not in self._digests():
+            self._add(name, 0, content)
+        return name
+
+    def _digests(self) -> set[bytes]:
+        """Return the contents that are here."""
+        if self._known is None:
+            self._known = {digest for (digest,) in self._read("SELECT digest FROM content WHERE part = 0")}
+        return self._known
+
+    def _add(self, name: bytes, part: int, piece: bytes) -> None:
+        packed = zlib.compress(piece, 1)
+        self._digests().add(name)
+        self._new.append((name, part, packed))
+        self._size += len(packed)
+        if self._size > _BATCH:
+            self.save()
 
     def read_content(self, name: str) -> Iterator[bytes]:
         """Yield the pieces of a content; raise if it is not what it was."""
-        return self.contents.read(bytes.fromhex(name))
-
-    def _remove(self, session: str) -> None:
-        """Forget a session; its contents go with the next sweep."""
-        stem = self._stem(session)
-        for ending in (_END, _START, _FORMER):
-            try:
-                os.unlink(f"{self.directory}/{stem}{ending}")
-            except FileNotFoundError:
-                continue
+        found = bytes.fromhex(name)
+        digest = new_digest(_PIECE)
+        part = 0
+        try:
+            while rows := self._read("SELECT data FROM content WHERE digest = ? AND part = ?", found, part):
+                piece = zlib.decompress(rows[0][0])
+                digest.update(piece)
+                yield piece
+                part += 1
+        except (ClaudeboxError, zlib.error):
+            raise OSError(_DAMAGED) from None
+        if digest.digest() != found:
+            raise OSError(_DAMAGED if part else "its content is not in the snapshots")
 
     def prune(self, keep: int) -> None:
         """Forget all but the newest sessions, and sweep from time to time, unless somebody else writes."""
@@ -181,17 +242,35 @@ class SnapshotStore:
         except BlockingIOError:
             return
         try:
-            for session in self.names()[:-keep]:
-                self._remove(session)
-            names = self.names()
-            self.contents.tidy()
-            if len(self.contents.packs()) > 2 * len(names) + _PACKS:
-                used: set[bytes] = set()
-                for session in names:
-                    end = self.read_end(session)
-                    used |= self.read_snapshot(session).contents() | (end.contents() if end is not None else set())
-                self.contents.sweep(used)
+            kept = self._read("SELECT number FROM session WHERE whole ORDER BY number DESC LIMIT ?", keep)
+            if kept and self._read("SELECT 1 FROM session WHERE number < ?", kept[-1][0]):
+                self._run("DELETE FROM session WHERE number < ?", kept[-1][0])
+                self._remove_former()
+                if kept[0][0] % _SWEEP == 0:
+                    self.sweep()
         except ClaudeboxError:  # one that cannot be read stops the sweep, not the session
             return
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def sweep(self) -> None:
+        """Remove contents that no snapshot names, while nobody else writes."""
+        used: set[bytes] = set()
+        for row in self._read("SELECT start, finish FROM session"):
+            for content in filter(None, row):
+                used |= self._unpack("", content).contents()
+        self._run_all("DELETE FROM content WHERE digest = ?", [(digest,) for digest in self._digests() - used])
+        self._known = None
+
+    def _remove_former(self) -> None:
+        """Remove what an earlier version has left: it is older than anything that is kept."""
+        import shutil
+
+        for name in os.listdir(self.directory):
+            if name not in (_LOCK, DATABASE, f"{DATABASE}-journal"):
+                path = f"{self.directory}/{name}"
+                shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.unlink(path)
+
+
+def _pack(snapshot: Snapshot) -> bytes:
+    return zlib.compress(marshal.dumps(manifest.pack(snapshot), _MARSHAL), 1)
