@@ -335,24 +335,6 @@ def test_a_large_project_is_divided_and_what_is_out_of_time_is_named(user_box):
     assert whole.unseen == ()
 
 
-def test_the_parts_of_a_divided_project_make_up_the_whole(tmp_path, monkeypatch):
-    # proves REPORT-03
-    for number in range(60):
-        (tmp_path / f"{number}/a/b").mkdir(parents=True)
-        (tmp_path / f"{number}/a/b/x.py").touch()
-    looks = []
-    for alone in (10, 1 << 30):
-        monkeypatch.setattr(looking, "_ALONE", alone)
-        looks.append(session.look_at_end(session.begin(str(tmp_path), listing=False).replace(since=0.0), (), math.inf))
-    divided, single = looks
-
-    assert sorted(divided.changed) == sorted(single.changed)
-    assert dict(divided.listing.items()) == dict(single.listing.items())
-    assert len(single.listing) == 181
-    assert not single.is_exact
-    assert {why for _, why in single.unseen} == {"what was deleted from it or moved into it is not known"}
-
-
 def test_more_changes_than_can_be_told_apart_in_time_are_said_first(tmp_path, monkeypatch):
     # proves REPORT-02
     begun = session.begin(str(tmp_path))

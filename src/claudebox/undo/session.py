@@ -219,8 +219,10 @@ def _keep_end(
     """Keep the end of a session that has a snapshot of its start, and return both."""
     from claudebox.undo import repositories
     from claudebox.undo.look import Scan
-    from claudebox.undo.store import SnapshotStore
+    from claudebox.undo.store import DATABASE, SnapshotStore
 
+    if not os.path.exists(f"{beginning.directory}/undo/{DATABASE}"):
+        return None
     store = SnapshotStore(f"{beginning.directory}/undo")
     try:
         if beginning.session not in store.names():
