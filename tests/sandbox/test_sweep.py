@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
@@ -14,7 +13,6 @@ from tests.sandbox import repositories
 from tests.sandbox.conftest import PYTHON
 
 from claudebox.report import changes, kinds, screen
-from claudebox.undo import look as looking
 from claudebox.undo import session
 
 WORK = (
