@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from claudebox.facts.host import Host
     from claudebox.facts.model import Identity
     from claudebox.launch.host_guard import HostGuard
-    from claudebox.launch.name_files import NameFiles
     from claudebox.launch.prepare import Prepared
     from claudebox.launch.secret_values import Obtain
     from claudebox.launch.start import Sandbox
@@ -345,8 +344,7 @@ class _Entered:
         plan, place = given.prepared.plan, given.planned.host.instance.directory
         if self._stubs is not None:
             self._guard = HostGuard(plan, sandbox.init, self._stubs, place)
-        names = _follow_names(given.planned, sandbox.init) if plan.tier.shared else None
-        chores = (self._guard, given.freshness, given.begun, names, *sandbox.sidecars)
+        chores = (self._guard, given.freshness, given.begun, *sandbox.sidecars)
         return supervise.wait(sandbox, given.terminal, chores, complain)
 
     def leave_guard(self) -> tuple[str, ...]:
@@ -380,12 +378,3 @@ def _adopt(plan: Plan) -> tuple[list[str], list[str]]:
 
 def _raise(problem: BaseException) -> None:
     raise problem
-
-
-def _follow_names(planned: Planned, init: int) -> NameFiles:
-    from claudebox.facts import distro
-    from claudebox.launch.name_files import NameFiles
-    from claudebox.plan import mounts
-
-    policy, host = planned.policy, planned.host
-    return NameFiles(init, lambda: mounts.name_files(policy, distro.with_names(host)), mounts.name_files(policy, host))

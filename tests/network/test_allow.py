@@ -122,17 +122,16 @@ for _ in range(40):
 """
 
 
-def test_names_are_answered_inside_over_both_ways_and_only_those_listed(plain_netbox):
+def test_names_are_answered_inside_and_only_those_listed(plain_netbox):
     # proves F13
-    targets = [["lookup", "public.example", 80], ["tcp-lookup", "public.example", 80], ["lookup", "other.example", 80],
+    targets = [["lookup", "public.example", 80], ["lookup", "other.example", 80],
                ["lookup", "rebound.corp.example", 80], ["lookup", "localhost", 80]]  # fmt: skip
     results = plain_netbox.probe(targets, flags=allow("public.example"), wait=False)
 
     assert results[0][0].startswith("198.18.0.")
-    assert results[1][0] == results[0][0]
+    assert "not known" in results[1][0]
     assert "not known" in results[2][0]
-    assert "not known" in results[3][0]
-    assert "127.0.0.1" in results[4][0]
+    assert "127.0.0.1" in results[3][0]
     assert max(float(seconds) for _, seconds in results) < 1
     assert plain_netbox.run("cat", "/etc/resolv.conf", flags=allow("public.example")).stdout == "nameserver 127.0.0.1\n"
 

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
-import shutil
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.network.conftest import PYTHON
 from tests.network.topology import PORT, wait_until
 
 PEER4, PEER6 = "192.0.2.50", "2001:db8:99::50"
@@ -62,65 +57,6 @@ def test_what_becomes_the_hosts_own_during_a_session_is_barred_at_once(user_netb
             ("tailnet", "route", "del", "192.168.77.0/24"),
         ):
             subprocess.run(["ip", "-n", world.name(words[0]), *words[1:]], check=False, capture_output=True)
-
-
-_ASK = """
-import os, socket, sys
-for name in sys.stdin:
-    try: answer = open("/etc/" + name[1:-1], "a").name if name[0] == ">" else socket.gethostbyname(name[:-1])
-    except OSError as error: answer = error.strerror if name[0] == ">" else "none"
-    if name[0] == "*": answer = [row for row in os.listdir("/etc") if "claudebox" in row]
-    print(answer, flush=True)
-"""
-
-
-def test_names_follow_a_vpn_that_comes_up_in_mid_session(box_in_world, world):
-    # proves WORK-03
-    etc = f"{box_in_world.base}/etc"
-    os.makedirs(etc)
-    for name in ("passwd", "group", "ld.so.cache"):
-        shutil.copy(f"/etc/{name}", f"{etc}/{name}")
-
-    def replace(name: str, content: str) -> None:
-        """As those do who bring a VPN up: a new file of the same name."""
-        Path(f"{etc}/{name}.new").write_text(content)
-        os.rename(f"{etc}/{name}.new", f"{etc}/{name}")
-
-    replace("nsswitch.conf", "hosts: files dns\n")
-    replace("hosts", "192.0.2.7 printer.internal\n")
-    replace("resolv.conf", "nameserver 192.168.77.1\noptions timeout:1\n")
-    account = f"--reuid {box_in_world.account.uid} --regid {box_in_world.account.gid} --clear-groups"
-    within = (*world.within("host"), "sh", "-c", f'mount --bind {etc} /etc && exec setpriv {account} -- "$@"', "sh")
-    both: list[Any] = [
-        subprocess.Popen([*within, *words, PYTHON, "-c", _ASK], cwd=box_in_world.project, env=box_in_world.variables(),
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for words in ((), (box_in_world.program, "-y", "--network", "full", "--exec", "--"))
-    ]  # fmt: skip
-
-    def ask(name: str) -> list[str]:
-        for process in both:
-            process.stdin.write(f"{name}\n")
-            process.stdin.flush()
-        return [process.stdout.readline().strip() for process in both]
-
-    try:
-        assert ask("public.example") == ["203.0.113.80"] * 2
-        assert ask("intranet.example") == ask("wiki.internal") == ["none"] * 2
-
-        replace("resolv.conf", "nameserver 100.64.7.1\noptions timeout:1\n")
-        replace("hosts", "192.0.2.8 wiki.internal\n")
-
-        assert wait_until(lambda: ask("intranet.example") == ["100.64.7.1"] * 2)
-        assert wait_until(lambda: ask("wiki.internal") == ["192.0.2.8"] * 2)
-        assert ask("public.example") == ask("printer.internal") == ["none"] * 2
-
-        replace("resolv.conf", "nameserver 192.168.77.1\noptions timeout:1\n")
-        assert wait_until(lambda: ask("public.example") == ["203.0.113.80"] * 2)
-        assert ask(">hosts")[1] == ask(">resolv.conf")[1] == ask(">new")[1] == "Read-only file system"
-        assert ask("*")[1] == "[]"
-    finally:
-        for process in both:
-            process.communicate(timeout=20)
 
 
 @pytest.mark.parametrize("route", [

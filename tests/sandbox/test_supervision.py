@@ -105,11 +105,11 @@ def test_a_fork_that_fails_is_tried_again_and_ends_nothing(user_box, background,
 
 def test_a_chore_that_is_broken_costs_the_chore_and_not_the_session(user_box, altered):
     # proves NEW-R2
-    altered(user_box, edits={"launch/name_files.py": ("        left = self._first", "        left = self._missing")})
+    altered(user_box, edits={"launch/host_guard.py": ("(left := self._first", "(left := self._absent")})
     result = user_box.sh("sleep 0.3; echo on; exit 5")
 
     assert (result.returncode, result.stdout) == (5, "on\n")
-    assert "_missing" in result.stderr
+    assert "_absent" in result.stderr
 
 
 def test_a_sandbox_without_a_session_of_its_own_is_not_started(user_box, altered):

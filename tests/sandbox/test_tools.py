@@ -168,10 +168,8 @@ def test_an_authority_named_by_a_variable_is_trusted_by_every_tool(box, certific
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "SSL_CERT_DIR"])
-def test_of_a_file_that_a_variable_names_only_certificates_enter(box, altered, certificates, name):
+def test_of_a_file_that_a_variable_names_only_certificates_enter(box, certificates, name):
     # proves SAND-13, SAND-09
-    asked = "    if not named and not npmrc and not pip:\n"  # settings of this machine could have a bundle made
-    altered(box, edits={"facts/on_demand.py": (asked, "    npmrc = pip = ()\n    if not named:\n")})
     key = box.write(f"{box.home}/.ssh/id", "-----BEGIN PRIVATE KEY-----\nCANARY\n-----END PRIVATE KEY-----\n")
     mixed = box.write(f"{box.base}/mixed/all.pem", Path(key).read_bytes() + Path(certificates, "ca.pem").read_bytes())
     line = Path(certificates, "ca.pem").read_text(encoding="ascii").splitlines()[1]

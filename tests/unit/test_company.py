@@ -10,10 +10,9 @@ from tests.certificates import TestAuthority
 from tests.unit.test_held_secrets import HELD
 
 from claudebox.config.model import NameRequest, Policy
-from claudebox.facts import company, on_demand
+from claudebox.facts import on_demand
 from claudebox.facts.company import CompanyNetwork, read_company
 from claudebox.facts.model import PathFact
-from claudebox.facts.uplink import Candidate
 from claudebox.plan import compose, secrets
 from claudebox.plan.model import ENTRANCE
 from claudebox.tables.inside import (
@@ -36,64 +35,23 @@ def home(tmp_path):
 
 
 def read(home, environ, rows=()):
-    npmrc = home / ".npmrc"
-    settings = (npmrc.read_bytes(),) if npmrc.exists() else ()
-    return read_company(environ, str(home), rows, str(home / "bundle.crt"), settings)
+    return read_company(environ, str(home), rows, str(home / "bundle.crt"))
 
 
-@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, "git", "npm", "pip"])
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, "git"])
 def test_whoever_names_an_authority_makes_it_trusted(home, name):
     # proves NET-06
     path = str(home / "company.pem")
     rows = (("http", "https://git.corp/", "sslcainfo", path),) if name == "git" else ()
-    if name == "npm":
-        (home / ".npmrc").write_text('registry=https://r/\ncafile="${HOME}/company.pem"\n//r/:_authToken=npm_secret\n')
-    if name == "pip":
-        (home / ".config/pip").mkdir(parents=True)
-        (home / ".config/pip/pip.conf").write_text("[global]\nindex-url = https://u:secret@r/\ncert: ~/company.pem\n")
-    of_files = ("git", "npm", "pip")
-    environ = {"HOME": str(home)} if name in of_files else {name: str(home) if name == "SSL_CERT_DIR" else path}
+    environ = {} if name == "git" else {name: str(home) if name == "SSL_CERT_DIR" else path}
 
-    if name == "pip":
-        bundle = PathFact(str(home / "bundle.crt"), str(home / "bundle.crt"), "file")
-        found = on_demand.read_company(environ, str(home), rows, bundle, ())
-    else:
-        found = read(home, environ, rows)
+    found = read(home, environ, rows)
 
     assert found is not None
     assert found.bundle == found.upstream == ONE + OTHER
     assert OTHER in found.named
     assert len(found.sources) == 1
     assert "secret" not in repr(found)
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_of_this_machine(monkeypatch):
-    for name in ("NPM_GLOBAL", "PIP_GLOBAL"):
-        monkeypatch.setattr(on_demand, name, ())
-
-
-def test_settings_of_the_whole_machine_count_as_npm_reads_them(home, monkeypatch):
-    # proves NET-06
-    monkeypatch.setattr(on_demand, "NPM_GLOBAL", (str(home / "npmrc"),))
-    for place in ("first/bin", "second/bin", "second/etc", "third/bin", "third/etc"):
-        (home / place).mkdir(parents=True)
-    for prefix in ("second", "third"):  # the first node decides
-        (home / prefix / "bin/node").touch(mode=0o755)
-        (home / prefix / "etc/npmrc").write_text(f"cafile={home}/{prefix}.pem\nproxy=http://{prefix}:1\n")
-    (home / "second.pem").write_bytes(OTHER)
-    path = tuple(str(home / name / "bin") for name in ("first", "second", "third"))
-
-    found = on_demand.read_company({}, str(home), (), None, path)
-    told = (NPM_AUTHORITIES,)
-    sources = ("npm's cafile",)
-    assert found == CompanyNetwork(OTHER, sources, npm_proxy="http://second:1", named=OTHER, told=told, upstream=OTHER)
-
-    (home / "npmrc").write_text(f"cafile={home}/bundle.crt\nproxy=http://distribution:1\n")
-    (home / ".npmrc").write_text("proxy=http://user:1\n")
-    found = on_demand.read_company({}, str(home), (), None, path)
-    both = ONE + OTHER
-    assert found == CompanyNetwork(both, sources, npm_proxy="http://user:1", named=both, told=told, upstream=both)
 
 
 def test_the_system_s_own_bundle_enters_as_it_is(home):
@@ -110,14 +68,15 @@ def test_the_system_s_own_bundle_enters_as_it_is(home):
 def test_who_is_told_to_use_the_system_s_own_bundle_is_told_so_inside_and_nobody_else(home):
     # proves NET-06
     bundle = str(home / "bundle.crt")
-    (home / ".npmrc").write_text(f"cafile={bundle}\n")
     (home / "certs").mkdir()
     (home / "certs/same.pem").write_bytes(ONE)
 
-    found = read(home, {"SSL_CERT_DIR": str(home / "certs")}, (("http", "", "sslcainfo", bundle),))
+    found = read(
+        home, {"SSL_CERT_DIR": str(home / "certs"), NPM_AUTHORITIES: bundle}, (("http", "", "sslcainfo", bundle),)
+    )
 
     assert (found.bundle, found.named) == (b"", b"")
-    assert found.told == ("SSL_CERT_FILE", "GIT_SSL_CAINFO", NPM_AUTHORITIES)
+    assert set(found.told) == {"SSL_CERT_FILE", "GIT_SSL_CAINFO", NPM_AUTHORITIES}
     rows = values(made({}, company=found))
     assert {rows[name].value for name in found.told} == {CA_BUNDLE_INSIDE}
     assert not {"NODE_EXTRA_CA_CERTS", "PIP_CERT"} & {*rows}
@@ -129,22 +88,6 @@ def test_who_is_told_to_use_the_system_s_own_bundle_is_told_so_inside_and_nobody
 def test_a_directory_may_hold_more_than_the_bundle_in_it(home):
     # proves NET-06
     assert read(home, {"REQUESTS_CA_BUNDLE": str(home)}).bundle == ONE + OTHER
-
-
-@pytest.mark.parametrize("secrets", [False, True])
-def test_npm_is_told_whoever_else_names_something(home, secrets):
-    # proves NET-06
-    (home / ".npmrc").write_text(f"cafile={home}/bundle.crt\n")
-    found = read(home, {"REQUESTS_CA_BUNDLE": str(home / "company.pem")})
-    if secrets:
-        wishes = Policy("exec", ("true",), network="inet", secrets=(HELD,))
-        uplink = Candidate("pasta", "/usr/bin/pasta")
-        facts = hosts.debian(company=found, held_secrets=(HELD,), uplinks=(uplink,), libraries=("/lib",))
-        rows = values(compose.make_plan(wishes, facts))
-    else:
-        rows = values(made({}, company=found))
-
-    assert rows[NPM_AUTHORITIES].value == rows["REQUESTS_CA_BUNDLE"].value == CA_BUNDLE_INSIDE
 
 
 def test_programs_with_authorities_of_their_own_read_only_those_that_were_named(home):
@@ -184,7 +127,7 @@ def test_other_spellings_count_as_well(home, name):
     (home / "certs/other.pem").write_bytes(OTHER)
     path = str(home / "certs") if name == "GIT_SSL_CAPATH" else str(home / "certs/other.pem")
 
-    rows = values(made({}, company=on_demand.read_company({name: path}, str(home), (), None, ())))
+    rows = values(made({}, company=on_demand.read_company({name: path}, str(home), (), None)))
 
     assert rows["GIT_SSL_CAINFO" if name == "GIT_SSL_CAPATH" else NPM_AUTHORITIES].value == CA_BUNDLE_INSIDE
 
@@ -213,13 +156,12 @@ def test_a_path_with_an_end_in_it_is_named(home):
 def test_what_an_agent_can_write_is_no_authority_for_the_broker(home):
     # proves NET-06
     project = home / "project"
-    (project / "pip").mkdir(parents=True)
+    project.mkdir()
     (project / "dev.pem").write_bytes(OTHER)
-    (project / "pip.conf").write_text(f"[global]\ncert = {project}/dev.pem\n")
 
     def look(**environ):
         bundle = PathFact(str(home / "bundle.crt"), str(home / "bundle.crt"), "file")
-        return on_demand.read_company(environ, str(home), (), bundle, (), str(project))
+        return on_demand.read_company(environ, str(home), (), bundle, str(project))
 
     named = look(NODE_EXTRA_CA_CERTS=str(project / "dev.pem"))
     assert (named.bundle, named.upstream) == (ONE + OTHER, b"")
@@ -227,22 +169,11 @@ def test_what_an_agent_can_write_is_no_authority_for_the_broker(home):
     wishes = Policy("exec", ("true",), network="inet", secrets=(HELD,))
     inject = secrets.plan_injection(wishes, facts)
     assert (inject.authorities, inject.inside) == (b"", ONE + OTHER), "programs inside trust it all the same"
-    assert look(PIP_CONFIG_FILE=str(project / "pip.conf")) is None
-    assert look(PIP_CONFIG_FILE="pip.conf", XDG_CONFIG_HOME="project") is None
-    (home / "pip.conf").write_text(f"[global]\ncert = {home}/company.pem\n")
-    assert look(PIP_CONFIG_FILE=str(home / "pip.conf")).upstream == ONE + OTHER, "the positive control"
-
-
-@pytest.mark.parametrize("line", ["cert", "cert =", "certs = /x", "client-cert = /x", "# cert = /x", "[cert]"])
-def test_lines_of_pip_that_name_no_authorities(home, line):
-    assert [*company._pip_certificates(line.encode())] == []
-    assert [*company._pip_certificates(b"cert = /x:y\n cert=~/a b")] == ["/x:y", "~/a b"]
+    assert look(PIP_CERT=str(home / "company.pem")).upstream == ONE + OTHER, "the positive control"
 
 
 def test_where_nothing_is_named_nothing_is_read(home):
-    assert on_demand.read_company({}, str(home), (("user", "", "name", "x"),), None, ()) is None
-    (home / ".npmrc").write_text("registry=https://r/\n")
-    assert on_demand.read_company({}, str(home), (), None, ()) is None
+    assert on_demand.read_company({}, str(home), (("user", "", "name", "x"),), None) is None
 
 
 def test_a_file_without_certificates_is_named(home):
@@ -301,16 +232,15 @@ def test_a_password_that_the_broker_cannot_keep_stays_outside_with_its_proxy(add
     assert plan.broker is None
 
 
-def test_proxies_of_git_and_npm_enter_in_tier_full_alone():
+def test_the_proxy_of_git_enters_in_tier_full_alone():
     # proves NET-06
-    company = CompanyNetwork(git_proxy="http://proxy:1", npm_proxy="http://proxy:2")
+    company = CompanyNetwork(git_proxy="http://proxy:1")
     plan = made({}, company=company)
     config = next(row.content for row in plan.mounts if row.dest.endswith("/.gitconfig"))
     assert b'[http]\n\tproxy = "http://proxy:1"' in config
-    assert values(plan)["npm_config_https_proxy"].value == "http://proxy:2"
     assert not plan.warnings
 
-    hidden = CompanyNetwork(git_proxy="http://me:pass-word@proxy:1", npm_proxy="http://me:pass-word@proxy:2")
+    hidden = CompanyNetwork(git_proxy="http://me:pass-word@proxy:1")
     plan = made({}, company=hidden)
     assert "pass-word" not in repr(plan)
-    assert [text.split(" is not used")[0] for text in plan.warnings] == ["git's http.proxy", "npm's proxy"]
+    assert [text.split(" is not used")[0] for text in plan.warnings] == ["git's http.proxy"]

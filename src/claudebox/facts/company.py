@@ -1,7 +1,7 @@
-"""What a company's network asks of programs: authorities beside those of the system, proxies in files of git and npm.
+"""What a company's network asks of programs: authorities beside those of the system, and git's proxy.
 
-Programs are told by a dozen variables and files whom to trust. All of them are read here, and certificates are all that
-is taken from the files that they name.
+Programs are told by a dozen variables whom to trust, git by its configuration too. Certificates are all that is taken
+from the files that these name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 from claudebox.facts.git_config import expand
 from claudebox.files import list_names, read_small, real_path
-from claudebox.tables.inside import ADDED_AUTHORITIES, AUTHORITIES, NPM_AUTHORITIES, SAME_AUTHORITIES
+from claudebox.tables.inside import ADDED_AUTHORITIES, AUTHORITIES, SAME_AUTHORITIES
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 _LIMIT = 4 << 20  # bytes of a file
 _MOST_FILES = 1024  # of a directory
 _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
-_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
-_NPM_PROXIES = ("https-proxy", "proxy")
-_SEQUENCE, _BIT_STRING = 0x30, 0x03
 
 
 class CompanyNetwork(Value):
@@ -34,7 +31,6 @@ class CompanyNetwork(Value):
     sources: tuple[str, ...] = ()  # variables and keys that name authorities
     problems: tuple[str, ...] = ()
     git_proxy: str = ""
-    npm_proxy: str = ""
     named: bytes = b""  # certificates for programs that have the usual ones themselves
     told: tuple[str, ...] = ()  # variables of programs that are to use all of the bundle
     upstream: bytes = b""  # as `bundle`, without what lies where an agent can write: the broker's
@@ -42,31 +38,21 @@ class CompanyNetwork(Value):
     @property
     def is_silent(self) -> bool:
         """Return whether there is nothing of it but certificates."""
-        return not (self.problems or self.git_proxy or self.npm_proxy)
+        return not (self.problems or self.git_proxy)
 
 
 def read_company(
-    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: str, npmrc: tuple[bytes, ...],
-    pip: tuple[bytes, ...] = (), workdir: str = "",
-) -> CompanyNetwork | None:  # fmt: skip
-    """Read everything that is named; `bundle` is the system's own file of authorities, which is inside anyway.
-
-    `npmrc` and `pip` are the settings of these programs, whose files do not enter.
-    """
-    settings = [row for content in npmrc for row in _npm_settings(content, environ)]
-    npm = dict(settings)
-    named = [("npm's cafile", NPM_AUTHORITIES, value) for key, value in settings if key == "cafile" and value]
-    named += [("pip's cert", "PIP_CERT", value) for content in pip for value in _pip_certificates(content)]
+    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: str, workdir: str = ""
+) -> CompanyNetwork | None:
+    """Read everything that is named; `bundle` is the system's own file of authorities, which is inside anyway."""
     git = {(name, key): value for section, name, key, value in rows if section == "http"}
     git_proxy = git.get(("", "proxy"), "")
-    npm_proxy = next((npm[key] for key in _NPM_PROXIES if npm.get(key)), "")
     known: dict[bytes, None] = {}
     added: dict[bytes, None] = {}
     outside: dict[bytes, None] = {}
     system: dict[bytes, bytes] | None = None
     sources, problems, told = [], [], []
-    in_files = ((source, variable, expand(value, home, home)) for source, variable, value in dict.fromkeys(named))
-    for source, variable, path in (*_named(environ, home, git), *in_files):
+    for source, variable, path in _named(environ, home, git):
         real = "" if "\0" in path else real_path(path)
         if real and real == bundle:
             sources.append(source)
@@ -84,13 +70,13 @@ def read_company(
         outside |= found if not workdir or not f"{real}/".startswith(f"{workdir.rstrip('/')}/") else {}
         added |= found if variable in ADDED_AUTHORITIES else {}
         told += [] if variable in ADDED_AUTHORITIES else [variable]
-    if not sources and not problems and not git_proxy and not npm_proxy:
+    if not sources and not problems and not git_proxy:
         return None
     usual = b"".join((system or {}).values())
     new = [text for text in known if text not in (system or ())]
     firm = [text for text in new if text in outside]
     return CompanyNetwork(
-        usual + _spell(new) if new else b"", tuple(dict.fromkeys(sources)), tuple(problems), git_proxy, npm_proxy,
+        usual + _spell(new) if new else b"", tuple(dict.fromkeys(sources)), tuple(problems), git_proxy,
         named=_spell(added | dict.fromkeys(new)), told=tuple(dict.fromkeys(told)),
         upstream=usual + _spell(firm) if firm else b"",
     )  # fmt: skip
@@ -107,25 +93,6 @@ def _named(environ: dict[str, str], home: str, git: dict[tuple[str, str], str]) 
     for (name, key), value in git.items():
         if key in ("sslcainfo", "sslcapath") and value:
             yield f"git's http.{name + '.' if name else ''}{key}", "GIT_SSL_CAINFO", expand(value, home, home)
-
-
-def _npm_settings(content: bytes, environ: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the settings of a file of npm's that are about proxies and authorities."""
-    for line in content.decode("utf-8", "surrogateescape").split("\n"):
-        key, assigned, value = line.partition("=")
-        if assigned and key.strip() in ("cafile", *_NPM_PROXIES):
-            text = value.strip().strip("\"'")
-            for name, given in environ.items():
-                text = text.replace(f"${{{name}}}", given)
-            yield key.strip(), text
-
-
-def _pip_certificates(content: bytes) -> Iterator[str]:
-    """Yield the files of authorities that a file of pip's names, whatever the command that it is for."""
-    for line in content.decode("utf-8", "surrogateescape").split("\n"):
-        key = line.split("=", 1)[0].split(":", 1)[0]
-        if key.strip().lower() == "cert" and line[len(key) + 1 :].strip():
-            yield line[len(key) + 1 :].strip()
 
 
 def _read(path: str) -> bytes:
@@ -160,28 +127,12 @@ def _spell(texts: Iterable[bytes]) -> bytes:
 
 
 def _is_certificate(text: bytes) -> bool:
-    """Return whether this has the outer shape of a certificate, which a key or a token has not (RFC 5280, 4.1)."""
+    """Return whether this is one sequence in DER of a certificate's size, which a key's or a token's text is not."""
     import binascii
 
-    if text.translate(None, _BASE64):
-        return False
     try:
-        kind, body, rest = _split(binascii.a2b_base64(text, strict_mode=True))
-        parts = []
-        while body:
-            part, _, body = _split(body)
-            parts.append(part)
-    except (ValueError, IndexError):
+        data = binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
         return False
-    return kind == _SEQUENCE and not rest and parts == [_SEQUENCE, _SEQUENCE, _BIT_STRING]
-
-
-def _split(data: bytes) -> tuple[int, bytes, bytes]:
-    """Return the kind and the body of the first value in DER, and what follows it."""
-    length, start = data[1], 2
-    if length & 0x80:
-        start += length & 0x7F
-        length = int.from_bytes(data[2:start], "big")
-    if start + length > len(data):
-        raise ValueError("it is cut off")
-    return data[0], data[start : start + length], data[start + length :]
+    start = 2 + (data[1] & 0x7F) if len(data) > 128 else 0
+    return data[0:1] == b"\x30" and 2 < start < 5 and int.from_bytes(data[2:start], "big") == len(data) - start

@@ -11,7 +11,6 @@ from claudebox.tables import host_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from claudebox.facts.host import Host
     from claudebox.facts.model import PathFact
     from claudebox.facts.paths import Examiner
 
@@ -40,11 +39,6 @@ def read_resolv_conf() -> bytes:
 def read_etc_hosts() -> bytes:
     """Return the names that the host knows by itself."""
     return read_small("/etc/hosts", limit=4 << 20, follow=True) or b""
-
-
-def with_names(host: Host) -> Host:
-    """Return the same facts of a host in tier `full` with what leads from names to addresses by now."""
-    return host.replace(resolv_conf=read_resolv_conf(), etc_hosts=read_etc_hosts())
 
 
 def etc(examiner: Examiner) -> tuple[tuple[str, str, str], ...]:

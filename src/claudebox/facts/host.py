@@ -208,7 +208,7 @@ def read_host(
         store_path=distro.store_path(path, usr=usr) if store else (),
         store_links=distro.store_links(path) if store and not usr else (),
         ca_bundle=ca_bundle,
-        company=on_demand.read_company(environ, home, git_user.rows, ca_bundle, path, workdir.real),
+        company=on_demand.read_company(environ, home, git_user.rows, ca_bundle, workdir.real),
         resolv_conf=distro.read_resolv_conf(),
         etc_hosts=distro.read_etc_hosts() if policy.tier.shared else b"",
         pager="PAGER" in environ and programs.is_of_system(environ["PAGER"]),

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 
 from claudebox.facts import distro, paths
-from claudebox.files import read_small, real_path
 from claudebox.tables.agent import MCP
 from claudebox.tables.inside import AUTHORITIES, SAME_AUTHORITIES
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from claudebox.config.model import Policy, SecretRequest
     from claudebox.facts.browsers import Browsers
     from claudebox.facts.cgroup import ControlGroup
@@ -28,9 +25,7 @@ if TYPE_CHECKING:
     from claudebox.facts.uplink import Candidate
     from claudebox.state import Instance
 
-NPM_GLOBAL = ("/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc")  # npm's settings for the whole machine
 _NAMING = ("SSL_CERT_FILE", "SSL_CERT_DIR", *AUTHORITIES, *SAME_AUTHORITIES)
-PIP_GLOBAL = ("/etc/xdg/pip/pip.conf", "/etc/pip.conf")
 
 
 class ToolFacts(Value):
@@ -162,47 +157,14 @@ def find_inherited(policy: Policy, home: str) -> tuple[tuple[tuple[str, str], ..
 
 
 def read_company(
-    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: PathFact | None, path: tuple[str, ...],
-    workdir: str = "",
-) -> CompanyNetwork | None:  # fmt: skip
+    environ: dict[str, str], home: str, rows: tuple[Row, ...], bundle: PathFact | None, workdir: str = ""
+) -> CompanyNetwork | None:
     """Return what a company's network asks of programs."""
-    files = reversed(dict.fromkeys(reversed(tuple(_npm_files(home, path)))))
-    npmrc = tuple(text for text in (read_small(file, follow=True) or b"" for file in files) if _concerns_network(text))
-    named = any(environ.get(name) for name in _NAMING) or any(section == "http" for section, *_ in rows)
-    pip = tuple(text for text in (read_small(file, follow=True) or b"" for file in _pip_files(home, environ, workdir))
-                if b"cert" in text)  # fmt: skip
-    if not named and not npmrc and not pip:
+    if not any(environ.get(name) for name in _NAMING) and not any(section == "http" for section, *_ in rows):
         return None
     from claudebox.facts import company
 
-    return company.read_company(environ, home, rows, bundle.real if bundle is not None else "", npmrc, pip, workdir)
-
-
-def _concerns_network(npmrc: bytes) -> bool:
-    """Return whether these settings may name a proxy or authorities; most hold a registry, or a token."""
-    return b"proxy" in npmrc or b"cafile" in npmrc
-
-
-def _npm_files(home: str, path: tuple[str, ...]) -> Iterator[str]:
-    """Yield where npm looks for its settings, the strongest last: distributions, the first node on the PATH, the user.
-
-    Whoever can write to the prefix of that node decides what it runs on the host anyway.
-    """
-    yield from NPM_GLOBAL
-    node = next((entry for entry in path if os.access(f"{entry}/node", os.X_OK)), "")
-    if node:
-        prefix = os.path.dirname(node).rstrip("/")
-        yield from (f"{prefix}/lib/node_modules/npm/npmrc", f"{prefix}/etc/npmrc")
-    yield f"{home}/.npmrc"
-
-
-def _pip_files(home: str, environ: dict[str, str], workdir: str) -> Iterator[str]:
-    """Yield where pip looks for its settings; not in the project, where an agent writes."""
-    base = environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
-    files = (*PIP_GLOBAL, f"{home}/.pip/pip.conf", f"{base}/pip/pip.conf", environ.get("PIP_CONFIG_FILE", ""))
-    for file in files:
-        if file.startswith("/") and not (workdir and real_path(file).startswith(f"{workdir.rstrip('/')}/")):
-            yield file
+    return company.read_company(environ, home, rows, bundle.real if bundle is not None else "", workdir)
 
 
 def find_control_group(policy: Policy, path: tuple[str, ...]) -> ControlGroup | None:

@@ -82,10 +82,6 @@ def plan_variables(policy: Policy, host: Host) -> Iterator[Variable]:
     for name in ("NO_PROXY", "no_proxy"):
         if environ.get(name):
             yield Variable(name, environ[name], "host", "what is not reached by the proxy")
-    npm = host.company.npm_proxy if host.company is not None else ""
-    if npm and not has_login(npm):
-        for name in ("npm_config_proxy", "npm_config_https_proxy"):
-            yield Variable(name, npm, "host", "npm's proxy")
 
 
 def git_proxy(policy: Policy, host: Host) -> str:
@@ -98,12 +94,11 @@ def warnings(policy: Policy, host: Host) -> Iterator[str]:
     """Say what of the proxies is not used inside."""
     if policy.tier.isolated:
         return
-    company = host.company
-    rows = ((company.git_proxy, "git's http.proxy"), (company.npm_proxy, "npm's proxy")) if company is not None else ()
-    yield from company.problems if company is not None else ()
-    for value, owner in rows:
-        if value and (not policy.tier.shared or has_login(value)) and not any(map(host.environ.get, PROXIES)):
-            yield f"{owner} is not used inside: set HTTPS_PROXY on the host, which counts in every tier"
+    if host.company is not None:
+        yield from host.company.problems
+        unused = host.company.git_proxy and not git_proxy(policy, host)
+        if unused and not any(map(host.environ.get, PROXIES)):
+            yield "git's http.proxy is not used inside: set HTTPS_PROXY on the host, which counts in every tier"
     proxy, problem = usable_proxy(host.environ)
     if policy.tier.shared:
         if _hidden(host) and proxy is None:

@@ -97,10 +97,10 @@ def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
         ("group", os.fsencode(group)),
         ("nsswitch.conf", _NSSWITCH),
         ("hostname", HOSTNAME.encode() + b"\n"),
+        ("hosts", _HOSTS + _aliases(host) + host.etc_hosts),
+        ("resolv.conf", network.resolv_conf(policy, host)),
     ):
         yield Mount(f"/etc/{name}", "file", "made by claudebox", content=content, mode=0o644)
-    for path, content in name_files(policy, host).items():
-        yield Mount(path, "file", "made by claudebox", content=content, mode=0o644)
     visible = tuple(root for root, present in (("/usr/", host.usr), ("/nix/store/", host.store)) if present)
     for path, real, reason in host.etc:
         if path == "/etc/ssl/certs" and not host.usr:
@@ -110,12 +110,6 @@ def _etc(policy: Policy, host: Host) -> Iterable[Mount]:
         else:
             yield Mount(path, "ro-bind", reason, real)
     yield from _ca_bundle(host)
-
-
-def name_files(policy: Policy, host: Host) -> dict[str, bytes]:
-    """Return the files by which programs inside find names."""
-    hosts = _HOSTS + _aliases(host) + host.etc_hosts
-    return {"/etc/hosts": hosts, "/etc/resolv.conf": network.resolv_conf(policy, host)}
 
 
 def _aliases(host: Host) -> bytes:
