@@ -9,7 +9,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import Box, need
@@ -195,18 +195,24 @@ class Pair:
         self.box.write(f"{self.own}/config", "[core]\n\tbare = false\n\tlogallrefupdates = true\n"
                        + (extension if object_format != "sha1" else "\trepositoryformatversion = 0\n"))  # fmt: skip
         self.box.write(f"{self.own}/objects/info/alternates", f"{self.objects}\n")
-        self.box.write(f"{self.private}/base", base)
         self.box.mkdir(f"{self.private}/synced")
         self.box.write(f"{self.private}/synced/head", Path(f"{self.real}/HEAD").read_bytes())
         if os.path.isfile(f"{self.real}/index"):
             self.box.write(f"{self.private}/synced/index", Path(f"{self.real}/index").read_bytes())
         layout = {"common": self.real, "git_dir": self.real, "work_tree": self.project,
                   "stores": [f"{self.real}/objects"], "object_format": object_format}  # fmt: skip
-        self.box.write(f"{self.private}/layout.json", json.dumps(layout))
-        self.box.write(f"{self.private}/real", self.real)
+        self.write_state(layout=layout, base=os.fsdecode(base))
         for directory, names, files in os.walk(self.own):
             for name in (*names, *files):
                 os.chown(f"{directory}/{name}", self.box.account.uid, self.box.account.gid)
+
+    def write_state(self, **changes: object) -> None:
+        """Change what set-up has written down."""
+        self.box.write(f"{self.private}/state.json", json.dumps({**self.read_state(), **changes}))
+
+    def read_state(self) -> dict[str, Any]:
+        place = Path(f"{self.private}/state.json")
+        return json.loads(place.read_text()) if place.exists() else {}
 
     def refs(self) -> dict[str, str]:
         rows = self.host("git for-each-ref --format='%(refname) %(objectname)'").split("\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -24,6 +25,21 @@ def test_a_commit_arrives_with_branch_and_index(pair):
     assert pair.host("git rev-parse HEAD") == inside
     assert pair.host("git status --porcelain") == pair.agent("git status --porcelain") == ""
     pair.fsck()
+
+
+def test_what_an_earlier_version_kept_is_read_and_replaced(pair):
+    # proves GIT-03
+    state = pair.read_state()
+    os.unlink(f"{pair.private}/state.json")
+    for name, text in (("layout.json", json.dumps(state["layout"])), ("base", state["base"]), ("real", pair.real)):
+        pair.box.write(f"{pair.private}/{name}", text)
+    shutil.rmtree(f"{pair.private}/synced")
+    pair.agent("git commit -q --allow-empty -m inside; git branch -q more; git tag one")
+
+    assert [move[0] for move in pair.bring_back().moved] == ["refs/heads/more", "refs/tags/one", "refs/heads/main"]
+
+    assert sorted(os.listdir(pair.private)) == ["lock", "own", "scratch", "state.json", "synced"]
+    assert pair.host("git log -1 --format=%s; git status --porcelain") == "inside\n"
 
 
 def test_nothing_happens_twice(pair):
@@ -264,7 +280,8 @@ def test_a_rebase_of_the_host_that_ended_inside_is_put_aside(pair):
     pair.host("git switch -q topic; git rebase main || true")
     pair.set_up()
     pair.host(f"cp -r .git/rebase-merge {pair.own}/; cp .git/REBASE_HEAD {pair.own}/")
-    pair.bring_back()
+    at = os.stat(f"{pair.real}/rebase-merge")
+    pair.write_state(operations=[f"rebase-merge {at.st_ino} {at.st_mtime_ns}"])
     pair.agent("echo done >a; git add a; GIT_EDITOR=true git rebase --continue")
 
     result = pair.bring_back()
@@ -284,9 +301,7 @@ def test_a_linked_worktree_comes_back_to_its_own_head_and_index(pair):
     tree = f"{pair.box.base}/tree"
     pair.host(f"mkdir -p {own}/logs; cp -p {real}/HEAD {real}/index {real}/commondir {real}/gitdir {own}/")
     pair.host(f"cp -p {real}/HEAD {pair.private}/synced/head; cp -p {real}/index {pair.private}/synced/index")
-    layout = json.loads(Path(f"{pair.private}/layout.json").read_text())
-    layout |= {"git_dir": real, "work_tree": tree}
-    pair.box.write(f"{pair.private}/layout.json", json.dumps(layout))
+    pair.write_state(layout={**pair.read_state()["layout"], "git_dir": real, "work_tree": tree})
     main = pair.host("cat .git/HEAD; git rev-parse main")
     pair.agent(
         f"cd {tree}; echo more >>a; git add a; git commit -qm inside; git switch -qc other; echo x >x; git add x"
@@ -334,10 +349,9 @@ def test_objects_borrowed_from_another_repository_are_enough(pair):
     pair.host("cd ..; mv project full; git clone -q --shared full project")
     pair.box.host("rm", "-rf", pair.private)
     pair.set_up()
-    layout = json.loads(Path(f"{pair.private}/layout.json").read_text())
+    layout = pair.read_state()["layout"]
     lent = f"{pair.box.base}/full/.git/objects"
-    layout["stores"] = [*layout["stores"], lent]
-    pair.box.write(f"{pair.private}/layout.json", json.dumps(layout))
+    pair.write_state(layout={**layout, "stores": [*layout["stores"], lent]})
     pair.box.write(f"{pair.own}/objects/info/alternates", f"{pair.objects}\n{lent}\n")
     pair.agent("echo more >>a; git commit -qam inside")
 

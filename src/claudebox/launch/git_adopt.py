@@ -122,7 +122,7 @@ def _is_new(path: str, place: str) -> bool:
         private = f"{os.path.dirname(path)}/{state.name_git_directory(place, place)}"
     except OSError:
         return False
-    return os.path.isfile(f"{private}/layout.json") and not os.path.lexists(f"{private}/own")
+    return git_state.has_state(private) and not os.path.lexists(f"{private}/own")
 
 
 def _new_modules(path: str, layout: Layout) -> Iterator[tuple[str, str]]:
@@ -224,16 +224,9 @@ def _make(place: str, own: str, config: str) -> None:
 
 def _write(path: str, layout: Layout, built: str = "") -> None:
     """Write what set-up would have written: what is built is empty, so there is nothing in common but HEAD."""
-    descriptor = os.open(path, _DIRECTORY)
-    try:
-        head = (_read_below(built, "HEAD") if built else b"") or b""
-        replace_file(descriptor, "real", os.fsencode(layout.common))
-        replace_file(descriptor, "layout.json", git_state.render_layout(layout))
-        for name in ("base", "seen"):
-            replace_file(descriptor, name, b"")
-        git_state.write_synced(path, head=head.strip(), index=b"")
-    finally:
-        os.close(descriptor)
+    head = (_read_below(built, "HEAD") if built else b"") or b""
+    git_state.write_state(path, git_state.State(layout))
+    git_state.write_synced(path, head=head.strip(), index=b"")
 
 
 def quote(value: str) -> str:

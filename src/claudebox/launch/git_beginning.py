@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def read_base(path: str, tools: Tools) -> None:
     """Write down the refs and the HEAD that both sides start with: the agent has not run yet."""
     with Private(path) as private:
-        layout = private.layout()
+        layout = private.state().layout
         if private.read_head() != git_state.REFTABLE_HEAD:
             return
         try:
@@ -33,7 +33,7 @@ def read_base(path: str, tools: Tools) -> None:
             with own_side(tools, path, layout, Limits()) as own:
                 own.begin_refs()
                 own.read_refs()
-                private.write("base", git_state.render_refs(own.refs))
+                private.update(base=git_state.render_refs(own.refs))
                 private.write_head(own.head()[0])
         except GitError as error:
             raise ClaudeboxError(f"`{layout.common}`: {error}") from None

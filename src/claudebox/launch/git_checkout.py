@@ -197,9 +197,8 @@ class Checkout:
         """Return why neither HEAD nor index can be brought in step."""
         operation = git_operations.under_way(f"{self._private.path}/own/{self._layout.checkout}")
         if operation:
-            git_operations.remember(self._private, self._layout)
             return git_operations.describe(operation)
-        ongoing = git_operations.find_ongoing(self._private, self._layout)
+        ongoing = git_operations.find_ongoing(self._private)
         if ongoing:
             return f"a {ongoing} is under way in your repository"
         if not self._agent.head()[0]:

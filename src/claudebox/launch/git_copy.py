@@ -202,7 +202,7 @@ def fold(path: str, refs: dict[str, bytes]) -> None:
     write(path, _PACKED + b"".join(lines))
 
 
-def signature(path: str) -> bytes:
+def signature(path: str) -> str:
     """Return what changes when the files in a directory do."""
     rows = []
     try:
@@ -212,8 +212,8 @@ def signature(path: str) -> bytes:
                 times = f"{status.st_mtime_ns}\0{status.st_ctime_ns}"
                 rows.append(f"{entry.name}\0{status.st_ino}\0{status.st_size}\0{times}\0{status.st_mode:o}")
     except OSError:
-        return b""
-    return "\n".join(sorted(rows)).encode("utf-8", "surrogateescape")
+        return ""
+    return "\n".join(sorted(rows))
 
 
 def walk(top: int, most: int) -> list[str]:

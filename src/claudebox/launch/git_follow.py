@@ -54,7 +54,7 @@ class Follower:
         self.moved: tuple[str, ...] = ()  # what became of branches, once it has finished
         self._line = -1
         self._due = 0.0  # when the process is started
-        self._seen: dict[str, bytes] = {}  # the stamps at the start
+        self._seen: dict[str, str] = {}  # the stamps at the start
         self._host: dict[str, str] = {}  # and those of the real repositories
 
     def open(self) -> None:
@@ -62,7 +62,7 @@ class Follower:
 
     def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
         """Write down what both sides are like, while bwrap builds the sandbox."""
-        self._seen = {path: git_state.read_private(path, "seen") for path in self._repositories}
+        self._seen = {path: git_state.read_state(path).seen for path in self._repositories}
         self._host = {path: git_state.stamp_host(path) for path in self._repositories}
         for path in self._repositories:
             try:
@@ -120,8 +120,7 @@ class Follower:
     def _is_untouched(self) -> bool:
         """Return whether nothing has happened in any repository; then nobody has to be asked."""
         return all(
-            git_state.read_private(path, "seen") == seen and git_state.settled(path)
-            for path, seen in self._seen.items()
+            git_state.read_state(path).seen == seen and git_state.settled(path) for path, seen in self._seen.items()
         )
 
     def _finish(self) -> tuple[str, ...]:

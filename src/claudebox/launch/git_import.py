@@ -52,7 +52,7 @@ def private_directories(directory: str) -> list[str]:
         names = sorted(os.listdir(directory))
     except OSError:
         return []
-    paths = [f"{directory}/{name}" for name in names if os.path.isfile(f"{directory}/{name}/layout.json")]
+    paths = [f"{directory}/{name}" for name in names if git_state.has_state(f"{directory}/{name}")]
     return sorted(paths, key=lambda path: -read_layout(path).depth)
 
 
@@ -103,7 +103,8 @@ class _Import:
     ) -> None:
         self._private, self._tools, self._session, self._limits = private, tools, session, limits
         self._outward, self._final = outward, final
-        self._layout = private.layout()
+        self._state = private.state()
+        self._layout = self._state.layout
         self._moved: list[Move] = []
         self._followed: list[Move] = []
         self._renamed: list[tuple[str, str]] = []
@@ -133,7 +134,7 @@ class _Import:
                 moved = tuple(move.replace(commits=_count(agent, move)) for move in self._moved)
         except GitError as error:
             raise ClaudeboxError(f"`{layout.common}`: {error}") from None
-        private.write("seen", seen.encode() if settled else b"")
+        private.update(seen=seen if settled else "")
         refused = tuple(self._refused.items())
         notes = (*self._notes, *checkout.notes)
         return ImportResult(
@@ -144,12 +145,9 @@ class _Import:
     def _told(self, agent: Side) -> Iterator[str]:
         """Yield the refs that were refused with the same commit and for the same reason when a session last ended."""
         rows = {name: f"{name} {agent.refs.get(name, '-')} {reason}" for name, reason in self._refused.items()}
-        before = (self._private.read("refused") or b"").decode("utf-8", "surrogateescape")
-        known = set(before.split("\n"))
-        yield from (name for name, row in rows.items() if row in known)
-        content = "\n".join(rows.values())
-        if self._final and content != before:
-            self._private.write("refused", content.encode("utf-8", "surrogateescape"))
+        yield from (name for name, row in rows.items() if row in self._state.refused)
+        if self._final:
+            self._private.update(refused=tuple(rows.values()))
 
     def _sync(self, agent: Side, real: Side, checkout: Checkout) -> bool:
         """Compare both sides and move what moved; return whether nothing of the agent's is left behind."""
@@ -160,7 +158,7 @@ class _Import:
         hidden = find_hidden(layout.work_tree, layout.git_dir) if layout.only else ().__contains__
         theirs = {name: value for name, value in real.refs.items() if not hidden(name)}
         merged = git_merge.merge_refs(
-            agent.refs, theirs, private.refs(), agent.contains, elsewhere, remotes, layout.only
+            agent.refs, theirs, self._state.refs(), agent.contains, elsewhere, remotes, layout.only
         )
         if not self._outward:
             merged = merged.replace(out=(), parted=(), refused=())
@@ -171,7 +169,7 @@ class _Import:
         guarded = [move for move in out if move.name in self._obeyed]
         out, parted = [move for move in out if move.name not in self._obeyed], [*parted, *guarded]
         renamed = self._under_other_names(parted, real.refs, out)
-        private.write("base", git_state.render_refs(base))
+        private.update(base=git_state.render_refs(base))
         # A branch that is checked out moves with its index, or not at all.
         here = [move for move in out if f"ref: {move.name}" == real.head()[0]]
         there = [move for move in out if move not in here and f"ref: {move.name}" in worktrees.reached.values()]
@@ -201,7 +199,7 @@ class _Import:
             self._divert(agent, real, kept)
         for move in (*self._moved, *self._followed):
             _put(base, move)
-        private.write("base", git_state.render_refs(base))
+        private.update(base=git_state.render_refs(base))
         stays = self._what_stays(agent, real, base) if self._outward else []
         if self._final:
             self._notes += stays
@@ -232,7 +230,7 @@ class _Import:
 
     def _what_stays(self, agent: Side, real: Side, base: dict[str, str]) -> list[str]:
         """Return what the user should know of at the end: it stays inside."""
-        found = git_kept.describe(f"{self._private.path}/own", git_state.render_refs(base))
+        found = git_kept.describe(f"{self._private.path}/own", base)
         if self._layout.ref_format != "files":  # they cannot be carried over by hand: what has them stays as it is
             rows = (side.box.git("for-each-ref", "--format=%(objectname) %(refname)", *git_kept.NAMES)
                     for side in (agent, real))  # fmt: skip

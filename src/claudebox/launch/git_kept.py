@@ -11,12 +11,11 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 _HEX = frozenset(b"0123456789abcdef")
 
 
-def find_kept(own: str, base: bytes) -> dict[str, bytes]:
+def find_kept(own: str, before: dict[str, str]) -> dict[str, bytes]:
     """Return those of a git directory of the sandbox's own that differ from what both sides had in common."""
-    before = git_state.parse_refs(base)
     copier = git_copy.Copier(own, own, None)
     try:
-        packed = git_state.parse_refs(copier.content("packed-refs", git_copy.LIMIT) or b"")
+        packed = git_state.parse_refs(os.fsdecode(copier.content("packed-refs", git_copy.LIMIT) or b""))
         found = {name: os.fsencode(value) for name, value in packed.items()}
         found |= dict(copier.contents(_NOTES))
         found |= {_STASH: value} if (value := (copier.content(_STASH) or b"").strip()) else {}
@@ -36,7 +35,7 @@ def _is_plain(name: str, value: bytes) -> bool:
     return ours and not dotted and _PLAIN.issuperset(name) and _HEX.issuperset(value) and len(value) in (40, 64)
 
 
-def take_along(own: str, base: bytes, new: str) -> None:
+def take_along(own: str, base: dict[str, str], new: str) -> None:
     """Put them into the git directory that replaces this one."""
     kept = find_kept(own, base)
     for name, value in kept.items():
@@ -49,7 +48,7 @@ def take_along(own: str, base: bytes, new: str) -> None:
             copier.close()
 
 
-def describe(own: str, base: bytes) -> list[str]:
+def describe(own: str, base: dict[str, str]) -> list[str]:
     """Return what the user should know at the end."""
     kept = find_kept(own, base)
     notes = ["stashes made inside stay there: `claudebox --exec -- git stash list`"] if kept.pop(_STASH, b"") else []

@@ -36,24 +36,17 @@ def _states(directory: str) -> list[str]:
     return [name for name in _NAMES if os.path.lexists(f"{directory}/{name}")]
 
 
-def remember(private: Private, layout: Layout) -> None:
-    """Write down which operations of the host the agent goes on with."""
-    rows = []
-    for name in _states(layout.git_dir):
-        status = os.lstat(f"{layout.git_dir}/{name}")
-        rows.append(f"{name} {status.st_ino} {status.st_mtime_ns}\n")
-    if rows and private.read("states") is None:
-        private.write("states", "".join(rows).encode())
+def find_states(git_dir: str) -> list[str]:
+    """Return what tells whether an operation of the host is still where it was."""
+    found = ((name, os.lstat(f"{git_dir}/{name}")) for name in _states(git_dir))
+    return [f"{name} {status.st_ino} {status.st_mtime_ns}" for name, status in found]
 
 
-def find_ongoing(private: Private, layout: Layout) -> str:
-    """Return which operation of the host is under way that the agent did not go on with, nothing if none is."""
-    remembered = (private.read("states") or b"").decode().split("\n")
-    for name in _states(layout.git_dir):
-        status = os.lstat(f"{layout.git_dir}/{name}")
-        if f"{name} {status.st_ino} {status.st_mtime_ns}" not in remembered:
-            return _NAMES[name]
-    return ""
+def find_ongoing(private: Private) -> str:
+    """Return which operation of the host is under way that the agent has not ended, nothing if none is."""
+    state = private.state()
+    rows = (row for row in find_states(state.layout.git_dir) if row not in state.operations)
+    return next((_NAMES[row.partition(" ")[0]] for row in rows), "")
 
 
 def put_aside(private: Private, layout: Layout) -> list[str]:
@@ -71,5 +64,5 @@ def put_aside(private: Private, layout: Layout) -> list[str]:
         else:
             notes.append(f"the {_NAMES[name]} that was under way has ended inside; its state is in `{aside}`")
     if notes:
-        private.write("states", b"")
+        private.update(operations=())
     return notes

@@ -114,16 +114,18 @@ def preview(path: str, tools: Tools) -> list[str]:
     """Return the commits and changed files that would come back, nothing if there are none."""
     if git_state.settled(path):
         return []
-    layout, limits, rows = git_state.read_layout(path), Limits(), []
+    state, limits, rows = git_state.read_state(path), Limits(), []
+    layout = state.layout
     git_cleanup.remove_special(f"{path}/own")
-    base = git_state.parse_refs(git_state.read_private(path, "base"))
     try:
         with own_side(tools, path, layout, limits) as agent, real_side(tools, path, layout, limits, "preview") as real:
             for side in (agent, real):
                 side.begin_refs()
                 side.read_refs()
             theirs = remote_names(layout.common, real.refs)
-            merged = merge_refs(agent.refs, real.refs, base, agent.contains, remotes=lambda: theirs, only=layout.only)
+            merged = merge_refs(
+                agent.refs, real.refs, state.refs(), agent.contains, remotes=lambda: theirs, only=layout.only
+            )
             for move in (*merged.out, *merged.parted):
                 since = [f"^{value}" for value in sorted(set(real.refs.values()))]
                 rows.append(f"{name_of(move.name)}:" if move.new else f"{name_of(move.name)}: deleted")

@@ -85,7 +85,7 @@ def _left(plan: Plan) -> Iterator[str]:
     for directory in dict.fromkeys(os.path.dirname(own.private) for own in plan.git):
         for name in list_names(directory):
             private = f"{directory}/{name}"
-            if os.path.isfile(f"{private}/layout.json") and os.path.lexists(git_state.read_layout(private).common):
+            if git_state.has_state(private) and os.path.lexists(git_state.read_layout(private).common):
                 yield private
 
 

@@ -12,7 +12,7 @@ import stat
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.files import identify, list_names, mode_of, read_at, read_small, reopen, replace_file
-from claudebox.launch import git_cleanup, git_copy, git_lock, git_state
+from claudebox.launch import git_cleanup, git_copy, git_lock, git_operations, git_state
 from claudebox.launch.git_copy import Copier
 from claudebox.launch.git_names import find_hidden
 
@@ -68,25 +68,34 @@ def _refresh(own: OwnGit, *, settled: bool) -> None:
     directory = os.open(own.private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         kept = not settled and stat.S_ISDIR(mode_of(own.own)) and os.path.lexists(f"{own.own}/HEAD")
-        _write_if_new(directory, "real", os.fsencode(own.real))
-        _write_if_new(directory, "layout.json", _layout(own))
+        known = git_state.has_state(own.private)
+        layout = describe_layout(own)
+        state = git_state.read_state(own.private) if known else git_state.State(layout)
+        if not known or state.layout != layout:
+            state = state.replace(layout=layout)
+            git_state.write_state(own.private, state)
         new = f"{own.private}/new"
         _give_back(own, new)
         git_cleanup.remove(new)
         os.mkdir(new, 0o700)
         hooks = git_copy.signature(f"{own.real}/hooks")
-        taken = _find_taken(own, same_hooks=kept or hooks == read_at(directory, "hooks"))
+        taken = _find_taken(own, same_hooks=kept or hooks == state.hooks)
         if kept:
             git_cleanup.remove_special(own.own)
         base, head, index = _make(own, new, taken, kept=kept)
-        _take_along(own, new, taken)
-        _write_if_new(directory, "config", own.config)
+        _take_along(own, new, taken, state)
+        if read_at(directory, "config") != own.config:
+            replace_file(directory, "config", own.config)
         old = f"{own.private}/old"
         git_cleanup.remove(old)
         _put_in_place(new, own.own, old)
-        _write_if_new(directory, "hooks", hooks)
+        state = state.replace(hooks=hooks)
         if not kept:
-            git_state.renew(own.private, base, head, index)
+            git_state.write_synced(own.private, head=head, index=index)
+            seen = git_state.stamp(own.own, layout.checkout)  # nothing in it has to come back
+            operations = tuple(git_operations.find_states(own.git_dir))
+            state = state.replace(base=os.fsdecode(base), seen=seen, operations=operations)
+        git_state.write_state(own.private, state)
     finally:
         os.close(directory)
 
@@ -117,11 +126,6 @@ def _put_in_place(new: str, place: str, old: str) -> None:
         if exchanged:
             return
     os.rename(new, place)
-
-
-def _write_if_new(directory: int, name: str, content: bytes) -> None:
-    if read_at(directory, name) != content:
-        replace_file(directory, name, content)
 
 
 def _make(own: OwnGit, new: str, taken: tuple[str, ...], *, kept: bool) -> tuple[bytes, bytes, bytes]:
@@ -243,7 +247,7 @@ def _find_taken(own: OwnGit, *, same_hooks: bool) -> tuple[str, ...]:
     return tuple(name for name in names if stat.S_ISDIR(mode_of(f"{own.own}/{name}")))
 
 
-def _take_along(own: OwnGit, new: str, taken: tuple[str, ...]) -> None:
+def _take_along(own: OwnGit, new: str, taken: tuple[str, ...], state: git_state.State) -> None:
     """Keep of the one before what is only inside."""
     for name in taken:
         reopen(f"{own.own}/{name}")  # a directory that cannot be written cannot be moved either
@@ -251,18 +255,18 @@ def _take_along(own: OwnGit, new: str, taken: tuple[str, ...]) -> None:
     if os.path.isdir(own.own) and not os.path.islink(own.own):
         from claudebox.launch import git_kept
 
-        git_kept.take_along(own.own, git_state.read_private(own.private, "base"), new)
+        git_kept.take_along(own.own, state.refs(), new)
     git_cleanup.renew_alternates(f"{new}/objects", [inside for _, inside in own.stores])
 
 
 def find_moved(own: OwnGit) -> None:
     """Take over what was kept for a git directory whose project has been renamed since."""
     name, instance = os.path.basename(own.private), os.path.dirname(os.path.dirname(own.private))
-    if os.path.lexists(f"{own.private}/layout.json"):
+    if git_state.has_state(own.private):
         return
     for other in list_names(os.path.dirname(instance)):
         place = f"{os.path.dirname(instance)}/{other}/git/{name}"
-        if not os.path.isfile(f"{place}/layout.json"):
+        if not git_state.has_state(place):
             continue
         layout = git_state.read_layout(place)
         if os.path.lexists(layout.common) and not git_state.is_replaced(layout):
@@ -277,15 +281,9 @@ def find_moved(own: OwnGit) -> None:
 
 def write_layout(own: OwnGit) -> None:
     """Write down where a repository is that was made inside."""
-    directory = os.open(own.private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        replace_file(directory, "layout.json", _layout(own))
-    finally:
-        os.close(directory)
-
-
-def _layout(own: OwnGit) -> bytes:
-    return git_state.render_layout(describe_layout(own))
+    layout = describe_layout(own)
+    state = git_state.read_state(own.private) if git_state.has_state(own.private) else git_state.State(layout)
+    git_state.write_state(own.private, state.replace(layout=layout))
 
 
 def describe_layout(own: OwnGit) -> git_state.Layout:

@@ -1,8 +1,7 @@
-"""The private directory of one repository: `base`, `synced`, `lock`, beside `own`, `real`, `layout.json`.
+"""The private directory of one repository.
 
-`base` is the refs that both sides last had in common, in rows of packed-refs and loose refs: the last one counts. Rows
-that begin with `#` or `^` do not count, so set-up writes the packed-refs that it has copied, then the loose refs.
-`synced` holds the index and the HEAD that both had.
+`own` is the agent's git directory, `state.json` what is known of both sides, `synced` the index and the HEAD that both
+had, which scripts of git replace. `lock` is held by an import, `sessions` by each session.
 """
 
 from __future__ import annotations
@@ -15,20 +14,23 @@ import time
 from claudebox import syscalls
 from claudebox.console import shorten
 from claudebox.errors import ClaudeboxError
-from claudebox.files import identify, mode_of, read_at, read_small, reopen, replace_file
+from claudebox.files import identify, mode_of, read_small, reopen, replace_file
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Self
+    from typing import Any, Self
 
     from claudebox.facts.model import Identity
 
 REFTABLE_HEAD = "ref: refs/heads/.invalid"  # what the file says where refs are kept in tables
 _LIMIT = 256 << 20
 _WAIT, _LOOK = 20.0, 0.02
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_DIRECTORIES = 1 << 16
 _READ = ("config", "info", "logs", "objects")  # by git, besides
+_FILE = "state.json"
+_OLDER = ("layout.json", "base", "seen", "hooks", "refused", "states", "real", "source", "intended")  # of 0.2.0
 
 
 class Layout(Value):
@@ -79,31 +81,103 @@ def find_work_tree(layout: Layout) -> Identity | None:
     return int(device), int(inode)
 
 
-def render_refs(refs: dict[str, str]) -> bytes:
+def render_refs(refs: dict[str, str]) -> str:
     """Return the text of `base`."""
-    return "".join(f"{value} {name}\n" for name, value in refs.items()).encode("utf-8", "surrogateescape")
+    return "".join(f"{value} {name}\n" for name, value in refs.items())
 
 
-def parse_refs(content: bytes) -> dict[str, str]:
+def parse_refs(content: str) -> dict[str, str]:
     """Return the refs that `base` or a file `packed-refs` has."""
     refs: dict[str, str] = {}
-    for row in content.decode("utf-8", "surrogateescape").split("\n"):
+    for row in content.split("\n"):
         value, _, name = row.partition(" ")
         if name and value[0] not in "#^@":
             refs[name] = value
     return refs
 
 
-def renew(path: str, base: bytes, head: bytes, index: bytes) -> None:
-    """Reset what both sides have in common: set-up has just made the agent's repository."""
-    seen = stamp(f"{path}/own", read_layout(path).checkout)  # nothing in it has to come back
-    write_synced(path, head=head, index=index)
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+class State(Value):
+    """What is known of one repository."""
+
+    layout: Layout
+    # The refs that both sides last had in common, in rows of packed-refs and loose refs: the last one counts. Rows that
+    # begin with `#` or `^` do not, so set-up takes the packed-refs that it has copied, then the loose refs.
+    base: str = ""
+    seen: str = ""  # the stamp of the agent's repository when nothing in it had to come back
+    hooks: str = ""  # the signature of the host's hooks that were copied
+    refused: tuple[str, ...] = ()  # refs that a session has named at its end, with commit and reason
+    operations: tuple[str, ...] = ()  # of the host that were under way when its git directory was copied
+
+    def refs(self) -> dict[str, str]:
+        """Return the refs that both sides had in common."""
+        return parse_refs(self.base)
+
+
+def has_state(path: str) -> bool:
+    """Return whether a private directory has been set up."""
+    return os.path.isfile(f"{path}/{_FILE}") or os.path.isfile(f"{path}/layout.json")
+
+
+def read_state(path: str) -> State:
+    """Return what is known of a repository, from its private directory."""
+    if not os.path.lexists(f"{path}/{_FILE}"):
+        names = ("base", "seen", "hooks")
+        base, seen, hooks = (os.fsdecode(read_small(f"{path}/{name}", limit=_LIMIT) or b"") for name in names)
+        return State(_parse_layout(path, _read_document(path, "layout.json")), base, seen, hooks)
+    found = _read_document(path, _FILE)
+    layout = _parse_layout(path, found.pop("layout", None))
+    return State(layout, **_select(State, found))
+
+
+def _read_document(path: str, name: str) -> dict[str, Any]:
+    found = syscalls.parse_json(read_small(f"{path}/{name}", limit=_LIMIT) or b"")
+    if not isinstance(found, dict):
+        raise ClaudeboxError(f"`{path}/{name}` cannot be read", hint="move that directory away")
+    return found
+
+
+def _parse_layout(path: str, found: object) -> Layout:
     try:
-        for name, content in (("base", base), ("states", b""), ("seen", seen.encode())):
-            replace_file(directory, name, content)
+        return Layout(**_select(Layout, found if isinstance(found, dict) else {}))
+    except TypeError:
+        raise ClaudeboxError(f"what `{path}` says is not complete", hint="move that directory away") from None
+
+
+def _select(kind: type[Value], found: dict[str, Any]) -> dict[str, Any]:
+    rows = ((name, found[name]) for name in kind._fields if name in found)
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in rows}
+
+
+def read_layout(path: str) -> Layout:
+    """Return where the parts of a repository are, from its private directory."""
+    return read_state(path).layout
+
+
+def write_state(path: str, state: State) -> None:
+    """Write down what is known of a repository."""
+    directory = os.open(path, _DIRECTORY)
+    try:
+        replace_file(directory, _FILE, f"{_render(state)}\n".encode("ascii"))
+        for name in _OLDER if os.path.lexists(f"{path}/layout.json") else ():
+            try:
+                os.unlink(name, dir_fd=directory)
+            except FileNotFoundError:
+                continue
     finally:
         os.close(directory)
+
+
+def update(path: str, **changes: Any) -> None:
+    """Change some of what is known of a repository."""
+    write_state(path, read_state(path).replace(**changes))
+
+
+def _render(value: object) -> str:
+    if isinstance(value, Value):
+        return "{" + ",\n ".join(f'"{name}": {_render(getattr(value, name))}' for name in value._fields) + "}"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_render, value))}]"
+    return syscalls.quote_json(value) if isinstance(value, str) else str(value).lower()
 
 
 class Private:
@@ -111,13 +185,12 @@ class Private:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._directory = self.lock = -1
+        self.lock = -1
 
     def __enter__(self) -> Self:
         """Wait for those who are at it already."""
-        self._directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         flags = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self.lock = os.open("lock", flags, 0o600, dir_fd=self._directory)
+        self.lock = os.open(f"{self.path}/lock", flags, 0o600)
         os.makedirs(f"{self.path}/synced", exist_ok=True)
         limit = time.monotonic() + _WAIT
         while True:
@@ -133,23 +206,14 @@ class Private:
     def __exit__(self, *_: object) -> None:
         """Let others in."""
         os.close(self.lock)
-        os.close(self._directory)
 
-    def layout(self) -> Layout:
-        """Return where everything is."""
-        return read_layout(self.path)
+    def state(self) -> State:
+        """Return what is known."""
+        return read_state(self.path)
 
-    def read(self, name: str) -> bytes | None:
-        """Return a file of ours."""
-        return read_at(self._directory, name, limit=_LIMIT)
-
-    def write(self, name: str, content: bytes) -> None:
-        """Replace a file of ours."""
-        replace_file(self._directory, name, content)
-
-    def refs(self) -> dict[str, str]:
-        """Return the refs that both sides had in common."""
-        return parse_refs(self.read("base") or b"")
+    def update(self, **changes: Any) -> None:
+        """Change some of it."""
+        update(self.path, **changes)
 
     def read_head(self) -> str:
         """Return the text of HEAD that both sides had in common."""
@@ -163,7 +227,7 @@ class Private:
 def write_synced(path: str, **parts: bytes) -> None:
     """Write down `head` and `index` of the checkout as both sides have them."""
     os.makedirs(f"{path}/synced", exist_ok=True)
-    directory = os.open(f"{path}/synced", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    directory = os.open(f"{path}/synced", _DIRECTORY)
     try:
         for name, content in parts.items():
             replace_file(directory, name, content)
@@ -221,13 +285,13 @@ def stamp_host(path: str) -> str:
 def is_known(path: str) -> bool:
     """Return whether the agent has had a repository here."""
     reopen(f"{path}/own")
-    return os.path.isfile(f"{path}/layout.json") and os.path.isfile(f"{path}/own/HEAD")
+    return has_state(path) and os.path.isfile(f"{path}/own/HEAD")
 
 
 def settled(path: str) -> bool:
     """Return whether everything in the agent's repository has come back, for all that can be seen from outside."""
-    seen = read_private(path, "seen").decode()
-    return bool(seen) and seen == stamp(f"{path}/own", read_layout(path).checkout)
+    state = read_state(path) if has_state(path) else None
+    return state is not None and bool(state.seen) and state.seen == stamp(f"{path}/own", state.layout.checkout)
 
 
 class Alone:
@@ -250,36 +314,3 @@ class Alone:
         """Let sessions begin."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
-
-
-def read_private(path: str, name: str) -> bytes:
-    """Return a file of a private directory, empty if there is none."""
-    return read_small(f"{path}/{name}", limit=_LIMIT) or b""
-
-
-def render_layout(layout: Layout) -> bytes:
-    """Return the text of `layout.json`."""
-    rows = []
-    for name in Layout._fields:
-        value = getattr(layout, name)
-        if isinstance(value, bool | int):
-            text = str(value).lower()
-        elif isinstance(value, tuple):
-            text = f"[{', '.join(map(syscalls.quote_json, value))}]"
-        else:
-            text = syscalls.quote_json(value)
-        rows.append(f'"{name}": {text}')
-    return ("{" + ",\n ".join(rows) + "}\n").encode("ascii")
-
-
-def read_layout(path: str) -> Layout:
-    """Return where the parts of a repository are, from its private directory."""
-    found = syscalls.parse_json(read_small(f"{path}/layout.json", limit=1 << 20) or b"")
-    if not isinstance(found, dict):
-        raise ClaudeboxError(f"`{path}/layout.json` cannot be read", hint="move that directory away")
-    known = {name: found[name] for name in Layout._fields if name in found}
-    known.update((name, tuple(value)) for name, value in known.items() if isinstance(value, list))
-    try:
-        return Layout(**known)
-    except TypeError:
-        raise ClaudeboxError(f"`{path}/layout.json` is not complete", hint="move that directory away") from None

@@ -160,11 +160,11 @@ def _is_empty(path: str) -> bool:
 
 def read_present(before: Snapshot, keep: Callable[[bytes], bytes] | None) -> list[KeptRefs]:
     """Return the repositories of a snapshot as they are now; `keep` keeps an index."""
-    from claudebox.launch.git_state import read_layout
+    from claudebox.launch.git_state import has_state, read_layout
 
     found = []
     for row in before.repositories:
-        if os.path.isfile(f"{row.private}/layout.json"):
+        if has_state(row.private):
             layout = read_layout(row.private)
             git_dir = layout.git_dir if layout.common == row.real else row.real
             refs = read_refs(row.private, row.real, git_dir, layout.work_tree, layout.only)
@@ -262,7 +262,7 @@ def _put_back(
     from claudebox.launch.git_sides import real_side
 
     problems: dict[str, str] = {}
-    layout, (before, now) = private.layout(), rows
+    layout, (before, now) = private.state().layout, rows
     bound = {_branch(before.head), _branch(now.head)}
     index = next((move for move in moves if move.name == "index"), None)
     head = next((move for move in moves if move.name == "HEAD"), None)

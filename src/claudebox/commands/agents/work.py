@@ -107,10 +107,11 @@ def _read_status(box: GitSandbox, copy: Copy) -> tuple[tuple[str, ...], tuple[st
 
 def _find_kept(path: str, tools: Tools) -> Iterator[str]:
     """Yield what the agent's own git directory has and the real one has not: branches, tags, stashes, other tips."""
-    layout = git_state.read_layout(path)
+    state = git_state.read_state(path)
+    layout = state.layout
     if not layout.common or not git_state.is_known(path):
         return
-    before = git_state.parse_refs(git_state.read_private(path, "base"))
+    before = state.refs()
     where = f" in the submodule {clean(layout.module)}" if layout.depth else ""
     if not os.path.isdir(layout.common):  # the user has removed it
         if not git_state.settled(path):
