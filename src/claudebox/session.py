@@ -85,7 +85,7 @@ def _ask(
 
     asking = not agreed and not planned.settings.on("yes")
     plan, chosen = planned.plan, planned.settings.all("profile") or (files is not None and files.present())
-    plan = plan if chosen or plan.network_origin != "default" else audit.with_unchosen(plan)
+    plan = plan if chosen or plan.policy.network_origin != "default" else audit.with_unchosen(plan)
     notes: Iterable[str] = ()
     if untold := audit.untold(plan, approved):
         from claudebox.facts import absent_programs
@@ -196,7 +196,7 @@ def _play(
         reports.append(SessionReport(plan, policy, host, settings.one("receipt").value))
         return reports[0].record.descriptor
 
-    terminal = open_terminal(pty=not plan.detached, filtered=plan.filtered)
+    terminal = open_terminal(pty=not plan.detached, filtered=plan.policy.filter_terminal)
     key = claude_code.key_tail(plan.variables)
     try:
         return launch(Launch(planned, prepared, values, terminal, key, freshness, meanwhile, begun), reports)

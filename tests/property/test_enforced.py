@@ -122,7 +122,7 @@ def test_services_that_are_shown_are_those_that_the_broker_gets(plan):
         assert document["broker"]["model_api"]["through"] == str(config.proxy or "")
     if "proxy" in received:
         config = received["proxy"]
-        assert config.reach == {"allow": "listed", "inet": "internet", "full": "everything"}[plan.network]
+        assert config.reach == {"allow": "listed", "inet": "internet", "full": "everything"}[plan.policy.network]
         if plan.link is None:
             return
         assert document["link"]["domains"] == [{"name": row.name, "origin": row.origin} for row in config.domains]

@@ -4,11 +4,13 @@ from itertools import pairwise
 
 import pytest
 
+from claudebox.config.model import Policy
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import bwrap_args
 from claudebox.plan.model import Mount, Plan, Variable
 
 PLAN = Plan(
+    policy=Policy("exec"),
     bwrap="/usr/bin/bwrap",
     mounts=(),
     variables=(),
@@ -22,9 +24,7 @@ PLAN = Plan(
     detached=False,
     pin=True,
     disable_userns=True,
-    allow_userns=False,
     sizes=True,
-    network="full",
 )
 
 PINNED = Mount("/d", "bind", "r", "/s", pinned=(1, 2))

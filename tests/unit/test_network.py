@@ -69,7 +69,7 @@ def test_a_new_tier_opens_nothing_until_it_says_so(monkeypatch):
             compose.make_plan(Policy("exec", ("true",), network=tier, addresses=LAN, domains=NAMES), host)
             for tier in ("new", "none")
         )
-        unnamed = {"network": "", "mounts": (), "nix": None}  # these name the tier
+        unnamed = {"policy": Policy("exec"), "mounts": (), "nix": None}  # these name the tier
         assert made.replace(**unnamed) == closed.replace(**unnamed)
         assert made.nix is None or made.nix.kind == "off"
         assert "net" in made.namespaces

@@ -30,7 +30,8 @@ def test_a_command_or_a_shell_runs_in_the_very_same_sandbox():
 
     assert command.command == ("make", "-j2")
     assert shell.command == ("/bin/bash", "-l")
-    assert client.replace(command=()) == command.replace(command=()) == shell.replace(command=())
+    same = {"command": (), "policy": Policy("exec")}
+    assert client.replace(**same) == command.replace(**same) == shell.replace(**same)
     assert compose.make_plan(Policy("shell"), hosts.debian(bash=False)).command == ("/bin/sh",)
 
 
@@ -41,7 +42,8 @@ def test_a_client_that_prints_is_spared_the_answers_to_questions_that_it_does_no
 
     spared = {row.dest for row in talking.mounts} - {row.dest for row in printing.mounts}
     assert spared == {"/etc/claude-code/managed-settings.d/claudebox.json"}
-    assert printing.replace(command=(), mounts=()) == talking.replace(command=(), mounts=())
+    same = {"command": (), "mounts": (), "policy": Policy("exec")}
+    assert printing.replace(**same) == talking.replace(**same)
 
 
 def test_without_a_client_only_the_client_cannot_start():

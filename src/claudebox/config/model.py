@@ -242,6 +242,11 @@ class Policy(Value):
         return TIERS[self.network]
 
     @property
+    def masks_secrets(self) -> bool:
+        """Return whether files of the project that hold secrets are masked inside."""
+        return self.project_secrets == "mask"
+
+    @property
     def brokered(self) -> bool:
         """Return whether a credential for the model stays outside: unless the user says otherwise, or names one."""
         named = {request.name for request in self.names if not request.untrusted}

@@ -269,7 +269,7 @@ def read_host(
 def _masks(policy: Policy, leaks: tuple[Leak, ...], bound: tuple[str, ...]) -> Iterator[str]:
     """Yield what will be masked: it must be found again at the same place in the next session."""
     yield from bound
-    if policy.project_secrets == "mask":
+    if policy.masks_secrets:
         yield from (leak.path for leak in leaks)
 
 

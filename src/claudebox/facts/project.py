@@ -34,7 +34,7 @@ def leaks(policy: Policy, directories: tuple[str, ...], instance: Instance) -> t
     """Look into files that are named like secrets."""
     if policy.project_secrets == "allow":
         return (), ""
-    mask = policy.project_secrets == "mask"
+    mask = policy.masks_secrets
     found_in = [(_everywhere(path, instance), "") if mask else _near_the_top(path) for path in directories]
     suspects = sorted({path for paths, _ in found_in for path in paths})
     note = next((note for _, note in found_in if note), "")

@@ -24,7 +24,7 @@ def follow(plan: Plan) -> Follower:
     """Return the sidecar that brings back what is done inside."""
     from claudebox.launch.git_follow import Follower
 
-    return Follower(_repositories(plan), lambda: _tools(plan), _name(), plan.git_import)
+    return Follower(_repositories(plan), lambda: _tools(plan), _name(), plan.policy.git_import)
 
 
 def set_up(plan: Plan) -> list[int]:
@@ -69,7 +69,7 @@ def adopt(plan: Plan) -> tuple[list[str], list[str]]:
                 place = shorten(own.worktree, 200)
                 return [], [f"git: a repository was made inside, and stays there: `{place}` was replaced or moved"]
             git_setup.write_layout(own)
-            if plan.git_import != "auto":
+            if plan.policy.git_import != "auto":
                 return [], ["git: a repository was made inside; `claudebox --import` brings it here"]
             try:
                 return git_report.divide(git_import.adopt(own.private, _tools(plan), _name()))
@@ -94,7 +94,7 @@ def _recover(plan: Plan, private: str) -> None:
     from claudebox.launch import git_import, git_report
 
     try:
-        outward = plan.git_import == "auto"
+        outward = plan.policy.git_import == "auto"
         if outward:
             done = git_import.finish(private, _tools(plan), _name())
         else:

@@ -97,7 +97,7 @@ def complete(prepared: Prepared, texts: Mapping[str, str]) -> Prepared:
 
 
 def _sidecars(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
-    wanted = (plan.link, plan.broker, plan.relay, plan.undo, plan.limits)
+    wanted = (plan.link, plan.broker, plan.relay, plan.undo, plan.policy.limits)
     if not any(wanted) and not any(own.real for own in plan.git):
         return (), {}
     from claudebox.launch import sidecars

@@ -128,7 +128,7 @@ def _let_go(
     with Closing(make_program(place)) as program:
         mounting.mount_all(payload, prepared.plan, standing, program)  # in mounts of its own, as was seen just now
     inspect.mounts(payload, prepared.plan)
-    limits.set_limits(payload, prepared.open_files, prepared.plan.limits)
+    limits.set_limits(payload, prepared.open_files, prepared.plan.policy.limits)
     for sidecar in prepared.sidecars:  # the sandbox is complete, and nothing of the payload has run
         sidecar.attach(payload)
     # Before the word: afterwards they may have ended already.
@@ -139,7 +139,7 @@ def _let_go(
         raise Interrupted(_interruptions[0])
     process.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
     ours.send(b"go\n")
-    return Sandbox(monitor, init, payload, *descriptors, prepared.sidecars, prepared.plan.limits)
+    return Sandbox(monitor, init, payload, *descriptors, prepared.sidecars, prepared.plan.policy.limits)
 
 
 def _begin_sidecars(prepared: Prepared, meanwhile: Callable[[], int] | None) -> None:

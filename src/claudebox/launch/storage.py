@@ -56,7 +56,7 @@ class Storage:
         if due:
             from claudebox.report import caches
 
-            notes += caches.prune(self._plan.caches, self._plan.cache_limit)
+            notes += caches.prune(self._plan.caches, self._plan.policy.cache_limit)
         return notes
 
     def _make(self, top: int) -> None:

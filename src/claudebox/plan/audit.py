@@ -47,7 +47,7 @@ def lines(
     else:
         rows = []
         writes = _listed(_kept(plan))
-        yield f"claudebox writes {writes}; network {plan.network} ({_origin(plan)}); {_short(plan)}; nothing new"
+        yield f"claudebox writes {writes}; network {plan.policy.network} ({_origin(plan)}); {_short(plan)}; nothing new"
     yield from lay_out((paint(f"{label:<8}", "bold"), text) for label, text in rows)
     yield from lay_out((paint("note    ", "bold"), clean(text)) for text in plan.notes if not quiet)
     yield from lay_out((paint("note    ", "bold"), clean(text)) for text in notes if not quiet)
@@ -65,7 +65,7 @@ def warnings(plan: Plan, *, quiet: bool = False) -> Iterator[str]:
     for row in plan.variables:
         if row.loader and row.origin not in ("claudebox", "host"):
             yield f"{row.name} (from {row.origin}) changes what programs load"
-    if quiet and plan.exposed and not plan.exposed_masked:
+    if quiet and plan.exposed and not plan.policy.masks_secrets:
         yield _files(plan)
 
 
@@ -95,7 +95,7 @@ def describe_news(plan: Plan, before: frozenset[str] | None) -> str:
 
 def decided(plan: Plan) -> tuple[str, ...]:
     """Return what a user decides about, each as a sentence that can be printed and kept."""
-    found = [f"network {plan.network}"]
+    found = [f"network {plan.policy.network}"]
     found += [f"reaching {line}" for line in network.opened(plan)]
     for row in plan.mounts:
         if row.role in ("asked", "toolchain") and row.kind in ("bind", "ro-bind"):
@@ -109,7 +109,7 @@ def decided(plan: Plan) -> tuple[str, ...]:
     found += [f"secrets in {place.partition(':')[0]}" for place in plan.exposed]
     found += [f"{kind} {name}" for kind, name in plan.inherited]
     found += ["a token for git"] if _has_git_token(plan) else []
-    found += ["user namespaces inside"] if plan.allow_userns else []
+    found += ["user namespaces inside"] if plan.policy.allow_userns else []
     found += [f"Nix {plan.nix.kind}"] if plan.nix is not None else []
     found += [_SEEN + directory for directory in plan.path_outside]
     return tuple(dict.fromkeys(shorten(text, _LONGEST) for text in found))
@@ -135,7 +135,7 @@ def _writes(plan: Plan) -> str:
 def _network(plan: Plan) -> str:
     first, *rest = network.described(plan)
     tier, _, meaning = first.partition(": ")
-    told = paint(tier, "yellow") if plan.tier.shared else paint(tier, "bold")
+    told = paint(tier, "yellow") if plan.policy.tier.shared else paint(tier, "bold")
     nix = (f"Nix: {_nix(plan)}",) if plan.nix is not None else ()
     return "; ".join((f"{told} ({_origin(plan)}): {clean(meaning)}", *(clean(line) for line in (*rest, *nix))))
 
@@ -147,7 +147,7 @@ def _nix(plan: Plan) -> str:
 
 
 def _origin(plan: Plan) -> str:
-    return "by default" if plan.network_origin == "default" else f"by {clean(plan.network_origin)}"
+    return "by default" if plan.policy.network_origin == "default" else f"by {clean(plan.policy.network_origin)}"
 
 
 def _secrets(plan: Plan) -> str:
@@ -156,7 +156,7 @@ def _secrets(plan: Plan) -> str:
     if not parts:
         parts.append("none enters")
     if plan.exposed:
-        parts.append(clean(_files(plan)) if plan.exposed_masked else paint(clean(_files(plan)), "yellow"))
+        parts.append(clean(_files(plan)) if plan.policy.masks_secrets else paint(clean(_files(plan)), "yellow"))
     withheld = [name for name in plan.withheld if name_looks_secret(name)]
     if withheld:
         parts.append(f"withheld: {_listed(withheld)}")
@@ -202,7 +202,7 @@ def _short(plan: Plan) -> str:
 
 def _files(plan: Plan) -> str:
     places = _listed(plan.exposed, 12)
-    if plan.exposed_masked:
+    if plan.policy.masks_secrets:
         return f"secrets in the project are masked inside: {places}"
     return f"secrets in the project can be read inside: {places}; `--project-secrets mask` hides them"
 

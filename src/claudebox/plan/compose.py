@@ -58,6 +58,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
     kept = (*storage.kept(policy, host), *extra.kept, *(f"git/{own.name}/own" for own in own_git), *checkouts)
     group, limited = _limits(policy, host)
     return Plan(
+        policy=policy,
         bwrap=host.bwrap.path,
         mounts=rows,
         variables=variables,
@@ -72,10 +73,7 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         detached=not host.terminal,
         pin="--bind-fd" in host.bwrap.options,
         disable_userns="--disable-userns" in host.bwrap.options and not policy.allow_userns,
-        allow_userns=policy.allow_userns,
         sizes="--size" in host.bwrap.options,
-        network=policy.network,
-        network_origin=policy.network_origin,
         link=_link(policy, host),
         hostname=host.hostname,
         warnings=(*warnings.describe(policy, host, held), *extra.warnings),
@@ -83,7 +81,6 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         withheld=environment.withheld(host, variables),
         path_outside=environment.path_outside(host, variables),
         exposed=masking.find_exposed(host),
-        exposed_masked=policy.project_secrets == "mask",
         inherited=host.inherited,
         state=(
             host.instance.claude,
@@ -97,18 +94,14 @@ def make_plan(policy: Policy, host: Host) -> Plan:
         sockets_elsewhere=host.sockets_elsewhere,
         stubs=(*project.stubs(policy, host), *git.stubs(policy, host)),
         mountpoints=claude_code.mountpoints(policy, host),
-        filtered=policy.filter_terminal,
         kept=kept,
         nix=extra.nix,
         relay=extra.relay,
         secrets=host.held_secrets,
         broker=broker,
         git=own_git,
-        git_import=policy.git_import,
         caches=storage.find_caches(policy, host),
-        cache_limit=policy.cache_limit,
         scratch=storage.find_scratch(policy, host),
-        limits=policy.limits,
         group=group,
         undo=policy.undo and policy.undo.replace(directory=f"{host.instance.directory}/undo"),
     )

@@ -190,14 +190,15 @@ def protections(plan: Plan) -> Iterator[str]:
     yield f"seccomp: {len(plan.seccomp) // 8} instructions"
     yield f"Landlock: abstract sockets and signals {'kept inside' if plan.scoped else 'not restricted by this kernel'}"
     yield f"terminal: {_terminal(plan)}"
-    nested = "impossible" if plan.disable_userns else "allowed" if plan.allow_userns else "denied by seccomp only"
+    allowed = "allowed" if plan.policy.allow_userns else "denied by seccomp only"
+    nested = "impossible" if plan.disable_userns else allowed
     yield f"user namespaces inside: {nested}"
     yield f"project bound by {'descriptor' if plan.pin else 'name'}"
 
 
 def _terminal(plan: Plan) -> str:
     kind = "none, own session" if plan.detached else "one of the sandbox's own"
-    return f"{kind}; what is written to yours is {'filtered' if plan.filtered else 'passed on as it is'}"
+    return f"{kind}; what is written to yours is {'filtered' if plan.policy.filter_terminal else 'passed on as it is'}"
 
 
 def origins(settings: Settings) -> Iterator[str]:
@@ -239,7 +240,7 @@ def as_json(plan: Plan, settings: Settings | None = None) -> str:
         "command": plan.command,
         "workdir": plan.workdir,
         "start": plan.start,
-        "network": plan.network,
+        "network": plan.policy.network,
         "link": own_network.as_document(plan),
         "nix": plan.nix and {"access": plan.nix.kind, "why": plan.nix.why, "remedy": plan.nix.remedy},
         "broker": _broker_document(plan),

@@ -27,7 +27,7 @@ def plan_mounts(policy: Policy, host: Host) -> Iterator[Mount]:
             yield Mount(
                 row.path, "empty" if row.directory else "mask", f"a mount of the host ({row.kind})", role="masked"
             )
-    if policy.project_secrets != "mask":
+    if not policy.masks_secrets:
         return
     for leak in host.leaks:
         reason = "a masked copy: the same with fake values"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from claudebox.tables.tiers import TIERS
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    from claudebox.config.model import LimitRequest, SecretRequest, UndoRequest
+    from claudebox.config.model import Policy, SecretRequest, UndoRequest
     from claudebox.facts.model import Identity, StubKind
     from claudebox.plan.network_model import Broker, Link
-    from claudebox.tables.tiers import Tier
 
     Kind = Literal[
         "bind", "ro-bind", "tmpfs", "proc", "dev", "dir", "symlink", "file", "mask", "empty", "copy", "socket", "late",
@@ -162,6 +160,7 @@ class GroupLimits(Value):
 class Plan(Value):
     """Everything about one sandbox: audit, dry run, explanation and launch all render this value."""
 
+    policy: Policy  # what was asked for
     bwrap: str
     mounts: tuple[Mount, ...]
     variables: tuple[Variable, ...]
@@ -175,10 +174,7 @@ class Plan(Value):
     detached: bool  # no terminal is handed in, so the payload gets a session of its own
     pin: bool  # bwrap can bind by descriptor
     disable_userns: bool
-    allow_userns: bool
     sizes: bool  # bwrap can limit a tmpfs
-    network: str  # the name of a tier
-    network_origin: str = "default"  # what chose the tier
     directory: str = ""  # of the project's state
     link: Link | None = None
     hostname: bool = True  # the sandbox has a name of its own
@@ -187,31 +183,21 @@ class Plan(Value):
     withheld: tuple[str, ...] = ()
     path_outside: tuple[str, ...] = ()  # directories of the host's PATH whose programs are not inside
     exposed: tuple[str, ...] = ()  # files of the project that hold secrets, with lines
-    exposed_masked: bool = False  # they are masked inside
     inherited: tuple[tuple[str, str], ...] = ()  # what comes along with settings of the host's client: kind and name
     state: tuple[str, ...] = ()  # directories that the launcher makes before it starts
     sockets_elsewhere: tuple[str, ...] = ()  # of the host, that need not be searched for again
     stubs: tuple[Stub, ...] = ()  # stubs that the launcher makes, and takes away at the end
     mountpoints: tuple[tuple[str, bool], ...] = ()  # names in the client's directory that something is mounted on
-    filtered: bool = False  # what is written to the user's terminal is cleaned
     kept: tuple[str, ...] = ()  # directories of the instance that something inside writes to
     nix: NixAccess | None = None  # on a machine with Nix
     relay: NixRelay | None = None
     secrets: tuple[SecretRequest, ...] = ()  # what the broker puts in on the way; printed without values
     broker: Broker | None = None
     git: tuple[OwnGit, ...] = ()
-    git_import: Literal["auto", "ask", "manual"] = "auto"  # when commits made inside come back
     undo: UndoRequest | None = None
     caches: str = ""  # where they lie on the host
-    cache_limit: int = 0  # in bytes
     scratch: str = ""  # the directory of this session, where home and /tmp are on disk
-    limits: LimitRequest | None = None
     group: GroupLimits | None = None  # where a limit needs one
-
-    @property
-    def tier(self) -> Tier:
-        """Return what the network grants; raises for an unknown name."""
-        return TIERS[self.network]
 
     @property
     def holds_credential(self) -> bool:

@@ -103,7 +103,7 @@ def described(plan: Plan) -> Iterator[str]:
     """Yield what a user should know about the network of a plan."""
     link = plan.link
     by = f", through {link.program}" if link is not None and link.program else ""
-    yield f"{plan.network}: {plan.tier.meaning}{by}"
+    yield f"{plan.policy.network}: {plan.policy.tier.meaning}{by}"
     proxy = _proxy(plan)
     if proxy is not None:
         names = [row.name for row in proxy.domains]

@@ -54,7 +54,7 @@ class SessionReport:
         self._start: dict[str, Plain] = {
             "program": policy.program,
             "project": plan.workdir[:_LONGEST],
-            "network": plan.network,
+            "network": plan.policy.network,
             "variables": tuple(
                 {"name": row.name[:_LONGEST], "origin": row.origin[:_LONGEST]} for row in plan.variables[:_MOST_NAMES]
             ),
@@ -134,7 +134,7 @@ class SessionReport:
         for change in report.changes if report is not None else ():
             counts[change.kind.name] = counts.get(change.kind.name, 0) + 1
         hits = found.hits if found is not None else ()
-        limits = self._plan.limits
+        limits = self._plan.policy.limits
         late = limits is not None and status == OUT_OF_TIME and 0 < limits.seconds <= time.time() - self._started
         return {
             "status": status,

@@ -171,7 +171,7 @@ def _with_probe(planned: Planned, canaries: Canaries) -> Plan:
     if not python:
         return plan.replace(command=("/bin/sh", "-c", _SHELL))
     program = pkgutil.get_data("claudebox.commands.verify", "probe.py") or b""
-    masks = planned.policy.project_secrets == "mask"
+    masks = planned.policy.masks_secrets
     specification = json.dumps(_specification(plan, planned.host, canaries, masks=masks)).encode("ascii")
     rows = (
         Mount(_PROBE, "file", "the probe", content=program, mode=0o444),
@@ -191,7 +191,7 @@ def _python(facts: Host) -> str:
 def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) -> dict[str, object]:
     asked = {row.source for row in plan.mounts if row.role == "asked"}
     hidden = [row.fact for row in facts.hidden if row.fact.identity and row.fact.real not in asked]
-    reached = plan.tier.shared
+    reached = plan.policy.tier.shared
     return {
         "token": canaries.token[::-1],
         "leftover": canaries.leftover,
@@ -199,9 +199,9 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
             row.name: sha256(os.fsencode(row.value)) if row.fetched is None else "" for row in plan.variables
         },
         "hostname": plan.hostname,
-        "network": plan.network,
-        "shared": plan.tier.shared,
-        "isolated": plan.tier.isolated,
+        "network": plan.policy.network,
+        "shared": plan.policy.tier.shared,
+        "isolated": plan.policy.tier.isolated,
         "network_namespace": os.readlink("/proc/self/ns/net"),
         "asked": [(row.dest, row.writable, *row.pinned) for row in plan.mounts if row.role == "asked" and row.pinned],
         "since": canaries.planted,
@@ -217,10 +217,10 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
         "masked": canaries.masked if masks else "",
         "abstract": canaries.abstract if plan.scoped or not reached else "",
         "listeners": [] if reached else canaries.listeners,
-        "unlisted": _unlisted(canaries) if plan.tier.listed else [],
+        "unlisted": _unlisted(canaries) if plan.policy.tier.listed else [],
         "process": canaries.process,
         "shared_memory": canaries.shared_memory,
-        "userns": plan.allow_userns,
+        "userns": plan.policy.allow_userns,
         "read_only": [row.dest for row in plan.mounts if row.kind == "ro-bind"],
         "writable": [row.dest for row in plan.mounts if row.writable],
         "protected": [row.dest for row in plan.mounts if row.role == "protected"],
