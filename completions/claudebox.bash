@@ -9,7 +9,6 @@ _claudebox() {
     --new) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --from) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --copy) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
-    --copy-size) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --time-limit) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --pids) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --scratch-size) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
@@ -57,6 +56,6 @@ _claudebox() {
     --jobs) compopt +o default +o bashdefault 2>/dev/null; COMPREPLY=(); return ;;
     --results) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
   esac
-  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --copy-size --finish --drop --attach --sessions --stop --time-limit --pids --scratch-size --memory --cpus --dry-run --explain --check --verify --log --follow --usage --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --show --inherit --claude-home --network --allow-domain --now --allow-address --allow-host-port --publish --uplink --budget --tokens --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
+  [[ $word == -* ]] && mapfile -t COMPREPLY < <(compgen -W "-y --yes --quiet --exec --shell --detach --new --from --copy --finish --drop --attach --sessions --stop --time-limit --pids --scratch-size --memory --cpus --dry-run --explain --check --verify --log --follow --usage --receipt --json --instances --import --changes --patch --undo --profiles --trust --init --schema --profile --demo -h --help --version --env --set-env --mount-ro --mount-rw --unsafe-mounts --path --toolchain --package --packages-optional --nixpkgs --devshell --caches --cache-size --scratch --gpu --device --browser --show --inherit --claude-home --network --allow-domain --now --allow-address --allow-host-port --publish --uplink --budget --tokens --nix --auth --allow --project-secrets --submounts --project --git-import --undo-keep --undo-size --undo-exclude --allow-userns --secret-variables --terminal --task --result --tasks --jobs --results" -- "$word")
 }
 complete -o bashdefault -o default -F _claudebox claudebox

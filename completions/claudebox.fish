@@ -7,7 +7,6 @@ complete -c claudebox -l detach -d 'start the session without a terminal: it run
 complete -c claudebox -l new -x -d 'start an agent in a worktree of its own, on a branch of this name; continues one that exists'
 complete -c claudebox -l from -x -d 'with --new: the branch, tag or commit to begin with; without it, what is checked out'
 complete -c claudebox -l copy -r -d 'with --new: a path of the project that git ignores and the agent needs; repeatable; node_modules and .venv unless you say otherwise, none for nothing'
-complete -c claudebox -l copy-size -x -d 'with --new: how much may be copied where the file system cannot share blocks, as 10G; 2G unless you say otherwise'
 complete -c claudebox -l finish -d '--finish NAME: show what an agent did in its worktree, ask, and remove it; the branch stays. --finish NAME merge or rebase merges it first'
 complete -c claudebox -l drop -d '--drop NAME: show what would be lost, ask, and remove the worktree of an agent with its branch'
 complete -c claudebox -l attach -d 'show a session without a terminal on this one: --attach NAME, or the only one here; Ctrl+Z leaves it again'

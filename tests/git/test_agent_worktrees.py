@@ -511,32 +511,6 @@ def test_commits_in_a_submodule_that_the_agent_added_keep_the_worktree(user_box,
     assert copies(box) == []
 
 
-def test_a_clone_that_version_0_2_made_is_dropped_or_fetched_by_hand(user_box, user_repository):
-    # proves MANY-01
-    box, git = user_box, user_repository
-    assert new(box, "probe", "true").returncode == 0  # where copies of this project lie
-    (probe,) = copies(box)
-    assert box.claudebox("-y", "--drop", "probe").returncode == 0
-    for name in ("old", "older"):
-        path = f"{os.path.dirname(probe)}/{name}"
-        box.mkdir(os.path.dirname(probe))
-        git("clone", "-q", "--shared", box.project, path)
-        git("-C", path, "checkout", "-q", "-b", name)
-        box.write(f"{os.path.dirname(probe)}/.{name}", f"{box.project}\0{git('rev-parse', 'HEAD').strip()}\x00001.5")
-    goes_on = new(box, "old", "git -c user.name=u -c user.email=u@u commit -q --allow-empty -m inside; git status -sb")
-    assert goes_on.stdout.startswith("## old"), goes_on.stderr
-
-    finished = box.claudebox("-y", "--finish", "old")
-
-    assert (finished.returncode, finished.stderr.count("error:")) == (125, 1)
-    fetch = next(part for part in finished.stderr.split("`") if part.startswith("git fetch"))
-    assert box.host("sh", "-c", fetch).returncode == 0
-    assert git("log", "-1", "--format=%s", "old") == "inside\n"
-    for name in ("old", "older"):
-        assert box.claudebox("-y", "--drop", name).returncode == 0
-    assert copies(box) == []
-
-
 def test_directories_that_lie_deep_in_one_another_are_copied(user_box, user_repository):
     # proves MANY-01
     box = user_box

@@ -243,10 +243,16 @@ def test_a_copy_begins_where_it_is_asked_to_and_can_be_gone_on_with(user_box, us
 
     shown = new(box, "old", "git rev-parse HEAD; ls -d second.txt node_modules/link", "--from", "v1").stdout.split()
     assert shown == [first, "node_modules/link"]  # which comes along unless somebody says otherwise
-    for flag, value, said in (("--copy", "none", False), ("--copy-size", "1K", True)):
-        left = new(box, "bare", "ls node_modules", flag, value)
-        assert (left.returncode, "did not come along" in left.stderr) == (2, said), left.stderr
-        assert box.claudebox("-y", "--drop", "bare").returncode == 0
+    assert new(box, "bare", "ls node_modules", "--copy", "none").returncode == 2
+    assert box.claudebox("-y", "--drop", "bare").returncode == 0
+    large = f"{box.project}/node_modules/large"
+    with open(large, "xb") as file:
+        file.truncate(3 << 30)
+    os.chmod(large, 0o644)
+    left = new(box, "less", "ls node_modules")
+    assert (left.returncode, "did not come along" in left.stderr) == (2, True), left.stderr
+    os.unlink(large)
+    assert box.claudebox("-y", "--drop", "less").returncode == 0
     again = new(box, "old", "git rev-parse --abbrev-ref HEAD; echo more > more; git add .; git commit -qm more")
     assert again.stdout.split() == ["old"]
     assert new(box, "old", "true", "--from", "main").returncode == 125
@@ -291,26 +297,12 @@ def test_a_project_that_moved_loses_nothing(user_box, user_repository):
     assert copies(box) == [] != [copy]
 
 
-def test_a_directory_without_a_repository_is_copied_up_to_a_size(user_box):
+def test_without_a_repository_there_is_no_worktree(user_box):
     # proves AGENT-05
-    box = user_box
-    box.write("data/file.txt", "content\n")
-    os.mkfifo(f"{box.project}/pipe")
-    os.symlink("/etc/passwd", f"{box.project}/link")
+    refused = new(user_box, "plain", "true")
 
-    result = new(box, "plain", "cat data/file.txt; echo changed > data/file.txt; readlink link; ls pipe")
-
-    assert result.stdout.split() == ["content", "/etc/passwd"], result.stderr
-    assert Path(box.project, "data/file.txt").read_text() == "content\n"
-    refused = box.claudebox("-y", "--finish", "plain")
-    assert "is no repository" in refused.stderr
-    assert box.claudebox("-y", "--drop", "plain").returncode == 0
-    box.write("large", b"x" * (3 << 20))
-    large = new(box, "large", "true", "--copy-size", "2M")
-    shares = "shares blocks" if large.returncode == 0 else ""
-    assert shares or "would take more than 2.0 MiB" in large.stderr
-    if not shares:
-        assert copies(box) == []
+    assert (refused.returncode, "`--new` needs a repository" in refused.stderr) == (125, True)
+    assert copies(user_box) == []
 
 
 def test_a_full_disk_leaves_no_half_of_a_copy(user_box, user_repository, tmp_path):
@@ -432,8 +424,7 @@ def test_submodules_and_large_files_come_along_and_lose_no_commit(user_box, user
     assert git("-C", "part", "log", "-1", "--format=%s", "claudebox/whole/detached").strip() == "in-part"
     assert "part" in box.claudebox("-y", "--drop", "whole").stdout
     assert git("-C", "part", "fsck") == ""
-    # One in which nothing happened goes away, and large files above a size stay pointers.
-    small = new(box, "small", "cat large.bin", "--copy-size", "4K")
-    assert (small.stdout, "not all large files came along" in small.stderr) == (pointer, True)
-    assert box.claudebox("-y", "--finish", "small").returncode == 0
+    # One in which nothing happened goes away.
+    assert new(box, "idle", "true").returncode == 0
+    assert box.claudebox("-y", "--finish", "idle").returncode == 0
     assert copies(box) == []

@@ -42,12 +42,6 @@ SETTINGS: tuple[Setting, ...] = (
         parse=parsers.copied_path,
     ),
     Setting(
-        "copy_size", ("--copy-size",), "text", "Agents",
-        "with --new: how much may be copied where the file system cannot share blocks, as `10G`; 2G unless you say "
-        "otherwise", metavar="SIZE", default="2G", in_files="user",
-        parse=parsers.size,
-    ),
-    Setting(
         "finish", ("--finish",), "switch", "Agents",
         "`--finish NAME`: show what an agent did in its worktree, ask, and remove it; the branch stays. "
         "`--finish NAME merge` or `rebase` merges it first", verb=True,

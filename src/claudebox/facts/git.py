@@ -39,8 +39,7 @@ def find_repository(
     if not root:
         return None
     copy = _is_copy(root, home)
-    found = _find(root, uid, copy=copy)
-    lent = copy and found.gitfile is None
+    found = _find(root, uid)
     if root != workdir or copy:  # a copy has conversations of its own
         found = found.replace(main=workdir)
     if copy and found.gitfile is not None:
@@ -51,9 +50,7 @@ def find_repository(
 
     rows = (*found.directory.rows, *found.directory.worktree_rows)
     digest = 32 if git_config.last(rows, "extensions", "objectformat").lower() == "sha256" else 20
-    submodules = tuple(
-        git_submodules.find_directories(found, lambda path, place: describe(path, place=place, lent=lent))
-    )
+    submodules = tuple(git_submodules.find_directories(found, lambda path, place: describe(path, place=place)))
     worktrees = tuple(git_submodules.find_worktrees(found))
     checkouts = tuple(dict.fromkeys(git_submodules.find_checkouts(found, submodules, worktrees, digest)))
     status = os.stat(root)
@@ -121,7 +118,7 @@ def begins(root: str) -> bool:
     return status is not None and (not stat.S_ISDIR(status.st_mode) or os.path.lexists(f"{root.rstrip('/')}/.git/HEAD"))
 
 
-def _find(root: str, uid: int, *, copy: bool = False) -> Repository:
+def _find(root: str, uid: int) -> Repository:
     dot = f"{root.rstrip('/')}/.git"
     status = os.lstat(dot)
     if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
@@ -137,7 +134,7 @@ def _find(root: str, uid: int, *, copy: bool = False) -> Repository:
         else:
             named = _one_line(dot, "gitdir: ") or ""
             main, common, git_dir = _linked(root, dot, named, uid)
-        directory = describe(common, worktree=root, git_dir=git_dir, lent=copy and gitfile is None)
+        directory = describe(common, worktree=root, git_dir=git_dir)
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else str(error)
     except RecursionError:  # of realpath, which counts no links
@@ -192,18 +189,15 @@ def _rows(path: str) -> tuple[git_config.Row, ...]:
     return tuple(git_config.parse_config(read_small(path, limit=1 << 20) or b""))
 
 
-def describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "", lent: bool = False) -> GitDirectory:
-    """Return what a git directory is, or raise ValueError if it is none.
-
-    `lent`: a clone that version 0.2 made for an agent, whose `alternates` claudebox wrote.
-    """
+def describe(path: str, *, worktree: str = "", place: str = "", git_dir: str = "") -> GitDirectory:
+    """Return what a git directory is, or raise ValueError if it is none."""
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         raise ValueError(f"`{path}` is not a directory")
     identity = (status.st_dev, status.st_ino)
     name = state.name_git_directory(path, git_dir or path)
     config = git_config.read_config((f"{path}/config",), git_config.IncludeContext("/nonexistent"))
-    stores = tuple(_stores(f"{path}/objects", lent=lent))
+    stores = tuple(_stores(f"{path}/objects"))
     if not stores:
         raise ValueError(f"`{path}` has no objects")
     per_worktree = _rows(f"{git_dir or path}/config.worktree")
@@ -220,7 +214,7 @@ def find_stores(repository: Repository | None) -> Iterator[str]:
                 yield f"{os.path.dirname(store.path)}/lfs"
 
 
-def _stores(objects: str, *, lent: bool = False) -> Iterator[Store]:
+def _stores(objects: str) -> Iterator[Store]:
     """Yield a directory of objects, and those that it borrows from, however far that goes."""
     pending: list[tuple[str, bool]] = [(objects, False)]
     seen: set[Identity] = set()
@@ -234,8 +228,7 @@ def _stores(objects: str, *, lent: bool = False) -> Iterator[Store]:
         lfs = None if borrowed else _status(f"{os.path.dirname(path)}/lfs")
         large = (lfs.st_dev, lfs.st_ino) if lfs is not None and stat.S_ISDIR(lfs.st_mode) else None
         yield Store(path, identity, borrowed, os.path.lexists(f"{path}/info/alternates"), large)
-        far = path != objects or not lent
-        pending += [(real_path(os.path.join(path, line)), far) for line in _lines(f"{path}/info/alternates")]
+        pending += [(real_path(os.path.join(path, line)), True) for line in _lines(f"{path}/info/alternates")]
 
 
 def _status(path: str) -> os.stat_result | None:

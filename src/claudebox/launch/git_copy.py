@@ -135,13 +135,13 @@ class Copier:
             if status.st_size <= _SMALL:
                 _put(target, os.read(source, _SMALL))
             else:
-                _copy_range(source, target, status.st_size)
+                copy_range(source, target, status.st_size)
             os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
         finally:
             os.close(target)
 
 
-def _copy_range(source: int, target: int, size: int) -> None:
+def copy_range(source: int, target: int, size: int) -> None:
     """Let the kernel copy, or do it ourselves where it cannot."""
     done = 0
     while done < size:

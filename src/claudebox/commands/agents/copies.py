@@ -1,7 +1,6 @@
-"""Copies of projects for agents: ~/.claudebox/work/PROJECT/NAME, and beside each a file that says what it is a copy of.
+"""Worktrees for agents: ~/.claudebox/work/PROJECT/NAME, and beside each a file that says what it is a copy of.
 
-A copy is a linked worktree of the project's repository, or files where there is none. An agent can write to its copy
-and to nothing beside it, so what stands in that file is ours.
+An agent can write to its worktree and to nothing beside it, so what stands in that file is ours.
 """
 
 from __future__ import annotations
@@ -9,19 +8,23 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import stat
 import time
 from dataclasses import dataclass
 
 from claudebox import syscalls
 from claudebox.commands.agents import names
 from claudebox.errors import ClaudeboxError
-from claudebox.files import OPEN_DIRECTORY, Closing, list_names, read_small, real_path, replace_file
+from claudebox.files import OPEN_DIRECTORY, Closing, list_names, open_beneath, read_small, real_path, replace_file
+from claudebox.launch import git_copy
 from claudebox.launch.live_sessions import list_sessions
 from claudebox.report import tree
 from claudebox.state import locate, open_state
 from claudebox.tables.host_paths import COPIES
 
 _LONGEST = 40  # characters of the name of a project
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,8 @@ class Copy:
     name: str
     path: str
     source: str  # the project
-    base: str = ""  # the commit that it began with; nothing: the project is no repository
+    base: str = ""  # the commit that it began with
     created: float = 0.0
-    linked: bool = False  # a worktree of the project's repository, not a clone of version 0.2
     brought: tuple[str, ...] = ()  # ignored files and directories that came along
 
     @property
@@ -136,7 +138,58 @@ class Copies:
             return None
         source, base, created, branch, *brought = (*os.fsdecode(content).split("\0"), "", "", "", "")
         try:
-            path, linked = f"{directory}/{name}", bool(base and branch)
-            return Copy(branch or name, path, source, base, float(created or 0), linked, tuple(filter(None, brought)))
+            path = f"{directory}/{name}"
+            return Copy(branch, path, source, base, float(created), tuple(filter(None, brought))) if branch else None
         except ValueError:
             return None
+
+
+def bring(source: str, target: str, relative: str, most: float) -> bool:
+    """Copy what stands at a path of a project into a worktree, up to so many bytes; return whether there is anything.
+
+    An agent may have made it: no link is followed, nothing is hard-linked, and what is neither file, directory nor link
+    is left out. What came with the branch stays.
+    """
+    parent, _, name = relative.rpartition("/")
+    place = f"{target}/{parent}".rstrip("/")
+    if not os.path.lexists(f"{source}/{relative}") or real_path(place) != place:
+        return False
+    os.makedirs(place, exist_ok=True)
+    waiting: list[tuple[str, list[str]]] = [(parent, [name])]
+    with Closing(os.open(source, OPEN_DIRECTORY)) as old_top, Closing(os.open(target, OPEN_DIRECTORY)) as new_top:
+        while waiting:
+            path, names_in_it = waiting.pop()
+            with contextlib.ExitStack() as stack:
+                try:
+                    old = stack.enter_context(Closing(open_beneath(old_top, path, listed=True)))
+                except PermissionError:  # what the user cannot read, no agent needs
+                    continue
+                new = stack.enter_context(Closing(open_beneath(new_top, path, listed=True)))
+                for name in names_in_it or os.listdir(old):
+                    status = os.lstat(name, dir_fd=old)
+                    if stat.S_ISDIR(status.st_mode):
+                        with contextlib.suppress(FileExistsError):
+                            os.mkdir(name, status.st_mode & 0o777 | 0o700, dir_fd=new)
+                        waiting.append((os.path.join(path, name), []))
+                    elif os.path.lexists(f"/proc/self/fd/{new}/{name}"):
+                        continue
+                    elif stat.S_ISLNK(status.st_mode):
+                        os.symlink(os.readlink(name, dir_fd=old), name, dir_fd=new)
+                    elif stat.S_ISREG(status.st_mode):
+                        most -= status.st_size
+                        if most < 0:
+                            raise ClaudeboxError("it is too large; name it with `--copy` to have it all the same")
+                        _copy_file(old, new, name)
+    return True
+
+
+def _copy_file(old: int, new: int, name: str) -> None:
+    try:
+        source = os.open(name, _READ, dir_fd=old)
+    except PermissionError:
+        return
+    with Closing(source):
+        status = os.fstat(source)
+        with Closing(os.open(name, _WRITE, status.st_mode & 0o777, dir_fd=new)) as target:
+            git_copy.copy_range(source, target, status.st_size)  # which shares blocks where the file system can
+            os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))

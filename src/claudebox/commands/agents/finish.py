@@ -70,7 +70,7 @@ class _Finishing:
     def finish(self, way: str) -> int:
         """Show what was done, merge if asked for, offer to remove the worktree; the branch stays."""
         copy = self._copy
-        self._require_worktree()
+        self._require_project()
         planned, source = plan_repository(copy.source, self._flags, self._environ)
         # An agent could lead what is written to the checkout astray.
         self.presence.claim(copy.path, *((source.worktree,) if way else ()))
@@ -99,13 +99,13 @@ class _Finishing:
         copy = self._copy
         with contextlib.suppress(OSError):  # a full disk; it is looked at again before anything goes
             self.presence.claim(copy.path)
-        found = self._look_before_dropping() if copy.linked else None
+        found = self._look_before_dropping()
         if found is None:
             console.write([f"{console.clean(copy.name)}: everything in {console.clean(copy.path)}"], descriptor=1)
         if self._asking and not console.confirm("Throw this away? [y/N] ", default=False):
             return DECLINED
         own = None
-        if copy.linked and os.path.isdir(copy.source):
+        if os.path.isdir(copy.source):
             _, own = plan_repository(copy.source, self._flags, self._environ)
         self._remove(own)
         if own is not None and found is not None and found.tip:
@@ -113,22 +113,11 @@ class _Finishing:
             if worktree.delete_branch(own, tools, copy, found.tip):
                 console.note(f"the worktree and the branch `{copy.name}` are removed")
                 return 0
-        stays = f", the branch `{copy.name}` stays" if copy.linked else ""
-        console.note(f"the copy `{copy.name}` is removed{stays}")
+        console.note(f"the worktree is removed, the branch `{copy.name}` stays")
         return 0
 
-    def _require_worktree(self) -> None:
+    def _require_project(self) -> None:
         copy = self._copy
-        fetch = f"`git fetch {shlex.quote(copy.path)} {copy.name}:{copy.name}`"
-        if not copy.base:
-            raise ClaudeboxError(
-                f"`{copy.source}` is no repository: nothing can be brought in as a branch",
-                hint=f"copy what you want from `{copy.path}`, then {self._drop}",
-            )
-        if not copy.linked:
-            raise ClaudeboxError(
-                f"`{copy.name}` is a clone that version 0.2 made", hint=f"{fetch} in the project, then {self._drop}"
-            )
         if not os.path.isdir(copy.source):
             raise ClaudeboxError(
                 f"the project `{copy.source}` is gone or has moved; the worktree is as it was",
@@ -139,7 +128,7 @@ class _Finishing:
         """Show what would be lost, or say that it cannot be told: it is to go, even from a full disk."""
         copy = self._copy
         try:
-            self._require_worktree()
+            self._require_project()
             tools = self._prepare()
             planned, _ = plan_repository(copy.source, self._flags, self._environ)
             found = self._look(tools, planned)

@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from claudebox import console, session
-from claudebox.commands.agents import large_files, worktree
-from claudebox.commands.agents.copies import Copies, Copy
-from claudebox.commands.agents.file_copy import TreeCopier
+from claudebox.commands.agents import worktree
+from claudebox.commands.agents.copies import Copies, Copy, bring
 from claudebox.commands.git_import import find_tools
 from claudebox.config import parsers
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from claudebox.session import Planned
 
 _USUAL, _NOTHING = ("node_modules", ".venv"), "none"  # what comes along unless the user chooses
+_MOST = 2 << 30  # bytes that come along although nobody asked for them
 _NO_NETWORK = {"network": "none", "domains": (), "host_ports": (), "published": (), "secrets": (), "packages": ()}
 
 
@@ -58,8 +58,10 @@ def run(flags: Settings, environ: dict[str, str], argv: list[str]) -> int:
         _unmake(copies, copy, flags, environ)
     elif not flags.on("detach"):
         word = shlex.quote(name)
-        shown = f"the work is on your branch `{name}`; " if copy.linked else ""
-        console.note(f"{shown}`claudebox --finish {word}` shows and merges it, `--drop {word}` throws it away")
+        console.note(
+            f"the work is on your branch `{name}`; `claudebox --finish {word}` shows and merges it, "
+            f"`--drop {word}` throws it away"
+        )
     return status
 
 
@@ -102,41 +104,27 @@ def find_own(planned: Planned) -> OwnGit | None:
 
 def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> Copy:
     planned = plan_project(flags, environ)
-    repository = planned.host.repository
-    if repository is not None and repository.problem:
-        raise ClaudeboxError(f"this repository cannot be worked in: {repository.problem}")
-    own = find_own(planned)
-    for store in repository.directory.stores if own and repository and repository.directory else ():
-        if own and store.path not in dict(own.stores):
+    repository, own = planned.host.repository, find_own(planned)
+    if own is None or repository is None or repository.directory is None:
+        problem = f": {repository.problem}" if repository and repository.problem else ", and there is none here"
+        raise ClaudeboxError(f"`--new` needs a repository{problem}", hint="`git init`, and commit what is there")
+    for store in repository.directory.stores:
+        if store.path not in dict(own.stores):
             raise ClaudeboxError(
                 f"this repository borrows objects from `{store.path}`",
                 hint=f"let them in with `--mount-ro {store.path}`",
             )
     start = parsers.commit(flags.one("from")) if flags.all("from") else ""
-    if own is None and start:
-        raise ClaudeboxError("`--from` needs a repository, and there is none here")
     asked = [parsers.copied_path(given) for given in planned.settings.all("copy")]
-    most = parsers.size(planned.settings.one("copy_size")) if planned.settings.all("copy_size") else 2 << 30
     copies.create(copy)
     try:
-        if own is not None:
-            tools = find_tools(programs.search_path(environ, copy.source))
-            copies.save(replace(copy, base="-"))  # from here on no other agent sees the branch
-            base, whole = worktree.make_worktree(own, tools, copy, start, most)
-            copy = replace(copy, base=base, linked=True)
-            copies.save(copy)
-            for note in worktree.fill_submodules(copy, own, worktree.list_submodules(planned.plan.git), tools, most):
-                console.note(note)
-            if not whole:
-                console.note(large_files.TOO_MANY)
-        copier = TreeCopier(copy.source, copy.path, most, frozenset((".git",)))
-        try:
-            if own is None:
-                copier.copy_all()
-            wanted = asked or (_USUAL if own is not None else ())
-            brought = tuple(path for path in wanted if _bring(copier, copy, path, asked=bool(asked)))
-        finally:
-            copier.close()
+        tools = find_tools(programs.search_path(environ, copy.source))
+        copies.save(replace(copy, base="-"))  # from here on no other agent sees the branch
+        copy = replace(copy, base=worktree.make_worktree(own, tools, copy, start))
+        copies.save(copy)
+        for note in worktree.fill_submodules(copy, own, worktree.list_submodules(planned.plan.git), tools):
+            console.note(note)
+        brought = tuple(path for path in asked or _USUAL if _bring(copy, path, asked=bool(asked)))
         copies.save(replace(copy, brought=brought))
     except OSError as error:
         _unmake(copies, copy, flags, environ)
@@ -151,7 +139,7 @@ def _make(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) 
 
 def _unmake(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]) -> None:
     """Take back what was made for an agent that does not start, unless something was done in it."""
-    if copy.linked:
+    if copy.base:
         _, own = plan_repository(copy.source, flags, environ)
         tools = find_tools(programs.search_path(environ, copy.source))
         if not worktree.is_untouched(own, tools, copy):
@@ -165,8 +153,6 @@ def _unmake(copies: Copies, copy: Copy, flags: Settings, environ: dict[str, str]
 
 def _restore(copy: Copy, flags: Settings, environ: dict[str, str]) -> bool:
     """Make a worktree again that the user has deleted; return whether there is one now."""
-    if not copy.linked:
-        return False
     _, own = plan_repository(copy.source, flags, environ)
     if not worktree.restore_worktree(own, find_tools(programs.search_path(environ, copy.source)), copy):
         return False
@@ -174,15 +160,13 @@ def _restore(copy: Copy, flags: Settings, environ: dict[str, str]) -> bool:
     return True
 
 
-def _bring(copier: TreeCopier, copy: Copy, path: str, *, asked: bool) -> bool:
+def _bring(copy: Copy, path: str, *, asked: bool) -> bool:
     """Copy what git ignores; what nobody asked for is left out if it is too large."""
     if path == _NOTHING or (not asked and os.path.lexists(f"{copy.path}/{path}")):
         return False
     try:
-        return copier.copy(path)
+        return bring(copy.source, copy.path, path, float("inf") if asked else _MOST)
     except ClaudeboxError as error:
-        if asked:
-            raise
         tree.remove(copy.path, path)
         console.note(f"`{path}` did not come along: {error.message}")
         return False

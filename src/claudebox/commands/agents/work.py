@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from claudebox.commands.agents import large_files, worktree
+from claudebox.commands.agents import worktree
 from claudebox.console import clean, list_some, shorten
 from claudebox.files import list_names, read_small
 from claudebox.launch import git_import, git_state
@@ -56,8 +56,7 @@ def look(copy: Copy, own: OwnGit, tools: Tools, instance: Instance, merged: tupl
     layout = describe_layout(own)
     stores = (word for store in layout.stores[1:] for word in ("--ro-bind", store, store))
     mounts = ("--ro-bind", layout.common, layout.common, "--ro-bind", copy.path, copy.path, *stores)
-    settings = large_files.variables()
-    environ = {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": copy.path, **settings}
+    environ = {"GIT_DIR": layout.git_dir, "GIT_WORK_TREE": copy.path}
     config = {f"{layout.common}/config": worktree.plain_config(own.config)}
     box = GitSandbox(tools, mounts, environ, copy.scratch, worktree.LIMITS, config)
     with Side(box, layout, layout.git_dir) as side:

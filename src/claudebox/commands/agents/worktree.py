@@ -12,7 +12,6 @@ import shlex
 import time
 from typing import TYPE_CHECKING
 
-from claudebox.commands.agents import large_files
 from claudebox.console import clean, shorten
 from claudebox.errors import ClaudeboxError
 from claudebox.files import list_names, read_small, real_path
@@ -35,49 +34,70 @@ if TYPE_CHECKING:
 
 LIMITS = Limits(seconds=3600.0, size=64 << 30)  # the user waits for it, and can end it
 _ATTEMPTS, _PAUSE = 10, 0.1
-_WRITERS = "4"  # at once: to make a file is to wait for the disk
 _ENTRY = ("description", "packed-refs", "shallow", "info/exclude", "info/attributes")
-_CONFIG = (
-    b"[core]\n\tbare = false\n\thooksPath = /dev/null\n\tfsmonitor = false\n"
-    b"[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+# Git LFS without its programs. What git holds of a large file is a pointer: the SHA-256 of its content and its size.
+# A pointer to a file that the project does not have stays one. Git takes `%%` for `%` here.
+_LFS_STORE = "/large-files"
+_LFS_SMUDGE = (
+    "cat >/tmp/pointer; "
+    f"id=$(head -c 400 /tmp/pointer | sed -n 's/^oid sha256:\\([0-9a-f]\\{{64\\}}\\)$/\\1/p'); rest=${{id#??}}; "
+    f'file={_LFS_STORE}/${{id%"$rest"}}/${{rest%"${{rest#??}}"}}/$id; '
+    '[ -n "$id" ] && [ -f "$file" ] && exec cat "$file"; cat /tmp/pointer'
 )
+_LFS_CLEAN = (
+    "head -c 1024 >/tmp/head; case $(tr -d '\\0' </tmp/head) in 'version https://git-lfs.github.com/spec/v1'*) "
+    "cat /tmp/head -; exit;; esac; [ -p /tmp/pipe ] || mkfifo /tmp/pipe; wc -c </tmp/pipe >/tmp/size & "
+    "id=$(cat /tmp/head - | tee /tmp/pipe | sha256sum); wait; "
+    "printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%s\\nsize %d\\n' \"${id%%%% *}\" $(cat /tmp/size)"
+)
+_CONFIG = git_settings.render([
+    ("core", "", "bare", "false"), ("core", "", "hooksPath", "/dev/null"), ("core", "", "fsmonitor", "false"),
+    ("gc", "", "auto", "0"), ("maintenance", "", "auto", "false"), ("checkout", "", "workers", "4"),
+    ("filter", "lfs", "clean", _LFS_CLEAN), ("filter", "lfs", "smudge", _LFS_SMUDGE),
+    ("filter", "lfs", "required", "false"),
+])  # fmt: skip
 
 
 def plain_config(config: bytes, of_checkout: bytes = b"[core]\n\tsparseCheckout = false\n") -> bytes:
     """Return a configuration for git in a sandbox: nothing in it runs, and no second file is read."""
-    lines = large_files.without_process(config).split(b"\n")
-    plain = b"\n".join(line for line in lines if not line.strip().startswith(b"worktreeconfig"))
+    dropped = (b"worktreeconfig", b"process")  # git would prefer the second to our filter
+    plain = b"\n".join(line for line in config.split(b"\n") if not line.strip().lower().startswith(dropped))
     return plain + of_checkout + _CONFIG
 
 
-def open_git(own: OwnGit, tools: Tools, copy: Copy, most: int = 0) -> GitSandbox:
+def _mount_large_files(common: str) -> tuple[str, ...]:
+    store = f"{common}/lfs/objects"
+    return ("--ro-bind", store, _LFS_STORE) if os.path.isdir(store) and real_path(store) == store else ()
+
+
+def open_git(own: OwnGit, tools: Tools, copy: Copy) -> GitSandbox:
     """Return a git that can write to a repository and to the directory of a copy."""
     layout = describe_layout(own)
-    mounts = (*real_mounts(layout), "--bind", copy.path, copy.path, *large_files.mounts(own.real))
+    mounts = (*real_mounts(layout), "--bind", copy.path, copy.path, *_mount_large_files(own.real))
     environ = {
         "GIT_COMMITTER_EMAIL": "session@claudebox",
         "GIT_COMMITTER_NAME": "claudebox",
         "GIT_DIR": layout.git_dir,
-        **large_files.variables(("checkout.workers", _WRITERS), most=most),
     }
     config = {f"{layout.common}/config": plain_config(own.config)}
     return GitSandbox(tools, mounts, environ, copy.scratch, LIMITS, config)
 
 
-def make_worktree(own: OwnGit, tools: Tools, copy: Copy, start: str, most: int) -> tuple[str, bool]:
-    """Make the worktree, on a new branch; return the commit that it begins with, and whether all large files came.
+def make_worktree(own: OwnGit, tools: Tools, copy: Copy, start: str) -> str:
+    """Make the worktree, on a new branch, and return the commit that it begins with.
 
-    `start` is a branch, a tag or a commit; nothing: what is checked out. No more than `most` bytes of large files come.
+    `start` is a branch, a tag or a commit; nothing: what is checked out.
     """
     try:
-        with open_git(own, tools, copy, most) as box:
+        with open_git(own, tools, copy) as box:
             commit = _add(box, own, copy, start)
             try:
-                return commit, _check_out(box, find_git_dir(own, copy), copy.path)
+                _check_out(box, find_git_dir(own, copy), copy.path)
             except BaseException:
                 forget(own, copy)
                 delete_branch(own, tools, copy, commit)
                 raise
+            return commit
     except GitError as error:
         raise ClaudeboxError(f"the worktree could not be made: {clean(str(error))}") from None
 
@@ -106,12 +126,12 @@ def _add(box: GitSandbox, own: OwnGit, copy: Copy, start: str) -> str:
     return commit
 
 
-def restore_worktree(own: OwnGit, tools: Tools, copy: Copy, most: int = 2 << 30) -> bool:
+def restore_worktree(own: OwnGit, tools: Tools, copy: Copy) -> bool:
     """Make a worktree again that the user has deleted; return whether its branch is still there."""
     try:
         forget(own, copy)
         os.makedirs(copy.path, 0o755)
-        with open_git(own, tools, copy, most) as box:
+        with open_git(own, tools, copy) as box:
             if box.ask("rev-parse", "-q", "--verify", copy.ref) is None:
                 os.rmdir(copy.path)
                 return False
@@ -122,9 +142,8 @@ def restore_worktree(own: OwnGit, tools: Tools, copy: Copy, most: int = 2 << 30)
         raise ClaudeboxError(f"the worktree of `{copy.name}` is gone: {clean(str(error))}") from None
 
 
-def _check_out(box: GitSandbox, git_dir: str, path: str) -> bool:
+def _check_out(box: GitSandbox, git_dir: str, path: str) -> None:
     box.git("--git-dir", git_dir, "--work-tree", path, "read-tree", "--reset", "-u", "HEAD")
-    return not large_files.were_too_many(box)
 
 
 def find_git_dir(own: OwnGit, copy: Copy) -> str:
@@ -177,7 +196,7 @@ def list_submodules(rows: Sequence[OwnGit]) -> dict[str, OwnGit]:
     return {place: row for place, row in below if place.startswith("modules/")}
 
 
-def fill_submodules(copy: Copy, own: OwnGit, rows: dict[str, OwnGit], tools: Tools, most: int) -> Iterator[str]:
+def fill_submodules(copy: Copy, own: OwnGit, rows: dict[str, OwnGit], tools: Tools) -> Iterator[str]:
     """Check out each submodule that the project has, at the commit of the branch; yield what the user should know."""
     git_dir = find_git_dir(own, copy)
     made = {"": (copy.path, git_dir)}  # by place: where it is checked out, and its git directory
@@ -195,7 +214,7 @@ def fill_submodules(copy: Copy, own: OwnGit, rows: dict[str, OwnGit], tools: Too
             continue  # the branch has no such submodule
         inner = f"{git_dir}/{place}"
         try:
-            yield from _fill(copy, row, tools, (checkout, inner, git_dir), commit, most)
+            _fill(copy, row, tools, (checkout, inner, git_dir), commit)
             made[place] = (checkout, inner)
         except GitError as error:
             tree.remove(*os.path.split(inner))
@@ -219,22 +238,19 @@ def _read_links(own: OwnGit, copy: Copy, outer: str, tools: Tools) -> dict[str, 
     return found
 
 
-def _fill(copy: Copy, row: OwnGit, tools: Tools, places: tuple[str, str, str], commit: str, most: int) -> Iterator[str]:
+def _fill(copy: Copy, row: OwnGit, tools: Tools, places: tuple[str, str, str], commit: str) -> None:
     checkout, inner, git_dir = places
     _make_directory(row, inner, commit, os.path.relpath(checkout, inner))
     os.makedirs(checkout, exist_ok=True)
     git_copy.write(f"{checkout}/.git", b"gitdir: " + os.fsencode(os.path.relpath(inner, checkout)) + b"\n")
-    mounts = ("--bind", copy.path, copy.path, "--bind", git_dir, git_dir, *large_files.mounts(row.real))
-    settings = large_files.variables(("checkout.workers", _WRITERS), most=most)
-    environ = {"GIT_DIR": inner, "GIT_WORK_TREE": checkout, **settings}
+    mounts = ("--bind", copy.path, copy.path, "--bind", git_dir, git_dir, *_mount_large_files(row.real))
+    environ = {"GIT_DIR": inner, "GIT_WORK_TREE": checkout}
     stores = tuple(word for store, _ in row.stores[1:] for word in ("--ro-bind", store, store))
     config = {f"{inner}/config": plain_config(row.config)}
     with GitSandbox(tools, (*mounts, *stores), environ, copy.scratch, LIMITS, config) as box:
         if box.ask("cat-file", "-e", f"{commit}^{{commit}}") is None:
             raise GitError("the project does not have its commit")
         box.git("read-tree", "--reset", "-u", "HEAD")
-        if large_files.were_too_many(box):
-            yield large_files.TOO_MANY
 
 
 def _make_directory(row: OwnGit, inner: str, commit: str, worktree: str) -> None:
