@@ -20,7 +20,7 @@ from pathlib import Path
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox.demo.model_process import ModelProcess  # noqa: E402
+from claudebox.demo.server import ScriptedModel  # noqa: E402
 
 CLAUDEBOX = ("/usr/bin/python3", "-IS", f"{TOP}/bin/claudebox", "-y", "--quiet")
 MORE, BESIDE = 0.5, 45  # seconds for a copy of 20,000 files; MiB beside each client
@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=20000)
     parser.add_argument("--agents", type=int, default=5)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="claudebox-bench-") as base, ModelProcess(SCRIPT) as model:
+    with tempfile.TemporaryDirectory(prefix="claudebox-bench-") as base, ScriptedModel(SCRIPT) as model:
         case = Case(base, options.files, model.url)
         plain, copied = zip(*(case.measure(number) for number in range(options.rounds)), strict=True)
         beside, inside = case.weigh(options.agents)

@@ -22,7 +22,7 @@ from pathlib import Path
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, f"{TOP}/src")
 
-from claudebox.demo.model_process import ModelProcess  # noqa: E402
+from claudebox.demo.server import ScriptedModel  # noqa: E402
 
 LIMIT = 1.10  # of the bare client
 KEY = "key-of-the-benchmark"
@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true", help="in a directory that is no repository")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="claudebox-bench-") as base, ModelProcess(SCRIPT) as model:
+    with tempfile.TemporaryDirectory(prefix="claudebox-bench-") as base, ScriptedModel(SCRIPT) as model:
         cases = _cases(base, model, repository=not given.plain)
         seed = random.randrange(1 << 32)
         times = _measure(cases, base, given.rounds, random.Random(seed))
@@ -63,7 +63,7 @@ def main() -> int:
     return 0 if all(figures["ratio"] <= LIMIT for figures in rows.values()) else 1
 
 
-def _cases(base: str, model: ModelProcess, *, repository: bool) -> dict[str, tuple[tuple[str, ...], dict[str, str]]]:
+def _cases(base: str, model: ScriptedModel, *, repository: bool) -> dict[str, tuple[tuple[str, ...], dict[str, str]]]:
     """Install claudebox, and return argument vectors and environments by name, each with a home of its own."""
     client = next(Path(TOP, ".local/client/node_modules/@anthropic-ai").glob("claude-code-linux-*/claude"), None)
     if client is None:

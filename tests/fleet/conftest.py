@@ -13,7 +13,7 @@ from tests.client.conftest import bash
 from tests.conftest import need
 from tests.fleet.hosts import KEY, LAYER, Fleet, furnish
 
-from claudebox.demo.model_process import ModelProcess
+from claudebox.demo.server import ScriptedModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ def cluster(real_client: str) -> Iterator[Fleet]:
     try:
         furnish(fleet, real_client)
         fleet.connect("gateway", *NODES)
-        with ModelProcess({"conversations": conversations}, key=KEY, socket=f"{fleet.shared}/model.sock") as model:
+        with ScriptedModel({"conversations": conversations}, key=KEY, socket=f"{fleet.shared}/model.sock") as model:
             os.chmod(f"{fleet.shared}/model.sock", 0o777)  # the gateway's workers have an account of their own
             fleet.model = model
             fleet.start("gateway", f"{_GATEWAY} {_SSHD}")

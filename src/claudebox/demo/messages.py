@@ -9,26 +9,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from claudebox.demo.script import Answer, Seen
+    from claudebox.demo.script import Seen
 
 _PIECE = 24  # characters of a text or of the input of a tool in one event
 
 
-def compose(answer: Answer, seen: Seen, model: str, *, size: int, stop: str = "") -> dict[str, Any]:
+def compose(answer: dict[str, Any], seen: Seen, model: str, *, size: int, stop: str = "") -> dict[str, Any]:
     """Return the whole message; `size` is that of the request, in bytes."""
-    text = seen.fill(answer.say, answer.if_result)
-    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text or not answer.tools else []
-    content += [
-        {"type": "tool_use", "id": f"toolu_{secrets.token_hex(12)}", "name": tool.name, "input": tool.input}
-        for tool in answer.tools
-    ]
+    tools = answer.get("tools", ())
+    text = seen.fill(answer.get("say", ""), answer.get("if_result", ""))
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text or not tools else []
+    content += [{"type": "tool_use", "id": f"toolu_{secrets.token_hex(12)}", **tool} for tool in tools]
     return {
         "id": f"msg_{secrets.token_hex(12)}",
         "type": "message",
         "role": "assistant",
         "model": model,
         "content": content,
-        "stop_reason": stop or ("tool_use" if answer.tools else "end_turn"),
+        "stop_reason": stop or ("tool_use" if tools else "end_turn"),
         "stop_sequence": None,
         "usage": {
             "input_tokens": size // 4,
@@ -72,9 +70,9 @@ def encode(name: str, data: dict[str, Any]) -> bytes:
     return f"event: {name}\ndata: {json.dumps({'type': name, **data})}\n\n".encode()
 
 
-def failure(kind: str, message: str, identity: str) -> dict[str, Any]:
+def failure(kind: str, message: str) -> dict[str, Any]:
     """Return the body of an error."""
-    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": identity}
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"}
 
 
 def sample(schema: dict[str, Any]) -> Any:

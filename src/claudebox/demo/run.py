@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from claudebox import console
 from claudebox.demo import scenario, verdict
 from claudebox.demo import stage as staging
-from claudebox.demo.model_process import ModelProcess
+from claudebox.demo.server import ScriptedModel
 from claudebox.files import PACKAGE
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run(environ: dict[str, str], words: Sequence[str] = (), *, interactive: bool
         staging.try_on_host(stage, acts)
         console.write(_INTRODUCTION, descriptor=1)
         tier = network or "none"
-        model = ModelProcess(
+        model = ScriptedModel(
             scenario.script(acts, pause=_PACE if interactive else 0.0),
             socket=f"{stage.base}/model.sock",
             canaries=stage.canaries,
@@ -62,7 +62,7 @@ def run(environ: dict[str, str], words: Sequence[str] = (), *, interactive: bool
 
 
 def _play(
-    stage: Stage, model: ModelProcess, words: tuple[str, ...], tier: str, *, interactive: bool
+    stage: Stage, model: ScriptedModel, words: tuple[str, ...], tier: str, *, interactive: bool
 ) -> tuple[int, str]:
     """Start claudebox as a user would, and return its status and what it printed."""
     socket = f"{stage.base}/model.sock"

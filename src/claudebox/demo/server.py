@@ -1,8 +1,6 @@
-"""The scripted model as a process of its own: an HTTP server on loopback or on a unix socket.
+"""The scripted model: an HTTP server on loopback or on a unix socket, in threads of whoever starts it.
 
-The first line of standard input is its configuration, so that no key stands in a command line; the end of standard
-input is the end of the process. Standard output tells, in lines of JSON, where it listens and what happens. Of a
-request it tells the names of the headers and never their values.
+Of a request it keeps the names of the headers and never their values.
 """
 
 from __future__ import annotations
@@ -12,54 +10,100 @@ import http.server
 import json
 import secrets
 import socketserver
-import sys
 import threading
 import time
 from collections import Counter
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from claudebox.demo import messages
-from claudebox.demo.script import Answer, Script, Seen, look, parse_script
+from claudebox.demo.script import choose, look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from claudebox.demo.script import Seen
 
 _LARGEST = 64 << 20  # bytes of a request
 _FAILURES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    500: "api_error",
-    529: "overloaded_error",
-}
-_SUMMARY = "<analysis>A scripted session.</analysis>\n<summary>A scripted session took place.</summary>"
+    400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 413: "request_too_large",
+    429: "rate_limit_error", 529: "overloaded_error",
+}  # fmt: skip
 
 
 class ScriptedModel:
-    """What all connections share: the script, and how often each failure was given."""
+    """A running model; use it with `with`."""
 
-    def __init__(self, configuration: dict[str, Any]) -> None:
-        self.script: Script = parse_script(configuration.get("script") or {})
-        self.key = str(configuration.get("key") or "")
-        self.canaries = {name: value.encode() for name, value in (configuration.get("canaries") or {}).items()}
+    def __init__(
+        self,
+        script: Mapping[str, Any] | None = None,
+        *,
+        key: str = "",
+        socket: str = "",
+        canaries: Mapping[str, str] | None = None,
+        listener: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.script, self.key = script or {}, key
+        self.canaries = {name: value.encode() for name, value in (canaries or {}).items()}
+        self.events: list[dict[str, Any]] = []
+        self.port = 0
+        self._socket, self._listener = socket, listener
         self._lock = threading.Lock()
         self._failures: Counter[tuple[str, int]] = Counter()
+        self._server: socketserver.BaseServer | None = None
+
+    @property
+    def url(self) -> str:
+        """Return the address for ANTHROPIC_BASE_URL."""
+        return f"http://127.0.0.1:{self.port}" if self.port else "http://localhost"
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """Return what is known of the requests so far."""
+        return [event for event in self.events if event["event"] == "request"]
+
+    @property
+    def answers(self) -> list[dict[str, Any]]:
+        """Return the answers of the script so far, with what the model had seen before each."""
+        return [event for event in self.events if event["event"] == "answer" and event["kind"] == "script"]
+
+    @property
+    def results(self) -> str:
+        """Return everything that tools have returned."""
+        return "\n".join(result for answer in self.answers for result in answer["results"])
+
+    @property
+    def leaks(self) -> list[str]:
+        """Return the names of canaries that stood in a request."""
+        return sorted({event["name"] for event in self.events if event["event"] == "leak"})
+
+    def __enter__(self) -> Self:
+        if self._socket:
+            self._server = _SocketServer(self._socket, type("Bound", (Handler,), {"model": self}))
+        else:
+            self._server = _LoopbackServer(("127.0.0.1", 0), type("Bound", (_LoopbackHandler,), {"model": self}))
+            self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
 
     def tell(self, event: str, **values: object) -> None:
-        """Write a line for whoever started the model."""
-        line = json.dumps({"event": event, **values}) + "\n"
+        """Record what happened."""
         with self._lock:
-            sys.stdout.write(line)
-            sys.stdout.flush()
+            self.events.append({"event": event, **values})
+            if self._listener is not None:
+                self._listener(self.events[-1])
 
-    def fails(self, answer: Answer, place: tuple[str, int]) -> bool:
-        """Return whether it is time for the failure of this answer."""
-        if answer.error is None:
-            return False
+    def fails(self, error: dict[str, Any], place: tuple[str, int]) -> bool:
+        """Return whether it is time for this failure."""
         with self._lock:
             self._failures[place] += 1
-            return not answer.error.times or self._failures[place] <= answer.error.times
+            return not error.get("times") or self._failures[place] <= error["times"]
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -71,27 +115,25 @@ class Handler(http.server.BaseHTTPRequestHandler):
     model: ClassVar[ScriptedModel]
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that the base class has
-        """Say nothing on standard error."""
-
-    def do_HEAD(self) -> None:
-        """Answer the question whether somebody is there."""
-        self._get()
+        """Print nothing."""
 
     def do_GET(self) -> None:
-        """As for HEAD: there is nothing to read here."""
-        self._get()
-
-    def _get(self) -> None:
+        """Answer the question whether anybody is there."""
         if urlsplit(self.path).path == "/api/hello":
             self._reply(200, {"message": "hello"})
         else:
             self._fail(404, "there is nothing here")
 
+    do_HEAD = do_GET  # noqa: N815 - the name that the base class looks for
+
     def do_POST(self) -> None:
         """Answer with the next step of the script."""
-        body = self._body()
-        if body is None:
+        length = self.headers.get("content-length", "")
+        if not length.isdigit() or int(length) > _LARGEST:
+            self.close_connection = True
+            self._fail(413 if length.isdigit() else 400, "a request needs a content-length that is not too large")
             return
+        body = self.rfile.read(int(length))
         for name, canary in self.model.canaries.items():
             if canary in body:
                 self.model.tell("leak", name=name)
@@ -103,30 +145,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self._messages(path, body)
 
-    def _body(self) -> bytes | None:
-        try:
-            length = int(self.headers["content-length"])
-        except (TypeError, ValueError):
-            length = -1
-        if not 0 <= length <= _LARGEST:
-            self.close_connection = True
-            self._fail(413 if length > _LARGEST else 400, "a request needs a content-length that is not too large")
-            return None
-        return self.rfile.read(length)
-
     def _authorised(self) -> bool:
-        if not self.model.key:
-            return True
         bearer = self.headers.get("authorization", "").removeprefix("Bearer ")
         given = (bearer, self.headers.get("x-api-key", ""))
-        return any(hmac.compare_digest(value.encode(), self.model.key.encode()) for value in given)
+        key = self.model.key.encode()
+        return not key or any(hmac.compare_digest(value.encode(), key) for value in given)
 
     def _messages(self, path: str, body: bytes) -> None:
         try:
             request = json.loads(body)
-            conversation = request["messages"]
             model = str(request["model"])
-            seen = look(conversation)
+            seen = look(request["messages"])
         except (ValueError, KeyError, TypeError, AttributeError):
             self._fail(400, "the body is not a request for a message")
             return
@@ -134,50 +163,39 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._reply(200, {"input_tokens": len(body) // 4}, kind="count")
             return
         kind, answer = self._choose(request, seen)
-        if answer.error is not None and self.model.fails(answer, (seen.prompt, seen.step)):
-            self._fail(answer.error.status, answer.error.message, kind=kind, failure=answer.error.type)
+        error = answer.get("error")
+        if error and self.model.fails(error, (seen.prompt, seen.step)):
+            self._fail(error["status"], error.get("message", "scripted failure"), kind=kind)
             return
-        stop = "max_tokens" if kind == "probe" else ""
-        message = messages.compose(answer, seen, model, size=len(body), stop=stop)
-        self._tell_answer(kind, answer, seen, message)
+        message = messages.compose(answer, seen, model, size=len(body), stop="max_tokens" if kind == "probe" else "")
+        said = "".join(block["text"] for block in message["content"] if block["type"] == "text")
+        self.model.tell(
+            "answer", kind=kind, prompt=seen.prompt, step=seen.step, results=seen.results, say=said,
+            tools=answer.get("tools", ()), note=answer.get("note"), usage=message["usage"],
+        )  # fmt: skip
         if request.get("stream"):
-            self._stream(message, answer, kind)
+            self._stream(message, kind, answer.get("pause", 0.0))
         else:
             self._reply(200, message, kind=kind)
 
-    def _choose(self, request: dict[str, Any], seen: Seen) -> tuple[str, Answer]:
+    def _choose(self, request: dict[str, Any], seen: Seen) -> tuple[str, dict[str, Any]]:
         """Tell the user's conversation from what the client asks on its own account, and answer that sensibly."""
-        format_ = (request.get("output_config") or {}).get("format") or request.get("output_format") or {}
-        if isinstance(format_, dict) and format_.get("type") == "json_schema":
-            return "structured", Answer(say=json.dumps(messages.sample(format_.get("schema") or {})))
+        wanted = (request.get("output_config") or {}).get("format") or request.get("output_format") or {}
+        if isinstance(wanted, dict) and wanted.get("type") == "json_schema":
+            return "structured", {"say": json.dumps(messages.sample(wanted.get("schema") or {}))}
         if request.get("max_tokens") == 1:
-            return "probe", Answer(say="#")
-        if "<summary>" in seen.prompt and "Do NOT call any tools" in seen.prompt:
-            return "summary", Answer(say=_SUMMARY)
-        answer = self.model.script.answer(seen)
-        if answer.tools and not request.get("tools"):
-            return "aside", Answer(say="A scripted session.")
+            return "probe", {"say": "#"}
+        answer = choose(self.model.script, seen)
+        if answer.get("tools") and not request.get("tools"):
+            return "aside", {"say": "A scripted session."}
         return "script", answer
 
-    def _tell_answer(self, kind: str, answer: Answer, seen: Seen, message: dict[str, Any]) -> None:
-        said = "".join(block["text"] for block in message["content"] if block["type"] == "text")
-        tools = [{"name": tool.name, "input": tool.input} for tool in answer.tools]
-        self.model.tell(
-            "answer", kind=kind, prompt=seen.prompt, step=seen.step, results=seen.results, say=said, tools=tools,
-            note=answer.note, usage=message["usage"],
-        )  # fmt: skip
-
-    def _fail(self, status: int, message: str, *, kind: str = "", failure: str = "api_error") -> None:
-        if failure == "api_error":
-            failure = _FAILURES.get(status, failure)
-        self._reply(status, messages.failure(failure, message, "req_scripted"), kind=kind)
-
-    def _tell_request(self, status: int, kind: str) -> None:
-        names = sorted({name.lower() for name in self.headers})
-        self.model.tell("request", method=self.command, path=self.path, headers=names, status=status, kind=kind)
+    def _fail(self, status: int, message: str, *, kind: str = "") -> None:
+        self._reply(status, messages.failure(_FAILURES.get(status, "api_error"), message), kind=kind)
 
     def _start(self, status: int, kind: str, headers: dict[str, str]) -> None:
-        self._tell_request(status, kind)
+        names = sorted({name.lower() for name in self.headers})
+        self.model.tell("request", method=self.command, path=self.path, headers=names, status=status, kind=kind)
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -186,25 +204,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _reply(self, status: int, document: dict[str, Any], *, kind: str = "") -> None:
         data = json.dumps(document).encode()
-        headers = {"content-type": "application/json", "content-length": str(len(data))}
-        self._start(status, kind, headers)
+        self._start(status, kind, {"content-type": "application/json", "content-length": str(len(data))})
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    def _stream(self, message: dict[str, Any], answer: Answer, kind: str) -> None:
+    def _stream(self, message: dict[str, Any], kind: str, pause: float) -> None:
         headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
         self._start(200, kind, {**headers, "transfer-encoding": "chunked"})
-        parts = [messages.encode(name, data) for name, data in messages.events(message)]
-        if answer.cut:
-            parts = parts[: len(parts) // 2]
-        for part in parts:
+        for name, data in messages.events(message):
+            part = messages.encode(name, data)
             self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
-            if answer.pause:
-                time.sleep(answer.pause)
-        if answer.cut:
-            self.close_connection = True
-        else:
-            self.wfile.write(b"0\r\n\r\n")
+            time.sleep(pause)
+        self.wfile.write(b"0\r\n\r\n")
 
     def handle(self) -> None:
         """Serve requests until either side has enough."""
@@ -226,25 +237,3 @@ class _LoopbackServer(socketserver.ThreadingTCPServer):
 class _SocketServer(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
     request_queue_size = 64
-
-
-def main() -> int:
-    """Serve until standard input ends."""
-    line = sys.stdin.readline()
-    try:
-        configuration = json.loads(line)
-        Handler.model = ScriptedModel(configuration)
-    except (ValueError, KeyError, TypeError) as error:
-        sys.stderr.write(f"the script cannot be used: {error}\n")
-        return 2
-    path = configuration.get("socket") or ""
-    server: socketserver.BaseServer
-    if path:
-        server = _SocketServer(path, Handler)
-        Handler.model.tell("listening", socket=path)
-    else:
-        server = _LoopbackServer(("127.0.0.1", int(configuration.get("port") or 0)), _LoopbackHandler)
-        Handler.model.tell("listening", port=server.server_address[1])
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True).start()
-    sys.stdin.read()
-    return 0

@@ -14,8 +14,8 @@ from claudebox.tables.tiers import TIERS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from claudebox.demo.model_process import ModelProcess
     from claudebox.demo.scenario import Act
+    from claudebox.demo.server import ScriptedModel
     from claudebox.demo.stage import Stage
 
 Verdict = Literal["held", "done", "open", "broken", "failed"]
@@ -32,7 +32,7 @@ class Row:
     detail: str
 
 
-def judge(act: Act, stage: Stage, model: ModelProcess, tier: str) -> Row:
+def judge(act: Act, stage: Stage, model: ScriptedModel, tier: str) -> Row:
     """Return the line of the table for one act."""
     notes = [answer["note"] for answer in model.answers if answer["note"]]
     seen = next((note["seen"] for note in notes if note["key"] == act.key), "")
