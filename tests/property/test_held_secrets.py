@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from claudebox.broker.http.recognition import Cleaner, Recognizer
 from claudebox.launch.placeholder import shaped_like
-from claudebox.report.forms import find_forms, is_telling
+from claudebox.report.leaked_values import find_forms, is_telling
 from claudebox.tables.secret_patterns import VALUE_PREFIXES
 
 _PRINTABLE = st.characters(min_codepoint=33, max_codepoint=126)

@@ -14,7 +14,7 @@ from claudebox.facts import nested_git
 from claudebox.git import disarm
 from claudebox.git.plain_config import clean_config, read_addresses
 from claudebox.launch import process
-from claudebox.report import outward_links
+from claudebox.report import changes
 
 MADE_BY_GIT = b"""\
 [core]
@@ -397,5 +397,5 @@ def test_a_line_stays_short_however_much_was_put_aside(project):
 def test_a_link_that_cannot_be_read_leads_to_no_message_of_the_system(tmp_path):
     # proves REPORT-02
     (tmp_path / "out").symlink_to("/etc")
-    assert outward_links.find_target(str(tmp_path), "out") == "/etc"
-    assert outward_links.find_target(str(tmp_path), "gone") == "a place that cannot be read (No such file or directory)"
+    assert changes.find_target(str(tmp_path), "out") == "/etc"
+    assert changes.find_target(str(tmp_path), "gone") == "a place that cannot be read (No such file or directory)"

@@ -20,7 +20,7 @@ from claudebox.config.model import Policy, SecretRequest
 from claudebox.facts.login import Login
 from claudebox.plan.compose import make_plan
 from claudebox.report import leaked_values, tree
-from claudebox.report.forms import encode, find_forms, is_telling
+from claudebox.report.leaked_values import encode, find_forms, is_telling
 
 VALUE = "ghp_0aA1bB2cC3dD4eE5fF6gG7hH8iI9jJ0kK1lL"
 

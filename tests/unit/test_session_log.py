@@ -19,7 +19,7 @@ from claudebox.commands import log
 from claudebox.config import settings
 from claudebox.errors import ClaudeboxError
 from claudebox.report import receipt, session_log
-from claudebox.report.log_reader import find_doubts, read_lines, sum_usage
+from claudebox.report.session_log import find_doubts, read_lines, sum_usage
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from claudebox.errors import FAILED, ClaudeboxError
 from claudebox.facts.host import current_home
 from claudebox.files import list_names, read_small
 from claudebox.report import tree
-from claudebox.report.log_reader import human
+from claudebox.report.session_log import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

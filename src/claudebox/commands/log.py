@@ -14,7 +14,7 @@ from claudebox.errors import ClaudeboxError
 from claudebox.facts import git
 from claudebox.facts.host import current_directory, current_home
 from claudebox.report import killed, session_log
-from claudebox.report.log_reader import LogReader, human
+from claudebox.report.session_log import LogReader, human
 from claudebox.values import Value
 
 if TYPE_CHECKING:

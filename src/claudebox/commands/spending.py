@@ -12,7 +12,7 @@ from claudebox.commands.log import records
 from claudebox.errors import ClaudeboxError
 from claudebox.facts.host import current_home
 from claudebox.report import session_log
-from claudebox.report.log_reader import find_doubts, read_lines, sum_usage
+from claudebox.report.session_log import find_doubts, read_lines, sum_usage
 from claudebox.tables import prices
 
 if TYPE_CHECKING:

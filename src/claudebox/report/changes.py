@@ -7,9 +7,11 @@ could not be looked at. What changed is found by `undo.session`; here it gets it
 from __future__ import annotations
 
 import os
+import sys
 import time
 
-from claudebox.files import real_path
+from claudebox import syscalls
+from claudebox.files import Closing, real_path
 from claudebox.report import tree
 from claudebox.report.output import Outputs
 from claudebox.tables.reported_paths import DEPENDENCIES
@@ -32,6 +34,10 @@ _EVERY = 1024  # changes between two looks at the clock
 _TOLD_ANYWAY = frozenset(("protected", "repository", "git", "unasked"))
 _SYSTEM = ("/usr/", "/bin/", "/lib", "/opt/", "/nix/store/")
 _BECAME = {"x": "now executable", "l": "now a link", "d": "now a directory"}
+_OPENAT2 = 437
+# struct open_how: flags, mode, resolve. A link that leaves the tree on its way is not followed.
+_BENEATH = b"".join(part.to_bytes(8, sys.byteorder) for part in (os.O_PATH | os.O_CLOEXEC, 0, 0x08 | 0x02))
+_UNKNOWN = "a place that cannot be read ({})"
 
 
 class ChangedPath:
@@ -241,8 +247,6 @@ class _Account:
         return found
 
     def _leads_out(self, path: str) -> str:
-        from claudebox.report.outward_links import find_target
-
         return find_target(self._workdir, path)
 
 
@@ -255,3 +259,24 @@ def _kind(name: str, why: str = "", group: str = "") -> Kind:
 def _is_program(name: str) -> bool:
     """Return whether a program of this name is usually found in PATH."""
     return any(os.path.lexists(f"{directory}/{name}") for directory in ("/usr/local/bin", "/usr/bin", "/bin"))
+
+
+def find_target(workdir: str, path: str) -> str:
+    """Return where a link below the project leads if that is not within it."""
+    try:
+        target = os.readlink(f"{workdir}/{path}")
+    except OSError as error:
+        return _UNKNOWN.format(error.strerror)
+    within = target.startswith(f"{workdir}/")
+    start = target[len(workdir) + 1 :] if within else path
+    try:
+        top = os.open(workdir or "/", tree.DIRECTORY)
+    except OSError as error:
+        return _UNKNOWN.format(error.strerror)
+    with Closing(top):
+        encoded = os.fsencode(start) + b"\0"
+        descriptor = syscalls.call("syscall", _OPENAT2, top, encoded, _BENEATH, len(_BENEATH))
+        if descriptor >= 0:
+            os.close(descriptor)
+            return ""
+    return target

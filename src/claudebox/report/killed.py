@@ -175,7 +175,7 @@ def _candidates(root: str, tops: tuple[str, ...]) -> Iterator[str]:
 def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | None, path: str) -> tuple[bool, list[str]]:
     """Disarm and look; return whether nothing is left to do, and what to say; then the note at the `path` is gone."""
     from claudebox.git import disarm
-    from claudebox.report import log_rows, screen
+    from claudebox.report import screen, session_log
 
     own = instance if scope.workdir != note.scope.workdir else note.instance  # that of the project where it is now
     standing = frozenset(path for other in (note.instance, instance) for _, path in stub_journal.recorded_stubs(other))
@@ -193,7 +193,9 @@ def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | Non
         table = tuple(disarm.tabulate(done, scope.workdir))
         lines += screen.lines(screen.Ending(report, disarmed=table, disarmed_more=done.more))
     if not report.is_empty:
-        log_rows.write(record if record is not None and own is instance else SessionLog(own.state, own.name), report)
+        session_log.write_changes(
+            record if record is not None and own is instance else SessionLog(own.state, own.name), report
+        )
     complete = done.is_complete and not leftovers.is_cut_short(report)
     if complete and path:
         os.unlink(path)

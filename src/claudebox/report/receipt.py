@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from claudebox.console import paint, shorten
-from claudebox.report.log_reader import find_doubts, human, sum_usage
+from claudebox.report.session_log import find_doubts, human, sum_usage
 from claudebox.tables.prices import as_dollars
 from claudebox.tables.tiers import TIERS
 

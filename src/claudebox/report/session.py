@@ -150,9 +150,9 @@ class SessionReport:
 
     def _write(self, end: dict[str, Plain], report: Report | None) -> str:
         if report is not None and not report.is_empty:
-            from claudebox.report import log_rows
+            from claudebox.report import session_log
 
-            log_rows.write(self.record, report)
+            session_log.write_changes(self.record, report)
         self.record.write("end", end)
         name = self.record.name if self.record.descriptor >= 0 else ""
         self.record.close()
@@ -162,10 +162,10 @@ class SessionReport:
         """Say last why the log does not tell everything."""
         if not any(mark in self._read_log(name) for mark in _DOUBTFUL):
             return
-        from claudebox.report import log_reader
+        from claudebox.report import session_log
 
-        lines = log_reader.read_lines(f"{self._host.instance.state}/{DIRECTORY}", name, *log_reader.DOUBTFUL)
-        for text in log_reader.find_doubts(lines):
+        lines = session_log.read_lines(f"{self._host.instance.state}/{DIRECTORY}", name, *session_log.DOUBTFUL)
+        for text in session_log.find_doubts(lines):
             console.warn(text)
 
     def _read_log(self, name: str) -> bytes:
@@ -203,10 +203,10 @@ class SessionReport:
             console.warn(line)
 
     def _find_price(self, name: str) -> str:
-        from claudebox.report import log_reader
+        from claudebox.report import session_log
         from claudebox.tables.prices import as_dollars
 
-        usage = log_reader.sum_usage(log_reader.read_lines(f"{self._host.instance.state}/{DIRECTORY}", name))
+        usage = session_log.sum_usage(session_log.read_lines(f"{self._host.instance.state}/{DIRECTORY}", name))
         return f"${as_dollars(usage['price'])}" if usage["price"] else ""
 
     def _is_notable(self, name: str, end: dict[str, Plain]) -> bool:
@@ -236,9 +236,9 @@ class SessionReport:
         return leaked_values.run(self._plan, self._host, files, self._leftovers.since)
 
     def _print_receipt(self, name: str, end: dict[str, Plain]) -> None:
-        from claudebox.report import log_reader, receipt
+        from claudebox.report import receipt, session_log
 
         directory = f"{self._host.instance.state}/{DIRECTORY}"
         lines = [{"kind": "start", **self._start}, {"kind": "end", **end}]
-        written = log_reader.read_lines(directory, name) if name else lines
+        written = session_log.read_lines(directory, name) if name else lines
         console.write(receipt.lines(written, f"{directory}/{name}" if name else ""))

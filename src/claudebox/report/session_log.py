@@ -1,4 +1,4 @@
-"""The session log: one file in ~/.claudebox/log, opened before the start, ended after the end.
+"""The session log: one file in ~/.claudebox/log, opened before the start, ended after the end; and reading it.
 
 The launcher writes how a session began and ended; the broker writes its decisions in between, to the same file, a line
 at a time. Names, numbers and verdicts only: never a value, a header, a body or the path of an address. Old records go
@@ -13,12 +13,17 @@ import time
 
 from claudebox import console
 from claudebox.errors import ClaudeboxError
+from claudebox.files import parse_object
 from claudebox.state import open_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
 
+    from claudebox.report.changes import Report
+
+    Line = dict[str, Any]
     Plain = str | int | float | bool | tuple["Plain", ...] | Mapping[str, "Plain"]
 
 DIRECTORY = "log"
@@ -26,6 +31,13 @@ SUFFIX = ".jsonl"
 MOST_FILES, MOST_BYTES = 256, 64 << 20
 _EVERY = 16  # records between two looks at their size
 LINE = 1 << 19  # the longest line
+DOUBTFUL = (b'"broker"', b'"full"', b'"stuck"')  # marks of the lines that `find_doubts` looks at
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_CHANGES = "changes"
+_CHANGES_BYTES = 8 << 20
+_NAMES = 20_000  # characters of names in a line; each takes up to twelve bytes there
+_LONGEST = 8192
 
 
 class SessionLog:
@@ -115,3 +127,115 @@ def _escaped(char: str) -> str:
         code -= 0x10000
         return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
     return f"\\u{code:04x}"
+
+
+def write_changes(record: SessionLog, report: Report) -> None:
+    """Write down every path that changed, the most dangerous first, as far as there is room for it."""
+    left = _CHANGES_BYTES
+    for what, directory, names in _rows(report):
+        piece: list[str] = []
+        size = 0
+        for name in (*names, ""):
+            if piece and (not name or size + len(name) > _NAMES):
+                row: dict[str, Plain] = {"what": what, "in": directory[-_LONGEST:], "names": tuple(piece)}
+                left -= record.write(_CHANGES, row)
+                piece, size = [], 0
+                if left < 0:
+                    record.write(_CHANGES, {"what": "full", "in": "", "names": ()})
+                    return
+            piece.append(name[-_LONGEST:])
+            size += len(name)
+
+
+def _rows(report: Report) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield kind, directory and names; what became of a name stands behind it."""
+    from claudebox.report.kinds import HEADINGS
+
+    yield from (("not looked at", path, [why]) for path, why in report.unseen)
+    for kind in HEADINGS:
+        grouped: dict[str, list[str]] = {}
+        for change in report.changes:
+            if change.kind.name == kind:
+                path = change.path.rstrip("/")
+                directory = path.rpartition("/")[0]
+                name = change.path[len(directory) + 1 if directory else 0 :]
+                grouped.setdefault(directory, []).append(f"{name} ({change.how})" if change.how else name)
+        yield from ((kind, directory, grouped[directory]) for directory in sorted(grouped, key=_depth))
+
+
+def _depth(path: str) -> tuple[int, str]:
+    return path.count("/") + bool(path), path
+
+
+class LogReader:
+    """Reads one record, as far as it goes."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._rest = b""
+        try:
+            self._descriptor = os.open(f"{directory}/{name}", _READ)
+        except OSError:
+            self._descriptor = -1
+
+    def lines(self, *marks: bytes) -> Iterator[Line]:
+        """Yield the lines that are complete by now, or those with one of these marks; a damaged one is passed over."""
+        while self._descriptor >= 0 and (piece := os.read(self._descriptor, 1 << 16)):
+            *whole, self._rest = (self._rest + piece).split(b"\n")
+            if len(self._rest) > LINE:
+                self._rest = b""
+            for text in whole:
+                if marks and not any(mark in text for mark in marks):
+                    continue
+                if line := parse_object(text):
+                    yield line
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+def read_lines(directory: str, name: str, *marks: bytes) -> list[Line]:
+    """Return the lines of one record that are complete by now."""
+    reader = LogReader(directory, name)
+    try:
+        return list(reader.lines(*marks))
+    finally:
+        reader.close()
+
+
+def human(size: int) -> str:
+    """Return a number of bytes for people."""
+    value = float(size)
+    for unit in _UNITS[:-1]:
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} {_UNITS[-1]}"
+
+
+def sum_usage(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return what the answers of a model took and cost together."""
+    total = dict.fromkeys(("answers", "input", "output", "cached", "price", "unpriced"), 0)
+    for line in lines:
+        if line.get("kind") == "usage":
+            numbers = {name: value for name, value in line.items() if isinstance(value, int) and 0 <= value < 1 << 50}
+            cached = numbers.get("cache_write", 0) + numbers.get("cache_read", 0)
+            price, count = numbers.get("price", 0), numbers.get("count", 1)
+            row = (count, numbers.get("input", 0), numbers.get("output", 0), cached, price, 0 if price else count)
+            total = {name: amount + more for (name, amount), more in zip(total.items(), row, strict=True)}
+    return total
+
+
+def find_doubts(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return why a log does not tell everything that was reached and spent; the worst first."""
+    kinds = {line.get("kind"): line for line in lines}
+    account = kinds.get("broker", {})
+    found = []
+    if account.get("silent"):
+        found.append("the broker gave no account at its end: what was reached and spent last may be missing in the log")
+    if account.get("lost"):
+        found.append(f"{account['lost']} connections or answers could not be written to the log")
+    if "full" in kinds:
+        found.append("the log was full: later connections and answers are in it as sums only")
+    return found

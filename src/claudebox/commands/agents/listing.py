@@ -12,7 +12,7 @@ from claudebox.commands.agents.copies import Copies
 from claudebox.commands.agents.records import process_start
 from claudebox.commands.agents.spent import Spending, Spent
 from claudebox.launch.live_sessions import list_sessions
-from claudebox.report.log_reader import human, sum_usage
+from claudebox.report.session_log import human, sum_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

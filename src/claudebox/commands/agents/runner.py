@@ -20,7 +20,7 @@ from claudebox.errors import FAILED, ClaudeboxError
 from claudebox.files import Closing
 from claudebox.report import session_log
 from claudebox.report.kinds import LOOK
-from claudebox.report.log_reader import LogReader
+from claudebox.report.session_log import LogReader
 from claudebox.state import Instance
 
 if TYPE_CHECKING:

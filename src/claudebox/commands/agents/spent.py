@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from claudebox.commands import log
 from claudebox.report import session_log
-from claudebox.report.log_reader import read_lines, sum_usage
+from claudebox.report.session_log import read_lines, sum_usage
 from claudebox.tables.prices import as_dollars
 
 _EARLIER = 1.0  # seconds that a record may have been opened before the session says that it runs

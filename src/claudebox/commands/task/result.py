@@ -17,7 +17,7 @@ from claudebox import console
 from claudebox.errors import ClaudeboxError
 from claudebox.files import read_small
 from claudebox.report import receipt
-from claudebox.report.log_reader import read_lines
+from claudebox.report.session_log import read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ from claudebox.commands.task.usage import add_usage, find_errors
 from claudebox.errors import ClaudeboxError, describe_failure
 from claudebox.facts import host, programs
 from claudebox.report import leaked_values
-from claudebox.report.forms import find_forms
+from claudebox.report.leaked_values import find_forms
 from claudebox.tables.secret_patterns import looks_secret
 
 if TYPE_CHECKING:

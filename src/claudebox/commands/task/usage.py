@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from claudebox.broker.model_api.metering import TokenUsage
 from claudebox.commands.task.model import OVER_BUDGET
 from claudebox.commands.task.result import logs
-from claudebox.report.log_reader import find_doubts, read_lines
+from claudebox.report.session_log import find_doubts, read_lines
 
 if TYPE_CHECKING:
     from claudebox.commands.task.result import TaskResult
