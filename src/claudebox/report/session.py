@@ -11,7 +11,7 @@ import time
 from claudebox import console
 from claudebox.files import read_small
 from claudebox.launch.process import EVERYTHING, run_limited
-from claudebox.report import leftovers
+from claudebox.report import leftovers, session_log
 from claudebox.report.session_log import DIRECTORY, SessionLog
 from claudebox.tables.secret_patterns import looks_secret
 
@@ -30,7 +30,6 @@ _MOST_NAMES, _LONGEST = 64, 200
 UNFINISHED = 1  # the status of a session whose end is not complete
 _MEMORY = 2 << 30  # bytes that the report may take
 _LOG = 64 << 20  # bytes of a log, at the most
-_DOUBTFUL = (b'"silent": ', b'"lost": ', b'"kind": "full"')  # without these, the log is whole
 OUT_OF_TIME = 124  # the status that the limit of time gives a session
 
 
@@ -150,8 +149,6 @@ class SessionReport:
 
     def _write(self, end: dict[str, Plain], report: Report | None) -> str:
         if report is not None and not report.is_empty:
-            from claudebox.report import session_log
-
             session_log.write_changes(self.record, report)
         self.record.write("end", end)
         name = self.record.name if self.record.descriptor >= 0 else ""
@@ -160,13 +157,11 @@ class SessionReport:
 
     def _say_doubts(self, name: str) -> None:
         """Say last why the log does not tell everything."""
-        if not any(mark in self._read_log(name) for mark in _DOUBTFUL):
-            return
-        from claudebox.report import session_log
-
-        lines = session_log.read_lines(f"{self._host.instance.state}/{DIRECTORY}", name, *session_log.DOUBTFUL)
-        for text in session_log.find_doubts(lines):
+        for text in session_log.find_doubts(self._read_lines(name, *session_log.DOUBTFUL)):
             console.warn(text)
+
+    def _read_lines(self, name: str, *marks: bytes) -> list[session_log.Line]:
+        return session_log.read_lines(f"{self._host.instance.state}/{DIRECTORY}", name, *marks) if name else []
 
     def _read_log(self, name: str) -> bytes:
         path = f"{self._host.instance.state}/{DIRECTORY}/{name}"
@@ -203,10 +198,9 @@ class SessionReport:
             console.warn(line)
 
     def _find_price(self, name: str) -> str:
-        from claudebox.report import session_log
         from claudebox.tables.prices import as_dollars
 
-        usage = session_log.sum_usage(session_log.read_lines(f"{self._host.instance.state}/{DIRECTORY}", name))
+        usage = session_log.sum_usage(self._read_lines(name))
         return f"${as_dollars(usage['price'])}" if usage["price"] else ""
 
     def _is_notable(self, name: str, end: dict[str, Plain]) -> bool:
@@ -236,9 +230,7 @@ class SessionReport:
         return leaked_values.run(self._plan, self._host, files, self._leftovers.since)
 
     def _print_receipt(self, name: str, end: dict[str, Plain]) -> None:
-        from claudebox.report import receipt, session_log
+        from claudebox.report import receipt
 
-        directory = f"{self._host.instance.state}/{DIRECTORY}"
-        lines = [{"kind": "start", **self._start}, {"kind": "end", **end}]
-        written = session_log.read_lines(directory, name) if name else lines
-        console.write(receipt.lines(written, f"{directory}/{name}" if name else ""))
+        written = self._read_lines(name) or [{"kind": "start", **self._start}, {"kind": "end", **end}]
+        console.write(receipt.lines(written, f"{self._host.instance.state}/{DIRECTORY}/{name}" if name else ""))
