@@ -37,7 +37,7 @@ BORDERS = {
         "undo",  # the one answer to what changed
     ),
     "undo": (*ROOT, "tables", "undo", "launch", "plan.model", "config.model", "facts.model", "report.tree"),
-    "git": (*ROOT, "tables", "git", "facts.git_config", "facts.git_model", "launch.process"),
+    "git": (*ROOT, "tables", "git", "facts.git_config", "facts.git_executed", "facts.git_model", "launch.process"),
     # Processes of ours share with the launcher how they end, what is said on the wire, and how a login is renewed.
     "network": (*ROOT, "tables", "network", "plan.model", "plan.network_model", "config.domains", "launch.process"),
     "broker": (

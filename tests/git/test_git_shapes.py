@@ -155,6 +155,22 @@ def test_hooks_of_checkouts_that_the_agent_made_are_put_aside(user_box):
     assert "put aside" not in box.sh("echo more >>nn/hk/new", flags=("--allow", "git-config")).stderr
 
 
+def test_hooks_in_a_project_that_becomes_a_repository_are_put_aside(user_box):
+    # proves NEW-E9, D08, D11
+    box = user_box
+    evil = box.write(f"{box.base}/evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
+    sh(box, "git config --global core.hooksPath hk; git config --global user.name u; "
+       "git config --global user.email u")  # fmt: skip
+    hook = f"printf '#!/bin/sh\n{evil}\n' >hk/post-index-change; chmod +x hk/post-index-change"
+    result = box.sh(f"git init -q; echo x >x; git add x; git commit -qm x; mkdir hk; {hook}")
+
+    assert sh(box, "git log --format=%s; ls hk") == "x\npost-index-change.claudebox\n", result.stderr
+    use = "echo >>x; git add x; git status"
+    assert not has_mark(box, use)
+    sh(box, "mv hk/post-index-change.claudebox hk/post-index-change")
+    assert has_mark(box, use)  # the positive control
+
+
 def test_programs_that_the_user_names_for_every_repository_are_put_aside_in_those_of_the_agent(user_box):
     # proves D08, D11, D13
     box = make_repository(user_box)

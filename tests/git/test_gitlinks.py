@@ -168,22 +168,25 @@ def test_a_switch_to_a_branch_with_a_submodule_stages_nothing(pair):
 
 
 def test_the_work_of_another_session_is_nobodys_own(user_box):
-    """The end of a session does not put back what it found armed when it began beside the one that had armed it."""
+    """A session that may write settings keeps nothing that was armed when it began beside the one that armed it."""
     # proves NEW-E14, END-01, GIT-03
     box = make_repository(user_box)
     evil = box.write(f"{box.base}/evil.sh", f"#!/bin/sh\ntouch {box.home}/{MARK}\n", mode=0o755)
-    sh(box, "printf '/x\n/mine\n/a\n/b\n/go\n' >.gitignore; git init -q mine; git -C mine config alias.s '!true'")
+    sh(box, "printf '/x\n/mine\n/up\n/b\n/go\n/armed\n' >.gitignore; git init -q mine; "
+       "git -C mine config alias.s '!true'")  # fmt: skip
     wait = "for i in $(seq 600); do test -e {} && break; sleep 0.1; done"
-    with start(box, f"{NEST.format(place='x', evil=evil)} touch a; {wait.format('b')}") as one:
-        until(lambda: os.path.exists(f"{box.project}/a"))
-        with start(box, f"touch b; {wait.format('go')}; git -C mine config user.name b") as other:
+    arm = "cp x/.git/config armed; touch b; {}; cp armed x/.git/config; git -C mine config user.name b"
+    with start(box, f"{NEST.format(place='x', evil=evil)} touch up; {wait.format('b')}") as one:
+        until(lambda: os.path.exists(f"{box.project}/up"))
+        with start(box, arm.format(wait.format("go")), "--allow", "git-config") as other:
             one.communicate()
             assert not has_mark(box, "cd x; git status")
             sh(box, "touch go")
             other.communicate()
+    assert os.path.exists(f"{box.project}/armed")
     assert not has_mark(box, "cd x; git status")
-    assert sh(box, "git -C mine config alias.s") == "!true\n"  # what the first did not change is the user's
-    sh(box, "cd x/.git; cp config.claudebox config")
+    assert sh(box, "git -C mine config alias.s; git -C mine config user.name") == "!true\nb\n"  # this is the user's
+    sh(box, "cp armed x/.git/config")
     assert has_mark(box, "cd x; git status")  # the positive control
 
 

@@ -76,9 +76,9 @@ def test_it_shows_while_the_session_runs_and_so_does_the_host_s(repository):
     assert "\nboth\n" in said
 
 
-def start(box: Box, script: str) -> subprocess.Popen[str]:
+def start(box: Box, script: str, *flags: str) -> subprocess.Popen[str]:
     """Start a session and return at once."""
-    words = (box.program, "-y", "--exec", "--", "sh", "-ec", script)
+    words = (box.program, "-y", *flags, "--exec", "--", "sh", "-ec", script)
     settings: dict[str, object] = {
         "cwd": box.project, "env": box.variables(), "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE,
         "stderr": subprocess.STDOUT, "encoding": "utf-8", **box.account.demotion,

@@ -266,6 +266,64 @@ def test_hooks_of_a_relative_path_for_all_repositories_are_put_aside_in_every_on
     assert not list(project.glob("*/.hk/post-index-change"))
 
 
+@pytest.mark.parametrize("bare", [True, False])
+def test_such_hooks_are_put_aside_in_git_directories_too(project, tmp_path, bare):
+    """Git takes the path from there in a bare repository, for a push, and where the user stands in a `.git`."""
+    # proves NEW-E9, D11
+    mark, home = tmp_path / "mark", tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text("[core]\n\thooksPath = ./a/../.hk\n[user]\n\tname = x\n\temail = x\n")
+    git(project, "init", "-q", *(["--bare"] if bare else []), "n")
+    place = project / ("n" if bare else "n/.git")
+    for hooks in (place / ".hk", place / "a"):
+        hooks.mkdir()
+    (place / ".hk/reference-transaction").write_text(f"#!/bin/sh\ntouch {mark}\n")
+    (place / ".hk/reference-transaction").chmod(0o755)
+    tree = git(place, "mktree", HOME=str(home)).stdout.strip()
+
+    def moves_a_ref(name):
+        commit = git(place, "commit-tree", "-m", name, tree, HOME=str(home)).stdout.strip()
+        git(place, "update-ref", f"refs/heads/{name}", commit, HOME=str(home))
+        ran = mark.exists()
+        mark.unlink(missing_ok=True)
+        return ran
+
+    assert moves_a_ref("one")  # the positive control
+    assert disarm.disarm(area(project, home=str(home))).is_complete
+    assert not moves_a_ref("two")
+    assert [path.name for path in (place / ".hk").iterdir()] == ["reference-transaction.claudebox"]
+
+
+def test_a_repository_that_moves_during_the_walk_is_found_where_it_is_then(project, tmp_path, monkeypatch):
+    # proves END-01, D11
+    mark = tmp_path / "mark"
+    for name in ("a", "b"):
+        (project / name).mkdir()
+        arm(project / name / "n", mark)
+        git(project / name / "n", "config", "--unset", "core.worktree")
+    walked = []
+    visit = disarm._Pass._visit
+
+    def move_after(self, current):
+        visit(self, current)
+        walked.append(self._where())
+        if len(walked) == 2:  # the first of them is listed: what is not yet moves into it
+            first = walked[1]
+            other = {f"{project}/a": project / "b", f"{project}/b": project / "a"}[first]
+            os.rename(other, f"{first}/later")
+
+    monkeypatch.setattr(disarm._Pass, "_visit", move_after)
+    disarm._Pass(area(project)).run()
+    monkeypatch.undo()
+
+    places = [path.parent for path in project.rglob(".git")]
+    assert len(places) == 2
+    assert not runs(mark, *places)
+    for place in places:
+        (place / ".git/config.claudebox").rename(place / ".git/config")
+        assert runs(mark, place)  # the positive control
+
+
 def test_what_a_repository_of_the_user_said_before_stays(project, tmp_path):
     # proves NEW-E14, END-01
     mark = tmp_path / "mark"

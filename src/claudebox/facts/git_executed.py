@@ -81,6 +81,14 @@ def find_executed(
     return tuple(first)[:_MOST_PATHS], tuple({**committed, **absent})[:_MOST_PATHS]
 
 
+def find_named(root: str, files: tuple[str, ...], home: str) -> tuple[str, ...]:
+    """Return what configurations, and what they include, name in one checkout."""
+    found = git_config.read_config(files, git_config.IncludeContext(home, everything=True))
+    rows = _named(_Checkout(root, found.rows, found.files, ""), home, _Places())
+    paths = dict.fromkeys(os.path.normpath(row.path) for row in rows)
+    return tuple(path for path in paths if path not in files)[:_MOST_PATHS]
+
+
 def _checkouts(
     found: Repository, worktrees: tuple[tuple[str, str], ...], home: str, environ: dict[str, str]
 ) -> Iterator[_Checkout]:

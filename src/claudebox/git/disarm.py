@@ -15,7 +15,7 @@ import os
 import stat
 
 from claudebox.console import shorten
-from claudebox.facts import git_config
+from claudebox.facts import git_config, git_executed
 from claudebox.files import (
     LOST,
     Closing,
@@ -38,7 +38,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from claudebox.facts.git_config import Row as ConfigRow
     from claudebox.facts.git_model import Nested
     from claudebox.facts.model import Identity
 
@@ -58,15 +57,11 @@ _BUDGET = 64 << 20  # bytes of configurations that are rewritten; beyond, reposi
 _NAME_MAX = 255
 _LONGEST = 4000  # bytes of a path by which something can be opened
 _MOST_FINDINGS = 20
-_MOST_WORDS = 256
+_MOST_WALKS = 3
 _MOST_KEPT = 512
 _LARGEST = 1 << 20  # of a file that is compared
 CLOSED, RENAMED, DISARMED, LED_AWAY, OTHERWISE, TOLD = "closed", "renamed", "disarmed", "link", "addresses", "told"
-# Values that are never run and often name a file of the project, and sections where a word is no file.
-_INNOCENT = frozenset(("url", "pushurl", "fetch", "push", "merge", "remote", "name", "email", "template", "worktree",
-                       "ignorerevsfile", "excludesfile", "blobs", "active", "branch"))  # fmt: skip
-_PROSE = frozenset(("branch", "color", "format", "log", "pretty"))
-_SHELL = str.maketrans(dict.fromkeys("!'\";|&<>(){}$`=:,\\", " "))
+_STATE = ("HEAD", "index", "packed-refs", "logs/HEAD")  # what changes with commits and the index
 
 
 class Area(Value):
@@ -215,27 +210,28 @@ class _Pass:
         self._identities = {root: identity for root, _, identity in area.roots}
         self._nested = {row.path: row for row in area.nested}
         self._frames: list[_Frame] = []
+        self._vanished = False  # an entry, during this walk
         self._budget = _BUDGET
         self._found: dict[str, list[Finding]] = {}
         self._count: dict[str, int] = {}
         self._kept: list[str] = []
         self._reopened: list[tuple[int, int]] = []
         self._plain: dict[tuple[int, int], bool] = {}  # git directories that new `.git` files lead to
-        self._rows: dict[str, list[ConfigRow]] = {}  # of files that configurations include
-        files = git_config.user_files(area.home, dict(os.environ)) if area.home and not area.opened else ()
-        self._user = self._ours = _Commands(self._read_rows(files))
+        self._by_user: tuple[str, ...] = ()  # what git obeys in every checkout, by the user's configuration
+        self._by_project: tuple[str, ...] = ()  # and in worktrees of the project
         self._special: dict[str, bool] = {}  # what is mounted in a root, and whether it can be written
         self._entered: set[str] = set()  # the same, and the directories above
 
     def run(self) -> tuple[object, ...]:
         """Walk all roots, and return the fields of `Disarmed`."""
-        if not self._area.opened:
-            configs = tuple(f"{path}/config" for path in self._area.known)
-            self._ours = _Commands((*self._user.rows, *self._read_rows(configs)))
+        if self._area.home and not self._area.opened:
+            files = git_config.user_files(self._area.home, dict(os.environ))
+            self._by_user = self._find_named(files)
+            self._by_project = self._find_named((*files, *(f"{path}/config" for path in self._area.known)))
         for root, since, _ in self._area.roots:
             self._since = since
             self._learn(root)
-            self._walk(root)
+            self._walk_all(root)
         for root, identity in self._identities.items():  # names in it were gone by
             if identity is not None and identify(root) != identity and not self._count.get(CLOSED):
                 self._add(root, CLOSED, LOST)
@@ -262,10 +258,12 @@ class _Pass:
         return tuple(rows), sum(self._count.values()) - len(rows)
 
     def _add(self, path: str, how: str, *parts: str) -> None:
+        rows, row = self._found.setdefault(how, []), (path, how, tuple(part[:300] for part in parts[:10]))
+        if row in rows:  # from an earlier walk
+            return
         self._count[how] = self._count.get(how, 0) + 1
-        rows = self._found.setdefault(how, [])
         if len(rows) < _MOST_FINDINGS:
-            rows.append((path, how, tuple(part[:300] for part in parts[:10])))
+            rows.append(row)
 
     def _where(self, name: str = "") -> str:
         """Return the path of the directory that is being walked, or what is left to say of a very long one."""
@@ -285,6 +283,19 @@ class _Pass:
                     while above != root:
                         self._entered.add(above)
                         above = above.rpartition("/")[0]
+
+    def _walk_all(self, root: str) -> None:
+        """Walk a directory, and again where an entry went away: it may have moved to where we have been.
+
+        Tools of the user that delete files all the time end this after a few walks. Only another session moves a
+        repository on purpose, and its own end looks at all that changed since the first of the two began
+        (`leftovers.share`).
+        """
+        for _ in range(_MOST_WALKS):
+            self._vanished = False
+            self._walk(root)
+            if not self._vanished:
+                break
 
     def _walk(self, root: str, only: Iterable[str] = ()) -> None:
         """Walk a directory; `only`: the directory that these names lead to, and nothing but its `.git`."""
@@ -347,7 +358,9 @@ class _Pass:
                         return -1  # nor could the agent
                     raise
         except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                self._vanished = True
+            else:
                 self._add(path or self._where(name), CLOSED, error.strerror or str(error))
             return -1
         writable = self._frames[-1].writable if self._frames else True
@@ -409,6 +422,8 @@ class _Pass:
         renamed: dict[str, str] = {}
         if frame.name.lower() == ".git" or has_shape(present):
             self._examine(current, frame, present, renamed)
+        if len(self._frames) == 1 and self._special.get(f"{frame.path}/.git") is False:
+            self._examine_top(current, frame.path)
         for name in present.get(".git", ()):
             self._attempt(current, name, self._examine_dot)
         for name in links:
@@ -420,7 +435,7 @@ class _Pass:
         try:
             action(current, name)
         except FileNotFoundError:
-            pass
+            self._vanished = True
         except Exception as error:  # noqa: BLE001 - whatever an agent has found to break this
             if self._quarantine(current, (name,)):
                 self._add(self._where(name), RENAMED, _why(error))
@@ -450,6 +465,10 @@ class _Pass:
                     for entry, new in self._examine_part(current, part, name, own, fresh=fresh):
                         aside.append(entry)
                         renamed[entry] = new
+            # Git takes a relative name from the git directory where there is no checkout, or where it stands in it.
+            aside += self._put_aside(current, frame.path, self._by_user, fresh=fresh)
+            if frame.name.lower() == ".git" and len(self._frames) > 1:
+                self._examine_checkout(current, fresh=fresh)
         except Exception as error:  # noqa: BLE001 - whatever an agent has found to break this
             doubtful = (name for part in ("head", *_CONFIGS, "commondir", "hooks") for name in present.get(part, ()))
             renamed.update(self._quarantine(current, doubtful))
@@ -508,7 +527,7 @@ class _Pass:
         before = own.config if own is not None else b""
         plain = self._render(content, place)
         if before:
-            plain = before if content == before else _add_sections(_keep_lines(before, content), plain)
+            plain = before if content == before else _merge(before, content, plain)
         if own is not None and content != before and (addresses := read_addresses(self._render(content, place))):
             self._add(place, OTHERWISE, *addresses)
         if content != plain:
@@ -540,27 +559,52 @@ class _Pass:
 
     # A checkout.
 
+    def _examine_top(self, current: int, path: str | None) -> None:
+        """Put aside what git will obey in a project without a repository, once one that the agent made comes back."""
+        try:
+            self._report_aside(self._put_aside(current, path, self._by_user, fresh=False))
+        except Exception as error:  # noqa: BLE001 - whatever an agent has found to break this
+            self._add(self._where(), CLOSED, _why(error))
+
+    def _examine_checkout(self, current: int, *, fresh: bool) -> None:
+        """Put aside what git obeys in the checkout around a `.git`, whose own configuration has been examined."""
+        base, names = self._frames[-2].path, self._by_user
+        content = read_at(current, "config", limit=_CONFIG_LIMIT) or b""
+        if base is not None and not fresh and not self._area.opened and content != clean_config(content):
+            place = self._where()
+            if len(self._kept) < _MOST_KEPT and place not in self._kept:
+                self._kept.append(place)
+            own = git_executed.find_named(base, (f"{place}/config", f"{place}/config.worktree"), self._area.home)
+            self._tell_moved(current, base, own)
+            names = (*names, *own)
+        with Closing(os.open("..", DIRECTORY, dir_fd=current)) as above:
+            self._report_aside(self._put_aside(above, base, names, fresh=fresh), base)
+
+    def _tell_moved(self, git_dir: int, base: str, names: tuple[str, ...]) -> None:
+        """Tell what commits and index of the user's own repository may bring back when something is checked out."""
+        inner = [name[len(base) + 1 :] for name in names if name.startswith(f"{base}/") and os.path.lexists(name)]
+        if inner and any(_changed(git_dir, name) >= self._since for name in _STATE):
+            what = ", ".join(f"`{shorten(name, 80)}`" for name in inner)
+            self._add(base, TOLD, f"has other commits or another index now, and git obeys {what} there: look before "
+                                  "you check out")  # fmt: skip
+
     def _examine_dot(self, current: int, name: str) -> None:
-        """Examine the `.git` of a checkout, and what git obeys in the checkout because of it."""
+        """Examine a `.git` that is a file or a link, and what git obeys in the checkout because of it."""
         frame = self._frames[-1]
         if frame.path is not None and self._special.get(f"{frame.path}/{name}") is False:
             return  # the real one: the agent has one of its own there
         status = os.lstat(name, dir_fd=current)
-        fresh = status.st_ctime >= self._since
-        commands = self._user
         if stat.S_ISDIR(status.st_mode):
-            own = self._nested.get(f"{frame.path}/{name}")
-            fresh = fresh and (own is None or own.identity != (status.st_dev, status.st_ino))
-            commands = self._user if fresh else self._commands_of(current, name)
-        else:
-            target = self._read_target(current, name)
-            ours = any(target.startswith((f"{known}/modules/", f"{known}/worktrees/")) for known in self._area.known)
-            if ours and not self._reach.is_writable(target):
-                commands = self._ours
-            elif fresh and not (target and self._is_plain(target)):
-                rename_aside(current, name)
-                self._add(self._where(name), DISARMED, name)
-        self._put_named_aside(current, commands, fresh=fresh)
+            return
+        fresh, names = status.st_ctime >= self._since, self._by_user
+        target = self._read_target(current, name)
+        ours = any(target.startswith((f"{known}/modules/", f"{known}/worktrees/")) for known in self._area.known)
+        if ours and not self._reach.is_writable(target):
+            names = self._by_project
+        elif fresh and not (target and self._is_plain(target)):
+            rename_aside(current, name)
+            self._add(self._where(name), DISARMED, name)
+        self._report_aside(self._put_aside(current, frame.path, names, fresh=fresh))
 
     def _read_target(self, current: int, name: str) -> str:
         """Return where a `.git` file leads, through no link; nothing for what git does not write like that."""
@@ -601,109 +645,68 @@ class _Pass:
         above = os.path.dirname(os.path.dirname(path))
         return read_at(directory, "commondir") == _PARENT and self._is_plain(above)
 
-    def _commands_of(self, current: int, name: str) -> _Commands:
-        """Return what git obeys in a checkout that is older than the session, by its own configuration."""
-        with _Opened(current, name) as directory:
-            content = read_at(directory, "config", limit=_CONFIG_LIMIT) or b""
-        if self._area.opened or self._frames[-1].path is None or content == clean_config(content):
-            return self._user
-        place = self._where(name)
-        if len(self._kept) < _MOST_KEPT:
-            self._kept.append(place)
-        rows = self._read_rows((f"{place}/config", f"{place}/config.worktree"))
-        return _Commands((*self._user.rows, *rows), place)
+    def _find_named(self, files: tuple[str, ...]) -> tuple[str, ...]:
+        """Return what configurations name in a checkout, relative to it: what they would name in the project."""
+        top = f"{self._area.roots[0][0]}/"
+        found = git_executed.find_named(top[:-1], files, self._area.home)
+        return tuple(path.removeprefix(top) for path in found if path.startswith(top))
 
-    def _read_rows(self, paths: tuple[str, ...]) -> tuple[ConfigRow, ...]:
-        """Return the rows of configurations and of what they include; each file is read once."""
-        found: dict[str, list[ConfigRow]] = {}
-        waiting = list(paths)
-        while waiting:
-            path = waiting.pop()
-            if path in found:
-                continue
-            if path not in self._rows:
-                content = read_small(path, limit=_CONFIG_LIMIT, follow=True)
-                self._rows[path] = git_config.parse_config(content or b"")
-            found[path] = self._rows[path]
-            waiting += (os.path.normpath(git_config.join(value, os.path.dirname(path), self._area.home))
-                        for section, _, key, value in found[path]
-                        if section in ("include", "includeif") and key == "path" and value)  # fmt: skip
-        included = (("include", "", "path", path) for path in found if path not in paths)
-        return (*included, *(row for rows in found.values() for row in rows if row[0] not in ("include", "includeif")))
+    def _put_aside(self, top: int, base: str | None, names: Iterable[str], *, fresh: bool) -> list[str]:
+        """Put aside what the agent has made or changed of the names in a directory; return what was renamed.
 
-    def _put_named_aside(self, current: int, commands: _Commands, *, fresh: bool) -> None:
-        """Put aside what the agent has made or changed of the files that a configuration makes git obey here."""
-        checkout, done, inner = self._frames[-1].path, [], []
-        for value, is_hooks in commands.paths:
-            if checkout is not None:
-                path = os.path.normpath(git_config.join(value, checkout, self._area.home))
-                if f"{checkout}/".startswith(f"{path}/") or not self._reach.is_seen(path):
-                    continue  # it is all of the checkout, or not in reach
-                root = next(root for root in self._identities if f"{path}/".startswith(f"{root}/"))
-                with Closing(self._open_root(root)) as top:
-                    found = self._put_one_aside(
-                        top, path[len(root) + 1 :].split("/"), path, fresh=fresh, hooks=is_hooks
-                    )
-                    done += [name.removeprefix(f"{checkout}/") for name in found]
-                inner += (
-                    [path[len(checkout) + 1 :]] if path.startswith(f"{checkout}/") and os.path.lexists(path) else []
-                )
-            elif not value.startswith(("/", "~")) and ".." not in value.split("/"):
-                parts = [part for part in value.split("/") if part not in ("", ".")]
-                done += self._put_one_aside(current, parts, "", fresh=fresh, hooks=is_hooks)
+        All of it where the repository is `fresh`: then older files become what git obeys. Absolute names count, too.
+        """
+        done: list[str] = []
+        for name in names:
+            root = next((root for root in self._identities if name.startswith(f"{root}/")), "")
+            if root and base is not None and not name.startswith(f"{base}/"):
+                with Closing(self._open_root(root)) as opened:
+                    done += self._put_one_aside(opened, name[len(root) + 1 :], root, base, fresh=fresh)
+            elif root or not name.startswith("/"):
+                inner = name.removeprefix(f"{base}/")
+                done += self._put_one_aside(top, inner, base, base, fresh=fresh)
+        return done
+
+    def _report_aside(self, done: list[str], place: str | None = None) -> None:
         if done:
-            self._add(self._where(), DISARMED, *done)
-        if inner and commands.place and self._has_moved(commands.place):
-            what = ", ".join(f"`{shorten(value, 80)}`" for value in sorted(set(inner)))
-            why = f"has other commits or another index now, and git obeys {what} there: look before you check out"
-            self._add(self._where(), TOLD, why)
+            self._add(place or self._where(), DISARMED, *done)
 
-    def _has_moved(self, git_dir: str) -> bool:
-        for name in ("HEAD", "index", "packed-refs", "logs/HEAD"):
-            try:
-                if os.lstat(f"{git_dir}/{name}").st_ctime >= self._since:
-                    return True
-            except OSError:
-                continue
-        return False
-
-    def _put_one_aside(self, top: int, parts: list[str], path: str, *, fresh: bool, hooks: bool) -> Iterator[str]:
-        """Put aside one file, or the hooks in one directory, or the link on the way; yield what was renamed."""
-        directory = os.dup(top)
-        here = path[: -len("/".join(parts))].rstrip("/") if path else ""
+    def _put_one_aside(self, top: int, name: str, here: str | None, base: str | None, *, fresh: bool) -> Iterator[str]:
+        """Put aside a file, or all that stands in a directory, or the link on the way; yield what was renamed."""
+        parts, directory = name.split("/"), os.dup(top)
         try:
             for number, part in enumerate(parts, 1):
-                here = f"{here}/{part}"
-                status = os.lstat(part, dir_fd=directory)
-                link, last = stat.S_ISLNK(status.st_mode), number == len(parts)
-                if link or (last and not hooks):
-                    if link or stat.S_ISREG(status.st_mode):
-                        yield from self._put_entry_aside(directory, part, here, fresh=fresh)
+                mode = os.lstat(part, dir_fd=directory).st_mode
+                if not stat.S_ISDIR(mode):
+                    if stat.S_ISLNK(mode) or (number == len(parts) and stat.S_ISREG(mode)):
+                        yield from self._put_entry_aside(directory, "/".join(parts[:number]), here, base, fresh=fresh)
                     return
                 with Closing(directory):
                     directory = os.open(part, _HELD, dir_fd=directory)
             with _Opened(directory, ".") as listed:
                 for entry in sorted(os.listdir(listed)):
-                    yield from self._put_entry_aside(listed, entry, f"{here}/{entry}", fresh=fresh)
+                    yield from self._put_entry_aside(listed, f"{name}/{entry}", here, base, fresh=fresh)
         except (FileNotFoundError, NotADirectoryError):
             return
         finally:
             os.close(directory)
 
-    def _put_entry_aside(self, directory: int, name: str, path: str, *, fresh: bool) -> Iterator[str]:
-        new = fresh or os.lstat(name, dir_fd=directory).st_ctime >= self._since
-        if new and not name.endswith(ASIDE) and not self._is_users(directory, name, path):
+    def _put_entry_aside(
+        self, directory: int, inner: str, here: str | None, base: str | None, *, fresh: bool
+    ) -> Iterator[str]:
+        name, path = os.path.basename(inner), f"{here}/{inner}" if here is not None else ""
+        new = fresh or _changed(directory, name) >= self._since
+        if new and not name.endswith(ASIDE) and not self._is_users(directory, name, path, base or ""):
             with _Opened(directory, ".") as opened:
                 rename_aside(opened, name)
-            yield path
+            yield path.removeprefix(f"{base}/") or inner
 
-    def _is_users(self, directory: int, name: str, path: str) -> bool:
+    def _is_users(self, directory: int, name: str, path: str, base: str) -> bool:
         """Return whether the agent could not change a file, or left it as the same file of the project is."""
-        checkout, root = self._frames[-1].path, self._area.roots[0][0]
-        if checkout is not None and not self._reach.is_writable(path):
+        if path and not self._reach.is_writable(path):
             return True
-        inner = path if checkout is None else path[len(checkout) :] if path.startswith(f"{checkout}/") else ""
-        twin = f"{root}{inner}"
+        inner = path[len(base) :] if base and path.startswith(f"{base}/") else ""
+        twin = f"{self._area.roots[0][0]}{inner}"
         if not inner or self._reach.is_writable(twin):
             return False
         if os.path.islink(twin):  # where it leads to is judged by itself
@@ -728,23 +731,6 @@ class _Pass:
             self._add(self._where(name), LED_AWAY, rename_aside(current, name))
 
 
-class _Commands:
-    """The paths that some configuration makes git obey in a checkout; `place` is its git directory, if it is known."""
-
-    def __init__(self, rows: tuple[ConfigRow, ...], place: str = "") -> None:
-        self.rows, self.place = rows, place
-        named: dict[tuple[str, bool], None] = {}
-        for section, _, key, value in rows:
-            if (section, key) == ("core", "hookspath"):
-                named[value, True] = None
-            elif section == "include":
-                named[value, False] = None
-            elif key not in _INNOCENT and section not in _PROSE and (section != "alias" or value.startswith("!")):
-                words = value.translate(_SHELL).split()
-                named.update(((word, False), None) for word in words if "/" in word or "." in word)
-        self.paths = tuple(named)[:_MOST_WORDS]
-
-
 class _Opened:
     """A directory in another, opened so that it can be listed and changed, which its mode may forbid."""
 
@@ -767,16 +753,18 @@ def open_directory(path: str) -> int:
         return open_beneath(top, path.strip("/"))
 
 
-def _keep_lines(before: bytes, content: bytes) -> bytes:
-    """Return what a configuration said before, without what the file does not say now in the same section."""
-    now = set(_split_lines(content))
-    return b"".join(line for section, line in _split_lines(before) if (section, line) in now)
+def _merge(before: bytes, content: bytes, plain: bytes) -> bytes:
+    """Return the lines of a configuration that it had before, and plain ones in sections that it did not have."""
+    kept = set(_split_lines(before))
+    known = {section for section, _ in kept}
+    kept.update(row for row in _split_lines(plain) if row[0] not in known)
+    return b"".join(row[1] for row in _split_lines(content) if row in kept)
 
 
 def _split_lines(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the lines of a configuration, with what continues them, each with the line that begins its section."""
     section = line = b""
-    for part in content.split(b"\n"):
+    for part in content.removesuffix(b"\n").split(b"\n"):
         line += part + b"\n"
         if part.rstrip(b"\r").endswith(b"\\"):
             continue
@@ -785,13 +773,12 @@ def _split_lines(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         line = b""
 
 
-def _add_sections(before: bytes, plain: bytes) -> bytes:
-    """Return a configuration with the sections of another that it does not have itself."""
-    known = {line for line in before.split(b"\n") if line.startswith(b"[")}
-    added = [section for section in plain.split(b"\n[") if section]
-    sections = (section if section.startswith(b"[") else b"[" + section for section in added)
-    new = (section.rstrip(b"\n") + b"\n" for section in sections if section.partition(b"\n")[0] not in known)
-    return before.rstrip(b"\n") + b"\n" + b"".join(section for section in new if b"\n\t" in section)
+def _changed(directory: int, name: str) -> float:
+    """Return when an entry of a directory was changed last; 0 where there is none."""
+    try:
+        return os.lstat(name, dir_fd=directory).st_ctime
+    except OSError:
+        return 0.0
 
 
 def _is_there(directory: int, name: str) -> bool:
