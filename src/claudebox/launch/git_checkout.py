@@ -16,7 +16,8 @@ import time
 
 from claudebox.files import read_small
 from claudebox.launch import git_operations
-from claudebox.launch.git_names import HEADS, objection, objection_to_new, remote_names, shorten_ref
+from claudebox.launch.git_merge import render_updates
+from claudebox.launch.git_names import HEADS, HEX, objection, objection_to_new, remote_names, shorten_ref
 from claudebox.launch.git_sides import parse_rows
 from claudebox.launch.git_state import REFTABLE_HEAD
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 _ATTEMPTS, _PATIENCE, _LOOK = 5, 2.0, 0.05  # seconds for which another git may hold a lock
 _CONFLICTED = "-"  # stands for the tree of an index with conflicts
-_HEX = frozenset("0123456789abcdef")
 _HEADS = 'for place; do git --git-dir="$place" symbolic-ref -q HEAD; echo "$?"; done'
 _CONFLICT, _LOCKED, _CHANGED, _FAILED, _PARTLY = 10, 11, 12, 13, 14
 # The trees of the index that both had, and of the host's, which is copied; and how many they are.
@@ -246,9 +246,7 @@ class Checkout:
         Return why not, and whether somebody else changed it meanwhile.
         """
         box, owner = self._real.box, f"claudebox {os.path.basename(self._private.path)}"
-        zero = "0" * len(trees[1])
-        rows = (f"update {move.name}\0{move.new or zero}\0{move.old or zero}\0" for move in moves)
-        data = "".join(rows).encode("utf-8", "surrogateescape")
+        data = render_updates(moves, len(self._real.empty_tree))
         names = (text.removeprefix(f"ref: {HEADS}") for text in heads)
         why = "checkout: moving from {} to {}".format(*names) if heads[1] else "claudebox"
         words = (*(tree or self._real.empty_tree for tree in trees), *heads, why, common, owner)
@@ -274,10 +272,8 @@ class Checkout:
             return ""
         if head.startswith("ref: ") and objection(head[5:]):
             return f"HEAD is `{head[5:]}` there"
-        zero = "0" * len(self.tree)
-        rows = (f"update {move.name}\0{move.new or zero}\0{move.old or zero}\0" for move in moves)
         with self._writer() as side:
-            status = side.box.script(_BRING_IN, head, data="".join(rows).encode("utf-8", "surrogateescape"))
+            status = side.box.script(_BRING_IN, head, data=render_updates(moves, len(side.empty_tree)))
             if status:
                 return "staged on both sides, yours stays" if status == _CONFLICT else side.box.message()
         for move in moves:
@@ -353,7 +349,7 @@ def _read_head(place: str) -> str | None:
     if text.startswith("ref:"):
         name = text[4:].strip()
         return name if name.startswith("refs/") and f"ref: {name}" != REFTABLE_HEAD else None
-    return "" if text and _HEX.issuperset(text) else None
+    return "" if text and HEX.issuperset(text) else None
 
 
 def _find_busy(place: str) -> set[str] | None:

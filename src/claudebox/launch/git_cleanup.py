@@ -6,7 +6,7 @@ import os
 import stat
 import time
 
-from claudebox.files import Closing, open_beneath, open_up, read_at, reopen, replace_file
+from claudebox.files import Closing, mode_of, open_beneath, open_up, read_at, reopen, replace_file
 from claudebox.launch.git_copy import DIRECTORY
 
 _READ_BY_GIT = ("objects", "refs", "reftable", "logs", "info", "worktrees")
@@ -37,10 +37,7 @@ def renew_alternates(objects: str, stores: list[str]) -> None:
 
 
 def _is_directory(directory: int, name: str) -> bool:
-    try:
-        return stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode)
-    except OSError:
-        return False
+    return stat.S_ISDIR(mode_of(name, directory))
 
 
 def remove_special(own: str) -> list[str]:

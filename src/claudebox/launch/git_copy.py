@@ -7,7 +7,7 @@ import os
 import stat
 
 from claudebox.errors import ClaudeboxError
-from claudebox.files import open_beneath
+from claudebox.files import open_beneath, write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Copier:
         target = os.open(path, _WRITE, 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
         try:
             if status.st_size <= _SMALL:
-                _put(target, os.read(source, _SMALL))
+                write_all(target, os.read(source, _SMALL))
             else:
                 copy_range(source, target, status.st_size)
             os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -151,17 +151,11 @@ def copy_range(source: int, target: int, size: int) -> None:
             if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
                 raise
             piece = os.read(source, 1 << 20)
-            _put(target, piece)
+            write_all(target, piece)
             count = len(piece)
         if not count:
             return
         done += count
-
-
-def _put(descriptor: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def write(path: str, content: bytes) -> None:
@@ -172,7 +166,7 @@ def write(path: str, content: bytes) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         descriptor = os.open(path, _WRITE, 0o644)
     try:
-        _put(descriptor, content)
+        write_all(descriptor, content)
     finally:
         os.close(descriptor)
 

@@ -12,7 +12,7 @@ import time
 
 from claudebox.console import shorten
 from claudebox.errors import ClaudeboxError
-from claudebox.files import real_path
+from claudebox.files import list_names, real_path
 from claudebox.git.disarm import disarm_paths
 from claudebox.launch import (
     git_adopt,
@@ -26,7 +26,7 @@ from claudebox.launch import (
     git_transfer,
 )
 from claudebox.launch.git_checkout import Checkout
-from claudebox.launch.git_merge import Move
+from claudebox.launch.git_merge import Move, put, render_updates
 from claudebox.launch.git_names import HEADS, TAGS, find_hidden, remote_names, shorten_ref
 from claudebox.launch.git_result import ImportResult, join
 from claudebox.launch.git_sandbox import GitError, Limits
@@ -48,11 +48,7 @@ AT_THE_END = Limits(seconds=240.0)  # nobody waits for ever; `--import` goes on 
 
 def private_directories(directory: str) -> list[str]:
     """Return the private directories of a project, submodules before what is around them."""
-    try:
-        names = sorted(os.listdir(directory))
-    except OSError:
-        return []
-    paths = [f"{directory}/{name}" for name in names if git_state.has_state(f"{directory}/{name}")]
+    paths = [f"{directory}/{name}" for name in list_names(directory) if git_state.has_state(f"{directory}/{name}")]
     return sorted(paths, key=lambda path: -read_layout(path).depth)
 
 
@@ -198,7 +194,7 @@ class _Import:
         if kept and self._final:
             self._divert(agent, real, kept)
         for move in (*self._moved, *self._followed):
-            _put(base, move)
+            put(base, move)
         private.update(base=git_state.render_refs(base))
         stays = self._what_stays(agent, real, base) if self._outward else []
         if self._final:
@@ -316,19 +312,11 @@ class _Import:
         """Write inside what the host did, ref by ref: the agent may have moved one since."""
         with self._writer() as side:
             for move in moves:
-                verb = "delete" if not move.new else "update" if move.old else "create"
-                row = "".join(f"{part}\0" for part in (f"{verb} {move.name}", move.new, move.old) if part)
+                row = render_updates([move], len(agent.empty_tree))
                 words = ("update-ref", "--no-deref", "-m", "claudebox: host", "--stdin", "-z")
-                if side.box.ask(*words, data=row.encode("utf-8", "surrogateescape")) is not None:
+                if side.box.ask(*words, data=row) is not None:
                     agent.put(move)
                     self._followed.append(move)
-
-
-def _put(refs: dict[str, str], move: Move) -> None:
-    if move.new:
-        refs[move.name] = move.new
-    else:
-        refs.pop(move.name, None)
 
 
 def _count(agent: Side, move: Move) -> int:

@@ -11,14 +11,15 @@ import os
 import stat
 import time
 
+from claudebox.files import write_all
 from claudebox.launch.git_adopt import open_below
-from claudebox.launch.git_sandbox import GitError, write_all
+from claudebox.launch.git_names import HEX
+from claudebox.launch.git_sandbox import GitError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_HEX = frozenset("0123456789abcdef")
 _PIECE = 1 << 20
 _MOST = 100_000  # files in one import
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -63,7 +64,7 @@ def _names(own: str, path: str, length: int) -> list[str]:
     except OSError:
         return []
     try:
-        return sorted(name for name in os.listdir(directory) if len(name) == length and _HEX.issuperset(name))
+        return sorted(name for name in os.listdir(directory) if len(name) == length and HEX.issuperset(name))
     finally:
         os.close(directory)
 

@@ -5,12 +5,14 @@ Pure: values in, values out. The third state is the base, what both sides last h
 
 from __future__ import annotations
 
+import os
+
 from claudebox.launch.git_names import HEADS, REMOTES, TAGS, objection, objection_to_new, shorten_ref
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 class Move(Value):
@@ -20,6 +22,20 @@ class Move(Value):
     old: str
     new: str
     commits: int = 0  # that are in the new one only, where somebody has counted them
+
+
+def put(refs: dict[str, str], move: Move) -> None:
+    """Take up in `refs` that one has moved."""
+    if move.new:
+        refs[move.name] = move.new
+    else:
+        refs.pop(move.name, None)
+
+
+def render_updates(moves: Iterable[Move], digits: int) -> bytes:
+    """Return what `git update-ref -z --stdin` reads, in a repository whose ids have so many digits."""
+    zero = "0" * digits
+    return os.fsencode("".join(f"update {move.name}\0{move.new or zero}\0{move.old or zero}\0" for move in moves))
 
 
 class Merged(Value):

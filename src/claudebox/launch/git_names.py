@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 HEADS, TAGS, REMOTES = "refs/heads/", "refs/tags/", "refs/remotes/"
 # Not in a name of git's own rules either, but those are checked by the git that would be led astray.
 _FORBIDDEN = frozenset(" ~^:?*[\\")
-_HEX = frozenset("0123456789abcdefABCDEF")
+HEX = frozenset("0123456789abcdef")
 _SHORTEST_ID, _LONGEST_ID = 4, 64
 _LONGEST = 200
 _CONFIG_LIMIT = 1 << 20
@@ -38,7 +38,7 @@ def objection(name: str) -> str:
         return _ELSE
     if short.endswith("HEAD") and short.replace("_", "").isupper():
         return _ELSE
-    if len(short) in (40, 64) and _HEX.issuperset(short):
+    if len(short) in (40, 64) and HEX.issuperset(short.lower()):
         return "its name could be taken for a commit"
     return ""
 
@@ -89,7 +89,7 @@ def is_plain(text: str) -> bool:
 def is_like_id(short: str) -> bool:
     """Return whether git could read a name as a commit: digits of one, or what `git describe` says."""
     digits = short.rpartition("-g")[2]
-    return _SHORTEST_ID <= len(digits) <= _LONGEST_ID and _HEX.issuperset(digits)
+    return _SHORTEST_ID <= len(digits) <= _LONGEST_ID and HEX.issuperset(digits.lower())
 
 
 def remote_names(common: str, refs: Iterable[str]) -> frozenset[str]:

@@ -14,6 +14,7 @@ import stat
 import time
 
 from claudebox import syscalls
+from claudebox.files import write_all
 from claudebox.launch import process
 from claudebox.tables import host_paths
 from claudebox.values import Value
@@ -297,13 +298,6 @@ def _has_ended(child: int) -> bool:
         return bool(os.waitpid(child, os.WNOHANG)[0])
     except ChildProcessError:  # it was the child of the process that forked this one
         return True
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _content(descriptor: int) -> bytes:

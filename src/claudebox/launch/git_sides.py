@@ -10,9 +10,10 @@ import os
 import stat
 
 from claudebox.console import shorten
-from claudebox.files import read_small
+from claudebox.files import mode_of, read_small
 from claudebox.launch import git_cleanup, git_state
-from claudebox.launch.git_merge import IndexRow
+from claudebox.launch.git_merge import IndexRow, put
+from claudebox.launch.git_names import HEX
 from claudebox.launch.git_sandbox import GitError, GitSandbox
 
 TYPE_CHECKING = False
@@ -28,7 +29,6 @@ _EMPTY_TREES = {
     "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     "sha256": "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
 }
-_HEX = frozenset("0123456789abcdef")
 # Faults of objects that honest old history has; an agent may fetch such.
 _FORGIVEN = (
     "badEmail", "badTimezone", "missingNameBeforeEmail", "missingSpaceBeforeDate", "missingSpaceBeforeEmail",
@@ -73,10 +73,7 @@ class Side:
 
     def put(self, move: Move) -> None:
         """Take up that a ref has moved."""
-        if move.new:
-            self.refs[move.name] = move.new
-        else:
-            self.refs.pop(move.name, None)
+        put(self.refs, move)
 
     def drop_carriers(self) -> None:
         """Remove the refs that lead to what no branch does; each is in its place by now, or is not wanted."""
@@ -107,7 +104,7 @@ class Side:
 
     def is_id(self, text: str) -> bool:
         """Return whether a text is the full name of an object."""
-        return len(text) == len(_EMPTY_TREES[self._layout.object_format]) and _HEX.issuperset(text)
+        return len(text) == len(_EMPTY_TREES[self._layout.object_format]) and HEX.issuperset(text)
 
     def head(self) -> tuple[str, str]:
         """Return the text of HEAD, and the commit that it leads to if there is one."""
@@ -179,7 +176,7 @@ def _examine(own: str, git_dir: str) -> list[str]:
     if not _is_directory(own) or not _is_directory(f"{own}/refs"):
         raise GitError(f"`{own}` is no git directory any more: move it away, and the next launch makes one")
     for name in (f"{own}/packed-refs", f"{git_dir}/index", f"{git_dir}/HEAD"):
-        if os.path.lexists(name) and not stat.S_ISREG(os.lstat(name).st_mode):
+        if mode_of(name) and not stat.S_ISREG(mode_of(name)):
             raise GitError(f"`{name}` is not a regular file: remove it")
     waiting, count = [f"{own}/refs"], 0
     while waiting:
@@ -302,15 +299,8 @@ def _read_only(sources: tuple[str, ...], places: tuple[str, ...]) -> tuple[str, 
 
 def _is_plain(path: str) -> bool:
     """Return whether a file or directory is there that is no link."""
-    try:
-        mode = os.lstat(path).st_mode
-    except OSError:
-        return False
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+    return stat.S_ISREG(mode_of(path)) or _is_directory(path)
 
 
 def _is_directory(path: str) -> bool:
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False
+    return stat.S_ISDIR(mode_of(path))

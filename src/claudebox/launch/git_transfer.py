@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
+from claudebox.files import write_all
 from claudebox.launch.git_merge import Move
-from claudebox.launch.git_sandbox import write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import os
 import stat
 
 from claudebox.console import shorten
-from claudebox.files import list_names, read_small, real_path, replace_file
+from claudebox.files import list_names, mode_of, read_small, real_path, replace_file
 from claudebox.git.disarm import disarm_paths
 from claudebox.launch import git_cleanup, git_submodules
 from claudebox.launch.git_sandbox import GitError
@@ -99,11 +99,7 @@ def _is_same(target: str, where: str) -> bool:
 
 
 def _names(directory: str) -> list[str]:
-    try:
-        mode = os.lstat(directory).st_mode
-        return sorted(os.listdir(directory))[:_MOST] if stat.S_ISDIR(mode) else []
-    except OSError:
-        return []
+    return list_names(directory)[:_MOST] if stat.S_ISDIR(mode_of(directory)) else []
 
 
 def _line(path: str) -> str:

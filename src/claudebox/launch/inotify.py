@@ -31,23 +31,19 @@ class Watcher:
 
     def watch(self, path: str) -> bool:
         """Watch a directory, but no link to one; return whether that is possible."""
-        if self.descriptor < 0:
-            return False
         return self._add(path, _MASK)
 
-    def watch_file(self, path: str) -> bool:
-        """Watch what a file holds, wherever it is mounted from; return whether that is possible."""
-        return self.descriptor >= 0 and self._add(path, _CLOSE_WRITE)
+    def watch_names(self, path: str) -> bool:
+        """Watch which names come and go in a directory, and not who writes; return whether that is possible."""
+        return self._add(path, _MASK & ~_CLOSE_WRITE)
 
     def _add(self, path: str, mask: int) -> bool:
+        if self.descriptor < 0:
+            return False
         number = syscalls.call("inotify_add_watch", self.descriptor, os.fsencode(path) + b"\0", mask)
         if number >= 0:
             self._watched[path] = number
         return number >= 0
-
-    def watch_names(self, path: str) -> bool:
-        """Watch which names come and go in a directory, and not who writes; return whether that is possible."""
-        return self.descriptor >= 0 and self._add(path, _MASK & ~_CLOSE_WRITE)
 
     def watch_below(self, path: str, most: int) -> bool:
         """Watch a directory and those in it, up to so many; return whether all are."""
