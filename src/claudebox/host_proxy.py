@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from claudebox.places import read_port, split_place
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -69,27 +70,16 @@ def find_proxy(environ: Mapping[str, str], scheme: str = "https") -> tuple[HostP
     for end in "/?#":
         rest = rest.partition(end)[0]
     login, _, place = rest.rpartition("@")
-    host, port = _split(place)
-    number = int(port[:6]) if port.isascii() and port.isdigit() else 0 if port else _PORTS[kind]
-    if not host or not set(host) <= (_ADDRESS if ":" in host else _NAME) or not 0 < number < 65536:
+    host, port = split_place(place)
+    number = read_port(port) if port else _PORTS[kind]
+    if not host or not set(host) <= (_ADDRESS if ":" in host else _NAME) or not number:
         return None, f"{variable} of this machine is not of the form http://HOST:PORT, and is not used"
     bypass = (environ.get("no_proxy") or environ.get("NO_PROXY") or "").lower().replace(",", " ").split()
     return HostProxy(host.lower(), number, kind == "https", _decoded(login), tuple(bypass)), ""
 
 
-def _split(place: str) -> tuple[str, str]:
-    """Return host and port, the port empty where there is none."""
-    if place.startswith("["):
-        host, bracket, port = place[1:].partition("]")
-        return (host, port.removeprefix(":")) if bracket and port[:1] in ("", ":") else ("", "")
-    if place.count(":") > 1:  # an address of IPv6 without brackets has no port
-        return place, ""
-    host, _, port = place.partition(":")
-    return host, port
-
-
 def _matches(word: str, host: str, port: int) -> bool:
-    name, only = _split(word)
+    name, only = split_place(word)
     if only and only != str(port):
         return False
     if name == "*":

@@ -46,7 +46,7 @@ def test_metadata_and_this_machine_are_refused(text):
 @pytest.mark.parametrize("text", [
     "", "git.corp.example", "10.1.2", "10.1.2.3.4", "010.1.2.3", "0x0a.1.2.3", "10.1.2.3:", "10.1.2.3:0",
     "10.1.2.3:99999", "10.1.2.3/33", "10.1.2.3/", "[fd77::50]22", "10.1.2.3/-1", "10.1.2.3 ", "fd:::50", "fd::1::1",
-    "[fd77::50", "12345::1", "fd77::10.1.2.3", "1:2:3:4:5:6:7:8:9", "1:2:3:4:5:6:7", "\u0661\u0660.1.2.3", "1.2.3.4:4:",
+    "[fd77::50", "12345::1", "1:2:3:4:5:6:7:8:9", "1:2:3:4:5:6:7", "\u0661\u0660.1.2.3", "1.2.3.4:4:",
 ])  # fmt: skip
 def test_anything_else_is_refused_with_examples(text):
     # proves NET-04
@@ -74,8 +74,7 @@ def test_bits_behind_a_network_are_an_error_that_names_it():
 def test_an_address_is_what_everybody_takes_it_for(address):
     # proves NET-04
     for text in (str(address), address.exploded):
-        if ":" not in text or "." not in text:  # Python 3.13 and newer write addresses of IPv4 in IPv6 so: not ours
-            assert _packed(text) == address.packed
+        assert _packed(text) == address.packed
 
 
 @pytest.mark.parametrize("tier", ["full", "none"])

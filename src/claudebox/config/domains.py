@@ -7,6 +7,7 @@ like an address, in any of the forms that resolvers understand (127.1, 0x7f00000
 from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
+from claudebox.places import read_port
 from claudebox.tables.domain_groups import GROUPS
 from claudebox.values import Value
 
@@ -65,8 +66,8 @@ def parse_domain(text: str, origin: str) -> Domain:
     plain = canonical(name.removeprefix("*."))
     if "." not in plain or name.endswith("."):
         raise ClaudeboxError(f"`{origin}`: `{text}` is not the name of a domain", hint=_advice(text))
-    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
-    if colon and not 1 <= number <= 65535:
+    number = read_port(port)
+    if colon and not number:
         raise ClaudeboxError(
             f"`{origin}`: `{text}` names no port", hint=f"`{name}:8443`, say; `{name}` alone means ports 443 and 80"
         )

@@ -6,6 +6,7 @@ import os
 
 from claudebox.config.model import Constant, GitCredential, MountRequest, NameRequest
 from claudebox.errors import ClaudeboxError
+from claudebox.places import read_port
 from claudebox.tables import agent, project_paths
 from claudebox.tables.inside import MADE
 
@@ -294,7 +295,7 @@ def number(most: int, unit: int = 1) -> Callable[[Given], int]:
 
 def port(given: Given) -> int:
     """Read a TCP port."""
-    if not (given.value.isascii() and given.value.isdigit() and 1 <= int(given.value[:6]) <= 65535):
+    if not read_port(given.value):
         raise ClaudeboxError(f"`{given.origin}` is a port from 1 to 65535, not `{given.value}`")
     return int(given.value)
 

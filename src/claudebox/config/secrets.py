@@ -5,10 +5,12 @@ Off the usual launch path: imported only where somebody has such settings.
 
 from __future__ import annotations
 
+from claudebox.config.domains import canonical
 from claudebox.config.model import SecretRequest
 from claudebox.config.parsers import valid_name
 from claudebox.config.permits import read_permit
 from claudebox.errors import ClaudeboxError
+from claudebox.places import read_port
 from claudebox.tables.agent import CREDENTIALS
 from claudebox.tables.inside import AUTHORITIES, MADE
 from claudebox.tables.tiers import TIERS
@@ -72,23 +74,18 @@ def _header(word: str, origin: str) -> str:
 
 def _host(word: str, origin: str) -> tuple[str, int]:
     """Return name and port; each host is named in full, since any other would get the value too."""
-    name, colon, port = word.lower().partition(":")
-    labels = name.split(".")
+    name, colon, port = word.partition(":")
     if "*" in name:
         raise ClaudeboxError(
             f"`{origin}`: `{word}` would give the value to hosts that anybody may have named",
             hint="name each host in full",
         )
-    if (
-        len(name) > 253
-        or len(labels) < 2
-        or not all(0 < len(label) < 64 and set(label) <= _LETTERS and label.strip("-") == label for label in labels)
-        or labels[-1].isdigit()
-    ):
+    host = canonical(name)
+    if "." not in host:
         raise ClaudeboxError(f"`{origin}`: `{word}` is not the name of a host", hint="`api.github.com`, say")
-    if colon and not (port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535):
+    if colon and not read_port(port):
         raise ClaudeboxError(f"`{origin}`: `{port}` is not a port from 1 to 65535")
-    return name, int(port) if colon else PORT
+    return host, read_port(port) if colon else PORT
 
 
 def decide_secrets(

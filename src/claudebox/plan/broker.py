@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from claudebox.errors import ClaudeboxError
 from claudebox.host_proxy import find_proxy
+from claudebox.places import read_port
 from claudebox.plan import own_network
 from claudebox.plan.model import Mount, Provision, Variable
 from claudebox.plan.network_model import ApiConfig, Broker, Budget, Endpoint, Trust
@@ -144,7 +145,7 @@ def read_endpoint(address: str) -> Endpoint:
         scheme not in _PORTS
         or not slashes
         or not (plain.isascii() and plain.isalnum())
-        or not (number.isascii() and number.isdigit() and 0 < int(number[:6]) < 65536)
+        or not read_port(number)
         or not set(path) <= _PATH
     ):
         raise ClaudeboxError(

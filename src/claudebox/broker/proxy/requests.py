@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from claudebox.broker.http import messages
 from claudebox.broker.http.messages import MalformedHttp
+from claudebox.places import read_port
 from claudebox.values import Value
 
 if TYPE_CHECKING:
@@ -85,9 +86,10 @@ def authority(text: str, port: int) -> tuple[str, int]:
     host, colon, digits = text.rpartition(":")
     if not colon or text.endswith("]"):
         return text, port
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and 0 < int(digits) <= 65535):
+    number = read_port(digits)
+    if not number:
         raise MalformedHttp("it names no port")
-    return host, int(digits)
+    return host, number
 
 
 def split_url(target: str) -> tuple[str, str]:
