@@ -213,7 +213,7 @@ def test_an_idle_broker_is_not_woken():
 def test_a_missing_library_is_told_with_its_remedy(monkeypatch):
     monkeypatch.setattr(broker_libraries, "_places", lambda: ("/nonexistent",))
     with pytest.raises(ClaudeboxError) as raised:
-        broker_libraries.find_libraries(broker_libraries.CERTIFICATES)
+        broker_libraries.find_libraries()
 
     assert "`cryptography` for `[[secrets]]`" in str(raised.value)
     assert "scripts/libraries" in raised.value.hint

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 
 from claudebox.broker.http.bodies import Decompressed
 from claudebox.broker.http.messages import MalformedHttp
-from claudebox.broker.http.recognition import Cleaner, Recognizer, encodings
+from claudebox.broker.http.recognition import Cleaner, Recognizer, paired
 from claudebox.broker.inject import tls
 from claudebox.broker.inject.ca import issue
 from claudebox.broker.inject.substitute import Replacement, Substitution
@@ -65,7 +65,7 @@ def test_another_host_or_port_gets_no_value():
 
 
 def test_every_form_of_a_value_is_replaced_by_as_many_bytes():
-    pairs = encodings(VALUE, PLACEHOLDER)
+    pairs = paired(VALUE, PLACEHOLDER)
 
     assert len(pairs) > 6
     assert all(len(real) == len(stand) for real, stand in pairs)

@@ -209,7 +209,7 @@ def _terminal() -> Finding:
 def _broker(environ: dict[str, str]) -> Finding:
     """Look for what keeps the key outside."""
     try:
-        broker_libraries.find_libraries(broker_libraries.CERTIFICATES)
+        broker_libraries.find_libraries()
     except ClaudeboxError as problem:
         return Finding("broker", "warning", str(problem), problem.hint)
     base = environ.get(agent.BASE_URL, "") or agent.OFFICIAL

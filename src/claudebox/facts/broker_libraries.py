@@ -12,25 +12,17 @@ from claudebox import build_paths
 from claudebox.errors import ClaudeboxError
 from claudebox.files import PACKAGE
 
-CERTIFICATES = "cryptography"
-_REMEDY = (
-    "install it: `pipx reinstall claudebox`, `scripts/libraries` in a checkout, or your distribution's package "
-    "`python3-{}`"
-)
 
-
-def find_libraries(*names: str) -> tuple[str, ...]:
-    """Return the directories that the broker must search for these libraries."""
-    found = []
-    for name in names:
-        directory = next((place for place in _places() if os.path.isfile(f"{place}/{name}/__init__.py")), None)
-        if directory is None:
-            raise ClaudeboxError(
-                f"the broker needs the Python library `{name}` for `[[secrets]]`",
-                hint=_REMEDY.format(name),
-            )
-        found.append(directory)
-    return tuple(dict.fromkeys(found))
+def find_libraries() -> tuple[str, ...]:
+    """Return the directories that the broker must search: `cryptography` makes the certificates for `[[secrets]]`."""
+    for place in _places():
+        if os.path.isfile(f"{place}/cryptography/__init__.py"):
+            return (place,)
+    raise ClaudeboxError(
+        "the broker needs the Python library `cryptography` for `[[secrets]]`",
+        hint="install it: `pipx reinstall claudebox`, `scripts/libraries` in a checkout, or your distribution's "
+        "package `python3-cryptography`",
+    )
 
 
 def _places() -> tuple[str, ...]:

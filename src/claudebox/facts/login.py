@@ -83,6 +83,6 @@ def for_broker(
     from claudebox.facts import broker_libraries
 
     try:
-        return login, broker_libraries.find_libraries(broker_libraries.CERTIFICATES)
+        return login, broker_libraries.find_libraries()
     except ClaudeboxError as problem:
         return login, problem

@@ -6,7 +6,6 @@ line, never by value. Bounded in time and size; whatever was not searched is nam
 
 from __future__ import annotations
 
-import binascii
 import os
 import stat
 import time
@@ -17,7 +16,7 @@ from claudebox.files import Closing, read_small
 from claudebox.report import tree
 from claudebox.tables import agent
 from claudebox.tables.secret_patterns import looks_secret
-from claudebox.tables.spellings import SPELLINGS
+from claudebox.tables.spellings import encodings
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -42,7 +41,6 @@ SHORTEST = 8
 _FEWEST_KINDS = 5  # of characters
 _SHORTEST_NUMBER = 12
 _PHRASE = 4  # words that together are rare
-_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class Hit(Value):
@@ -230,20 +228,7 @@ def find_forms(values: Iterable[tuple[str, str]]) -> list[tuple[bytes, str, bool
 
 def encode(value: bytes) -> list[bytes]:
     """Return the forms of a value, itself first."""
-    forms = [value]
-    forms += (spell(value) for spell in SPELLINGS)
-    hexadecimal = binascii.hexlify(value)
-    forms += (hexadecimal, hexadecimal.upper())
-    for offset in range(3):
-        inner = _base64(value, offset)
-        forms += (inner, inner.translate(_URL_SAFE))
-    return list(dict.fromkeys(form for form in forms if len(form) >= len(value) // 2))
-
-
-def _base64(value: bytes, offset: int) -> bytes:
-    """Return the part of a base64 text that the value alone decides, if it begins at this offset of three bytes."""
-    whole = binascii.b2a_base64(b"\0" * offset + value, newline=False)
-    return whole[-(-offset * 8 // 6) : (offset + len(value)) * 8 // 6]
+    return list(dict.fromkeys(form for form in encodings(value) if len(form) >= len(value) // 2))
 
 
 def is_telling(value: str) -> bool:

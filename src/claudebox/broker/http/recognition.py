@@ -8,14 +8,13 @@ set, so its time tells of no single character either; what takes longer runs onl
 
 from __future__ import annotations
 
-import base64
 import re
 import sys
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from claudebox.launch.placeholder import public_prefix
-from claudebox.tables.spellings import SPELLINGS
+from claudebox.tables import spellings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -55,9 +54,10 @@ class Recognizer:
         known = list(dict.fromkeys(pairs))
         runs: dict[bytes, None] = {}  # encodings of parts of a value
         for value, placeholder in known:
-            runs |= {form: None for run in _runs(value) for form in (run, *(form for form, _ in _in_base64(run, b"")))}
-            self._exact.update(encodings(value, placeholder))
-            self._names |= {form.lower() for form, _ in encodings(value, placeholder)}
+            runs |= {form: None for run in _runs(value) for form in (run, *spellings.all_in_base64(run))}
+            forms = paired(value, placeholder)
+            self._exact.update(forms)
+            self._names |= {form.lower() for form, _ in forms}
             for text, pattern, count in _forms(value):
                 patterns.append((len(text), pattern))
                 found = _regions(text, count)
@@ -236,7 +236,7 @@ def _forms(value: bytes) -> Iterator[tuple[bytes, bytes, int]]:
     for case in (value.hex(), value.hex().upper()):
         yield case.encode(), case.encode(), 1
     for offset in range(3):
-        text = _inner(value, offset, base64.b64encode)
+        text = spellings.in_base64(value, offset)
         if text:  # the marks differ in URLs, and what is looked up has none in it
             yield text, _BREAK.join(_URL_SAFE.get(byte) or _spelled(byte) for byte in text), 2
 
@@ -275,36 +275,10 @@ def _regions(text: bytes, count: int) -> list[bytes]:
     return _regions(text, count - 1) if count > 1 else []
 
 
-def encodings(value: bytes, placeholder: bytes) -> list[tuple[bytes, bytes]]:
+def paired(value: bytes, placeholder: bytes) -> list[tuple[bytes, bytes]]:
     """Return the usual forms in which a value may come back, each with what replaces it, of the same length."""
     pairs: dict[bytes, bytes] = {}
-    for real, stand in _encoded(value, placeholder):
-        if len(real) >= len(value) // 2 and real not in pairs:
-            pairs[real] = stand if len(stand) == len(real) else b"*" * len(real)
+    for real, stand in zip(spellings.encodings(value), spellings.encodings(placeholder), strict=True):
+        if len(real) >= len(value) // 2:
+            pairs.setdefault(real, stand if len(stand) == len(real) else b"*" * len(real))
     return sorted(pairs.items(), key=lambda pair: -len(pair[0]))
-
-
-def _encoded(value: bytes, placeholder: bytes) -> Iterator[tuple[bytes, bytes]]:
-    for encode in _ENCODINGS:
-        yield encode(value), encode(placeholder)
-    yield from _in_base64(value, placeholder)
-
-
-def _in_base64(value: bytes, placeholder: bytes) -> Iterator[tuple[bytes, bytes]]:
-    for offset in range(3):
-        for alphabet in (base64.b64encode, base64.urlsafe_b64encode):
-            yield _inner(value, offset, alphabet), _inner(placeholder, offset, alphabet)
-
-
-def _inner(value: bytes, offset: int, encode: Callable[[bytes], bytes]) -> bytes:
-    """Return the part of a base64 text that the value alone decides, if it begins at this offset of three bytes."""
-    whole = encode(b"\0" * offset + value)
-    return whole[-(-offset * 8 // 6) : (offset + len(value)) * 8 // 6]
-
-
-_ENCODINGS: tuple[Callable[[bytes], bytes], ...] = (
-    lambda text: text,
-    *SPELLINGS,
-    lambda text: text.hex().encode(),
-    lambda text: text.hex().upper().encode(),
-)
