@@ -82,6 +82,18 @@ def lay_out(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
         yield line
 
 
+def table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), most: int = 60) -> Iterator[str]:
+    """Yield rows in columns, cleaned; `right`: columns set flush right. The last one may exceed `most`."""
+    cells = [[*(shorten(cell, most) for cell in row[:-1]), clean(row[-1])] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        padded = (
+            f"{cell:>{width}}" if column in right else f"{cell:<{width}}"
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(padded).rstrip()
+
+
 def _visible(text: str) -> int:
     """Return how many columns a painted text takes, were every character one wide."""
     return sum(len(part.partition("m")[2] if number else part) for number, part in enumerate(text.split("\x1b[")))

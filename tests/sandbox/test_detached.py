@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.client.tui import Tui
 from tests.conftest import Account, make_box, need
+from tests.sandbox import repositories
 from tests.sandbox.terminals import descendants
 
 from claudebox.commands.agents.records import process_start
@@ -94,6 +95,7 @@ def test_a_report_that_nobody_has_seen_is_mentioned_until_somebody_has(user_box)
     assert names == ["project", "project-2"]
     assert "Makefile" in shown.stdout
     assert "has left something" not in second.stderr
+    repositories.make(user_box)
     for _ in range(2):  # a session has the name of its copy, whatever was there before
         detach(user_box, "echo >>Makefile", "--new", "own")
         wait_for(user_box, lambda rows: {"ended"} == {row["state"] for row in rows})

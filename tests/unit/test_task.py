@@ -128,10 +128,10 @@ def test_the_table_counts_what_failed_and_what_is_worth_another_try():
             ("c", {"status": "retry", "exit": 75, "retry": True})]  # fmt: skip
 
     assert list(batch._table(rows)) == [
-        "task  status           cost     time  why",
-        "a     done            $0.50      3 s",
-        "b     failed          $0.25        -  no[2J",
-        "c     retry               -        -",
+        "task  status   cost  time  why",
+        "a     done    $0.50   3 s",
+        "b     failed  $0.25     -  no\\x1b[2J",
+        "c     retry       -     -",
         "1 of 3 done, 1 failed, 1 worth another try, $0.75",
     ]
     assert list(batch._table([]))[-1] == "0 of 0 done, $0.00"

@@ -15,12 +15,22 @@ from typing import TYPE_CHECKING, Literal
 
 from claudebox import console, session, syscalls
 from claudebox.commands import examined
-from claudebox.commands.agents import examine as examine_agents
 from claudebox.config.model import Policy
 from claudebox.config.options import SETTINGS
 from claudebox.config.settings import parse_arguments
 from claudebox.errors import ClaudeboxError, describe_failure
-from claudebox.facts import broker_libraries, bubblewrap, distro, host, nix, nix_daemon, nix_location, programs, uplink
+from claudebox.facts import (
+    broker_libraries,
+    bubblewrap,
+    cgroup,
+    distro,
+    host,
+    nix,
+    nix_daemon,
+    nix_location,
+    programs,
+    uplink,
+)
 from claudebox.facts.nix_model import Daemon, Nix
 from claudebox.files import read_small
 from claudebox.launch import container
@@ -92,8 +102,8 @@ def examine(environ: dict[str, str], wanted: Examined) -> Iterator[Finding]:
         ("terminal", _terminal),
         ("broker", lambda: _broker(environ)),
         ("Nix", lambda: _nix(environ, path)),
-        ("limits", lambda: Finding("limits", *examine_agents.describe_limits(path))),
-        ("sessions", lambda: Finding("sessions", *examine_agents.describe_sessions(path, environ.get("USER", "")))),
+        ("limits", lambda: _limits(path)),
+        ("sessions", lambda: _sessions(path, environ.get("USER", ""))),
         ("state", lambda: _state(environ)),
     ]
     for name, look in rows:
@@ -281,3 +291,24 @@ def _state(environ: dict[str, str]) -> Finding:
     if unlooked := list(killed.describe(directory)):
         return Finding("state", "warning", console.list_some(unlooked, 1))
     return Finding("state", "ok", f"{directory} is yours alone")
+
+
+def _limits(path: tuple[str, ...]) -> Finding:
+    always = "time, processes, scratch: always"
+    group = cgroup.find_group(os.getuid(), path)
+    if group.problem:
+        return Finding("limits", "ok", f"{always}; `--memory` and `--cpus` are refused here: {group.problem}")
+    way = "your systemd" if group.way == "systemd" else group.place
+    return Finding("limits", "ok", f"{always}; memory and processors: by a control group of {way}")
+
+
+def _sessions(path: tuple[str, ...], user: str) -> Finding:
+    """Tell whether sessions outlive their terminal."""
+    if programs.find_tool("tmux", path) is None:
+        return Finding("sessions", "warning", "`--detach` needs tmux", "install the package `tmux`")
+    settings = read_small("/etc/systemd/logind.conf") or b""
+    lingers = os.path.exists(f"/var/lib/systemd/linger/{user}")
+    if not lingers and any(line.replace(b" ", b"") == b"KillUserProcesses=yes" for line in settings.splitlines()):
+        remedy = "`loginctl enable-linger` lets them run on"
+        return Finding("sessions", "warning", "systemd ends sessions without a terminal when you log out", remedy)
+    return Finding("sessions", "ok", "`--detach`: tmux is there")

@@ -33,12 +33,8 @@ def run(environ: dict[str, str], settings: Settings) -> int:
     if not rows:
         console.note("no answer of a model was counted; the broker counts them where it holds the credential")
         return 0
-    table = [_TITLES, *(_shown(row) for row in rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(_TITLES))]
-    for row in table:
-        left = f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}"
-        numbers = (f"{text:>{width}}" for text, width in zip(row[2:], widths[2:], strict=True))
-        console.write([f"{left}  {'  '.join(numbers)}"], descriptor=1)
+    table = (_TITLES, *(_shown(row) for row in rows))
+    console.write(console.table(table, right=range(2, len(_TITLES))), descriptor=1)
     console.write([f"dollars by the prices of {prices.AS_OF}; `?`: a model without a price"], descriptor=1)
     if missing := sum(row["missing"] for row in rows):
         console.warn(f"the logs of {missing} sessions do not tell everything that was spent; see their receipts")
@@ -71,7 +67,7 @@ def _rows(directory: str) -> list[dict[str, Any]]:
 def _shown(row: dict[str, Any]) -> tuple[str, ...]:
     unknown = "?" if row["unpriced"] else ""
     return (
-        row["day"], console.shorten(os.path.basename(row["project"]) or "?", 40), str(row["sessions"]),
+        row["day"], os.path.basename(row["project"]) or "?", str(row["sessions"]),
         str(row["answers"]), str(row["input"]), str(row["output"]), str(row["cached"]),
         prices.as_dollars(row["price"]) + unknown,
     )  # fmt: skip

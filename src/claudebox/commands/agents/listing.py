@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from claudebox import console
+from claudebox.commands import log
 from claudebox.commands.agents.copies import Copies
 from claudebox.commands.agents.records import process_start
-from claudebox.commands.agents.spent import Spending, Spent
 from claudebox.launch.live_sessions import list_sessions
-from claudebox.report.session_log import human, sum_usage
+from claudebox.report import session_log
+from claudebox.report.session_log import human, read_lines, sum_usage
+from claudebox.tables.prices import as_dollars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +24,25 @@ if TYPE_CHECKING:
 
 _IDLE = "✳"  # what the client's title begins with while it waits for the user
 _WIDTH = 60
+_TITLES = ("NAME", "STATE", "SINCE", "MEMORY", "SPENT", "PROJECT", "LAST LINE")
+_EARLIER = 1.0  # seconds that a log may have been opened before the session says that it runs
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The tokens of one session, by kind, their price in millionths of a dollar, and its budget in words."""
+
+    usage: dict[str, int]
+    budget: str = ""
+
+    def __str__(self) -> str:
+        usage, budget = self.usage, self.budget
+        if not usage["answers"] and not budget:
+            return ""
+        price, tokens = f"${as_dollars(usage['price'])}", usage["input"] + usage["output"] + usage["cached"]
+        amounts = [price] if "$" in budget or usage["price"] else []
+        amounts += [f"{tokens} tokens"] if "tokens" in budget or not amounts else []
+        return f"{', '.join(amounts)} of {budget}" if budget else ", ".join(amounts)
 
 
 @dataclass(frozen=True)
@@ -61,7 +82,8 @@ class SessionRow:
 def look(records: Records, tmux: Tmux) -> list[SessionRow]:
     """Return the sessions as they are now."""
     panes = tmux.panes()
-    spending = Spending(records.state)
+    logs = f"{records.state}/{session_log.DIRECTORY}"
+    names = log.records(logs)
     sessions = list_sessions(records.state)  # before the records: who is there has written one
     children = _children()
     rows = []
@@ -76,18 +98,28 @@ def look(records: Records, tmux: Tmux) -> list[SessionRow]:
             memory = _memory(process, children)
         else:
             process, how = 0, ending(agent, pane)
-        spent = spending.find(agent.pid, agent.created)
+        spent = _find_spent(logs, names, agent.pid, agent.created)
         rows.append(SessionRow(agent.name, state, agent.project, since, process, agent, how, memory, last, spent))
     worked_in = {agent.workdir for agent in agents} | {workdir for _, workdir, _ in sessions}
     known = {(agent.pid, agent.start) for agent in agents}
     for process, workdir, since in sessions:
         start = process_start(process)
         if start and (process, start) not in known:
-            memory, spent = _memory(process, children), spending.find(process, since)
+            memory, spent = _memory(process, children), _find_spent(logs, names, process, since)
             rows.append(SessionRow("", "terminal", workdir, since, process, memory=memory, spent=spent))
     left = (copy for copy in Copies(os.path.dirname(records.state)).all() if copy.path not in worked_in)
     rows += [SessionRow(copy.name, "copy", copy.source, copy.created, 0) for copy in left]
     return rows
+
+
+def _find_spent(directory: str, names: list[str], process: int, since: float) -> Spent:
+    """Return what the session of this launcher has spent that began at this moment."""
+    begun = time.strftime("%Y%m%dT%H%M%S", time.gmtime(since - _EARLIER))
+    own = (name for name in names if name >= begun and name.endswith(f"-{process}{session_log.SUFFIX}"))
+    name = next(own, "") if process else ""
+    rows = read_lines(directory, name, b'"start"', b'"usage"') if name else []
+    budget = next((row.get("budget") for row in rows if row.get("kind") == "start"), "")
+    return Spent(sum_usage(rows), budget if isinstance(budget, str) else "")
 
 
 def _last_line(lines: list[str]) -> str:
@@ -124,17 +156,9 @@ def lines(rows: list[SessionRow]) -> Iterator[str]:
         )
         for row in rows
     ]
-    head = ("NAME", "STATE", "SINCE", "MEMORY", "SPENT", "PROJECT", "LAST LINE")
-    widths = [min(_WIDTH, max(len(console.clean(line[column])) for line in (head, *table))) for column in range(6)]
-    yield console.paint(_columns(head, widths), "bold", descriptor=1)
-    for line in table:
-        yield _columns(line, widths)
-
-
-def _columns(cells: tuple[str, ...], widths: list[int]) -> str:
-    return "  ".join(
-        (*(f"{console.shorten(cell, width):<{width}}" for cell, width in zip(cells[:6], widths, strict=True)), cells[6])
-    ).rstrip()
+    head, *lines_below = console.table((_TITLES, *table))
+    yield console.paint(head, "bold", descriptor=1)
+    yield from lines_below
 
 
 def _ago(moment: float) -> str:

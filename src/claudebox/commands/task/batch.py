@@ -169,14 +169,14 @@ def _show(results: str) -> int:
 
 
 def _table(rows: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
-    wide = max(4, *(len(name) for name, _ in rows)) if rows else 4
-    yield f"{'task':{wide}}  {'status':11}  {'cost':>8}  {'time':>7}  why"
+    table = [("task", "status", "cost", "time", "why")]
     for name, row in rows:
         cost, seconds = row.get("cost_usd"), row.get("seconds")
         shown = f"${cost:.2f}" if isinstance(cost, int | float) else "-"
         took = f"{seconds:.0f} s" if isinstance(seconds, int | float) else "-"
-        why = "".join(filter(str.isprintable, str(row.get("why", ""))))[:100]
-        yield f"{name:{wide}}  {str(row.get('status', '?'))[:11]:11}  {shown:>8}  {took:>7}  {why}".rstrip()
+        why = console.shorten(str(row.get("why", "")), 100)
+        table.append((name, str(row.get("status", "?")), shown, took, why))
+    yield from console.table(table, right=(2, 3), most=100)
     total = sum(row["cost_usd"] for _, row in rows if isinstance(row.get("cost_usd"), int | float))
     done = sum(row.get("exit") == DONE for _, row in rows)
     again = sum(row.get("retry") is True for _, row in rows)

@@ -19,14 +19,11 @@ import time
 from typing import TYPE_CHECKING
 
 from claudebox import syscalls
-from claudebox.commands.verify import upstream
 from claudebox.errors import ClaudeboxError
-from claudebox.plan.network_model import Endpoint
 from claudebox.tables import agent
 
 if TYPE_CHECKING:
     from claudebox.facts.host import Host
-    from claudebox.plan.model import Plan
 
 _ADD_KEY = {"x86_64": 248, "aarch64": 217}
 _KEYCTL = {"x86_64": 250, "aarch64": 219}
@@ -59,8 +56,7 @@ class Canaries:
         self._directory = ""
         self._hidden = ""
         self._nest = f"{workdir}/.{self.token[:15]}-nest"
-        self.upstream = 0  # the port of what stands in for the model
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._child: subprocess.Popen[bytes] | None = None
         self._key = -1
 
     def plant(self) -> None:
@@ -80,25 +76,14 @@ class Canaries:
             with open(self.login, "x", encoding="ascii") as file:
                 json.dump({agent.TOKENS: tokens}, file)
         self._plant_sockets()
-        self.process = self._start("-c", "import time; time.sleep(600)", self.token)
-        self._plant_upstream()
+        self._child = subprocess.Popen(
+            [sys.executable, "-IS", "-c", "import time; time.sleep(600)", self.token], env={"CANARY": self.token},
+            stdin=subprocess.DEVNULL, cwd="/",
+        )  # fmt: skip
+        self.process = self._child.pid
         self._plant_key()
         number = ctypes.CDLL(None, use_errno=True).shmget(0, 4096, 0o1600)
         self.shared_memory = None if number < 0 else number
-
-    def _start(self, *words: str, handed: tuple[int, ...] = ()) -> int:
-        child = subprocess.Popen(
-            [sys.executable, "-IS", *words], env={"CANARY": self.token}, stdin=subprocess.DEVNULL, cwd="/",
-            pass_fds=handed,
-        )  # fmt: skip
-        self._children.append(child)
-        return child.pid
-
-    def _plant_upstream(self) -> None:
-        listener = socket.create_server(("127.0.0.1", 0))
-        self._open.append(listener)
-        self._start(upstream.__file__, str(listener.fileno()), handed=(listener.fileno(),))
-        self.upstream = listener.getsockname()[1]
 
     def _write(self, path: str) -> None:
         with open(path, "x", encoding="ascii") as file:
@@ -131,7 +116,7 @@ class Canaries:
                 port = listener.getsockname()[1]
                 socket.create_connection((address, port), timeout=5).close()  # it does answer here
             except OSError as error:
-                if address == "127.0.0.1":  # what stands in for the model is there, too
+                if address == "127.0.0.1":
                     raise ClaudeboxError(
                         f"`--verify` listens at {address}, and cannot be reached there: {error.strerror or error}",
                         hint="`lo` may be down: `ip link set lo up`",
@@ -175,9 +160,9 @@ class Canaries:
                 shutil.rmtree(directory, ignore_errors=True)
         if self.descriptor >= 0:
             os.close(self.descriptor)
-        for child in self._children:
-            child.kill()
-            child.wait()
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
         if self._key >= 0:
             syscalls.call("syscall", _KEYCTL[os.uname().machine], _UNLINK, self._key, _SESSION_KEYRING)
         if self.shared_memory is not None:
@@ -200,13 +185,3 @@ def with_canaries(facts: Host, canaries: Canaries) -> Host:
     held = {name: canaries.credential for name in agent.CREDENTIALS if facts.environ.get(name)}
     login = facts.login.replace(path=canaries.login) if facts.login.usable else facts.login
     return facts.replace(environ={**facts.environ, **held}, login=login)
-
-
-def with_upstream(plan: Plan, canaries: Canaries) -> Plan:
-    """Return the same plan with a model that says what it is told: the real one has no business in a test either."""
-    if plan.broker is None or plan.broker.model_api is None:
-        return plan
-    endpoint = Endpoint("http", "127.0.0.1", canaries.upstream)
-    return plan.replace(
-        broker=plan.broker.replace(model_api=plan.broker.model_api.replace(endpoint=endpoint, proxy=None))
-    )

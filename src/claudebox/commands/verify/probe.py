@@ -34,8 +34,6 @@ _NUMBERS = {  # of system calls: keyctl, io_uring_setup, unshare
     "x86_64": (250, 425, 272),
     "aarch64": (219, 425, 97),
 }
-_GUESSES = 8  # times that a guess is tried before it counts as one that shows
-_REPLACED, _PROTECTED_AGAIN = 10.0, 1.0  # seconds
 _CLOCKS = 2.0  # seconds between the clock of a program and that of a file system
 _TIOCLINUX = 0x541C
 _CLONE_NEWUSER = 0x10000000
@@ -198,7 +196,10 @@ def _search(spec: Spec, wanted: bytes) -> str:
         for directory, _, files in os.walk(place):
             for name in files:
                 path = os.path.join(directory, name)
-                status = os.lstat(path)
+                try:
+                    status = os.lstat(path)
+                except FileNotFoundError:  # a program of the sandbox removed it
+                    continue
                 young = status.st_ctime >= since and stat.S_ISREG(status.st_mode)
                 if young and wanted in _read(path, _LARGEST):
                     return f"it stands in {path}"
@@ -226,48 +227,6 @@ def credential(spec: Spec) -> str:
     if b" 403 " not in answer.partition(b"\r\n")[0]:
         return "the broker does not refuse what it must not ask for"
     return "the broker tells it" if wanted in answer else ""
-
-
-def guesses(spec: Spec) -> str:
-    """Have the broker clean right and wrong guesses at what it holds, and compare how the answers are cut."""
-    (reversed_one,) = _given(spec, "credential", str(spec.get("no_credential")))
-    value = str(reversed_one)[::-1]
-    if value.encode() in b"".join(_cleaned(spec, value)):
-        return "the broker does not recognise what it holds"
-    for known in (9, 27, len(value) - 1):
-        right, wrong = value[:known], value[: known - 1] + ("0" if value[known - 1] == "1" else "1")
-        shapes: dict[str, set[tuple[int, ...]]] = {right: set(), wrong: set()}
-        for _ in range(_GUESSES):  # a busy machine can make two pieces one
-            for guess, seen in shapes.items():
-                seen.add(tuple(map(len, _cleaned(spec, guess))))
-            if not shapes[right].isdisjoint(shapes[wrong]):
-                break
-        else:
-            return f"the first {known} characters of what it holds can be told from others"
-    return ""
-
-
-def _cleaned(spec: Spec, text: str) -> list[bytes]:
-    """Return the chunks in which the broker passes on what the model said: the text, and something after it."""
-    body = f"{text}\n{'and so on, ' * 3}\n"
-    request = (f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {spec['placeholder']}\r\nconnection: close\r\n"
-               f"content-type: text/plain\r\ncontent-length: {len(body)}\r\n\r\n{body}")  # fmt: skip
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(20)
-        client.connect(str(spec["broker"]))
-        client.sendall(request.encode())
-        answer = b""
-        while piece := client.recv(1 << 16):
-            answer += piece
-    head, _, rest = answer.partition(b"\r\n\r\n")
-    if b" 400 " not in head.partition(b"\r\n")[0]:
-        raise Untestable("the broker does not reach what stands in for the model")
-    chunks = []
-    while rest:
-        size, _, rest = rest.partition(b"\r\n")
-        chunks.append(rest[: int(size, 16)])
-        rest = rest[int(size, 16) + 2 :]
-    return chunks
 
 
 def sockets(spec: Spec) -> str:
@@ -549,28 +508,6 @@ def protected(spec: Spec) -> str:
     return ""
 
 
-def replaced(spec: Spec) -> str:
-    """Have the host replace something protected, as an editor does, and try to write to what is there then."""
-    path, word = map(str, _given(spec, "replaced", "everything that is protected here exists, and is yours"))
-    before = os.stat(path).st_ino
-    try:
-        os.close(os.open(word, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    except OSError:
-        raise Untestable("the project cannot be written") from None
-    limit = time.monotonic() + _REPLACED
-    while os.path.exists(word):  # until the host has done it
-        if time.monotonic() > limit:
-            os.unlink(word)
-            raise Untestable("the host did not replace it in time")
-        time.sleep(0.002)
-    limit = time.monotonic() + _PROTECTED_AGAIN
-    while os.stat(path).st_ino == before or os.access(path, os.W_OK):  # nothing is made: it could not be removed
-        if time.monotonic() > limit:
-            return f"{path} was replaced on the host and can be written"
-        time.sleep(0.01)
-    return ""
-
-
 def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is left behind
     """Leave a process behind; whoever started us looks whether it outlives the sandbox."""
     if os.fork():
@@ -585,8 +522,8 @@ def survivors(spec: Spec) -> str:  # noqa: RET503 - does not return where it is 
 
 PROBES: tuple[Callable[[Spec], str], ...] = (
     descriptors, redirected, environment, arguments, memory, keyrings, hidden, secrets, login, credential,
-    guesses, held_secrets, sockets, masked, abstract, listeners, domains, processes, shared_memory, terminal,
-    user_namespaces, kernel_surface, privileges, limits, names, read_only, settings, project, protected, replaced,
+    held_secrets, sockets, masked, abstract, listeners, domains, processes, shared_memory, terminal,
+    user_namespaces, kernel_surface, privileges, limits, names, read_only, settings, project, protected,
     nix_daemon, survivors,
 )  # fmt: skip
 

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import pkgutil
-import select
 import signal
 import sys
 import time
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from claudebox import console, session, state
 from claudebox.commands import examined
-from claudebox.commands.verify.canaries import Canaries, with_canaries, with_upstream
+from claudebox.commands.verify.canaries import Canaries, with_canaries
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import prepare as opening
 from claudebox.plan import compose
@@ -43,14 +42,6 @@ _PROBE, _SPEC = "/run/claudebox/probe.py", "/run/claudebox/probe.json"
 _LIMIT = 1 << 20
 _COLOURS = {"held": "green", "broken": "red", "untestable": "yellow"}
 _GONE_WITHIN = 3.0  # seconds in which whatever ran inside must have ended
-_SHELL = (  # what can be told where there is no Python inside
-    "for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/environ; done 2>/dev/null | grep -q CLAUDEBOX_CANARY"
-    ' && e=broken || e=held; echo "{\\"promise\\": \\"environment\\", \\"status\\": \\"$e\\", \\"detail\\": \\"\\"}"; '
-    "(: >/usr/.claudebox) 2>/dev/null && e=broken || e=held; "
-    'echo "{\\"promise\\": \\"read_only\\", \\"status\\": \\"$e\\", \\"detail\\": \\"\\"}"; '
-    "grep -q '^Seccomp:.2' /proc/1/status && grep -q '^CapEff:.0*$' /proc/1/status && e=held || e=broken; "
-    'echo "{\\"promise\\": \\"privileges\\", \\"status\\": \\"$e\\", \\"detail\\": \\"\\"}"'
-)
 
 # What is promised: name of the probe, the promise, and the requirements and threats that it answers.
 PROMISES: tuple[tuple[str, str, str], ...] = (
@@ -64,7 +55,6 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("secrets", "a secret planted beside them is not there", "SAND-08 SAND-09"),
     ("login", "what renews your login stays out", "AUTH-01 I01 I02"),
     ("credential", "your API key or login is not inside, and the broker does not give it away", "AUTH-01 I03"),
-    ("guesses", "a right guess at what the broker holds is answered like a wrong one", "SECRET-01 K01"),
     ("held_secrets", "values of `[[secrets]]` are not inside, only their placeholders", "SECR-01 A01"),
     ("sockets", "sockets of the host do not answer, not even in the project under another name", "SAND-09 C19 C33"),
     ("masked", "secrets in files of the project are masked", "A20 C32"),
@@ -83,7 +73,6 @@ PROMISES: tuple[tuple[str, str, str], ...] = (
     ("settings", "tier, variables and mounts are those of your flags, files and profile", "PROF-01 E07"),
     ("project", "the project can be worked on", "SAND-05"),
     ("protected", "what your tools obey in the project cannot change", "SEC-04 C20 C22 D05 D06 D21"),
-    ("replaced", "what the host replaces meanwhile is protected again within a second", "MOUNT-01 SEC-04"),
     ("nix_daemon", "the Nix daemon trusts nobody inside, or is not there", "NIXSEC-01 G01 G03"),
     ("survivors", "nothing outlives the sandbox", "SAND-15 E12"),
 )
@@ -154,14 +143,12 @@ def examine(
             {**environ, "CLAUDEBOX_CANARY": canaries.token},
             pretend=lambda facts: with_canaries(facts, canaries),
         )
-        planned = planned.replace(plan=with_upstream(planned.plan, canaries))
         plan = _with_probe(planned, canaries)
         prepared = prepare(alter(plan), canaries)
         held = {row.source for row in plan.secrets}
         # The token for git enters, as the user wants it to; it must not be taken for one that stays outside.
         values = session.fetch(planned, environ, lambda source, _: canaries.value if source in held else "no-token")
-        with _replacing(*_find_replaced(plan, canaries)):
-            output = _run_probe(planned.replace(plan=plan), prepared, values, canaries.token)
+        output = _run_probe(planned.replace(plan=plan), prepared, values, canaries.token)
         return [row for row in _findings(output, canaries) if plan.nix is not None or row.promise != "nix_daemon"]
 
 
@@ -169,7 +156,9 @@ def _with_probe(planned: Planned, canaries: Canaries) -> Plan:
     """Return the same plan with the probe as its program."""
     plan, python = planned.plan, _python(planned.host)
     if not python:
-        return plan.replace(command=("/bin/sh", "-c", _SHELL))
+        raise ClaudeboxError(
+            "`--verify` needs Python inside, as `/usr/bin/python3`", hint="install the package `python3`"
+        )
     program = pkgutil.get_data("claudebox.commands.verify", "probe.py") or b""
     masks = planned.policy.masks_secrets
     specification = json.dumps(_specification(plan, planned.host, canaries, masks=masks)).encode("ascii")
@@ -224,51 +213,10 @@ def _specification(plan: Plan, facts: Host, canaries: Canaries, *, masks: bool) 
         "read_only": [row.dest for row in plan.mounts if row.kind == "ro-bind"],
         "writable": [row.dest for row in plan.mounts if row.writable],
         "protected": [row.dest for row in plan.mounts if row.role == "protected"],
-        "replaced": _find_replaced(plan, canaries) if facts.writable else (),
         "workdir": plan.workdir,
         "project": plan.workdir if facts.writable else "",
         "nix": "" if plan.nix is None else "told" if plan.nix.explicit and plan.nix.kind == "daemon" else plan.nix.kind,
     }
-
-
-def _find_replaced(plan: Plan, canaries: Canaries) -> tuple[str, ...]:
-    """Return a stub that the host can replace, and the file by which the probe says when; nothing if there is none."""
-    protected = {row.dest for row in plan.mounts if row.role == "protected"}
-    stubs = [row.path for row in plan.stubs if row.kind == "directory" and row.path in protected]
-    inside = [path for path in stubs if os.path.dirname(path) == plan.workdir.rstrip("/")]
-    return (inside[-1], f"{plan.workdir}/.claudebox-{canaries.token[:16]}") if inside else ()
-
-
-@contextlib.contextmanager
-def _replacing(path: str = "", word: str = "") -> Iterator[None]:
-    """Replace a stub by another empty directory when the probe asks for it, in a process beside this one."""
-    if not path:
-        yield
-        return
-    ended, end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.dup2(ended, 0)
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # bwrap waits for the end of some
-            while not os.path.exists(word) and not select.select([0], [], [], 0.02)[0]:
-                continue
-            if os.path.exists(word):
-                os.mkdir(f"{word}.new")
-                os.rename(f"{word}.new", path)
-                os.unlink(word)
-        finally:
-            os._exit(0)
-    os.close(ended)
-    try:
-        yield
-    finally:
-        os.close(end)
-        with contextlib.suppress(ChildProcessError):  # a launch reaps whatever has ended
-            os.waitpid(child, 0)
-        for left, remove in ((word, os.unlink), (f"{word}.new", os.rmdir)):
-            with contextlib.suppress(OSError):
-                remove(left)
 
 
 def _unlisted(canaries: Canaries) -> list[tuple[str, int]]:
@@ -313,15 +261,12 @@ def _row(line: bytes) -> dict[str, str]:
 
 
 def _findings(output: dict[str, dict[str, str]], canaries: Canaries) -> Iterator[PromiseResult]:
-    partial = 0 < len(output) < 5  # only the shell answered
     for name, text, proves in PROMISES:
         row = output.get(name)
         status: Status = "broken"
         detail = "the probe did not answer"
         if row is not None and row["status"] in _COLOURS:
             status, detail = row["status"], str(row["detail"])  # type: ignore[assignment]  # just checked
-        elif partial:
-            status, detail = "untestable", "there is no Python inside"
         if name == "keyrings" and status == "held" and canaries.key:
             status, detail = "untestable", canaries.key
         if name == "survivors" and status == "held" and _survives(canaries.leftover):
