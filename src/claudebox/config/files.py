@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     Role = Literal["user", "profile", "project"]
 
 PROJECT_FILE = ".claudebox.toml"
-LIMIT = 256 << 10
+LIMIT = 64 << 10
 BUILT_IN = f"{PACKAGE}/claudebox/profiles"
 _SUFFIXES = (".toml", ".json")
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _DIGEST = 64  # characters in front of what is kept
 _CACHE = "config-cache"
-_FORMAT = 3  # of what is kept: another number whenever the same file would be read as something else
+_FORMAT = 4  # of what is kept: another number whenever the same file would be read as something else
 _KEPT = 64  # entries of the cache, more than anybody has files
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 

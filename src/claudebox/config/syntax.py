@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import signal
 import tomllib
 from typing import TYPE_CHECKING, Any
 
 from claudebox.errors import ClaudeboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from claudebox.config.files import Source
 
-_PATIENCE = 0.6  # seconds of this process, however busy the machine is: a file that needs more was made to need more
-_AGAIN = 0.1  # a callback in which the limit strikes ignores it
+# A hundred parts in a row: time and memory of `tomllib` grow with the square of their number (C18).
+_LONG_KEY = re.compile(r"""(?m)^[ \t]*+\[?+\[?+(?:[ \t]*+(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.){100}""")
 _TYPES = {
     str: "a string", bool: "true or false", int: "a number", float: "a number", list: "an array", dict: "a table",
 }  # fmt: skip
@@ -32,42 +28,16 @@ def parse_text(source: Source) -> tuple[dict[str, Any], Lines]:
         raise ClaudeboxError(f"{source.shown}:{line}: byte {source.content[error.start]:#04x} is not UTF-8") from None
     is_json = source.path.endswith(".json")
     try:
-        with _patience():
-            document = json.loads(text, object_pairs_hook=_unique) if is_json else tomllib.loads(text)
+        if not is_json and _LONG_KEY.search(text):
+            raise RecursionError
+        document = json.loads(text, object_pairs_hook=_unique) if is_json else tomllib.loads(text)
     except RecursionError:
         raise ClaudeboxError(f"{source.shown} is nested too deeply", hint="no setting needs that") from None
-    except TimeoutError:
-        raise ClaudeboxError(f"{source.shown} takes too long to read", hint="no settings need so much") from None
     except ValueError as error:
         raise ClaudeboxError(f"{source.shown}{_position(error, text)}: {_problem(error)}") from None
     if not isinstance(document, dict):
         raise ClaudeboxError(f"{source.shown} is {kind(document)}, and settings are a table")
     return document, Lines(text, is_json=is_json)
-
-
-@contextlib.contextmanager
-def _patience() -> Iterator[None]:
-    """Give up in time: dotted keys, for one, take the square of their number (C18)."""
-
-    def give_up(_number: int, _frame: object) -> None:
-        raise TimeoutError
-
-    try:
-        before = signal.signal(signal.SIGPROF, give_up)
-    except ValueError:  # not in the main thread: nobody waits there
-        yield
-        return
-    signal.setitimer(signal.ITIMER_PROF, _PATIENCE, _AGAIN)
-    try:
-        yield
-    finally:
-        stopped = False
-        while not stopped:  # the limit may strike here, too
-            with contextlib.suppress(TimeoutError):
-                signal.setitimer(signal.ITIMER_PROF, 0)
-                signal.signal(signal.SIGPROF, signal.SIG_IGN)  # one that is under way would end the process
-                signal.signal(signal.SIGPROF, before)
-                stopped = True
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -96,7 +66,7 @@ def _problem(error: ValueError) -> str:
 class Lines:
     """Where the keys of a file stand; `tomllib` does not tell, so a look at the beginnings of lines must do."""
 
-    _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
+    _HEADER = re.compile(r"\s*(\[\[?)([^\[\]]+)\]\]?\s*(?:#.*)?$")
     _KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*(?:\.\s*"?([\w-]+)"?\s*)?=""")
     _JSON_KEY = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:')
 
@@ -110,7 +80,7 @@ class Lines:
         counts: dict[str, int] = {}
         for number, line in enumerate(self._text, 1):
             if header := self._HEADER.match(line):
-                name = header[2].strip("\"'")
+                name = header[2].strip().strip("\"'")
                 table = (name,)
                 if header[1] == "[[":
                     table = (name, counts.get(name, 0))
