@@ -34,8 +34,8 @@ _PATIENCE = 300.0  # seconds that the end may take
 _MOVED = "+ "  # begins lines of the child that say what became of a branch
 _LISTEN, _BELATED = 0.1, 0.5  # between two looks for signals; for so long Ctrl+C was meant for the agent
 _UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
-# What changes in a git directory when nothing happens that concerns the other side.
-_IGNORED = ("index", "COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD", "gc.pid", "gc.log", "MERGE_MSG", "AUTO_MERGE")
+# Files whose change concerns the other side; besides everything below `refs`.
+_TOLD = ("HEAD", "packed-refs", "tables.list")
 _MAX_TEXT = 1 << 20
 
 
@@ -244,9 +244,7 @@ class _Following:
         concerned = again = False
         for directory, name, is_directory in self._watcher.events():
             again |= is_directory
-            below_refs = "/refs" in directory
-            if not name.endswith(".lock") and (below_refs or name not in _IGNORED):
-                concerned |= below_refs or is_directory or name in ("HEAD", "packed-refs", "tables.list")
+            concerned |= not name.endswith(".lock") and ("/refs" in directory or is_directory or name in _TOLD)
         if again:
             self._complete = self._watch()
         return concerned
