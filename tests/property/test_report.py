@@ -280,7 +280,7 @@ def test_patterns_match_as_git_does(tmp_path):
     ]  # fmt: skip
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     (tmp_path / ".gitignore").write_text("\n".join(patterns))
-    ours = output.Outputs(str(tmp_path), {"": (0, (".gitignore",))}, set(), set())
+    ours = output.Outputs(str(tmp_path), {"": (0, {".gitignore": "f"})}, set(), set())
     for path in paths:
         for is_directory in (False, True):
             given = subprocess.run(
@@ -294,10 +294,10 @@ def test_rules_that_an_agent_wrote_hide_nothing(tmp_path):
     # proves SHOW-01
     (tmp_path / ".gitignore").write_text("*\n")
     names: dict[str, tuple[int, session.Names]] = {
-        "": (0, (".gitignore", "src/d")),
-        "src": (0, ("CACHEDIR.TAG", "a.py")),
+        "": (0, {".gitignore": "f", "src": "d"}),
+        "src": (0, {"CACHEDIR.TAG": "f", "a.py": "f"}),
     }
-    honest = output.Outputs(str(tmp_path), {"": (0, (".gitignore",))}, set(), set())
+    honest = output.Outputs(str(tmp_path), {"": (0, {".gitignore": "f"})}, set(), set())
     changed = output.Outputs(str(tmp_path), names, set(), {".gitignore", "src/CACHEDIR.TAG", "src/a.py"})
     fresh = output.Outputs(str(tmp_path), names, {"src"}, {".gitignore", "src/CACHEDIR.TAG", "src/a.py"})
 

@@ -15,7 +15,7 @@ from claudebox.files import Closing, real_path
 from claudebox.report import tree
 from claudebox.report.output import Outputs
 from claudebox.tables.reported_paths import DEPENDENCIES
-from claudebox.undo.session import coded, look_at_end
+from claudebox.undo.session import letter, look_at_end
 from claudebox.values import Value
 
 TYPE_CHECKING = False
@@ -119,7 +119,6 @@ class _Account:
         self._find_protected = tree.nearest_in({self._relative(row.path): row for row in guarded})
         self._standing = {self._relative(path) for path in places.standing}
         self._stubs = {self._relative(path) for path in places.stubs}
-        self._names: dict[str, dict[str, str] | None] = {}
         self._repositories: dict[str, tuple[str, bool] | None] = {}
         self._new = self._new_directories()
         self._outputs = Outputs(self._workdir, found.listing, self._new, {row[0] for row in found.changed})
@@ -142,12 +141,8 @@ class _Account:
     def _was(self, path: str) -> str | None:
         """Return what a path was before: a letter, `f` for a plain file, empty for nothing, None if nobody knows."""
         parent, _, name = path.rpartition("/")
-        if parent not in self._names:
-            names = self._before.get(parent, (0, None))[1]
-            pairs = (entry.partition("/") for entry in names or ())
-            self._names[parent] = None if names is None else {bare: letter or "f" for bare, _, letter in pairs}
-        table = self._names[parent]
-        return None if table is None else table.get(name, "")
+        names = self._before.get(parent)[1]
+        return None if names is None else names.get(name, "")
 
     def changes(self, deadline: float) -> Iterator[ChangedPath]:
         """Yield everything that changed in the project."""
@@ -168,14 +163,14 @@ class _Account:
             yield ChangedPath(kind, path + "/" * is_directory, how, beside=not moved)
         for path, before in self._found.opened:
             yield ChangedPath(_kind("closed", f"had mode {before:04o}"), path or ".", "changed in mode")
-        for path, letter in self._found.gone:
+        for path, kind_of in self._found.gone:
             if path not in self._standing and path not in self._stubs:
-                top, _ = self._outputs.find(path, is_directory=letter == "d")
+                top, _ = self._outputs.find(path, is_directory=kind_of == "d")
                 kind = _kind("output", group=top) if top else _kind("deleted")
-                yield ChangedPath(kind, path + ("/" if letter == "d" else ""), "deleted")
+                yield ChangedPath(kind, path + ("/" if kind_of == "d" else ""), "deleted")
 
     def _how(self, path: str, mode: int, *, own: bool, moved: bool) -> str:
-        was, now = self._was(path), coded("", mode)[1:] or "f"
+        was, now = self._was(path), letter(mode)
         if moved:
             return "new" if own else "moved"
         if was is None:
@@ -241,7 +236,7 @@ class _Account:
         for path in reversed(waiting):
             if found is None and path.rpartition("/")[2].lower() == ".git":
                 found = (path, True)
-            elif found is None and has_shape(self._found.listing.get(path, (0, ()))[1]):
+            elif found is None and has_shape(self._found.listing.get(path, (0, {}))[1]):
                 found = (path, False)
             self._repositories[path] = found
         return found

@@ -62,7 +62,7 @@ class Outputs:
         name = directory.rpartition("/")[2].lower()
         if name in OUTPUT or name in _OBEYED:
             return name in OUTPUT
-        names = self._listing.get(directory, (0, ()))[1] or ()
+        names = self._listing.get(directory, (0, {}))[1] or ()
         tagged = _TAG in names and (directory in self._new or f"{directory}/{_TAG}" not in self._changed)
         return tagged or self._is_ignored(directory, is_directory=True)
 
@@ -94,7 +94,7 @@ class Outputs:
     def _rules_of(self, directory: str) -> list[Rule]:
         if directory not in self._rules:
             path = f"{directory}/{_RULES}" if directory else _RULES
-            names = self._listing.get(directory, (0, ()))[1] or ()
+            names = self._listing.get(directory, (0, {}))[1] or ()
             stands = _RULES in names and path not in self._changed and directory not in self._new
             self._rules[directory] = self._read_rules(directory) if stands else []
         return self._rules[directory]

@@ -22,12 +22,12 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from claudebox.undo.manifest import KeptEntry, KeptFolder, Snapshot
 
-    Names = tuple[str, ...] | None  # None: not known
+    Names = Mapping[str, str] | None  # None: not known
 
 READING = 1.0  # seconds for which contents are read at the end
 _MOST_AT_START, _LONGEST_AT_START = 8000, 0.25  # names that are looked at before the payload runs, and seconds
@@ -35,7 +35,7 @@ _GRAIN = 2.0  # seconds: the coarsest clock of a file system
 _STEP = 0.005  # less than this is no change of the clock
 _KINDS = {"d": stat.S_IFDIR, "f": stat.S_IFREG, "l": stat.S_IFLNK, "p": stat.S_IFIFO, "s": stat.S_IFSOCK,
           "c": stat.S_IFCHR, "b": stat.S_IFBLK}  # fmt: skip
-_LETTERS = {0o040000: "/d", 0o120000: "/l", 0o140000: "/s", 0o010000: "/p", 0o020000: "/c", 0o060000: "/b"}
+_LETTERS = {mode: kind for kind, mode in _KINDS.items() if kind != "f"}
 _UNLISTED = "what was deleted from it or moved into it is not known"
 
 
@@ -105,7 +105,7 @@ def since(beginning: Beginning) -> float:
 
 
 class Listing:
-    """What stands in each directory of a manifest, by its path: its inode and the names, each with what it is."""
+    """What stands in each directory of a manifest, by its path: its inode, and the names, each with its letter."""
 
     def __init__(self, folders: dict[str, KeptFolder]) -> None:
         self._folders = folders
@@ -117,10 +117,7 @@ class Listing:
             folder = self._folders[path]
             names = folder.names.split("\0") if folder.names else []
             rows = manifest.ROW.iter_unpack(folder.rows)
-            self._known[path] = (
-                folder.own[-1],
-                tuple(coded(name, row[0]) for name, row in zip(names, rows, strict=True)),
-            )
+            self._known[path] = folder.own[-1], {name: letter(row[0]) for name, row in zip(names, rows, strict=True)}
         return self._known.get(path, other)
 
     def setdefault(self, path: str, row: tuple[int, Names]) -> None:
@@ -131,17 +128,10 @@ class Listing:
     def __contains__(self, path: str) -> bool:
         return path in self._known or path in self._folders
 
-    def __len__(self) -> int:
-        return len(self._folders.keys() | self._known.keys())
 
-    def items(self) -> Iterator[tuple[str, tuple[int, Names]]]:
-        """Yield every directory."""
-        yield from ((path, self.get(path)) for path in {**self._folders, **self._known})
-
-
-def coded(name: str, mode: int) -> str:
-    """Return a name with what it is: a file as it is, `/x` behind a program, `/d` behind a directory, ..."""
-    return name + (_LETTERS.get(mode & tree.KIND, "") or ("/x" if mode & 0o111 else ""))
+def letter(mode: int) -> str:
+    """Return what something is: `f` a file, `x` a program, `d` a directory, `l` a link, ..."""
+    return _LETTERS.get(mode & tree.KIND, "") or ("x" if mode & 0o111 else "f")
 
 
 class SessionChanges:
@@ -163,10 +153,10 @@ class SessionChanges:
             self._judge_by_time(after, int(moment * 1e9))
 
     def _compare(self, before: Snapshot, after: Snapshot) -> None:
-        self.changes = find_changes(before, after)
+        changes = find_changes(before, after)
         lost: dict[str, KeptEntry | None] = {}
-        moved = {row.path for row in self.changes if row.what == "moved"}
-        for row in self.changes:
+        moved = {row.path for row in changes if row.what == "moved"}
+        for row in changes:
             if row.after is not None:
                 by_itself = row.what != "moved" or os.path.dirname(row.path) not in moved
                 self.changed.append((row.path, _mode(row.after), by_itself))
@@ -174,10 +164,9 @@ class SessionChanges:
                 lost[row.origin or row.path] = row.before
         for path, was in lost.items():
             if was is not None and path not in after.folders and os.path.dirname(path) not in lost:
-                self.gone.append((path, coded("", _mode(was))[1:]))
+                self.gone.append((path, letter(_mode(was))))
 
     def _judge_by_time(self, after: Snapshot, moment: int) -> None:
-        self.changes = []
         for path, entry in after.entries().items():
             if entry.ctime >= moment and path != ".":
                 self.changed.append((path, _mode(entry), True))
