@@ -11,7 +11,6 @@ import gc
 import os
 import resource
 import socket
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -58,7 +57,7 @@ def main(configuration: int, control: int) -> None:
 
 
 def harden() -> None:
-    """Let nobody look in: no debugger, no core file, no new privileges; and no life without the launcher."""
+    """Allow no debugger, no core file and no new privileges, and end with the launcher."""
     for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_PDEATHSIG, _SIGKILL)):
         if syscalls.call("prctl", option, value, 0, 0, 0) != 0:
             raise OSError("the broker could not be protected")
@@ -116,7 +115,7 @@ class Context:
         _say(self._control.fileno(), NOTE + text.encode("utf-8", "backslashreplace")[:_WORDS])
 
     def receive(self) -> bool:
-        """Take up a message of the launcher; tell whether it is still there."""
+        """Read a message of the launcher; return whether it is still there."""
         try:
             word, descriptors, _, _ = socket.recv_fds(self._control, _WORDS, 64)
         except BlockingIOError:
@@ -165,7 +164,7 @@ async def _serve(descriptor: int, services: tuple[tuple[str, Any], ...], listene
 
 
 async def _end_tasks() -> None:
-    """End what is under way, so that it writes down how far it came."""
+    """Cancel what is running, so that it logs how far it came."""
     running = asyncio.all_tasks() - {asyncio.current_task()}
     for task in running:
         task.cancel()
@@ -173,7 +172,3 @@ async def _end_tasks() -> None:
         await asyncio.wait(running, timeout=_CLOSING)
     for _ in range(_LAST_TURNS):
         await asyncio.sleep(0)
-
-
-if __name__ == "__main__":  # claudebox starts it otherwise; this is for looking at it alone
-    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -46,12 +46,12 @@ class Visitor:
         self.expect()
 
     def expect(self) -> None:
-        """Wait for its next word; until it comes it may have to make room."""
+        """Mark it as silent: until it speaks it may be evicted to make room."""
         self._reception.silent[self] = time.monotonic()
         self._reception.freed.set()
 
     def heard(self) -> None:
-        """Let it stay: it has said what it wants."""
+        """Mark it as having sent its request: it cannot be evicted now."""
         self._reception.silent.pop(self, None)
 
     async def move(self, room: Room) -> None:
@@ -69,7 +69,7 @@ class Visitor:
             self.room = _NOWHERE
 
     def dismiss(self) -> None:
-        """End what is being done for it."""
+        """Cancel its handler."""
         self.heard()
         if self.task is not None:
             self.task.cancel()
@@ -165,7 +165,7 @@ class Reception:
         self.freed.set()
 
     def close(self) -> None:
-        """Take nobody in any more, and end what is being done for those who are here."""
+        """Cancel all listeners and handlers."""
         for task in self._tasks:
             task.cancel()
 

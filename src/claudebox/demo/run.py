@@ -87,14 +87,9 @@ def _play(
     )
     with _signals_for(child):
         if interactive:
-            return _wait(child), ""
+            return _shell_status(child.wait()), ""
         output, _ = child.communicate()
     return _shell_status(child.returncode), output
-
-
-def _wait(child: subprocess.Popen[str]) -> int:
-    """Wait for the end. claudebox stops its whole group, which is ours: to stop as well would be to stop twice."""
-    return _shell_status(child.wait())
 
 
 def _shell_status(code: int) -> int:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from claudebox.broker.http.rules import Rules
     from claudebox.broker.http.stream import Pool, Stream
 
-_DISCARD_TIME = 30.0  # seconds for a body that nobody wants
+_DISCARD_TIME = 30.0  # seconds for a body that is refused
 _ANSWER_TIME = 600.0  # seconds for the rest of an answer whose program has gone
 _LINGER = 1 << 20  # bytes of a refused body that are taken so that the answer can be read
 _KEPT = 4 << 20  # bytes of a body that are kept to be looked at, or to be sent once more
 _KEPT_IN_ALL = 8 << 20  # of all bodies together
-_UNTOLD = frozenset((408, 499, 502, 504, 524))  # somebody on the way gave up: the request may have been served
+_UNTOLD = frozenset((408, 499, 502, 504, 524))  # a hop gave up: the request may have been served
 
 
 async def forward(client: Stream, pool: Pool, rules: Rules) -> None:
@@ -121,7 +121,7 @@ class _Exchange:
             self._rules.passed(self._outcome)
 
     def _outlive(self) -> None:
-        """Go on without the program, for a while."""
+        """Set the time limit for an answer whose program has gone."""
         self._limit.reschedule(asyncio.get_running_loop().time() + _ANSWER_TIME)
 
     async def _serve(self, request: Request) -> bool:
@@ -167,7 +167,7 @@ class _Exchange:
             await _stop(sender)
 
     async def _hold(self) -> None:
-        """Take the whole body before anything is asked."""
+        """Read the whole body before the upstream is asked."""
         while piece := await self._reader.read():
             self._outcome.up += len(piece)
             self._kept.add(piece)
@@ -287,12 +287,12 @@ class _Exchange:
                 raise
 
     async def _refuse(self, refusal: LocalAnswer, *, alive: bool) -> bool:
-        """AnswerBody instead of the upstream, after a body that nobody wants."""
+        """Answer instead of the upstream, after draining the body."""
         self._outcome.verdict, self._outcome.rule = "denied", refusal.kind
         return await self._answer(refusal, alive=alive and (self._sent or await self._discard()))
 
     async def _discard(self) -> bool:
-        """Take a body that nobody wants, if it is small; tell whether it is gone."""
+        """Drain a body that is refused, if it is small; return whether it is gone."""
         taken = 0
         try:
             async with asyncio.timeout(_DISCARD_TIME):

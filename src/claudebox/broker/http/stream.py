@@ -65,7 +65,7 @@ class Stream(asyncio.BufferedProtocol):
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Set up buffers."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
         self._transport = transport
         self._secure = transport.get_extra_info("sslcontext") is not None
@@ -76,7 +76,7 @@ class Stream(asyncio.BufferedProtocol):
             channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
 
     def get_buffer(self, _hint: int) -> memoryview:
-        """Say where bytes go."""
+        """Return the shared buffer."""
         return _ARRIVING
 
     def buffer_updated(self, size: int) -> None:
@@ -88,13 +88,13 @@ class Stream(asyncio.BufferedProtocol):
         _wake(self._reader)
 
     def eof_received(self) -> bool:
-        """Take the end of what somebody says for the end: it is how a program tells that it has given up."""
+        """Treat a half-closed connection as ended: a program that gives up does that."""
         self._ended = True
         _wake(self._reader)
         return False
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Wake everybody who waits, and give up what was being done for this connection."""
+        """Wake all waiters and cancel the work for this connection."""
         self._ended = self.lost = True
         _wake(self._reader)
         _wake(self._writer)
@@ -231,7 +231,7 @@ class Pool:
         self._free.append((asyncio.get_running_loop().time(), stream))
 
     def close(self) -> None:
-        """End those that nobody uses."""
+        """Close idle connections."""
         for _, stream in self._free:
             stream.abort()
         self._free.clear()

@@ -197,7 +197,7 @@ class ApiRules(Rules):
         return self._usage
 
     def render(self, refusal: LocalAnswer) -> tuple[bytes, bytes]:
-        """AnswerBody in the shape in which the API tells of errors."""
+        """Return the answer as an error of the API."""
         document = {"type": "error", "error": {"type": refusal.kind, "message": refusal.text}}
         return b"application/json", json.dumps(document).encode()
 

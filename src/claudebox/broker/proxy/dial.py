@@ -63,7 +63,7 @@ class Dialer:
         self._unknown: dict[str, float] = {}
 
     def close(self) -> None:
-        """Ask no more."""
+        """Shut the resolver threads down."""
         for threads in (self._threads, self._own_thread):
             threads.shutdown(wait=False, cancel_futures=True)
 

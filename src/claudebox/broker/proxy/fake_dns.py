@@ -31,7 +31,7 @@ _LOCAL = {_A: socket.inet_aton("127.0.0.1"), _AAAA: bytes(15) + b"\x01"}
 
 
 class Names:
-    """Who is who."""
+    """Maps permitted names to addresses and back."""
 
     def __init__(self, permission: Permission, record: Record, *, most: int = _MOST) -> None:
         self._permission, self._record = permission, record

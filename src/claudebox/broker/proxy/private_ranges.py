@@ -136,7 +136,7 @@ class RangeWatch:
         self.follow()
 
     def close(self) -> None:
-        """Look no more."""
+        """Close the sockets."""
         if self._again is not None:
             self._again.cancel()
         if self._changes.fileno() >= 0:
