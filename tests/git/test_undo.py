@@ -782,6 +782,24 @@ def read_whole(place: str, name: str) -> bytes:
         return b""
 
 
+def test_a_full_disk_leaves_a_database_that_can_be_used(tmp_path):
+    # proves UNDO-01
+    from claudebox.errors import ClaudeboxError
+    from claudebox.undo.store import SnapshotStore
+
+    store = SnapshotStore(str(tmp_path))
+    store._run(f"PRAGMA max_page_count = {len(store._read('PRAGMA page_count'))}")
+    store.keep_bytes(os.urandom(1 << 20))
+    with pytest.raises(ClaudeboxError, match="full"):
+        store.save()
+    store._run("PRAGMA max_page_count = 100000")
+
+    name = store.keep_bytes(b"kept")
+    store.save()
+
+    assert b"".join(SnapshotStore(str(tmp_path)).read_content(name.hex())) == b"kept"
+
+
 def test_a_damaged_content_is_not_put_back(tmp_path):
     # proves UNDO-01
     from claudebox.undo.store import SnapshotStore

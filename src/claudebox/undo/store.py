@@ -98,6 +98,8 @@ class SnapshotStore:
         try:
             self._db.executemany(words, rows)
         except self._error as error:
+            self._db.rollback()
+            self._known = None
             raise ClaudeboxError(f"the snapshots in `{self.directory}` cannot be written: {error}") from None
         self._run("COMMIT")
 
