@@ -117,7 +117,7 @@ def test_a_project_that_was_moved_is_found_or_asked_for(box, background):
     leave_armed(box, background, f"{project}/deep")
     os.rename(around, f"{box.base}/away")
     box.project = aside
-    found = box.sh("true", cwd=f"{box.base}/away")
+    found = box.sh("true", cwd=f"{box.base}/away/project/deep")
     assert is_disarmed(found.stderr, "n/.git"), found.stderr
     assert not status(box, f"{box.base}/away/project/deep/n")
 

@@ -12,12 +12,12 @@ NAMED = r"""
 name filter.a.clean 'python3 t/a.py %f'; name credential.helper '!f() { ./t/b.sh; }; f'
 name filter.c.smudge '"$(git rev-parse --show-toplevel)"/t/c.sh'; name filter.d.clean 'cd t && ./d.sh'
 name filter.e.clean 'bash<t/e.sh'; name filter.f.clean '${X:-t/f.sh}'; name filter.g.clean "t/'g'.sh"
-name filter.h.clean 't/h.sh;t/i.sh'; name filter.j.clean 'python3 -m t.j'; name core.editor 'PATH=t:$PATH k.sh'
+name filter.h.clean 't/h.sh;t/i.sh'; name core.editor 'PATH=t:$PATH k.sh'
 name filter.l.clean '~/bin/l.sh'; name filter.m.clean 'sh -c "`cat ./t/m.sh`"'; name core.pager 'sh t/n'
 name diff.o.textconv '$HOME/bin/o.sh'; name merge.p.driver "sh 't/p q.sh' %A"
 name filter.lfs.clean 'git-lfs clean -- %f'; name filter.lfs.smudge 'git-lfs smudge --skip -- %f'
 """
-FILES = "a.py b.sh c.sh d.sh e.sh f.sh g.sh h.sh i.sh j.py k.sh l.sh m.sh n o.sh"
+FILES = "a.py b.sh c.sh d.sh e.sh f.sh g.sh h.sh i.sh k.sh l.sh m.sh n o.sh"
 TRY = (
     "find . -name .git -prune -o -type f -print |"
     """while read -r f; do sh -c 'echo >>"$1"' - "$f" 2>/dev/null && echo "$f"; done"""

@@ -218,7 +218,7 @@ def _programs(value: str, root: str, home: str, places: _Places, *, bare: bool) 
     if value.replace(" --skip", "") in _KNOWN:  # its arguments are no files: `clean` is none
         value = value.partition(" ")[0]
     words = _words(value.replace("${HOME}", home).replace("$HOME", home))
-    names = [name for word in words for name in _spellings(word, module="-m" in words)]
+    names = [name for word in words for name in _spellings(word)]
     names = [name for name in dict.fromkeys(names) if bare or "/" in name or "." in name][:_MOST_NAMES]
     directories = (path for path in (join(word, root, home) for word in words) if places.is_kind(path, stat.S_IFDIR))
     bases = [base for _, base in zip(range(_MOST_DIRECTORIES), directories, strict=False)]
@@ -233,26 +233,18 @@ def _programs(value: str, root: str, home: str, places: _Places, *, bare: bool) 
 def _words(value: str) -> list[str]:
     """Return what may be the name of a file or directory, however the shell would join or part it."""
     command = value.lstrip("!")
-    parted = command.translate(_PARTED)
-    found = [command, *parted.split("\n")]  # a name with blanks
-    for text in (parted, command.translate(_JOINED)):
-        found += text.split()
+    parted, joined = command.translate(_PARTED), command.translate(_JOINED)
+    found = [command, *parted.split("\n"), *joined.split()]  # with blanks, or with what the shell would part by
+    for text in (parted, joined):
         found += text.translate(_SHELL).split()
     return list(dict.fromkeys(word for word in found if word.strip("./ ")))[:_MOST_WORDS]
 
 
-def _spellings(word: str, *, module: bool) -> Iterator[str]:
+def _spellings(word: str) -> Iterator[str]:
     yield word
-    if word.startswith("-"):
-        yield from (word.lstrip("-"), word[2:])  # `${X:-tool}`, `-Ftool`
+    yield word.lstrip("-")  # `${X:-tool}`
     start = word.find("/") + 1
     while start:  # what comes before may be a variable, or the output of a command
         if word[start:].strip("./"):
             yield word[start:]
         start = word.find("/", start) + 1
-    if module and "/" not in word:
-        path = word.replace(".", "/")
-        yield from (f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py")
-        while "/" in path:
-            path = os.path.dirname(path)
-            yield f"{path}/__init__.py"

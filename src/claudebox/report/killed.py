@@ -161,15 +161,13 @@ def _find(note: Note, tops: tuple[str, ...]) -> Scope | None:
 
 
 def _candidates(root: str, tops: tuple[str, ...]) -> Iterator[str]:
-    """Yield where a directory may be: where it was, around where the user is, or below by the end of its name."""
+    """Yield where a directory may be: where it was, or around where the user is."""
     yield root
-    parts = root.strip("/").split("/")
     for top in tops:
         path = top
         while path.strip("/"):
             yield path
             path = os.path.dirname(path)
-        yield from ("/".join((top.rstrip("/"), *parts[count:])) for count in range(len(parts)))
 
 
 def _look(note: Note, scope: Scope, instance: Instance, record: SessionLog | None, path: str) -> tuple[bool, list[str]]:
