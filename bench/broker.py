@@ -235,10 +235,10 @@ def broker(port: int, certificate: str) -> Iterator[tuple[str, int]]:
         trust=Trust(certificate),
     )
     sidecar = BrokerSidecar(Broker(config, sockets=("model_api",)))
-    sidecar.open()
+    sidecar.listen()
     try:
         sidecar.begin()
-        yield sidecar.sources()["model_api"], sidecar._process  # noqa: SLF001
+        yield sidecar.sockets["model_api"], sidecar._process  # noqa: SLF001
     finally:
         for note in sidecar.finish():
             print(note, file=sys.stderr)

@@ -18,16 +18,17 @@ class Steps:
     def __init__(self) -> None:
         self.failed: list[str] = []
 
-    def step(self, name: str, action: Callable[[], T]) -> T | None:
-        """Do one step and return its result; nothing if it failed, whatever it was that it raised."""
+    def step(self, name: str, action: Callable[[], T] | None) -> T | None:
+        """Do one step, if there is one, and return its result; nothing if it failed, whatever it was that it raised."""
         try:
-            return action()
+            return action() if action is not None else None
         except BaseException as error:  # noqa: BLE001 - MemoryError, RecursionError and signals count as well
-            self.failed.append(name)
-            self._tell(name, error)
+            self.tell(name, error)
             return None
 
-    def _tell(self, name: str, error: BaseException) -> None:
+    def tell(self, name: str, error: BaseException) -> None:
+        """Say that a step has failed."""
+        self.failed.append(name)
         try:
             said = (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
             problem = type(error).__name__ if isinstance(error, (MemoryError, RecursionError)) else said

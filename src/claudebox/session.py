@@ -9,22 +9,24 @@ from __future__ import annotations
 import os
 
 from claudebox import console
+from claudebox.ending import Steps
 from claudebox.errors import DECLINED, FAILED, ClaudeboxError
 from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
+    from claudebox.commands.agents.notify import Notifier
     from claudebox.config.files import SettingsReader
     from claudebox.config.model import Policy, SecretRequest
     from claudebox.config.settings import Settings
     from claudebox.facts.host import Host
-    from claudebox.facts.model import Identity
     from claudebox.launch.host_guard import HostGuard
     from claudebox.launch.prepare import Prepared
     from claudebox.launch.secret_values import Obtain
-    from claudebox.launch.start import Sandbox
+    from claudebox.launch.sidecars import Sidecar
+    from claudebox.launch.start import Building, Sandbox
     from claudebox.launch.storage import Storage
     from claudebox.launch.stubs import Session
     from claudebox.launch.terminal import Terminal
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
 
 _KILLED = 137  # the status of a payload that we had to kill
-_TITLES = {"UndoSidecar": "the snapshot", "Follower": "bringing commits back", "BrokerSidecar": "the broker"}
 
 
 class Planned(Value):
@@ -53,37 +54,57 @@ class Values(Value):
     secrets: tuple[SecretRequest, ...] = ()  # for the broker, and for the search at the end
 
 
-def run(flags: Settings, environ: dict[str, str], begun: Callable[[], None] | None = None, *, state: str = "") -> int:
+def run(flags: Settings, environ: dict[str, str], notifier: Notifier | None = None, *, state: str = "") -> int:
     """Show or play the session that these flags ask for; return the exit status.
 
-    `begun` is called when a session runs that was agreed on elsewhere, and may `look` on; `state`: in place of ours.
+    With a `notifier` it was agreed on elsewhere, and that watches it. `state` stands for ~/.claudebox.
     """
     showing = flags.on("dry_run") or flags.on("explain")
     settings, files = read_settings(flags, environ, approve=None if showing else _approve)
     planned = make_plan(settings, decide_policy(settings, environ), environ, asking=not showing, state=state)
-    if not showing:
-        return _play(planned, files, environ, begun)
-    from claudebox.plan import explain
+    if showing:
+        from claudebox.plan import explain
 
-    console.write(explain.render(planned.plan, settings), descriptor=1)
-    return 0
+        console.write(explain.render(planned.plan, settings), descriptor=1)
+        return 0
+    from claudebox.launch import prepare, start
+    from claudebox.launch.terminal import open_terminal
+
+    policy, host, plan = planned.policy, planned.host, planned.plan
+    prepared = prepare.prepare(plan)
+    if notifier is None and not _ask(planned, files):
+        return DECLINED
+    if host.nix is not None and host.nix.answer:
+        from claudebox.launch import nix_packages
+
+        nix_packages.remember_daemon(host.instance.state, host.nix.answer)
+    values = fetch(planned, environ)
+    prepare.check_project(prepared)  # after everything that takes its time
+    freshness = None
+    if host.login.known and not plan.holds_credential and not policy.command:
+        from claudebox.launch.token_copy import Freshness
+
+        freshness = Freshness(host.login, host.instance, environ)
+    terminal = open_terminal(pty=not plan.detached, filtered=policy.filter_terminal)
+    receipt = settings.one("receipt").value
+    try:
+        return Launch(planned, prepared, values, terminal, receipt, freshness=freshness, notifier=notifier).play()
+    except start.Interrupted as error:
+        return error.status
 
 
 def agree(flags: Settings, environ: dict[str, str]) -> Planned | None:
     """Show the session that these flags ask for and ask, for one that will run elsewhere; None: the user declined."""
     settings, files = read_settings(flags, environ, approve=_approve)
     planned = make_plan(settings, decide_policy(settings, environ), environ)
+    return planned if _ask(planned, files) else None
+
+
+def _ask(planned: Planned, files: SettingsReader | None) -> bool:
     from claudebox.launch import approval
-
-    return planned if _ask(planned, files, approval.read_approved(planned.host.instance)) else None
-
-
-def _ask(
-    planned: Planned, files: SettingsReader | None, approved: frozenset[str] | None, *, agreed: bool = False
-) -> bool:
     from claudebox.plan import audit
 
-    asking = not agreed and not planned.settings.on("yes")
+    asking, approved = not planned.settings.on("yes"), approval.read_approved(planned.host.instance)
     plan, chosen = planned.plan, planned.settings.all("profile") or (files is not None and files.present())
     plan = plan if chosen or plan.policy.network_origin != "default" else audit.with_unchosen(plan)
     notes: Iterable[str] = ()
@@ -160,50 +181,6 @@ def make_plan(
     return Planned(settings, policy, facts, compose.make_plan(policy, facts))
 
 
-def _play(
-    planned: Planned, files: SettingsReader | None, environ: dict[str, str], begun: Callable[[], None] | None
-) -> int:
-    """Show the plan, ask, start it, and stay until its end."""
-    from claudebox.launch import approval, prepare, start
-    from claudebox.launch.terminal import open_terminal
-    from claudebox.plan import audit, claude_code
-
-    settings, policy, host, plan = planned.settings, planned.policy, planned.host, planned.plan
-    prepared = prepare.prepare(plan)
-    approved = approval.read_approved(host.instance)
-    if not _ask(planned, files, approved, agreed=begun is not None):
-        return DECLINED
-    if host.nix is not None and host.nix.answer:
-        from claudebox.launch import nix_packages
-
-        nix_packages.remember_daemon(host.instance.state, host.nix.answer)
-    values = fetch(planned, environ)
-    prepare.check_project(prepared)  # after everything that takes its time
-    host = host.replace(held_secrets=values.secrets)
-    freshness = None
-    if host.login.known and not plan.holds_credential and not policy.command:
-        from claudebox.launch.token_copy import Freshness
-
-        freshness = Freshness(host.login, host.instance, environ)
-    reports: list[SessionReport] = []
-
-    def meanwhile() -> int:
-        from claudebox.launch import supervise  # noqa: F401 - wanted later, and free while bwrap is at work
-        from claudebox.report import changes  # noqa: F401 - wanted later, and free while bwrap is at work
-        from claudebox.report.session import SessionReport
-
-        approval.keep_approved(host.instance, audit.decided(plan), before=approved)
-        reports.append(SessionReport(plan, policy, host, settings.one("receipt").value))
-        return reports[0].record.descriptor
-
-    terminal = open_terminal(pty=not plan.detached, filtered=plan.policy.filter_terminal)
-    key = claude_code.key_tail(plan.variables)
-    try:
-        return launch(Launch(planned, prepared, values, terminal, key, freshness, meanwhile, begun), reports)
-    except start.Interrupted as error:
-        return error.status
-
-
 def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = None) -> Values:
     """Run and read what the user agreed to: values of secrets (by `obtain`), the token for git, packages."""
     policy, host, plan = planned.policy, planned.host, planned.plan
@@ -234,137 +211,178 @@ def fetch(planned: Planned, environ: dict[str, str], obtain: Obtain | None = Non
     return Values(texts, held)
 
 
-class Launch(Value):
-    """Everything that a sandbox is started with."""
+class Launch:
+    """A sandbox from its start to its end, and what stands beside it."""
 
-    planned: Planned
-    prepared: Prepared
-    values: Values
-    terminal: Terminal
-    key: str = ""  # the end of an API key that the client inside is to accept without asking
-    freshness: Freshness | None = None
-    meanwhile: Callable[[], int] | None = None
-    begun: Callable[[], None] | None = None
-
-
-def launch(given: Launch, reports: Sequence[SessionReport] = ()) -> int:
-    """Start the sandbox and wait for its end; then leave everything that was entered, each step by itself.
-
-    Return the status of the payload; raise what kept it from running. `reports` is filled meanwhile.
-    """
-    from claudebox.ending import Steps
-    from claudebox.launch import start
-
-    plan, terminal, entered = given.planned.plan, given.terminal, _Entered()
-    ending = Steps()
-    step = ending.step
-    sandbox, status, problem = None, _KILLED, None
-    complaints: list[str] = []
-    try:
-        sandbox = entered.start(given)
-        status = entered.stay(given, sandbox, complaints.append)
-    except BaseException as error:  # noqa: BLE001 - whatever it was, everything that was entered is left
-        problem = error
-    if sandbox is not None and problem is not None:
-        step("staying beside the sandbox", lambda: _raise(problem))
-        step("the sandbox", lambda: start.end(sandbox))
-    losses = step("the terminal", terminal.restore) or []
-    step("the stubs in the project", entered.leave_stubs)
-    notes = [*complaints, *(step("the storage of the sandbox", entered.leave_storage) or ())]
-    step("the locks of git", entered.leave_git)
-    notes += step("what the host replaced meanwhile", entered.leave_guard) or ()
-    if sandbox is None:
-        for report in reports:
-            step("the session log", lambda: report.give_up(getattr(problem, "status", FAILED)))  # noqa: B023
-        raise problem if problem is not None else AssertionError
-    for report in reports:
-        step("disarming repositories", report.disarm)
-    for sidecar in sandbox.sidecars:
-        notes += step(_TITLES.get(type(sidecar).__name__, "a process beside the sandbox"), sidecar.finish) or ()
-    adopted, more = step("a repository that was made inside", lambda: _adopt(plan)) or ([], [])
-    notes += more
-    moved = (*(row for sidecar in sandbox.sidecars for row in getattr(sidecar, "moved", ())), *adopted)
-    step("what the sandbox left running", start.reap_orphans)
-    for loss in losses:
-        step("a warning", lambda: console.warn(loss))  # noqa: B023
-        status = status or FAILED
-    notes += [f"git: {', '.join(moved)}"] if moved and not reports else []
-    for note in notes:
-        step("a note", lambda: console.note(note))  # noqa: B023
-    for report in reports:
-        report.moved = moved
-        step("the report", lambda: report.conclude(status, ending))  # noqa: B023
-        status = step("the note of this session", lambda: report.settle(status, ending)) or status  # noqa: B023
-    return status
-
-
-class _Entered:
-    """What a launch has entered, and has to leave."""
-
-    def __init__(self) -> None:
-        self._stubs: Session | None = None
+    def __init__(
+        self,
+        planned: Planned,
+        prepared: Prepared,
+        values: Values,
+        terminal: Terminal,
+        receipt: str = "",
+        *,
+        freshness: Freshness | None = None,
+        notifier: Notifier | None = None,
+    ) -> None:
+        """Without a `receipt` nothing is written down or reported: it is an examination."""
+        self._planned, self._prepared, self._values, self._terminal = planned, prepared, values, terminal
+        self._receipt, self._freshness, self._notifier = receipt, freshness, notifier
         self._storage: Storage | None = None
-        self._guard: HostGuard | None = None
+        self._stubs: Session | None = None
         self._in_use: list[int] = []
+        self._report: SessionReport | None = None
+        self._sidecars: tuple[Sidecar, ...] = ()
+        self._building: Building | None = None
+        self._guard: HostGuard | None = None
+        self._notes: list[str] = []
 
-    def start(self, given: Launch) -> Sandbox:
-        """Make what the sandbox needs and start it."""
+    def play(self) -> int:
+        """Start the sandbox, wait for its end and leave everything; return the status of the payload.
+
+        Raise what kept it from running.
+        """
+        from claudebox.launch import start
+
+        sandbox, status, problem = None, _KILLED, None
+        try:
+            with start.Interruptible():
+                sandbox = self._start()
+            status = self._stay(sandbox)
+        except BaseException as error:  # noqa: BLE001 - whatever it was, everything that was entered is left
+            problem = error
+        ending = Steps()
+        if problem is not None and sandbox is not None:
+            ending.tell("staying beside the sandbox", problem)
+            ending.step("the sandbox", lambda: start.end(sandbox))
+        elif (begun := self._building) is not None and problem is not None:
+            ending.step("the sandbox", lambda: start.abandon(begun))
+        losses = self._leave(ending)
+        if sandbox is not None:
+            return self._conclude(ending, status, losses)
+        self._finish_sidecars(ending)
+        ending.step("what was started", start.reap_orphans)
+        if (report := self._report) is not None:
+            ending.step("the session log", lambda: report.give_up(getattr(problem, "status", FAILED)))
+        raise problem if problem is not None else AssertionError
+
+    def _start(self) -> Sandbox:
+        """Make everything that the sandbox needs, start it, and let it go when everything is in force."""
         from claudebox import state
         from claudebox.launch import git_lock, prepare, start
         from claudebox.launch.storage import Storage
         from claudebox.launch.stubs import Session
 
-        prepared, values, instance = given.prepared, given.values, given.planned.host.instance
-        plan, broker = given.planned.plan, prepared.plan.broker
-        if values.secrets and broker is not None:
-            from claudebox.plan import secrets
+        plan, instance, key = self._planned.plan, self._planned.host.instance, ""
+        if self._receipt:
+            from claudebox.plan import claude_code
 
-            prepared = prepared.replace(plan=prepared.plan.replace(broker=secrets.with_values(broker, values.secrets)))
-        state.create(instance, workdir=plan.workdir, key=given.key, mountpoints=plan.mountpoints, kept=plan.kept)
-        if given.freshness is not None:
-            given.freshness.bring()
+            key = claude_code.key_tail(plan.variables)
+        state.create(instance, workdir=plan.workdir, key=key, mountpoints=plan.mountpoints, kept=plan.kept)
+        if self._freshness is not None:
+            self._freshness.bring()
         self._storage = Storage(plan, instance.directory)
-        stubs = self._stubs = Session(instance)
+        self._stubs = Session(instance)
+        self._stubs.begin(plan)
+        self._in_use += git_lock.set_up(plan)
+        standing = self._stubs.make(plan)
+        self._sidecars = _make_sidecars(self._prepared.plan, self._values.secrets)
+        for sidecar in self._sidecars:
+            sidecar.listen()
+        texts = {key: text for sidecar in self._sidecars for key, text in sidecar.texts.items()}
+        sockets = {name: path for sidecar in self._sidecars for name, path in sidecar.sockets.items()}
+        prepared = prepare.complete(self._prepared, self._values.texts | texts, sockets)
+        begun = self._building = start.begin(prepared, self._terminal, instance.directory)
+        log = self._open_report() if self._receipt else ()  # from here on bwrap is at work
+        try:
+            for sidecar in self._sidecars:
+                sidecar.begin((*prepared.pipes, *log))
+        finally:
+            for _, descriptor in prepared.pipes:  # bwrap waits for the end of each
+                os.close(descriptor)
+        sandbox = start.see_protected(begun, prepared, standing, instance.directory)
+        for sidecar in self._sidecars:
+            sidecar.attach(sandbox.payload)
+        start.let_go(begun, sandbox)
+        return sandbox
 
-        def set_up() -> dict[str, Identity]:
-            self._in_use += git_lock.set_up(plan)
-            return stubs.make(plan)
+    def _open_report(self) -> tuple[tuple[str, int], ...]:
+        """Begin what the user will be told at the end; return where sidecars write their decisions."""
+        from claudebox.launch import approval
+        from claudebox.plan import audit
+        from claudebox.report.session import SessionReport
 
-        complete = prepare.complete(prepared, values.texts)
-        begin, place = (lambda: stubs.begin(plan)), instance.directory
-        return start.start(complete, begin, set_up, given.terminal, place, meanwhile=given.meanwhile)
+        planned = self._planned
+        approval.keep_approved(planned.host.instance, audit.decided(planned.plan))
+        host = planned.host.replace(held_secrets=self._values.secrets)
+        self._report = SessionReport(planned.plan, planned.policy, host, self._receipt)
+        log = self._report.record.descriptor
+        return (("log", log),) if log >= 0 else ()
 
-    def stay(self, given: Launch, sandbox: Sandbox, complain: Callable[[str], None]) -> int:
+    def _stay(self, sandbox: Sandbox) -> int:
         """Stay beside the sandbox until it ends, and return the status of the payload."""
-        if given.begun is not None:
-            given.begun()
         from claudebox.launch import supervise
         from claudebox.launch.host_guard import HostGuard
 
-        plan, place = given.prepared.plan, given.planned.host.instance.directory
+        plan = self._prepared.plan
         if self._stubs is not None:
-            self._guard = HostGuard(plan, sandbox.init, self._stubs, place)
-        chores = (self._guard, given.freshness, given.begun, *sandbox.sidecars)
-        return supervise.wait(sandbox, given.terminal, chores, complain)
+            self._guard = HostGuard(plan, sandbox.init, self._stubs, self._planned.host.instance.directory)
+        if self._notifier is not None:
+            self._notifier.begin()
+        chores = [chore for chore in (self._guard, self._freshness, self._notifier) if chore is not None]
+        return supervise.wait(sandbox, self._terminal, self._sidecars, chores, self._notes.append)
 
-    def leave_guard(self) -> tuple[str, ...]:
-        """Say what could not be protected again."""
-        return self._guard.finish() if self._guard is not None else ()
-
-    def leave_stubs(self) -> None:
-        """Take the stubs away."""
-        if self._stubs is not None:
-            self._stubs.end()
-
-    def leave_storage(self) -> list[str]:
-        """Let go of caches and scratch."""
-        return self._storage.end() if self._storage is not None else []
-
-    def leave_git(self) -> None:
-        """Let others use the git directories."""
+    def _leave(self, ending: Steps) -> list[str]:
+        """Leave what was entered before the sandbox started; return what of its output was lost."""
         from claudebox.launch import git_lock
 
-        git_lock.release(self._in_use)
+        step, stubs, storage, guard = ending.step, self._stubs, self._storage, self._guard
+        losses = step("the terminal", self._terminal.restore)
+        step("the stubs in the project", stubs.end if stubs else None)
+        self._notes += step("the storage of the sandbox", storage.end if storage else None) or ()
+        step("the locks of git", lambda: git_lock.release(self._in_use))
+        self._notes += step("what the host replaced meanwhile", guard.finish if guard else None) or ()
+        return losses or []
+
+    def _conclude(self, ending: Steps, status: int, losses: list[str]) -> int:
+        """Bring back what was made inside, and say what came of it."""
+        from claudebox.launch import start
+
+        step, report = ending.step, self._report
+        if report is not None:
+            step("disarming repositories", report.disarm)
+        self._finish_sidecars(ending)
+        adopted, more = step("a repository that was made inside", lambda: _adopt(self._planned.plan)) or ([], [])
+        moved = (*(row for sidecar in self._sidecars for row in sidecar.moved), *adopted)
+        step("what the sandbox left running", start.reap_orphans)
+        for loss in losses:
+            step("a warning", lambda: console.warn(loss))  # noqa: B023
+            status = status or FAILED
+        for note in (*self._notes, *more, *([f"git: {', '.join(moved)}"] if moved and report is None else [])):
+            step("a note", lambda: console.note(note))  # noqa: B023
+        if report is None:
+            return status
+        report.moved = moved
+        step("the report", lambda: report.conclude(status, ending))
+        return step("the note of this session", lambda: report.settle(status, ending)) or status
+
+    def _finish_sidecars(self, ending: Steps) -> None:
+        for sidecar in self._sidecars:
+            self._notes += ending.step(sidecar.title, sidecar.finish) or ()
+
+
+def _make_sidecars(plan: Plan, secrets: tuple[SecretRequest, ...]) -> tuple[Sidecar, ...]:
+    """Return the processes beside the sandbox; the broker gets the values of secrets."""
+    wanted = (plan.link, plan.broker, plan.relay, plan.undo, plan.group)
+    if not any(wanted) and not any(own.real for own in plan.git):
+        return ()
+    from claudebox.launch import sidecars
+
+    if secrets and plan.broker is not None:
+        from claudebox.plan.secrets import with_values
+
+        plan = plan.replace(broker=with_values(plan.broker, secrets))
+    return sidecars.make_sidecars(plan)
 
 
 def _adopt(plan: Plan) -> tuple[list[str], list[str]]:
@@ -374,7 +392,3 @@ def _adopt(plan: Plan) -> tuple[list[str], list[str]]:
     from claudebox.launch import git_session
 
     return git_session.adopt(plan)
-
-
-def _raise(problem: BaseException) -> None:
-    raise problem

@@ -156,7 +156,7 @@ def running(port: int, certificate: str = "", log: int = -1, **changes: object) 
         trust=Trust(certificate),
     ).replace(**changes)
     sidecar = BrokerSidecar(Broker(config, sockets=("model_api",)))
-    sidecar.open()
+    sidecar.listen()
     try:
         sidecar.begin((("log", log),) if log >= 0 else ())
         sidecar.look()
@@ -173,7 +173,7 @@ def broker():
         def start(served: Upstream | int, **changes: object) -> Callable[[], Caller]:
             port, secret = (served, "") if isinstance(served, int) else (served.port, served.certificate)
             sidecar = stack.enter_context(running(port, secret, -1, **changes))
-            path = sidecar.sources()["model_api"]
+            path = sidecar.sockets["model_api"]
             return lambda: stack.enter_context(Caller(path))
 
         yield start

@@ -206,7 +206,7 @@ def metered(model, upstream, tmp_path, budget):
     log = tmp_path / "log"
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with running(upstream(model).port, log=descriptor, budget=Budget(dollars=budget)) as sidecar:
-        place = sidecar.sources()["model_api"]
+        place = sidecar.sockets["model_api"]
 
         def spent():
             lines = (json.loads(line) for line in log.read_text().splitlines())
@@ -421,7 +421,7 @@ def test_without_a_budget_the_log_says_what_was_asked_and_not_answered(upstream,
     model.instead = "" if leaves else "nothing"
     log = tmp_path / "log"
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    with running(upstream(model).port, log=descriptor) as sidecar, Caller(sidecar.sources()["model_api"]) as caller:
+    with running(upstream(model).port, log=descriptor) as sidecar, Caller(sidecar.sockets["model_api"]) as caller:
         caller.ask(body=question(20_000))
         wait_until(lambda: model.bill, "it is asked")
         if leaves:

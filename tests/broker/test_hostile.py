@@ -243,7 +243,7 @@ def test_who_does_not_read_takes_no_more_memory_than_is_stated(upstream, tmp_pat
         return False
 
     with running(upstream(answer).port) as sidecar, contextlib.ExitStack() as stack:
-        path = sidecar.sources()["model_api"]
+        path = sidecar.sockets["model_api"]
         callers = []
         for _ in range(400):
             caller = stack.enter_context(Caller(path))

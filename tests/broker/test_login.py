@@ -62,7 +62,7 @@ def session(hosts, path):
         "login_proxy": proxy,
     }
     with running(0, **changes) as sidecar:
-        place = sidecar.sources()["model_api"]
+        place = sidecar.sockets["model_api"]
 
         def ask(body: bytes = b"{}"):
             with Caller(place) as caller:

@@ -29,7 +29,7 @@ from claudebox.plan.network_model import Broker, InjectConfig
 
 def asked(sidecar) -> bool:
     """Return whether the broker answers."""
-    with Caller(sidecar.sources()["model_api"]) as caller:
+    with Caller(sidecar.sockets["model_api"]) as caller:
         caller.say(b"GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n")
         return caller.head()[0] == 403
 
@@ -109,7 +109,7 @@ def test_a_directory_of_a_living_launcher_stays(tmp_path):
 
 def test_the_names_of_its_sockets_go_when_they_are_bound():
     with running(1) as sidecar:
-        path = sidecar.sources()["model_api"]
+        path = sidecar.sockets["model_api"]
         assert os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
         with contextlib.closing(Caller(path).channel) as early:
             sidecar.attach(0)
@@ -122,7 +122,7 @@ def test_a_broker_that_cannot_start_says_why_in_one_line():
     secret = SecretRequest("TOKEN", (("a.example", 443),), "env:X", "c", value="value-value", placeholder="p")
     broken = Broker(inject=InjectConfig((secret,), bundle="/no/such/bundle"), libraries=LIBRARIES, awaited=True)
     sidecar = BrokerSidecar(broken)
-    sidecar.open()
+    sidecar.listen()
     sidecar.begin()
     with pytest.raises(ClaudeboxError, match=r"did not start: .* /no/such/bundle, cannot be read"):
         sidecar.attach(0)
@@ -136,7 +136,7 @@ def test_a_broker_that_cannot_be_started_when_the_payload_runs_refuses_and_is_to
     monkeypatch.setattr(process, "spawn", fail)
     with running(1) as sidecar:
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as caller:
-            assert caller.connect_ex(sidecar.sources()["model_api"]) == errno.ECONNREFUSED
+            assert caller.connect_ex(sidecar.sockets["model_api"]) == errno.ECONNREFUSED
         (note,) = sidecar.finish()
 
     assert "the broker did not start: no further process" in note
@@ -163,7 +163,7 @@ def test_what_is_under_way_at_the_end_is_written_down(upstream, tmp_path):
 
     path = tmp_path / "log"
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    with running(upstream(answer).port, log=log) as sidecar, Caller(sidecar.sources()["model_api"]) as caller:
+    with running(upstream(answer).port, log=log) as sidecar, Caller(sidecar.sockets["model_api"]) as caller:
         caller.ask(body=b"{}")
         assert caller.head()[0] == 200
         assert caller.take(5) == b"begun"

@@ -67,7 +67,6 @@ sys.path.insert(0, source)
 from claudebox.launch.git_follow import Follower
 from claudebox.launch.git_sandbox import Tools
 follower = Follower((path,), lambda: Tools("/usr/bin/bwrap"), session, mode)
-follower.open()
 follower.begin()
 follower.attach(0)
 while follower.look() < 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -148,8 +147,8 @@ def test_a_stub_that_another_session_replaces_shows_nothing_of_the_host(box, alt
     # proves C10, C21
     secret = box.write(f"{box.home}/.ssh/id", "secret-key")
     place = f"{box.project}/.mcp.json"
-    swap = f"        os.rename({os.path.dirname(secret)!r}, {place!r})\n"
-    start = "        _begin_sidecars(prepared, meanwhile)\n"
+    swap = f"    os.rename({os.path.dirname(secret)!r}, {place!r})\n"
+    start = "    payload = _await_ready(building.gate, building.messages, building.monitor, plan.bwrap)\n"
     edits = {"launch/start.py": (start, swap + start)}
     if not covered:  # if the stub itself were shown it would be read: what is tried here can succeed
         edits["plan/project.py"] = ("        if covered:\n", "        if not guarded.path:\n")
@@ -240,26 +239,23 @@ def descendants(process: int) -> list[int]:
 
 
 @pytest.fixture
-def halted(box, background):
-    """Yield a launch while bwrap waits for what it makes, the lock that halts it, what was there, and its processes."""
+def halted(box, altered, background):
+    """Return a launch that has stopped before it gives the payload the word, what was there, and its processes."""
     repositories.make(box)
     box.host("git", "config", "include.path", "../absent").check_returncode()  # its stub is mounted itself
-    assert box.run("true").returncode == 0  # from the second launch on, bwrap is started before everything is made
-    box.host("git", "commit", "-q", "--allow-empty", "-m", "more").check_returncode()
     before = entries(box.project)
-    (sessions,) = Path(box.home, ".claudebox/instances").glob("*/git/*/sessions")
-    with open(sessions, "rb+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        session = background(box, box.program, "-y", "--exec", "--", "touch", "made")
-        wait_until(lambda: len(descendants(session.pid)) > 1, "bwrap started meanwhile")
-        yield session, lock, before, descendants(session.pid)
+    program, word = box.program, "        start.let_go(begun, sandbox)\n"
+    altered(box, edits={"session.py": (word, f"        __import__('time').sleep(30)\n{word}")})
+    session = background(box, box.program, "-y", "--exec", "--", "touch", "made")
+    box.program = program  # for the next one
+    wait_until(lambda: len(descendants(session.pid)) > 1, "bwrap has started")
+    return session, before, descendants(session.pid)
 
 
-def test_a_launch_that_is_interrupted_while_bwrap_waits_leaves_nothing(box, halted):
+def test_a_launch_that_is_interrupted_at_the_gate_leaves_nothing(box, halted):
     # proves C21, E10, E15
-    session, lock, before, inner = halted
+    session, before, inner = halted
     session.send_signal(signal.SIGINT)
-    fcntl.flock(lock, fcntl.LOCK_UN)
     session.communicate(timeout=30)
 
     assert session.returncode == 130
@@ -285,7 +281,7 @@ IN_THE_START = """\
 @pytest.mark.parametrize(
     ("prepare", "module", "moment", "then"),
     [
-        ("true", "start.py", "    _adopt_orphans(yes=True)  # until `reap_orphans`\n", IN_THE_START),
+        ("true", "start.py", "    messages, message_end = os.pipe()\n", IN_THE_START),
         (
             "git init -q; git config include.path ../absent",
             "stubs.py",
@@ -309,24 +305,13 @@ def test_a_signal_at_a_bad_moment_leaves_no_stub(user_box, altered, prepare, mod
     assert entries(user_box.project) == before
 
 
-def test_a_launch_that_is_killed_while_bwrap_waits_is_cleared_away_by_the_next(box, halted):
+def test_a_launch_that_is_killed_at_the_gate_is_cleared_away_by_the_next(box, halted):
     # proves C21, E10, E15
-    session, lock, before, inner = halted
+    session, before, inner = halted
     session.kill()
     session.communicate(timeout=30)
-    fcntl.flock(lock, fcntl.LOCK_UN)
     wait_until(lambda: not any(os.path.exists(f"/proc/{process}") for process in inner), "bwrap ends with its launcher")
 
     assert box.run("true").returncode == 0
     assert entries(box.project) == before, "neither a stub nor a mount point of bwrap's own"
     assert journal(box) == []
-
-
-def test_a_launch_waits_for_what_is_made_beside_bwrap(box, halted):
-    # proves C21
-    session, lock, before, _ = halted
-    fcntl.flock(lock, fcntl.LOCK_UN)
-    output, _ = session.communicate(timeout=30)
-
-    assert session.returncode == 0, output
-    assert {line.rpartition(" ")[0] for line in entries(box.project) - before} == {f"{box.project}/made"}

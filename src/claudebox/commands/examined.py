@@ -60,7 +60,7 @@ def read_examined(flags: Settings, environ: dict[str, str]) -> Examined:
 def try_out(planned: session.Planned, prepared: Prepared, values: session.Values) -> int:
     """Launch for the sake of an examination: nobody is asked, no log is written, and the caller goes on afterwards."""
     try:
-        return session.launch(session.Launch(planned, prepared, values, Terminal()))
+        return session.Launch(planned, prepared, values, Terminal()).play()
     except start.Interrupted:
         raise KeyboardInterrupt from None
     finally:

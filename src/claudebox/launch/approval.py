@@ -19,9 +19,9 @@ def read_approved(instance: Instance) -> frozenset[str] | None:
     return None if content is None else frozenset(content.decode("utf-8", "replace").splitlines())
 
 
-def keep_approved(instance: Instance, decided: tuple[str, ...], *, before: frozenset[str] | None) -> None:
+def keep_approved(instance: Instance, decided: tuple[str, ...]) -> None:
     """Write down what was approved, if it differs; where that is impossible, it is new again next time."""
-    if before == frozenset(decided):
+    if read_approved(instance) == frozenset(decided):
         return
     try:
         with Closing(os.open(instance.directory, OPEN_DIRECTORY)) as directory:

@@ -16,6 +16,7 @@ from claudebox.errors import ClaudeboxError
 from claudebox.files import PACKAGE, is_private
 from claudebox.launch import broker_wire as wire
 from claudebox.launch import process
+from claudebox.launch.sidecars import Sidecar
 from claudebox.plan.model import ENTRANCE
 from claudebox.syscalls import socket
 
@@ -67,8 +68,10 @@ def control_directory(launcher: int) -> str:
     return f"{_place()}/{_PREFIX}{launcher}-{wire.CONTROL}"
 
 
-class BrokerSidecar:
+class BrokerSidecar(Sidecar):
     """The broker of one sandbox, seen from the launcher."""
+
+    title = "the broker"
 
     def __init__(self, broker: Broker, handed: Callable[[], list[tuple[str, int]]] = list) -> None:
         """Choose names; `handed` returns listeners that the netns holder opened inside, for `attach`."""
@@ -84,7 +87,7 @@ class BrokerSidecar:
         self._totals: dict[str, int] | None = None
         self._failure = ""
         self._password = self._controlled = ""
-        self.texts: dict[str, str] = {}  # what programs inside are told that is only known by now
+        self.sockets = {name: f"{self._directory}/{name}" for name in broker.sockets}
         if broker.proxy is not None and broker.proxy.reach == "everything":
             self._open_entrance()
 
@@ -94,24 +97,20 @@ class BrokerSidecar:
         listener.bind(("127.0.0.1", 0))
         self._password = os.urandom(24).hex()
         self._listeners["proxy"] = listener
-        self.texts[ENTRANCE] = f"http://claudebox:{self._password}@127.0.0.1:{listener.getsockname()[1]}"
+        self.texts = {ENTRANCE: f"http://claudebox:{self._password}@127.0.0.1:{listener.getsockname()[1]}"}
 
-    def sources(self) -> dict[str, str]:
-        """Return the paths of the sockets that bwrap is to bind, by name."""
-        return {name: f"{self._directory}/{name}" for name in self.broker.sockets}
-
-    def open(self) -> None:
+    def listen(self) -> None:
         """Make the sockets, in a directory that nobody else can enter."""
         for listener in self._listeners.values():
             listener.listen(_BACKLOG)
         if self.broker.proxy is not None and self.broker.proxy.reach == "listed":
             self._open_control()
-        if not self.broker.sockets:
+        if not self.sockets:
             return
         _clear(os.path.dirname(self._directory))
         os.mkdir(self._directory, 0o700)
         self._made = True
-        for name, path in self.sources().items():
+        for name, path in self.sockets.items():
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
             listener.bind(path)
             os.chmod(path, 0o600)

@@ -12,6 +12,7 @@ import time
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Closing, read_small
 from claudebox.launch import process
+from claudebox.launch.sidecars import Sidecar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _KEEPER = "trap '' HUP INT TERM; read -r line"
 _GO_ON = ["OOMPolicy", "s", "continue"]
 
 
-class CgroupSidecar:
+class CgroupSidecar(Sidecar):
     """The group of one sandbox."""
 
     def __init__(self, limits: GroupLimits) -> None:
@@ -32,12 +33,6 @@ class CgroupSidecar:
         self._name = f"{_PREFIX}{os.getpid()}-{time.monotonic_ns():x}"
         self._place = ""
         self._keeper, self._keeping = 0, -1  # a process that keeps systemd from removing the group, and its pipe
-
-    def open(self) -> None:
-        """Make nothing that bwrap binds."""
-
-    def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
-        """Start nothing."""
 
     def attach(self, payload: int) -> None:
         """Put the sandbox into a group with its limits, and see that it is there."""
@@ -52,9 +47,6 @@ class CgroupSidecar:
             self._inspect(payload)
         except OSError as error:
             raise ClaudeboxError(f"the limits cannot be set: {error.strerror} (`{error.filename}`)") from None
-
-    def tend(self) -> None:
-        """Look after nothing."""
 
     def finish(self) -> tuple[str, ...]:
         """Say what the kernel ended, and remove the group."""

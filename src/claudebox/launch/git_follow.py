@@ -13,6 +13,7 @@ import time
 from claudebox import console
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import git_cleanup, git_state
+from claudebox.launch.sidecars import Sidecar
 from claudebox.plan.bwrap_args import IGNORED_SIGNALS
 from claudebox.syscalls import signal, socket
 
@@ -39,8 +40,10 @@ _TOLD = ("HEAD", "packed-refs", "tables.list")
 _MAX_TEXT = 1 << 20
 
 
-class Follower:
+class Follower(Sidecar):
     """The process, from before the sandbox starts until everything has come back."""
+
+    title = "bringing commits back"
 
     def __init__(
         self,
@@ -51,17 +54,13 @@ class Follower:
     ) -> None:
         self._repositories, self._tools, self._session, self._mode = repositories, tools, session, mode
         self._child = 0
-        self.moved: tuple[str, ...] = ()  # what became of branches, once it has finished
         self._line = -1
         self._due = 0.0  # when the process is started
         self._seen: dict[str, str] = {}  # the stamps at the start
         self._host: dict[str, str] = {}  # and those of the real repositories
 
-    def open(self) -> None:
-        """Make nothing: what is mounted has been set up already."""
-
     def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
-        """Write down what both sides are like, while bwrap builds the sandbox."""
+        """Write down what both sides are like."""
         self._seen = {path: git_state.read_state(path).seen for path in self._repositories}
         self._host = {path: git_state.stamp_host(path) for path in self._repositories}
         for path in self._repositories:
@@ -73,9 +72,6 @@ class Follower:
     def attach(self, payload: int) -> None:  # noqa: ARG002 - a sidecar is told; this one has nothing to do with it
         """Take the time: the sandbox is complete."""
         self._due = time.monotonic() + _FIRST
-
-    def tend(self) -> None:
-        """Leave it alone: if it ended, the end of the session brings everything back all the same."""
 
     def look(self) -> float:
         """Start the process when it is time; return in how many seconds to look again."""

@@ -11,6 +11,7 @@ import select
 from claudebox.errors import ClaudeboxError
 from claudebox.files import Closing
 from claudebox.launch import process
+from claudebox.launch.sidecars import Sidecar
 from claudebox.network import netns, uplink_args
 from claudebox.syscalls import signal, socket
 
@@ -28,7 +29,7 @@ _LAST_WORDS = 2048
 _HINT = "run `claudebox --check`; or try the other program with `--uplink`"
 
 
-class NetworkSidecar:
+class NetworkSidecar(Sidecar):
     """The network of one sandbox, as far as it needs processes of ours."""
 
     def __init__(self, link: Link) -> None:
@@ -42,9 +43,6 @@ class NetworkSidecar:
         self._log = -1
         self._life = self._words = -1
         self._served: list[tuple[str, int]] = []
-
-    def open(self) -> None:
-        """Make nothing: bwrap binds nothing of ours."""
 
     def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start the netns holder, which gathers what it needs while bwrap builds the sandbox."""

@@ -18,6 +18,7 @@ from claudebox.facts import nix_handshake
 from claudebox.facts.nix_model import RELAY_PREFIX as PREFIX
 from claudebox.files import Closing
 from claudebox.launch import process
+from claudebox.launch.sidecars import Sidecar
 from claudebox.syscalls import socket
 
 TYPE_CHECKING = False
@@ -40,7 +41,7 @@ substitute = true
 """
 
 
-class NixRelaySidecar:
+class NixRelaySidecar(Sidecar):
     """The process, from before the sandbox starts until it has ended."""
 
     def __init__(self, relay: NixRelay, seccomp: bytes) -> None:
@@ -50,8 +51,8 @@ class NixRelaySidecar:
         self._words = -1
         self._notes: tuple[str, ...] = ()
 
-    def open(self) -> None:
-        """Make the directory, which is bound into the sandbox before anything is in it."""
+    def listen(self) -> None:
+        """Make the directory that is bound into the sandbox, before anything is in it."""
         _clear(os.path.dirname(self._relay.directory))
         try:
             os.mkdir(self._relay.directory, 0o700)
@@ -63,7 +64,7 @@ class NixRelaySidecar:
         return f"{self._relay.directory}/socket"
 
     def begin(self, _files: tuple[tuple[str, int], ...] = ()) -> None:
-        """Start it, while bwrap builds the sandbox."""
+        """Start the daemon, which puts its socket there."""
         self._words, words = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         rules = syscalls.memory_file(self._seccomp)
         self._child = process.spawn(

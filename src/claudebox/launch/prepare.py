@@ -1,7 +1,7 @@
 """Plan → what bwrap is handed: bound paths opened by identity, contents in memory, and the list of its options.
 
-`prepare` opens everything before the user is asked, so that what was shown is what is started (E07); `complete` adds
-what is fetched when they have agreed.
+`prepare` opens what is bound before the user is asked, so that what was shown is what is started (E07); `complete` adds
+the rest when they have agreed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 from claudebox import syscalls
 from claudebox.errors import ClaudeboxError
 from claudebox.plan import bwrap_args
+from claudebox.plan.bwrap_args import Pipe, Socket
 from claudebox.plan.model import Fetched, Mount
 from claudebox.values import Value
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from claudebox.launch.sidecars import Sidecar
     from claudebox.plan.model import Plan
 
 _FIRST_OWN_DESCRIPTOR = 10  # below are the standard ones and those of the gate
@@ -28,81 +28,61 @@ _SPARE_DESCRIPTORS = 64
 
 
 class Prepared(Value):
-    """Everything that bwrap will be handed, already open."""
+    """Everything that bwrap will be handed, as far as it is known before the user has agreed."""
 
     plan: Plan
-    arguments: tuple[str | Fetched, ...]  # of bwrap
+    words: tuple[str | bytes | Socket | Pipe | Fetched, ...]  # of bwrap; what is bound has its number already
     descriptors: tuple[int, ...]
     open_files: tuple[int, int] | None  # the limit that the user's shell gave us, if it had to be raised
-    sidecars: tuple[Sidecar, ...] = ()  # processes of ours beside the sandbox
-    pipes: tuple[tuple[str, int], ...] = ()  # through which the broker writes what bwrap puts into files
     argv: tuple[str, ...] = ()
+    pipes: tuple[tuple[str, int], ...] = ()  # through which the broker writes what bwrap puts into files
 
 
 def prepare(plan: Plan, *, by_name: bool = False) -> Prepared:
-    """Open every descriptor that the plan needs; `by_name`: bwrap makes every mount itself."""
-    arguments: list[Any] = [word for row in bwrap_args.options(plan, by_name=by_name) for word in row]
-    special = [(number, word) for number, word in enumerate(arguments) if not isinstance(word, str)]
-    count = len(arguments) + len(plan.gate) + len(plan.command)
+    """Open everything that the plan binds; `by_name`: bwrap makes every mount itself."""
+    words: list[Any] = [word for row in bwrap_args.options(plan, by_name=by_name) for word in row]
+    count = len(words) + len(plan.gate) + len(plan.command)
     if count > bwrap_args.MAX_WORDS:
         raise ClaudeboxError(
             f"the sandbox and its command have {count} words, and bwrap takes {bwrap_args.MAX_WORDS}",
             hint="pass fewer arguments, for example in a file, or mount fewer paths",
         )
-    needed = len(special) + _SPARE_DESCRIPTORS
+    needed = sum(not isinstance(word, str) for word in words) + _SPARE_DESCRIPTORS
     open_files = _raise_limit(needed) if 0 <= os.sysconf("SC_OPEN_MAX") < needed else None
-    low = _fill_low()
-    sidecars, places = _sidecars(plan)
-    descriptors: list[int] = []
-    pipes: list[tuple[str, int]] = []
-    for number, word in special:
+    descriptors = []
+    for number, word in enumerate(words):
         if isinstance(word, Mount):
-            descriptors.append(_pin(word))
+            descriptors.append(own(_pin(word)))
+            words[number] = str(descriptors[-1])
+    return Prepared(plan, tuple(words), tuple(descriptors), open_files)
+
+
+def complete(prepared: Prepared, texts: Mapping[str, str], sockets: Mapping[str, str]) -> Prepared:
+    """Return the same with bwrap's command; `texts` by the keys of `Fetched`, `sockets` are paths of ours by name."""
+    plan, descriptors = prepared.plan, list(prepared.descriptors)
+    pipes, words = [], []
+
+    def hand(descriptor: int) -> str:
+        descriptors.append(own(descriptor))
+        return str(descriptors[-1])
+
+    for word in prepared.words:
+        if isinstance(word, str):
+            words.append(word)
         elif isinstance(word, Fetched):
-            continue
-        elif isinstance(word, bwrap_args.Socket):
-            arguments[number] = places[word.name]
-            continue
-        elif isinstance(word, bwrap_args.Pipe):
+            text = f"{word.before}{texts[word.key]}{word.after}"
+            words.append(hand(syscalls.memory_file(os.fsencode(text))) if words[-1] == "--file" else text)
+        elif isinstance(word, Socket):
+            words.append(sockets[word.name])
+        elif isinstance(word, Pipe):
             entry, writer = os.pipe2(os.O_CLOEXEC)
-            descriptors.append(own(entry))
+            words.append(hand(entry))
             pipes.append((word.name, own(writer)))
         else:
-            descriptors.append(own(syscalls.memory_file(word)))
-        arguments[number] = str(descriptors[-1])
-    for descriptor in low:
-        os.close(descriptor)
-    return Prepared(plan, tuple(arguments), tuple(descriptors), open_files, sidecars, tuple(pipes))
-
-
-def complete(prepared: Prepared, texts: Mapping[str, str]) -> Prepared:
-    """Return the same with what was fetched when the user had agreed, and with that bwrap's command."""
-    plan = prepared.plan
-    descriptors = list(prepared.descriptors)
-    arguments: list[str] = []
-    if plan.broker is not None:
-        from claudebox.launch import sidecars
-
-        sidecars.supply(prepared.sidecars, plan.broker)
-        texts = {**texts, **sidecars.find_texts(prepared.sidecars)}
-    for word in prepared.arguments:
-        text = f"{word.before}{texts[word.key]}{word.after}" if isinstance(word, Fetched) else word
-        if isinstance(word, Fetched) and arguments[-1] == "--file":
-            descriptors.append(own(syscalls.memory_file(os.fsencode(text))))
-            text = str(descriptors[-1])
-        arguments.append(text)
-    descriptors.append(own(syscalls.memory_file(os.fsencode("\0".join((*arguments, ""))))))
-    argv = ("bwrap", "--args", str(descriptors[-1]), "--", *plan.gate, *plan.command)
-    return prepared.replace(argv=argv, descriptors=tuple(descriptors))
-
-
-def _sidecars(plan: Plan) -> tuple[tuple[Sidecar, ...], dict[str, str]]:
-    wanted = (plan.link, plan.broker, plan.relay, plan.undo, plan.policy.limits)
-    if not any(wanted) and not any(own.real for own in plan.git):
-        return (), {}
-    from claudebox.launch import sidecars
-
-    return sidecars.prepare(plan)
+            words.append(hand(syscalls.memory_file(word)))
+    arguments = hand(syscalls.memory_file(os.fsencode("\0".join((*words, "")))))
+    argv = ("bwrap", "--args", arguments, "--", *plan.gate, *plan.command)
+    return prepared.replace(argv=argv, descriptors=tuple(descriptors), pipes=tuple(pipes))
 
 
 def _raise_limit(needed: int) -> tuple[int, int]:
@@ -117,14 +97,6 @@ def _raise_limit(needed: int) -> tuple[int, int]:
             f"the sandbox needs {needed} open files, and the limit is {limit[1]}", hint="raise it with `ulimit -n`"
         ) from None
     return limit
-
-
-def _fill_low() -> list[int]:
-    """Take the descriptors that the gate gets, so that what is opened now need not be moved."""
-    low = [os.dup(0)]
-    while low[-1] < _FIRST_OWN_DESCRIPTOR - 1:
-        low.append(os.dup(0))
-    return low
 
 
 def own(descriptor: int) -> int:

@@ -20,13 +20,11 @@ from claudebox.values import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import NoReturn
 
-    from claudebox.config.model import LimitRequest
     from claudebox.facts.model import Identity
     from claudebox.launch.prepare import Prepared
-    from claudebox.launch.sidecars import Sidecar
     from claudebox.launch.terminal import Terminal
 
 _READY_TIMEOUT, _END_TIMEOUT = 30.0, 2.0
@@ -40,16 +38,23 @@ _DEAF_TO = (*IGNORED_SIGNALS, *FORWARDED_SIGNALS)  # what bwrap ignores; while i
 _interruptions: list[int] = []  # signals that came while the sandbox was being set up
 
 
-class Sandbox(Value):
-    """A sandbox that has been let go."""
+class Building(Value):
+    """A sandbox that bwrap is at work on, whose payload will wait at the gate."""
 
     monitor: int  # bwrap outside, or the leader of its session, which ends with it: our child
+    gate: socket.socket
+    messages: int  # what bwrap says
+
+
+class Sandbox(Value):
+    """A sandbox that runs, or is about to."""
+
+    monitor: int  # as in `Building`
     init: int  # bwrap inside, the first process there
     payload: int  # the program inside, as a process of the host
     init_descriptor: int
     payload_descriptor: int
-    sidecars: tuple[Sidecar, ...] = ()
-    limits: LimitRequest | None = None
+    seconds: int = 0  # that it may run; 0: any number
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
@@ -60,96 +65,83 @@ class Interrupted(Exception):  # noqa: N818 - not an error
         self.status = 128 + number
 
 
-def start(
-    prepared: Prepared,
-    begin: Callable[[], None],
-    set_up: Callable[[], Mapping[str, Identity]],
-    terminal: Terminal,
-    place: str,
-    *,
-    meanwhile: Callable[[], int] | None = None,
-) -> Sandbox:
-    """Start bwrap; see that every protection is in force, and let the payload go.
+class Interruptible:
+    """While a sandbox is set up, signals raise `Interrupted`; afterwards `supervise` takes them, one at a time."""
 
-    `begin` comes first, when signals are taken; `set_up` makes what is mounted when bwrap has built the rest, and
-    returns which stubs stand. `terminal` has the standard descriptors, `place` is a directory of ours. `meanwhile`
-    is done while bwrap is at work, and returns where sidecars write their decisions.
-    """
+    def __enter__(self) -> None:
+        _interruptions.clear()
+        taken = (number for number in _DEAF_TO if signal.getsignal(number) is not signal.SIG_IGN)
+        self._handlers = {number: signal.signal(number, _interrupt) for number in taken}
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it, and then nobody tells the end
+        _adopt_orphans(yes=True)  # until `reap_orphans`
+
+    def __exit__(self, *_reason: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+
+def begin(prepared: Prepared, terminal: Terminal, place: str) -> Building:
+    """Start bwrap; `terminal` has the standard descriptors, `place` is a directory of ours."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     gate = own(theirs.detach())
     messages, message_end = os.pipe()
     message_end = own(message_end)
-    taken = (number for number in _DEAF_TO if signal.getsignal(number) is not signal.SIG_IGN)
-    _interruptions.clear()
-    handlers = {number: signal.signal(number, _interrupt) for number in taken}
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may ignore it, and then nobody tells the end
-    _adopt_orphans(yes=True)  # until `reap_orphans`
     monitor = 0
     try:
-        begin()
-        for sidecar in prepared.sidecars:
-            sidecar.open()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _DEAF_TO)
         try:
             words = _make_words(prepared, before, terminal)
             monitor = _start_bwrap(prepared, words, terminal, (gate, message_end), place)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)  # one that came is taken now: it is known whom to end
-        for descriptor in (gate, message_end, *prepared.descriptors):
-            os.close(descriptor)
-        standing = set_up()  # while bwrap is at work: nothing of it is needed before the gate
-        _begin_sidecars(prepared, meanwhile)
-        return _let_go(prepared, ours, messages, monitor, standing, place)
     except BaseException:
-        ours.close()  # the gate ends everything when it hears no more of us
-        for sidecar in prepared.sidecars:
-            sidecar.finish()
-        if monitor:
-            _await_end(monitor)
-            _end_orphans(monitor)
-        _adopt_orphans(yes=False)
+        abandon(Building(monitor, ours, messages))
         raise
     finally:
-        ours.close()
-        os.close(messages)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        for descriptor in (gate, message_end, *prepared.descriptors):
+            os.close(descriptor)
+    return Building(monitor, ours, messages)
 
 
-def _let_go(
-    prepared: Prepared, ours: socket.socket, messages: int, monitor: int, standing: Mapping[str, Identity], place: str
-) -> Sandbox:
-    """See that the sandbox is what it should be, and give the word."""
-    from claudebox.launch import inspect, limits, mounting, process
+def see_protected(building: Building, prepared: Prepared, standing: Mapping[str, Identity], place: str) -> Sandbox:
+    """Wait for the gate, and see that every protection is in force; `standing` tells which stubs were made."""
+    from claudebox.launch import inspect, limits, mounting
 
-    payload = _await_ready(ours, messages, monitor, prepared.plan.bwrap)
-    init = inspect.confinement(payload, prepared.plan)
+    plan = prepared.plan
+    payload = _await_ready(building.gate, building.messages, building.monitor, plan.bwrap)
+    init = inspect.confinement(payload, plan)
     with Closing(make_program(place)) as program:
-        mounting.mount_all(payload, prepared.plan, standing, program)  # in mounts of its own, as was seen just now
-    inspect.mounts(payload, prepared.plan)
-    limits.set_limits(payload, prepared.open_files, prepared.plan.policy.limits)
-    for sidecar in prepared.sidecars:  # the sandbox is complete, and nothing of the payload has run
-        sidecar.attach(payload)
-    # Before the word: afterwards they may have ended already.
-    descriptors = os.pidfd_open(init), os.pidfd_open(payload)
-    # From here on signals are taken one at a time by `supervise`.
+        mounting.mount_all(payload, plan, standing, program)  # in mounts of its own, as was seen just now
+    inspect.mounts(payload, plan)
+    limits.set_limits(payload, prepared.open_files, plan.policy.limits)
+    seconds = plan.policy.limits.seconds if plan.policy.limits is not None else 0
+    return Sandbox(building.monitor, init, payload, os.pidfd_open(init), os.pidfd_open(payload), seconds)
+
+
+def let_go(building: Building, sandbox: Sandbox) -> None:
+    """Give the payload the word; signals are blocked from here on, for `supervise` to take."""
+    from claudebox.launch import process
+
     signal.pthread_sigmask(signal.SIG_BLOCK, [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, *JOB_CONTROL])
     if _interruptions:
         raise Interrupted(_interruptions[0])
-    process.bind(init)  # now that nothing can interrupt us: whom we hold cannot end without us
-    ours.send(b"go\n")
-    return Sandbox(monitor, init, payload, *descriptors, prepared.sidecars, prepared.plan.policy.limits)
+    process.bind(sandbox.init)  # now that nothing can interrupt us: whom we hold cannot end without us
+    building.gate.send(b"go\n")
+    _close(building)
 
 
-def _begin_sidecars(prepared: Prepared, meanwhile: Callable[[], int] | None) -> None:
-    try:
-        log = meanwhile() if meanwhile is not None else -1
-        for sidecar in prepared.sidecars:
-            sidecar.begin((*prepared.pipes, *((("log", log),) if log >= 0 else ())))
-    finally:
-        for _, descriptor in prepared.pipes:  # bwrap waits for the end of each
-            os.close(descriptor)
+def abandon(building: Building) -> None:
+    """End what was begun: the gate ends everything when it hears no more of us."""
+    _close(building)
+    if building.monitor:
+        _await_end(building.monitor)
+        _end_orphans(building.monitor)
+
+
+def _close(building: Building) -> None:
+    building.gate.close()
+    os.close(building.messages)
 
 
 def _adopt_orphans(*, yes: bool) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Protocol
 
+    from claudebox.launch.sidecars import Sidecar
     from claudebox.launch.start import Sandbox
     from claudebox.launch.terminal import Carrier, Terminal
 
@@ -43,12 +44,18 @@ _AGAIN_ENDS = 10.0  # seconds in which the escape, pressed again, ends what cann
 _REAPING = 5.0
 
 
-def wait(sandbox: Sandbox, terminal: Terminal, chores: Iterable[object], complain: Callable[[str], None]) -> int:
+def wait(
+    sandbox: Sandbox,
+    terminal: Terminal,
+    sidecars: Iterable[Sidecar],
+    chores: Iterable[Chore],
+    complain: Callable[[str], None],
+) -> int:
     """Wait for the end and return the exit status, as a shell would show it.
 
-    Of `chores`, those are done that have a `look`. `complain` takes what the user should know afterwards.
+    `complain` takes what the user should know afterwards.
     """
-    supervisor = _Supervisor(sandbox, terminal, chores, complain)
+    supervisor = _Supervisor(sandbox, terminal, sidecars, chores, complain)
     while (status := supervisor.step()) is None:
         pass
     return status
@@ -58,17 +65,22 @@ class _Supervisor:
     """One running sandbox and what is to happen to it."""
 
     def __init__(
-        self, sandbox: Sandbox, terminal: Terminal, chores: Iterable[object], complain: Callable[[str], None]
+        self,
+        sandbox: Sandbox,
+        terminal: Terminal,
+        sidecars: Iterable[Sidecar],
+        chores: Iterable[Chore],
+        complain: Callable[[str], None],
     ) -> None:
         self._sandbox, self._terminal, self._complain = sandbox, terminal, complain
-        self._chores: list[Any] = [chore for chore in chores if hasattr(chore, "look")]
+        self._sidecars = tuple(sidecars)
+        self._chores: list[Any] = [*chores, *self._sidecars]
         self._due = [0.0 for _ in self._chores]
         self._numbers = [*IGNORED_SIGNALS, *FORWARDED_SIGNALS, signal.SIGCHLD, *JOB_CONTROL, *terminal.signals]
         # What was ignored when we were started is no business of ours: `nohup` means it.
         self._endings = [number for number in IGNORED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         self._numbers = [number for number in self._numbers if number not in IGNORED_SIGNALS] + self._endings
-        seconds = sandbox.limits.seconds if sandbox.limits is not None else 0
-        self._expiry = time.monotonic() + seconds if seconds else 0.0  # when the time is up; 0: never
+        self._expiry = time.monotonic() + sandbox.seconds if sandbox.seconds else 0.0  # when the time is up; 0: never
         self._deadline = 0.0  # when SIGKILL follows; 0: nobody asked for the end
         self._asked, self._pause = 0.0, 0.0  # since when a stop is expected, and the time to the next look
         self._unheeded = 0.0  # when the escape was pressed and there was no shell to return to
@@ -149,14 +161,13 @@ class _Supervisor:
                 return self._conclude(status)
             else:
                 process.note_end(child, status)
-        for sidecar in self._sandbox.sidecars:
+        for sidecar in self._sidecars:
             self._attempt(sidecar.tend)
         return None
 
     def _conclude(self, status: int) -> int:
-        for sidecar in self._sandbox.sidecars:
-            if hasattr(sidecar, "hang_up"):
-                self._attempt(sidecar.hang_up)
+        for sidecar in self._sidecars:
+            self._attempt(sidecar.hang_up)
         self._see_end()
         code = os.waitstatus_to_exitcode(status)
         return self._verdict or (code if code >= 0 else 128 - code)

@@ -12,6 +12,7 @@ import time
 
 from claudebox.errors import ClaudeboxError
 from claudebox.launch import process
+from claudebox.launch.sidecars import Sidecar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,17 +25,16 @@ _SMALL = 5000  # names: so few are written down before the payload runs
 _END, _CUT = 3.0, 2.0  # for which the end of the session waits, and then until what was read is written down
 
 
-class UndoSidecar:
+class UndoSidecar(Sidecar):
     """The process, from before the sandbox starts until the snapshot is complete."""
+
+    title = "the snapshot"
 
     def __init__(self, plan: Plan, wanted: UndoRequest) -> None:
         self._plan, self._wanted = plan, wanted
         self._child = 0
         self._line = self._gate = -1
         self._said = b""
-
-    def open(self) -> None:
-        """Make nothing that bwrap binds."""
 
     def begin(self, files: tuple[tuple[str, int], ...] = ()) -> None:
         """Start to read, in a session that is written down: its log names the snapshot."""

@@ -40,7 +40,7 @@ class Notifier:
             program = programs.find_tool(program, programs.search_path(environ, os.getcwd())) or ""
         self._words = [program, *words[1:]] if program else []
 
-    def __call__(self) -> None:
+    def begin(self) -> None:
         """Hear that the session runs."""
         self._begun()
 
