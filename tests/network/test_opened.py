@@ -42,9 +42,9 @@ def test_exactly_what_is_opened_can_be_reached_in_tier_inet(netbox):
     assert not set(refused.values()) & PLACES, refused
     assert answers[-3:] == ["ECONNREFUSED", "lan", "EPERM"]
     lan, machine, never = (line for line in result.stderr.splitlines() if "were refused" in line)
-    assert f"10.1.2.3:{PORT + 1} (once)" in lan
+    assert f"10.1.2.3:{PORT + 1}" in lan
     assert f"--allow-address 172.16.9.9:{PORT}" in lan
-    assert f"172.16.9.9:{PORT} (2 times)" in lan
+    assert f"172.16.9.9:{PORT}" in lan
     assert f"{topology.HOST_LAN4}:{PORT}" in machine
     assert f"--allow-host-port {PORT}" in machine
     assert f"169.254.169.254:{PORT}" in never
@@ -54,18 +54,18 @@ def test_exactly_what_is_opened_can_be_reached_in_tier_inet(netbox):
     assert f"--allow-address 172.16.9.9:{PORT}" in log.splitlines()[-1]
 
 
-def test_what_claudebox_tries_itself_is_not_counted(user_netbox):
+def test_what_claudebox_tries_itself_is_not_named(user_netbox):
     # proves NET-05
     quiet = user_netbox.run("true", flags=INET)
     assert quiet.returncode == 0, quiet.stderr
     assert "refused" not in quiet.stderr
     assert "198.18.0.1" not in user_netbox.host(user_netbox.program, "--log", "denied").stdout
 
-    # The very place that claudebox tries before it lets the session go.
-    send = "import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b'', ('198.18.0.1', 9))"
+    # The same address, at another port than the one that claudebox tries.
+    send = "import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b'', ('198.18.0.1', 10))"
     wanted = user_netbox.run(PYTHON, "-c", send, flags=INET)
     assert "Operation not permitted" in wanted.stderr
-    assert "were refused: 198.18.0.1:9 (once); to permit" in wanted.stderr
+    assert "were refused: 198.18.0.1:10; to permit" in wanted.stderr
 
 
 def test_a_listed_name_may_lead_to_what_is_opened(plain_netbox):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10.0  # seconds for an uplink to get ready
 _NETNS_PATIENCE = 10.0
-_END_PATIENCE = 1.0  # for the holder to tell what it has counted
+_END_PATIENCE = 1.0  # for the holder to tell what it has refused
 _BACKLOG = 128
 _LAST_WORDS = 2048
 _HINT = "run `claudebox --check`; or try the other program with `--uplink`"

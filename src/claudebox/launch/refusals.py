@@ -16,11 +16,10 @@ _NOISE = ("224.", "239.", "255.", "ff0")  # multicast and broadcast: programs th
 
 
 class Refusal(Value):
-    """One address and port, and how often it was wanted."""
+    """One address and port that was wanted."""
 
     address: str
     port: int
-    count: int
     kind: str  # `lan`: a user can open it; `machine`: an address of the host; `never`
 
     @property
@@ -30,13 +29,13 @@ class Refusal(Value):
 
 
 def read_rows(rows: Iterable[str]) -> list[Refusal]:
-    """Return what the netns holder counted, the most wanted first."""
+    """Return what the netns holder saw refused, in order."""
     found = []
     for row in rows:
-        address, port, count, kind = row.split(" ")
+        address, port, kind = row.split(" ")
         if not address.startswith(_NOISE):
-            found.append(Refusal(address, int(port), int(count), kind))
-    return sorted(found, key=lambda refusal: (-refusal.count, refusal.place))
+            found.append(Refusal(address, int(port), kind))
+    return sorted(found, key=lambda refusal: refusal.place)
 
 
 def record(found: Iterable[Refusal], log: int) -> None:
@@ -44,7 +43,7 @@ def record(found: Iterable[Refusal], log: int) -> None:
     for refusal in found if log >= 0 else ():
         line = (
             f'{{"time": {time.time():.3f}, "kind": "decision", "service": "inet", "host": "{refusal.address}", '
-            f'"port": {refusal.port}, "verdict": "denied", "rule": "{refusal.kind}", "count": {refusal.count}}}\n'
+            f'"port": {refusal.port}, "verdict": "denied", "rule": "{refusal.kind}"}}\n'
         )
         try:
             os.write(log, line.encode("ascii"))
@@ -59,7 +58,7 @@ def describe(found: Iterable[Refusal]) -> Iterator[str]:
         shown = rows[kind][:_SHOWN]
         if not shown:
             continue
-        places = ", ".join(f"{row.place} ({_times(row.count)})" for row in shown)
+        places = ", ".join(row.place for row in shown)
         more = f" and {len(rows[kind]) - _SHOWN} more, see `claudebox --log`" if len(rows[kind]) > _SHOWN else ""
         flags = dict.fromkeys(map(permitting, shown))
         permit = f"; to permit: {' '.join(flags)}" if kind != "never" else ""
@@ -69,7 +68,3 @@ def describe(found: Iterable[Refusal]) -> Iterator[str]:
 def permitting(refusal: Refusal) -> str:
     """Return the flag that would permit it."""
     return f"--allow-host-port {refusal.port}" if refusal.kind == "machine" else f"--allow-address {refusal.place}"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

@@ -54,8 +54,8 @@ class AddressWatch:
         self._families = nftables.FAMILIES if os.path.exists("/proc/self/net/if_inet6") else (socket.AF_INET,)
         self._rules = [*nftables.fixed(link.ranges, link.forwarder, self._families), *self._appeared(messages)]
         self._chains = nftables.chains(self._families)
-        self._counting = True
-        self._tried: dict[tuple[bytes, int], int] = {}
+        self._recording = True
+        self._tried: set[tuple[bytes, int]] = set()
         self._filter: socket.socket | None = None
 
     def _appeared(self, messages: list[tuple[int, bytes]]) -> list[nftables.Rule]:
@@ -84,12 +84,12 @@ class AddressWatch:
         try:
             self._filter = netlink.connect(netlink.NETFILTER)
             try:
-                counting = [*nftables.counting(self._families), *self._rules]
-                batch = nftables.batch(self._families, self._chains, counting, self._families)
+                recording = [*nftables.recording(self._families), *self._rules]
+                batch = nftables.batch(self._families, self._chains, recording, self._families)
                 netlink.transact(self._filter, *batch)
-                self._rules = counting
-            except OSError:  # a kernel without dynamic sets refuses as well, and counts nothing
-                self._counting = False
+                self._rules = recording
+            except OSError:  # a kernel without dynamic sets refuses as well, and keeps nothing
+                self._recording = False
                 self._filter = netlink.connect(netlink.NETFILTER)
                 netlink.transact(self._filter, *nftables.batch(self._families, self._chains, self._rules))
         except OSError as error:
@@ -120,26 +120,23 @@ class AddressWatch:
             netlink.transact(self._filter, *nftables.batch((), (), new))
 
     def begin(self) -> None:
-        """Leave out of the count what was refused until now: nothing inside has run yet, those were our own trials."""
-        self._tried = {(packed, port): count for packed, port, count in self._counted()}
+        """Leave out what was refused until now: nothing inside has run yet, those were our own trials."""
+        self._tried = set(self._kept())
 
-    def _counted(self) -> Iterator[tuple[bytes, int, int]]:
-        if self._filter is not None and self._counting:
+    def _kept(self) -> Iterator[tuple[bytes, int]]:
+        if self._filter is not None and self._recording:
             for family in self._families:
-                yield from nftables.counted(netlink.elements(self._filter, family))
+                yield from nftables.refused(netlink.elements(self._filter, family))
 
     def refused(self) -> Iterator[str]:
-        """Yield what the sandbox was refused: address, port, how often, and whether a user could open it."""
+        """Yield what the sandbox was refused: address, port, and whether a user could open it."""
         always = [prefixes.parse_prefix(row.prefix) for row in self._ranges.barred if row.always]
-        for packed, port, total in self._counted():
-            count = total - self._tried.get((packed, port), 0)
-            if count <= 0:
-                continue
+        for packed, port in set(self._kept()) - self._tried:
             whole = packed, len(packed) * 8
             own = any(prefixes.covers(one, whole) for one in self._own)
             never = any(prefixes.covers(one, whole) for one in always)
             kind = "never" if never else "machine" if own else "lan"
-            yield f"{prefixes.show(whole).partition('/')[0]} {port} {count} {kind}"
+            yield f"{prefixes.show(whole).partition('/')[0]} {port} {kind}"
 
 
 def _set(name: str, value: str) -> None:

@@ -74,9 +74,9 @@ def installed(channel: socket.socket, family: int) -> tuple[list[bytes], list[by
 
 
 def elements(channel: socket.socket, family: int) -> list[bytes]:
-    """Return what was counted in one family, as attributes."""
+    """Return what was refused in one family, as attributes."""
     own = nftables.attribute(1, nftables.TABLE.encode() + b"\0")
-    own += nftables.attribute(2, nftables.COUNTED.encode() + b"\0")
+    own += nftables.attribute(2, nftables.REFUSED.encode() + b"\0")
     answer = dump(channel, nftables.SUBSYSTEM << 8 | nftables.GET_ELEMENTS, bytes([family, 0, 0, 0]) + own)
     return [body[4:] for _, body in answer]
 

@@ -2,7 +2,7 @@
 
 An output hook sees every packet after its address was decided, whatever an unprivileged program does to routes with
 SO_BINDTODEVICE or IP_PKTINFO. The chains `machine` and `near` hold the addresses of the host and its neighbourhood, and
-grow while the sandbox runs; what a user has opened stands between the two. What is refused is counted in a set.
+grow while the sandbox runs; what a user has opened stands between the two. What is refused is kept in a set.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 TABLE = "claudebox"
 OUT, MACHINE, NEAR, REFUSE = "out", "machine", "near", "refuse"
-COUNTED = "refused"  # a set: address and port → how often
-MOST_COUNTED = 512
+REFUSED = "refused"  # a set of address and port
+MOST_REFUSED = 512
 FAMILIES = (socket.AF_INET, socket.AF_INET6)
 DNS_PORT = 53
 
@@ -45,7 +45,7 @@ _REJECT_ICMP, _REJECT_RESET = 0, 1
 _PROHIBITED: dict[int, int] = {socket.AF_INET: 13, socket.AF_INET6: 1}
 _CHANGED_BY_RULES = 0x20  # NFT_SET_EVAL
 # Bytes of an address, and the register behind it, for the port.
-_COUNTED_KEY: dict[int, tuple[int, int]] = {socket.AF_INET: (4, 9), socket.AF_INET6: (16, 2)}
+_REFUSED_KEY: dict[int, tuple[int, int]] = {socket.AF_INET: (4, 9), socket.AF_INET6: (16, 2)}
 _LOOPBACK = 1  # index of `lo` in every network namespace
 
 
@@ -140,30 +140,25 @@ def machine(prefixes: Iterable[Prefix], families: Iterable[int], chain: str) -> 
             yield Rule(socket.AF_INET6, chain, (*_destination(wide), _verdict(_GOTO, REFUSE)))
 
 
-def counting(families: Iterable[int]) -> Iterator[Rule]:
-    """Yield the rules that count what is refused; they come first in their chain, and decide nothing."""
+def recording(families: Iterable[int]) -> Iterator[Rule]:
+    """Yield the rules that keep what is refused; they come first in their chain, and decide nothing."""
     for family in families:
-        size, second = _COUNTED_KEY[family]
+        size, second = _REFUSED_KEY[family]
         key = (_payload(_NETWORK_HEADER, 16 if size == 4 else 24, size), _payload(_TRANSPORT_HEADER, 2, 2, second))
         # In the order in which the kernel tells them again.
-        count = _expression(
-            "dynset", attribute(4, _number(1)), attribute(3, _number(0)), attribute(1, _name(COUNTED)),
-            _nest(7, _expression("counter")),
-        )  # fmt: skip
+        keep = _expression("dynset", attribute(4, _number(1)), attribute(3, _number(0)), attribute(1, _name(REFUSED)))
         for protocol in (_TCP, _UDP):
-            yield Rule(family, REFUSE, (*_protocol(protocol), *key, count))
+            yield Rule(family, REFUSE, (*_protocol(protocol), *key, keep))
 
 
-def counted(elements: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
-    """Yield address, port and how often, from what the kernel tells of the set."""
+def refused(elements: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Yield address and port, from what the kernel tells of the set."""
     for body in elements:
         for _, _, element in (row for kind, _, rows in attributes(body) if kind == 3 for row in attributes(rows)):
             parts = {kind: value for kind, _, value in attributes(element)}
             key = next((value for kind, _, value in attributes(parts.get(1, b"")) if kind == 1), b"")
-            counter = {kind: value for kind, _, value in attributes(parts.get(7, b""))}
-            numbers = {kind: value for kind, _, value in attributes(counter.get(2, b""))}
             if len(key) in (8, 20):
-                yield key[:-4], int.from_bytes(key[-4:-2], "big"), int.from_bytes(numbers.get(2, b""), "big")
+                yield key[:-4], int.from_bytes(key[-4:-2], "big")
 
 
 def batch(
@@ -172,10 +167,10 @@ def batch(
     """Return one transaction, all or nothing, and how many acknowledgements it will bring; `sets` are families."""
     messages = [_message(NEW_TABLE, family, attribute(1, _name(TABLE)), flags=_CREATE) for family in families]
     for family in sets:
-        numbers = ((3, _CHANGED_BY_RULES), (5, _COUNTED_KEY[family][0] + 4), (10, 1))
+        numbers = ((3, _CHANGED_BY_RULES), (5, _REFUSED_KEY[family][0] + 4), (10, 1))
         body = b"".join(attribute(kind, _number(value)) for kind, value in numbers)
-        body += _nest(9, attribute(1, _number(MOST_COUNTED)))
-        names = attribute(1, _name(TABLE)) + attribute(2, _name(COUNTED))
+        body += _nest(9, attribute(1, _number(MOST_REFUSED)))
+        names = attribute(1, _name(TABLE)) + attribute(2, _name(REFUSED))
         messages.append(_message(NEW_SET, family, names + body, flags=_CREATE))
     messages += [_message(NEW_CHAIN, chain.family, described(chain), flags=_CREATE) for chain in new_chains]
     for rule in rules:
