@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from claudebox.config.settings import Settings
+    from claudebox.config.settings import Layer, Settings
 
 
 def main() -> int:
@@ -146,16 +146,20 @@ def _enter_project(flags: Settings, environ: dict[str, str]) -> Settings:
     from claudebox.config import settings as table
     from claudebox.facts import git, host
 
-    chosen, home, start = table.merge(flags, environ), host.current_home(environ), host.current_directory()
-    if chosen.all("profile") or os.path.lexists(f"{home}/.claudebox/config.toml"):
+    home, start = host.current_home(environ), host.current_directory()
+    own: tuple[Layer, ...] = ()
+    if table.look_up("profile", flags, environ) or os.path.lexists(f"{home}/.claudebox/config.toml"):
         from claudebox.config import files
 
+        reader = files.SettingsReader(home)
+        flags = flags.replace(reader=reader)
         try:
-            chosen = table.merge(flags, environ, files.layers(flags, environ, files.SettingsReader(home)))
+            own = files.layers(flags, environ, reader)
         except ClaudeboxError:
             if not (flags.on("changes") or flags.on("undo")):  # which go on without
                 raise
-    if chosen.one("project").value == "directory" or (root := git.find_root(start)) in ("", start):
+    project = table.look_up("project", flags, environ, own)
+    if not project or project[-1].value == "directory" or (root := git.find_root(start)) in ("", start):
         return flags
     os.chdir(root)
     return flags.replace(start=start)

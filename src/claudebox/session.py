@@ -127,17 +127,17 @@ def read_settings(
     from claudebox.config import settings as table
     from claudebox.facts import host
 
-    settings, home = table.merge(flags, environ), host.current_home(environ)
-    configured = settings.all("profile") or os.path.lexists(f"{home}/.claudebox/config.toml")
-    if approve and not configured and not settings.on("yes") and settings.one("network").origin == "default":
+    home = host.current_home(environ)
+    configured = table.look_up("profile", flags, environ) or os.path.lexists(f"{home}/.claudebox/config.toml")
+    if approve and not configured and not flags.on("yes") and not table.look_up("network", flags, environ):
         from claudebox.commands import first_launch
 
         configured = first_launch.ask_network(home, environ)
     if not configured and not os.path.lexists(".claudebox.toml"):
-        return settings, None
+        return table.merge(flags, environ), None
     from claudebox.config import files
 
-    reader = files.SettingsReader(home)
+    reader = flags.reader or files.SettingsReader(home)
     return files.apply(flags, environ, reader, workdir=host.current_directory(), approve=approve), reader
 
 

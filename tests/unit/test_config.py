@@ -85,6 +85,18 @@ def test_layers_are_merged_in_their_order_and_each_value_knows_its_origin(person
     ]
 
 
+def test_the_files_of_the_user_are_read_once(person, monkeypatch):
+    person.defaults('profile = "mine"\n')
+    person.profile("mine.toml", 'project = "repository"\n')
+    flags, reader = settings.parse_arguments([]), person.reader()
+    layers = files.layers(flags, {}, reader)
+    monkeypatch.setattr(os, "open", None)
+
+    assert files.layers(flags, {}, reader) is layers
+    (found,) = settings.look_up("project", flags, {}, layers)
+    assert found == settings.merge(flags, {}, layers).one("project")
+
+
 def test_a_flag_wins_over_the_variable_and_the_variable_over_the_file(person):
     # proves PROF-01
     for name in ("one", "two", "three"):

@@ -61,6 +61,7 @@ class SettingsReader:
         self._home = home
         self.state = f"{home}/.claudebox"
         self._unsaved: dict[str, dict[str, Any]] = {}
+        self.own: tuple[Layer, ...] | None = None  # of the user's files, when they were read
         self.opened: list[str] = []  # the files that had a say, as a user would write them
 
     def present(self) -> bool:
@@ -277,11 +278,13 @@ def _is_ours(status: os.stat_result) -> bool:
 
 
 def layers(flags: Settings, environ: dict[str, str], reader: SettingsReader) -> tuple[Layer, ...]:
-    """Return the layers of the user's own files: defaults, then the profile that they chose."""
-    defaults = reader.defaults()
-    own = (defaults,) if defaults else ()
-    chosen = settings.merge(flags, environ, own).all("profile")
-    return (*own, *reader.profile(chosen[-1].value, chosen[-1].origin)) if chosen else own
+    """Return the layers of the user's own files: defaults, then the profile that they chose. They are read once."""
+    if reader.own is None:
+        defaults = reader.defaults()
+        own = (defaults,) if defaults else ()
+        chosen = settings.look_up("profile", flags, environ, own)
+        reader.own = (*own, *reader.profile(chosen[-1].value, chosen[-1].origin)) if chosen else own
+    return reader.own
 
 
 def apply(

@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from claudebox.config.files import SettingsReader
     from claudebox.config.model import Setting
 
 
@@ -37,6 +38,7 @@ class Settings(Value):
     words: tuple[str, ...] = ()
     client: str = ""  # the client's own path, where an editor starts claudebox as its process wrapper
     start: str = ""  # the directory of the user, if the project is all of the repository around it
+    reader: SettingsReader | None = None  # has read the user's files already
 
     def on(self, key: str) -> bool:
         """Return whether a switch was given."""
@@ -67,6 +69,14 @@ def merge(flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] =
         for key, values in layer.given.items():
             given[key] = (*given.get(key, ()), *values) if rows[key].grows else values
     return Settings(given, flags.words, start=flags.start, client=flags.client)
+
+
+def look_up(key: str, flags: Settings, environ: Mapping[str, str], layers: Sequence[Layer] = ()) -> tuple[Given, ...]:
+    """Return what `merge` would say of one setting that does not grow, without its default."""
+    for given in (flags.given, _from_environment(environ), *(layer.given for layer in reversed(layers))):
+        if key in given:
+            return given[key]
+    return ()
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[Given, ...]]:
