@@ -105,7 +105,7 @@ def _by_name(row: tuple[bwrap_args.Word, ...]) -> bwrap_args.Word:
     """Return the name of an option that does without what only a launch has: open descriptors, a broker."""
     if any(isinstance(value, bwrap_args.Socket) for value in row):
         return "--ro-bind-try"
-    return row[0].replace("-bind-fd", "-bind").replace("--bind-fd", "--bind") if isinstance(row[0], str) else row[0]
+    return row[0].replace("-bind-fd", "-bind") if isinstance(row[0], str) else row[0]
 
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,+@%=")
