@@ -294,6 +294,26 @@ def test_such_hooks_are_put_aside_in_git_directories_too(project, tmp_path, bare
     assert [path.name for path in (place / ".hk").iterdir()] == ["reference-transaction.claudebox"]
 
 
+@pytest.mark.parametrize("named", ["../hk", "a/../../hk"])
+def test_hooks_beside_a_repository_are_put_aside(project, tmp_path, named):
+    # proves NEW-E9, D11
+    mark, home = tmp_path / "mark", tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text(f"[core]\n\thooksPath = {named}\n")
+    (project / "hk").mkdir()
+    (project / "hk/post-index-change").write_text(f"#!/bin/sh\ntouch {mark}\n")
+    (project / "hk/post-index-change").chmod(0o755)
+    git(project, "init", "-q", "n")
+    (project / "n/a").mkdir()
+    (project / "n/new").touch()
+    assert runs(mark, project / "n", HOME=str(home))  # the positive control
+    (project / "n/newer").touch()
+
+    assert disarm.disarm(area(project, home=str(home))).is_complete
+    assert not runs(mark, project / "n", HOME=str(home))
+    assert [path.name for path in (project / "hk").iterdir()] == ["post-index-change.claudebox"]
+
+
 def test_a_repository_that_moves_during_the_walk_is_found_where_it_is_then(project, tmp_path, monkeypatch):
     # proves END-01, D11
     mark = tmp_path / "mark"

@@ -82,10 +82,10 @@ def find_executed(
 
 
 def find_named(root: str, files: tuple[str, ...], home: str) -> tuple[str, ...]:
-    """Return what configurations, and what they include, name in one checkout."""
+    """Return what configurations, and what they include, name in one checkout; relative names begin with its path."""
     found = git_config.read_config(files, git_config.IncludeContext(home, everything=True))
     rows = _named(_Checkout(root, found.rows, found.files, ""), home, _Places())
-    paths = dict.fromkeys(os.path.normpath(row.path) for row in rows)
+    paths = dict.fromkeys(row.path for row in rows)
     return tuple(path for path in paths if path not in files)[:_MOST_PATHS]
 
 

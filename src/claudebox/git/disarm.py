@@ -574,7 +574,8 @@ class _Pass:
             place = self._where()
             if len(self._kept) < _MOST_KEPT and place not in self._kept:
                 self._kept.append(place)
-            own = git_executed.find_named(base, (f"{place}/config", f"{place}/config.worktree"), self._area.home)
+            named = git_executed.find_named(base, (f"{place}/config", f"{place}/config.worktree"), self._area.home)
+            own = tuple(map(os.path.normpath, named))
             self._tell_moved(current, base, own)
             names = (*names, *own)
         with Closing(os.open("..", DIRECTORY, dir_fd=current)) as above:
@@ -649,7 +650,7 @@ class _Pass:
         """Return what configurations name in a checkout, relative to it: what they would name in the project."""
         top = f"{self._area.roots[0][0]}/"
         found = git_executed.find_named(top[:-1], files, self._area.home)
-        return tuple(path.removeprefix(top) for path in found if path.startswith(top))
+        return tuple(dict.fromkeys(os.path.normpath(path[len(top) :]) for path in found if path.startswith(top)))
 
     def _put_aside(self, top: int, base: str | None, names: Iterable[str], *, fresh: bool) -> list[str]:
         """Put aside what the agent has made or changed of the names in a directory; return what was renamed.
@@ -658,13 +659,16 @@ class _Pass:
         """
         done: list[str] = []
         for name in names:
-            root = next((root for root in self._identities if name.startswith(f"{root}/")), "")
-            if root and base is not None and not name.startswith(f"{base}/"):
+            path = os.path.normpath(os.path.join(base, name)) if base is not None else ""
+            root = next((root for root in self._identities if path.startswith(f"{root}/")), "")
+            if base is None:
+                if name != "." and not name.startswith(("/", "..")):
+                    done += self._put_one_aside(top, name, base, base, fresh=fresh)
+            elif path.startswith(f"{base}/"):
+                done += self._put_one_aside(top, path[len(base) + 1 :], base, base, fresh=fresh)
+            elif root and not f"{base}/".startswith(f"{path}/"):  # which would be all of the checkout
                 with Closing(self._open_root(root)) as opened:
-                    done += self._put_one_aside(opened, name[len(root) + 1 :], root, base, fresh=fresh)
-            elif root or not name.startswith("/"):
-                inner = name.removeprefix(f"{base}/")
-                done += self._put_one_aside(top, inner, base, base, fresh=fresh)
+                    done += self._put_one_aside(opened, path[len(root) + 1 :], root, base, fresh=fresh)
         return done
 
     def _report_aside(self, done: list[str], place: str | None = None) -> None:
@@ -681,8 +685,9 @@ class _Pass:
                     if stat.S_ISLNK(mode) or (number == len(parts) and stat.S_ISREG(mode)):
                         yield from self._put_entry_aside(directory, "/".join(parts[:number]), here, base, fresh=fresh)
                     return
-                with Closing(directory):
-                    directory = os.open(part, _HELD, dir_fd=directory)
+                below = os.open(part, _HELD, dir_fd=directory)
+                os.close(directory)
+                directory = below
             with _Opened(directory, ".") as listed:
                 for entry in sorted(os.listdir(listed)):
                     yield from self._put_entry_aside(listed, f"{name}/{entry}", here, base, fresh=fresh)
