@@ -8,8 +8,7 @@ import pytest
 
 from claudebox.commands.task import batch
 from claudebox.commands.task.model import SCHEMA, Task, read_task
-from claudebox.commands.task.result import TaskResult, read_result
-from claudebox.commands.task.usage import add_usage
+from claudebox.commands.task.result import TaskResult, add_usage, read_result
 from claudebox.errors import ClaudeboxError
 
 GOOD = {"id": "t1", "repo": "https://example.org/x.git", "prompt": "Do it."}

@@ -15,12 +15,19 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from claudebox import __version__, console
-from claudebox.commands.task import checkout
+from claudebox.commands.task import workspace
 from claudebox.commands.task.child import ENDING, Cancelled, play
 from claudebox.commands.task.model import DONE, FAILED, OVER_BUDGET, OVER_TIME, RETRY, Task, read_task
-from claudebox.commands.task.result import Staging, TaskResult, copy_messages, copy_state, read_answer, take_over
-from claudebox.commands.task.scratch import Scratch, remove
-from claudebox.commands.task.usage import add_usage, find_errors
+from claudebox.commands.task.result import (
+    Staging,
+    TaskResult,
+    add_usage,
+    copy_messages,
+    copy_state,
+    find_errors,
+    read_answer,
+    take_over,
+)
 from claudebox.errors import ClaudeboxError, describe_failure
 from claudebox.facts import host, programs
 from claudebox.report import leaked_values
@@ -57,7 +64,7 @@ def run(flags: Settings, environ: dict[str, str]) -> int:
     for number in ENDING:
         signal.signal(number, _cancel)
     try:
-        with Scratch(environ) as scratch:
+        with workspace.Scratch(environ) as scratch:
             _Runner(task, scratch.path, staging.path, environ, result).work()
     except Cancelled:
         result.status, result.exit, result.retry, result.why = "cancelled", RETRY, True, "the task was cancelled"
@@ -113,16 +120,16 @@ class _Runner:
             self._result.tries = number + 1
             try:
                 self._attempt(git)
-            except checkout.Unreachable as error:
+            except workspace.Unreachable as error:
                 _judge(self._result, RETRY, str(error))
             if not self._result.retry:
                 return
 
     def _attempt(self, git: str) -> None:
         work = f"{self._scratch}/work"
-        remove(work)
-        self._result.base = checkout.fetch(self._task, work, git, self._environ)
-        self._aside(work, checkout.checkout_words(), "checkout")
+        workspace.remove(work)
+        self._result.base = workspace.fetch(self._task, work, git, self._environ)
+        self._aside(work, workspace.checkout_words(), "checkout")
         try:
             status = self._let_work(work)
         finally:  # also what was done before a cancellation
@@ -168,8 +175,8 @@ class _Runner:
     def _take_out(self, work: str) -> None:
         """Have git inside write what was done; a crafted index or object never meets the git of the host."""
         for name, words in (
-            ("work.patch", checkout.patch_words(self._result.base)),
-            ("work.bundle", checkout.bundle_words(self._result.base)),
+            ("work.patch", workspace.patch_words(self._result.base)),
+            ("work.bundle", workspace.bundle_words(self._result.base)),
         ):
             path = f"{self._target}/{name}"
             try:
@@ -179,7 +186,7 @@ class _Runner:
             if os.path.exists(path) and not os.path.getsize(path):
                 os.unlink(path)
         if os.path.exists(f"{self._target}/work.bundle"):
-            self._result.head = checkout.head_of_bundle(f"{self._target}/work.bundle")
+            self._result.head = workspace.head_of_bundle(f"{self._target}/work.bundle")
 
     def _aside(self, work: str, words: tuple[str, ...], name: str, *, output: str = "/dev/null") -> None:
         """Run something of ours in the sandbox of the task, without a network and without anything of the host's."""

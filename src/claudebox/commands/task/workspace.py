@@ -1,4 +1,4 @@
-"""The repository of a task: fetched on the host, which has the keys for it, and checked out in a sandbox.
+"""Where a task is worked on: a directory of its own, and its repository, fetched on the host and checked out inside.
 
 On the host git only moves objects into a fresh repository of ours. Whatever the content could make it run (filters,
 hooks, submodules, links) comes with a working tree, and that is made where it can do no harm.
@@ -6,17 +6,27 @@ hooks, submodules, links) comes with a working tree, and that is made where it c
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import re
+import stat
 import subprocess
-from typing import TYPE_CHECKING
+import tempfile
+from typing import TYPE_CHECKING, Self
 
 from claudebox.commands.task.model import RETRY, Task
 from claudebox.errors import ClaudeboxError
+from claudebox.files import Closing
+from claudebox.report import tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
 BRANCH = "claudebox-task"
+_PREFIX = "claudebox-task-"
+_LOCK = "lock"
 _FETCH_LIMIT = 900  # seconds
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _HARDENED = (
@@ -129,3 +139,67 @@ def head_of_bundle(path: str) -> str:
             if not words:
                 break
     return ""
+
+
+class Scratch:
+    """A directory for one task; use it with `with`."""
+
+    def __init__(self, environ: dict[str, str]) -> None:
+        """Take the directory that TMPDIR names, or /var/tmp: work can be too large for memory."""
+        self._base = environ.get("TMPDIR") or "/var/tmp"
+        self.path = ""
+
+    def __enter__(self) -> Self:
+        """Make the directory, and remove those that nobody is working in."""
+        try:
+            self._sweep()
+            while not self._make():
+                pass
+            os.mkdir(f"{self.path}/state", 0o700)
+        except OSError as error:
+            raise ClaudeboxError(
+                f"there is no place to work in `{self._base}`: {error.strerror}",
+                hint="set TMPDIR to a directory of yours",
+            ) from None
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Remove it."""
+        remove(self.path)
+        os.close(self._lock)
+
+    def _make(self) -> bool:
+        """Make a directory and lock it; False if another task took it for left behind before it was locked."""
+        self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=self._base)
+        self._lock = os.open(f"{self.path}/{_LOCK}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        if os.fstat(self._lock).st_nlink:
+            return True
+        os.close(self._lock)
+        return False
+
+    def _sweep(self) -> None:
+        with os.scandir(self._base) as entries:
+            found = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
+        for path in found:
+            try:
+                status = os.lstat(path)
+                if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+                    continue
+                lock = os.open(f"{path}/{_LOCK}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except OSError:
+                continue
+            with Closing(lock):
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove(path)
+                except BlockingIOError:
+                    pass  # somebody works there
+
+
+def remove(path: str) -> None:
+    """Remove a directory that an agent has written in, if it is there."""
+    with contextlib.suppress(OSError):  # the next task removes what stays
+        tree.remove(*os.path.split(path))
