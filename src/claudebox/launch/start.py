@@ -242,10 +242,12 @@ def make_program(place: str) -> int:
 
 def _end_orphans(monitor: int) -> None:
     """End what bwrap has left: its inner half waits for the outer one, even if that died before it bound it (E10)."""
-    for process in (read_small(f"/proc/self/task/{os.getpid()}/children") or b"").split():
-        if int(process) != monitor and (read_small(f"/proc/{int(process)}/comm") or b"").strip() == b"bwrap":
-            os.kill(int(process), signal.SIGKILL)
-            os.waitpid(int(process), 0)
+    from claudebox.launch import process
+
+    for child in map(int, (read_small(f"/proc/self/task/{os.getpid()}/children") or b"").split()):
+        if child != monitor and (read_small(f"/proc/{child}/comm") or b"").strip() == b"bwrap":
+            os.kill(child, signal.SIGKILL)
+            process.note_end(*os.waitpid(child, 0))  # it may be that of a sidecar
 
 
 def _await_ready(gate: socket.socket, messages: int, monitor: int, bwrap: str) -> int:
